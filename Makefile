@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup final-eval midterm-eval report audit test test-fast test-soak lint bench environments clean
+.PHONY: help setup final-eval midterm-eval report audit test test-fast test-soak lint docs bench environments clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -57,6 +57,11 @@ lint: $(READY)  ## ruff, mypy, and whether docs/commands.md is up to date
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pcgeval.cli.docs --check
+
+docs: $(READY)  ## build the documentation site; `python -m http.server -d docs/site` shows it, with its search, without a network
+	@rm -rf .cache/docs && mkdir -p .cache/docs
+	@tar -cf - *.md docs/*.md docs/report.png data/classifier/README.md training/second/RULES.md environments/*/README.md | tar -xf - -C .cache/docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/mkdocs.yml
 
 bench: $(READY)  ## measure the speeds and accuracies that the docs quote, a figure a line
 	@for script in bench/*.py; do $(BIN)/python $$script || echo "$$script failed"; done

@@ -3,7 +3,6 @@
     python bench/competition.py                      # 10 teams, 3 models, 26 letters x 10 trials; then the growth
     python bench/competition.py --teams 40 --only cold
     python bench/competition.py --only growth        # 10, 20 and 40 teams with four trials a team and model
-    python bench/competition.py --command "pcgeval run"
 
 The replies are the demo's recorded ones, altered from a seed so that no two teams have the same levels; the code is
 that of this checkout. Each figure counts `dvc repro` with all processes that it starts.
@@ -22,10 +21,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
@@ -54,10 +53,8 @@ def main() -> None:
     parser.add_argument("--teams", type=int, default=10)
     parser.add_argument("--trials", type=int, default=10, help="of each letter")
     parser.add_argument("--letters", default="ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    parser.add_argument("--folder", type=Path, help="kept afterwards; default: a temporary one")
     choices = [*CHANGES, AUDIT, GROWTH]
     parser.add_argument("--only", action="append", help="this evaluation only; may be repeated", choices=choices)
-    parser.add_argument("--command", default="dvc repro")
     settings = parser.parse_args()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -70,28 +67,21 @@ def main() -> None:
 
 
 def measure(settings: argparse.Namespace, names: Sequence[str]) -> Iterator["Evaluation"]:
-    """Evaluate a competition after each of some changes, or audit it; it is made if it is not there."""
-    folder = settings.folder or Path(mkdtemp(prefix="pcgeval-competition-"))
-    try:
-        os.environ["PYTHONPATH"] = str(folder.resolve() / "src")
-        if not (folder / "params.yaml").exists():
-            make_competition(folder, settings.teams, settings.trials, settings.letters)
-        os.chdir(folder)
+    """Evaluate a new competition after each of some changes, or audit it."""
+    with TemporaryDirectory(prefix="pcgeval-competition-") as folder, chdir(folder):
+        os.environ["PYTHONPATH"] = f"{folder}/src"
+        make_competition(Path(folder), settings.teams, settings.trials, settings.letters)
         for name in names:
             if name == AUDIT:
                 yield evaluate("pcgeval audit")
             else:
                 CHANGES[name]()
-                yield evaluate(settings.command)
-    finally:
-        if not settings.folder:
-            os.chdir(CHECKOUT)
-            shutil.rmtree(folder)
+                yield evaluate("dvc repro")
 
 
 def print_growth(settings: argparse.Namespace) -> None:
     """Print what more teams cost, with so few trials that DVC, starting stages and reading files are most of it."""
-    settings.folder, settings.letters, settings.trials = None, "HI", 2
+    settings.letters, settings.trials = "HI", 2
     first = None
     for teams in (10, 20, 40):
         settings.teams = teams
@@ -126,7 +116,6 @@ def make_competition(folder: Path, teams: int, trials_per_letter: int, letters: 
         values["scoring"]["baseline"] = names[0]
         values["rubric"] = {"id": "competition", "judge": "checks"}
 
-    os.chdir(folder)
     change_params(change)
     for team in names:
         write_team(team)

@@ -68,7 +68,7 @@ def measured(
     start = time.process_time()
     evaluate([source], out, processes=1, classify=classify, embeddings=embeddings)
     seconds = time.process_time() - start
-    return rows / seconds, sum(path.stat().st_size for path in out.glob("part-*.parquet"))
+    return rows / seconds, sum(path.stat().st_size for path in out.glob("data/*.parquet"))
 
 
 def memory(source: Path, out: Path) -> float:

@@ -2,7 +2,7 @@
 
 Run as `python bench/judge.py`. One scripted endpoint, in a process of its own, answers every call in the form that it
 asks for and counts a token for each four characters, so that figures are of our prompts and not of a model. The rubrics
-are PaperBench's rice and semantic-self-consistency where they lie in the reference folder, else one that is made up;
+are PaperBench's rice and semantic-self-consistency where they lie in the reference folder, else the example paper's;
 paper (80 kB) and submissions (12 and 120 files of 4 kB, of which ten are shown for a leaf) have usual sizes, and their
 words are made up. The ten are any for each leaf, the worst case for a cache; or five of them are the same for all
 leaves below one node, as a model may choose for criteria about one part of a paper.
@@ -27,27 +27,14 @@ from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rubric.grades import JudgeOutput
-from pcgeval.rubric.tree import CATEGORIES
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", ROOT.parent / "shared" / "reference"))
+EXAMPLE = ROOT / "data/papers/block-letters"
 PAPERS = ("rice", "semantic-self-consistency")
 GRADE = "# Expectations\nIt is there.\n# Reality\nIt is there, in main.py, as the criterion asks.\n# Score\n1\n"
 SENTENCE = "The agent is trained for a million steps, and its reward is the mean of five seeds.\n"
-LEAVES = 361
-LEAVES_A_NODE = 3
 FILES = (12, 120)  # of a small and of a large submission
-# accuracy, macro F1 and US dollars for a paper on JudgeEval, the reasoning models with high effort: table 3 of
-# "PaperBench: Evaluating AI's Ability to Replicate AI Research" (arXiv 2504.01848)
-PUBLISHED = {
-    "random": (0.48, 0.49, 0),
-    "gpt-4o-mini": (0.63, 0.59, 8),
-    "gpt-4o": (0.74, 0.73, 120),
-    "o1-mini": (0.81, 0.78, 72),
-    "o1": (0.84, 0.84, 830),
-    "o3-mini": (0.83, 0.83, 66),
-}
-PUBLISHED_LEAVES = 2_693 / 5  # of a paper of JudgeEval
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -100,34 +87,10 @@ class Endpoint(BaseHTTPRequestHandler):
         pass
 
 
-def made_up_rubric() -> dict[str, object]:
-    """Return a rubric of 361 leaves, as PaperBench's rice has, three below each node."""
-    tasks: list[dict[str, object]] = [
-        {
-            "id": f"leaf-{number}",
-            "requirements": f"Criterion {number} is met.",
-            "weight": 1 + number % 3,
-            "sub_tasks": [],
-            "task_category": CATEGORIES[number % 3],
-        }
-        for number in range(LEAVES)
-    ]
-    groups = [
-        {
-            "id": f"group-{start}",
-            "requirements": "All of a group.",
-            "weight": 1,
-            "sub_tasks": tasks[start : start + LEAVES_A_NODE],
-        }
-        for start in range(0, LEAVES, LEAVES_A_NODE)
-    ]
-    return {"id": "root", "requirements": "Everything.", "weight": 1, "sub_tasks": groups}
-
-
 def rubric_of(paper: str) -> Any:
-    """Return a paper's rubric as JSON values."""
+    """Return a paper's rubric as JSON values; without the reference folder, that of the example paper."""
     rubric = REFERENCE / "paperbench/papers" / paper / "rubric.json"
-    return json.loads(rubric.read_text()) if rubric.is_file() else made_up_rubric()
+    return json.loads((rubric if rubric.is_file() else EXAMPLE / "rubric.json").read_text())
 
 
 def nodes_above(value: Any) -> dict[str, str]:
@@ -208,9 +171,6 @@ def main() -> None:
     finally:
         server.terminate()
         server.wait()
-    for judge, (accuracy, f1, cost) in PUBLISHED.items():
-        price = f"{cost} US dollars a paper, {cost / PUBLISHED_LEAVES:.3f} a leaf"
-        print(f"paperbench.{judge}\taccuracy {accuracy:.2f}, macro F1 {f1:.2f}, {price}")
 
 
 def serve() -> None:

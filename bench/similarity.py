@@ -1,10 +1,9 @@
-"""Pictures per CPU second through the embedded classifier, its cache, and a ViT-B/16; the figures of the card.
+"""Pictures per CPU second through the embedded classifier, its cache, and a ViT-B/16.
 
 The ViT-B/16 has the shape of the competition's classifier and random weights. Its peer is a loop as in the official
 script: one picture after the other, in single precision.
 """
 
-import json
 import random
 import tempfile
 import time
@@ -31,7 +30,6 @@ from pcgeval.similarity.stage import classify_stage
 PRECISIONS: tuple[Precision, ...] = ("float64", "float32", "bfloat16")
 LARGE_PICTURES = 16
 CLASSIFIER = Path(__file__).parents[1] / "data" / "classifier"
-SECOND_SET = Path(__file__).parents[1] / "training" / "second" / "metrics.json"  # the untouched test
 PARAMS = parse_params(
     {
         "competition": {"name": "bench", "edition": "1", "characters": "ABCD", "trials": 16, "seed": 1},
@@ -59,13 +57,6 @@ def main() -> None:
     print_precisions(images)
     with tempfile.TemporaryDirectory() as folder:
         print_large(Path(folder), images[:LARGE_PICTURES])
-    for name, value in json.loads((CLASSIFIER / "metrics.json").read_text("utf-8")).items():
-        if name != "classifier_sha256":
-            print(f"similarity.{name} {100 * value['accuracy']:.1f} % of {value['n']} pictures")
-    for name, value in json.loads(SECOND_SET.read_text("utf-8"))["parts"].items():
-        accuracy = f"{100 * value['accuracy']:.1f} ({100 * value['low']:.1f} to {100 * value['high']:.1f}) %"
-        error = value["calibration"]["expected_calibration_error"]
-        print(f"similarity.second_{name} {accuracy} of {value['n']} pictures, calibration error {error:.3f}")
 
 
 def print_precisions(images: list[Image.Image]) -> None:

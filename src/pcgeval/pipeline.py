@@ -64,7 +64,7 @@ def score(params: Params, root: Path = Path()) -> None:
 
 
 def rank(params: Params, root: Path = Path()) -> None:
-    """Rank the teams over all models: `results/ranking.json`, `ranking.csv` and `metrics.json`."""
+    """Rank the teams over all models: `results/ranking.json`, `ranking.csv` and `metrics`."""
     from pcgeval.scoring.stages import rank_stage
 
     rank_stage(params, root)
@@ -110,7 +110,7 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {  # of each stage, as in dvc.yaml
     "classify": ("data/similarity",),
     "diversity": ("data/diversity",),
     "score": ("results/official",),
-    "rank": ("results/ranking.json", "results/ranking.csv", "results/metrics.json"),
+    "rank": ("results/ranking.json", "results/ranking.csv", "results/metrics"),
     "grade": ("data/grades", "data/judgements", "data/evidence"),
     "report": ("results/report",),
 }

@@ -3,11 +3,14 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 from string import ascii_uppercase
 
 import pyarrow as pa
 import pytest
+import yaml
+from params_for_tests import contents
 from pyarrow import parquet
 
 from pcgeval import Classifier, PcgevalError, PhysicsParams, Similarity, evaluate, score_level
@@ -40,15 +43,16 @@ def write_lines(path, rows):
 
 
 def table_of(folder):
-    return pa.concat_tables(parquet.read_table(path) for path in sorted(folder.glob("part-*.parquet"))).to_pylist()
+    return parquet.read_table(folder / "data").to_pylist()
 
 
 def run(source, out, **options):
     return evaluate([source], out, **{"classify": False, "physics": FAST, "processes": 1, **options})
 
 
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}
+def files(folder):
+    """Return the files of a dataset, without the lock."""
+    return {name: content for name, content in contents(folder).items() if not name.startswith(".")}
 
 
 def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path):
@@ -62,7 +66,30 @@ def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path):
     assert (rows[0]["blocks"], rows[0]["moved"], rows[0]["stability"]) == (2, 0, 1.0)
     assert rows[2]["stability"] is rows[0]["similarity"] is rows[0]["classifier"] is rows[0]["p_A"] is None
     assert len({row["engine"] for row in rows if row["stability"] is not None}) == 1
-    assert json.loads((tmp_path / "out" / "_summary.json").read_text())["rows"] == 7
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dataset")
+    run(write_lines(folder / "in.jsonl", ROWS), folder / "out", rows_per_part=3)
+    return folder / "out"
+
+
+def test_the_card_says_where_the_tables_are_and_describes_their_columns(dataset):
+    _, front_matter, text = (dataset / "README.md").read_text().split("---\n", 2)
+    assert yaml.safe_load(front_matter)["configs"] == [{"config_name": "default", "data_files": "data/*.parquet"}]
+    outcome = json.loads(text.partition("```json\n")[2].partition("```")[0])
+    assert (outcome["rows"], outcome["failed"]) == (7, {"convert": 1, "extract": 1})
+    assert outcome["settings"]["rows_per_part"] == 3
+    columns = parquet.read_schema(dataset / "data" / "part-00000.parquet").names
+    assert [name for name in columns if not re.fullmatch("p_[B-Y]", name) and f"`{name}`" not in text] == []
+
+
+def test_the_folder_is_a_dataset_that_hugging_face_loads_offline(dataset, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    datasets = pytest.importorskip("datasets")
+    loaded = datasets.load_dataset(str(dataset), split="train", cache_dir=str(tmp_path))
+    assert loaded.to_list() == table_of(dataset)
 
 
 def test_a_level_is_simulated_once_in_a_process(tmp_path, monkeypatch):
@@ -83,17 +110,6 @@ def test_a_level_is_simulated_once_in_a_process(tmp_path, monkeypatch):
     run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "few", similarity=small)
     assert len(simulated) == 4 * 2 + 5
     assert table_of(tmp_path / "few") == table_of(tmp_path / "1")
-
-
-def test_the_command_counts_to_the_number_of_new_rows(tmp_path, capsys):
-    source = write_lines(tmp_path / "in.jsonl", ROWS)
-    words = ["evaluate", str(source), "--out", str(tmp_path / "out"), "--no-classifier", "--rows-per-part", "3"]
-    assert main(words) == 0
-    assert "levels: 7/7" in capsys.readouterr().err
-    for path in sorted((tmp_path / "out").glob("part-*"))[1:]:
-        path.unlink()
-    assert main(words) == 0
-    assert "levels: 4/4" in capsys.readouterr().err
 
 
 def test_the_figures_are_those_of_score_level(tmp_path):
@@ -142,7 +158,9 @@ def test_faulty_rows_are_kept_with_their_line(tmp_path, capsys):
     assert [row["id"] for row in rows][2:7] == ["a", "b", "c", "d", "e"]
     assert [row["score"] for row in rows] == [None if row["failed_stage"] == "input" else 0 for row in rows]
     assert rows[9]["id"] == "f\ufffd"
-    assert "13 in input" in capsys.readouterr().err
+    errors = capsys.readouterr().err
+    assert "levels: 16/16" in errors
+    assert "13 in input" in errors
 
 
 def test_parquet_files_and_folders_are_read(tmp_path):
@@ -178,10 +196,7 @@ def test_an_input_that_cannot_be_read_is_refused(tmp_path):
     ):
         with pytest.raises(PcgevalError, match=words):
             run(tmp_path / name, tmp_path / "out")
-
-
-def test_no_rows_make_an_empty_table(tmp_path):
-    assert run(write_lines(tmp_path / "in.jsonl", []), tmp_path / "out").parts == 1
+    assert run(write_lines(tmp_path / "none.jsonl", []), tmp_path / "out").parts == 1
     assert table_of(tmp_path / "out") == []
 
 
@@ -198,20 +213,20 @@ def test_a_killed_run_is_continued_and_processes_change_no_byte(tmp_path):
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    before = contents(tmp_path / "out")
-    assert sorted(before) == ["part-00000.parquet", "part-00001.parquet"]
+    before = files(tmp_path / "out")
+    assert sorted(before) == ["data/part-00000.parquet", "data/part-00001.parquet"]
     new = []
     run(source, tmp_path / "out", rows_per_part=2, report=new.append)
     run(source, tmp_path / "whole", rows_per_part=2, processes=2)
     assert [row.id for row in new] == ["e", "f", "g"]
-    assert before.items() <= contents(tmp_path / "out").items()
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert before.items() <= files(tmp_path / "out").items()
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
 def test_another_input_or_setting_is_refused(tmp_path):
     source, out = write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out"
     run(source, out, rows_per_part=3)
-    before = contents(out)
+    before = files(out)
     for rows in (ROWS[:-1], [*ROWS, {"id": "h", "letter": "A", "text": ""}], [ROWS[1], ROWS[0], *ROWS[2:]], ROWS[:3]):
         with pytest.raises(PcgevalError, match="made from other rows"):
             run(write_lines(source, rows), out, rows_per_part=3)
@@ -223,7 +238,7 @@ def test_another_input_or_setting_is_refused(tmp_path):
     with pytest.raises(PcgevalError, match=r"thesis\.tex"):
         run(source, tmp_path / "other")
     run(source, out, rows_per_part=3)
-    assert contents(out) == before
-    (out / "part-00001.parquet").write_bytes(b"PAR1")
+    assert files(out) == before
+    (out / "data" / "part-00001.parquet").write_bytes(b"PAR1")
     with pytest.raises(PcgevalError, match="no whole part"):
         run(source, out, rows_per_part=3)

@@ -20,18 +20,18 @@ def test_export_copies_the_official_files_alone(
     assert main(["export", "official", "out"]) == 2
     assert "make final-eval" in capsys.readouterr().err
     official = {
-        "raw/I/one-example_I_1.txt": "response",
-        "levels/I/one-example_I_3.xml": "<Level/>",
+        "raw/I/zero-shot_I_1.txt": "response",
+        "levels/I/zero-shot_I_3.xml": "<Level/>",
         "stability/I.json": "{}",
     }
-    for name, content in {**official, "raw/I/one-example_I_1.json": "{}", "stability/trials.json": "[]"}.items():
+    for name, content in {**official, "raw/I/zero-shot_I_1.json": "{}", "stability/trials.json": "[]"}.items():
         stage, _, rest = name.partition("/")
-        path = Path("data", stage, "smollm2-135m", "one-example", rest)
+        path = Path("data", stage, "smollm2-135m", "zero-shot", rest)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     assert main(["export", "official", "out"]) == 0
     copies = {path.relative_to("out").as_posix(): path.read_text() for path in Path("out").rglob("*.*")}
-    assert copies == {f"smollm2-135m/one-example/{name}": content for name, content in official.items()}
+    assert copies == {f"smollm2-135m/zero-shot/{name}": content for name, content in official.items()}
     assert main(["export", "official", "out"]) == 2
     assert "not empty" in capsys.readouterr().err
 
@@ -44,21 +44,12 @@ def evaluated(competition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     return folder
 
 
-def test_ranking_prints_the_last_run(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranking_prints_the_last_run_and_opens_its_report(
+    evaluated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["ranking", "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads((evaluated / "results/ranking.json").read_text())
-    assert main(["ranking"]) == 0
-    said = capsys.readouterr()
-    assert [line.split()[1] for line in said.out.splitlines()[1:]] == [team["team"] for team in values["teams"]]
-    assert f"result hash {values['result']['sha256']}" in said.err
-    assert "index.html" in said.err
-    assert "warning" not in said.err
-
-
-def test_the_report_is_opened(
-    evaluated: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     assert main(["ranking", "--open"]) == 2
     assert "make report" in capsys.readouterr().err
     index = evaluated / "results/report/index.html"
@@ -68,7 +59,11 @@ def test_the_report_is_opened(
     monkeypatch.setattr(webbrowser, "open", opened.append)  # which returns None, as where no browser starts
     assert main(["ranking", "--open"]) == 0
     assert opened == [index.resolve().as_uri()]
-    assert "no browser" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert [line.split()[1] for line in said.out.splitlines()[1:]] == [team["team"] for team in values["teams"]]
+    for words in (f"result hash {values['result']['sha256']}", "index.html", "no browser"):
+        assert words in said.err
+    assert "warning" not in said.err
 
 
 @pytest.mark.parametrize(
@@ -89,10 +84,9 @@ def test_the_report_is_opened(
 def test_ranking_names_what_changed_since(
     evaluated: Path, capsys: pytest.CaptureFixture[str], name: str, old: str, new: str, words: str
 ) -> None:
-    file = evaluated / name
-    before = file.read_text()
+    before = (evaluated / name).read_text()
     assert old in before
-    file.write_text(before.replace(old, new, 1))
+    (evaluated / name).write_text(before.replace(old, new, 1))
     assert main(["ranking"]) == 1
     said = capsys.readouterr()
     assert said.out.startswith("rank ")
@@ -110,27 +104,16 @@ def test_what_decides_no_ranking_may_change(evaluated: Path) -> None:
     assert main(["ranking"]) == 0
 
 
-def test_rescoring_counts_what_it_compared_and_names_a_folder_that_is_not_there(
+def test_an_option_of_rescore_for_several_teams_takes_no_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = ["--out", str(tmp_path / "out"), "--trials", "3", "--baseline", "zero-shot", "--baselines", "two-examples"]
-    assert main(["rescore", str(ROOT / "results/official/qwen-coder-1b5"), *out]) == 0
-    said = capsys.readouterr().err
-    assert "compared 312 trial scores, 104 letter scores, 4 places, 26 weights, 1 sum; 0 differ" in said
-    assert main(["rescore", "nowhere", *out]) == 2
-    said = capsys.readouterr().err
-    assert "'nowhere' does not exist" in said
-    assert "Errno" not in said
-
-
-def test_an_option_for_several_teams_takes_no_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = tmp_path / "source"
     for team in ("alpha", "beta", "gamma"):
         for kind in ("stability", "similarity", "diversity"):
-            (source / team / kind).mkdir(parents=True)
-    words = ["rescore", "--out", str(tmp_path / "out"), "--letters", "I"]
-    words += ["--baselines", "alpha", "--baselines", "beta", str(source), "--json"]
-    assert main(words) == 0
+            (tmp_path / "source" / team / kind).mkdir(parents=True)
+    words = ["--out", str(tmp_path / "out"), "--letters", "I", "--baselines", "alpha", "--baselines", "beta"]
+    assert main(["rescore", *words, str(tmp_path / "source"), "--json"]) == 0
     teams = {team["team"]: team["status"] for team in json.loads(capsys.readouterr().out)["teams"]}
     assert (teams["alpha"], teams["beta"]) == ("baseline", "baseline")
     assert teams["gamma"] != "baseline"
+    assert main(["rescore", *words, "nowhere"]) == 2
+    assert "'nowhere' does not exist" in capsys.readouterr().err

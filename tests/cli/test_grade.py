@@ -210,7 +210,7 @@ def test_human_grades_of_a_team(competition, capsys):
 
 @pytest.mark.usefixtures("competition")
 @pytest.mark.slow  # it is asked several times
-def test_a_dead_endpoint_without_any_grade_gives_a_guess_and_exit_code_1(capsys):
+def test_a_dead_endpoint_without_any_grade_is_no_guess_and_exit_code_1(capsys):
     words = [
         "zero-shot",
         "--judge",
@@ -224,11 +224,11 @@ def test_a_dead_endpoint_without_any_grade_gives_a_guess_and_exit_code_1(capsys)
     ]
     output = graded(capsys, *words, codes=(1,))
     assert (output["judge_type"], output["score"], output["num_invalid_leaf_nodes"]) == (
-        "heuristic",
-        0.2,
+        "simple",
+        0.0,
         output["num_leaf_nodes"],
     )
-    assert "is only a guess" in output["warnings"][0]
+    assert "The grading ended early" in output["warnings"][0]
 
 
 @pytest.mark.usefixtures("competition")

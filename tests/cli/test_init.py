@@ -20,38 +20,35 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "mine"
 
 
-def test_a_new_competition_asks_the_demos_models_on_this_machine(folder: Path) -> None:
+def test_a_new_competition_is_the_demo_with_live_models_and_the_installed_pcgeval(folder: Path) -> None:
     params, demo = load_params(folder / "params.yaml"), load_params(ROOT / "params.yaml")
     assert params.models == {
         name: model.model_copy(update={"backend": "llamacpp"}) for name, model in demo.models.items()
     }
     assert params.teams == ("zero-shot",)
-    assert params.limits == demo.limits
-    assert (params.physics, params.similarity, params.diversity) == (demo.physics, demo.similarity, demo.diversity)
+    for section in ("limits", "physics", "similarity", "diversity"):
+        assert getattr(params, section) == getattr(demo, section)
     for model in (*params.models, "judge"):
         assert (folder / "data/recordings" / model / "zero-shot").is_dir()
-
-
-def test_it_depends_on_the_installed_pcgeval_where_the_repository_depends_on_its_source(folder: Path) -> None:
-    stages, with_source = (
-        yaml.safe_load((place / "dvc.yaml").read_text("utf-8"))["stages"] for place in (folder, ROOT)
-    )
+    stages, with_source = (yaml.safe_load((place / "dvc.yaml").read_text())["stages"] for place in (folder, ROOT))
     for name, stage in with_source.items():
-        deps = [dep for dep in stage["deps"] if not dep.startswith("src/")]
+        deps = [dep for dep in stage["deps"] if not dep.startswith(("src/", "data/examples/"))]
         assert stages[name] == {**stage, "deps": [*deps, "pcgeval.json"]}
     assert all((folder / dep).exists() for dep in stages["generate"]["deps"])
+    workspace = prepare_round("midterm", folder)
+    assert (workspace / "pcgeval.json").read_bytes() == (folder / "pcgeval.json").read_bytes()
+    assert not (workspace / "src").exists()
 
 
-def test_a_repository_is_made_only_where_there_is_none(folder: Path) -> None:
+def test_a_repository_is_made_only_where_there_is_none(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert (folder / ".git").is_dir()
     assert main(["init", str(folder / "next")]) == 0
     assert not (folder / "next/.git").exists()
-
-
-def test_without_git_dvc_needs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert main(["init", str(tmp_path / "mine")]) == 0
-    assert "no_scm = true" in (tmp_path / "mine/.dvc/config.local").read_text()
+    monkeypatch.setenv("PATH", str(tmp_path))  # without git, DVC needs none
+    assert main(["init", str(tmp_path / "other")]) == 0
+    assert "no_scm = true" in (tmp_path / "other/.dvc/config.local").read_text()
 
 
 def test_an_edition_is_the_published_final(tmp_path: Path) -> None:
@@ -62,13 +59,11 @@ def test_an_edition_is_the_published_final(tmp_path: Path) -> None:
     assert (tmp_path / "data/recordings/gemma2-27b/zero-shot/.gitkeep").is_file()
 
 
-@pytest.mark.parametrize("words", [["."], [".", "--edition", "2025", "--upgrade"], [".", "--upgrade"], ["no/where"]])
-def test_what_would_overwrite_or_lie_elsewhere_is_refused(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("words", ["", "--edition 2025 --upgrade", "--upgrade"])
+def test_a_folder_of_others_is_refused(words: str, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    monkeypatch.chdir(tmp_path)
-    assert main(["init", *words]) == 2
+    assert main(["init", str(tmp_path), *words.split()]) == 2
+    assert main(["init", str(tmp_path / "no/where"), *words.split()]) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -81,9 +76,3 @@ def test_an_upgrade_writes_the_pipeline_again_and_leaves_the_rest(folder: Path) 
     assert main(["init", str(folder), "--upgrade"]) == 0
     after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert after == before | {folder / "Makefile": b"all:\n"}
-
-
-def test_a_round_runs_the_same_pcgeval(folder: Path) -> None:
-    workspace = prepare_round("midterm", folder / "params.yaml")
-    assert (workspace / "pcgeval.json").read_bytes() == (folder / "pcgeval.json").read_bytes()
-    assert not (workspace / "src").exists()

@@ -1,4 +1,4 @@
-"""`pcgeval try` as a participant runs it: in an empty folder, with a server of this machine."""
+"""`pcgeval try` as a participant runs it, with a server of this machine: the competition in small."""
 
 import json
 import signal
@@ -7,18 +7,31 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
+from typing import Any
 
 import pytest
-from handed_in_for_tests import PROMPT_FILES, README, write_folder, write_zip
-from slow_ollama import SlowOllama
+import yaml
+from competition_folder import PROMPT, competition_folder
+from handed_in_for_tests import PROMPT_FILES, README, contents, write_folder, write_zip
+from slow_ollama import DIGEST, SlowOllama
 from waiting import wait_until
 
 from pcgeval.cli.main import main
-from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_INTERRUPTED
-from pcgeval.sandbox.process import ResourceLimits
+from pcgeval.cli.settings import SettingsError, default_params, find_model_to_ask
+from pcgeval.cli.try_submission import LOCK
+from pcgeval.core.console import EXIT_INTERRUPTED
+from pcgeval.core.layout import OFFICIAL_RESULTS, SUBMISSIONS, recording_file
+from pcgeval.core.locks import lock_folder
+from pcgeval.core.params import load_params
+from pcgeval.core.stage_files import TrialRow, read_csv
+from pcgeval.llm.call_log import read_recording
+from pcgeval.llm.protocol import ChatRequest, Message
+from pcgeval.submissions.load import Prompt, load_submission
 
 ROOT = Path(__file__).parents[2]
-PRINTED = Path("rehearsals/mine/m-1/printed/I/mine_I_1.txt")
+DEMO = load_params(ROOT / "params.yaml")
+OUT = Path("rehearsals/mine/m-1")
+PRINTED = OUT / "printed/I/mine_I_1.txt"
 PROGRAM = """\
 import sys
 from llms4pcg.competition import TrialLoop, chat_with_llm, run_evaluation
@@ -41,184 +54,284 @@ def program(before: str = "pass", after: str = "pass", end: str = "pass") -> dic
     return {"README.md": README, "main.py": PROGRAM.format(before=before, after=after, end=end)}
 
 
+class Participant:
+    """A person with an empty folder, the working directory, and a server."""
+
+    def __init__(self, server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
+        self.server, self.capsys = server, capsys
+
+    def words(self, path: Path | str = "mine", letters: str = "I", trials: int = 1) -> list[str]:
+        options = ["--model", "m:1", "--host", self.server.address, "--letters", letters, "--trials", str(trials)]
+        return ["try", str(path), *options]
+
+    def tries(self, *words: str, code: int = 0, **values: Any) -> tuple[str, str]:
+        """Run the command to an exit code; return what it printed, and what it said."""
+        self.capsys.readouterr()
+        assert main([*self.words(**values), *words]) == code
+        return self.capsys.readouterr()
+
+
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, the working directory."""
+def person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Participant]:
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    with SlowOllama(0) as server:
+        yield Participant(server, capsys)
 
 
-@pytest.fixture
-def server() -> Iterator[SlowOllama]:
-    with SlowOllama(0) as running:
-        yield running
+class Replaying(SlowOllama):
+    """Answers as a model of the demo did, whose options it is asked with; it looks replies up by their requests."""
+
+    def __init__(self, model: str, team: str) -> None:
+        super().__init__(0)
+        self.model = DEMO.models[model]
+        self.replies = {
+            call.key: call.reply.text for call in read_recording(ROOT / recording_file(model, team)) if call.reply
+        }
+
+    def words(self, asked: dict[str, Any], _: str) -> list[str]:
+        messages = tuple(Message(**message) for message in asked["messages"])
+        request = ChatRequest(self.model.name, self.model.digest or "", messages, asked["options"])
+        return [self.replies[request.key]]
 
 
-def words(server: SlowOllama, folder: Path | str = "mine", letters: str = "I", trials: int = 1) -> list[str]:
-    options = ["--model", "m:1", "--host", server.address, "--letters", letters, "--trials", str(trials)]
-    return ["try", str(folder), *options]
+def test_the_scores_and_the_baseline_are_those_of_the_competition(person: Participant) -> None:
+    prompts = [team for team in DEMO.teams if isinstance(load_submission(ROOT / SUBMISSIONS / team).work, Prompt)]
+    baseline = DEMO.scoring.baseline
+    team, model = next(team for team in prompts if team != baseline), next(iter(DEMO.models))
+    table = read_csv(TrialRow, ROOT / OFFICIAL_RESULTS / model / "trial_scores.csv")
+    best = max((row for row in table if row.team == team), key=lambda row: row.score).letter
+    letters = {best, "I" if best != "I" else "L"}
+    official = {(row.team, row.letter, row.trial): row for row in table if row.letter in letters}
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["similarity"]["model"] = str(ROOT / "data/classifier")
+    Path(OFFICIAL_RESULTS).mkdir(parents=True)
+    Path(OFFICIAL_RESULTS / "m").symlink_to(ROOT / OFFICIAL_RESULTS / model)
+    command = ["try", str(ROOT / SUBMISSIONS / team), "--model", "m", "--letters", "".join(letters), "--json"]
+    summaries = {}
+    with Replaying(model, team) as server:
+        options = DEMO.models[model].options
+        asked = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "options": options}
+        for vectors in ("cls", "softmax"):
+            params |= {"models": {"m": asked}, "diversity": {"vectors": vectors}}
+            Path("params.yaml").write_text(yaml.safe_dump(params))
+            assert main([*command, "--trials", str(DEMO.competition.trials)]) == 0
+            values = json.loads(person.capsys.readouterr().out)
+            summaries[vectors] = {entry["letter"]: entry for entry in values["letters"]}
+        assert len(server.asked) == len(values["trials"]) == 2 * DEMO.competition.trials, "nothing is asked twice"
+    for trial in values["trials"]:
+        row = official[team, trial["letter"], trial["trial"]]
+        assert trial["stability"] == pytest.approx(float(row.stability))  # the official script rounds to 20 digits
+        assert trial["similarity"] == float(row.similarity)
+        assert summaries["softmax"][row.letter]["diversity"] == float(row.diversity)
+        assert summaries["cls"][row.letter]["score"] == summaries["softmax"][row.letter]["score"]
+    assert summaries["softmax"][best]["score"] > 0
+    assert {entry["letter"] for entry in values["baseline"]} == letters
+    for entry in values["baseline"]:
+        of_letter = [row for row in table if (row.team, row.letter) == (baseline, entry["letter"])]
+        scores = [float(row.stability * row.similarity) for row in of_letter]
+        assert (entry["team"], entry["trials"], entry["failed"]) == (baseline, len(scores), None)
+        assert entry["score"] == pytest.approx(sum(scores) / len(scores))
 
 
-def test_what_a_participant_sees(here: Path, server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
-    write_folder(here / "mine", PROMPT_FILES)
-    assert main(words(server, trials=2)) == 0
-    out, err = capsys.readouterr()
+def test_what_a_participant_sees_and_what_another_try_keeps(person: Participant) -> None:
+    write_folder(Path("mine"), PROMPT_FILES)
+    out, err = person.tries(trials=2)
     for line in ("checking mine", "loading the classifier", "looking for m:1", "asking I1 (0 of 2 trials done)"):
         assert f"{line}\n" in err
     for word in ("I1: 0.", "x similarity", "likeliest letters: ", "before", "images/I/mine_I_2.png", "score x divers"):
         assert word in out
-    assert "rehearsals/mine/m-1" in err
-    assert len(server.asked) == 2
-    assert main([*words(server, trials=2), "--json"]) == 0
-    assert len(server.asked) == 2, "nothing is asked twice"
-    values = json.loads(capsys.readouterr().out)
+    assert str(OUT) in err
+    before = contents(OUT)
+    assert {"raw/I/mine_I_2.txt", "intermediate/I/mine_I_2.txt", "levels/I/mine_I_2.xml", "images/I/mine_I_2.png"} < {
+        *before
+    }
+    person.tries(letters="L")
+    assert {name: content for name, content in contents(OUT).items() if name in before} == before
+    values = json.loads(person.tries("--json", trials=2)[0])
+    assert len(person.server.asked) == 3, "nothing is asked twice"
     assert [trial["trial"] for trial in values["trials"]] == [1, 2]
     assert (values["letters"][0]["team"], values["baseline"]) == ("mine", [])
     seconds = [trial["seconds"] for trial in values["trials"]]
     assert values["full_run"] == {"trials": 260, "seconds": pytest.approx(130 * sum(seconds), abs=0.3)}
-    assert (here / "rehearsals/mine/m-1/levels/I/mine_I_1.xml").is_file()
+    assert "done before" in person.tries()[0]
+
+
+def test_a_response_without_a_level_has_its_reason(person: Participant) -> None:
+    write_folder(Path("mine"), PROMPT_FILES)
+    person.server.words = lambda *_: ["I would rather not."]  # type: ignore[method-assign]
+    out, _ = person.tries()
+    for words in ("I1: 0, failed in extract: no code", "| I would rather not.", f"{OUT}/raw/I/mine_I_1.txt"):
+        assert words in out
+    assert not (OUT / "images").exists()
+
+
+def test_a_try_and_the_competition_share_the_replies_of_the_models(person: Participant) -> None:
+    competition = competition_folder(Path.cwd(), person.server.address, PROMPT, letters="A", trials=2)
+    competition.change_params("similarity", model=str(ROOT / "data/classifier"))
+    for out in ("one", "other"):
+        words = ["--model", "m", "--letters", "A", "--trials", "1", "--out", out]
+        assert main(["try", "data/submissions/alpha", *words]) == 0
+    assert len(person.server.asked) == 1
+    competition.generate()
+    assert len(set(person.server.asked)) == len(person.server.asked) == 2
+
+
+def test_only_a_folder_of_the_same_team_and_model_is_written_into(person: Participant) -> None:
+    for team in ("mine", "theirs"):
+        write_folder(Path(team), PROMPT_FILES)
+    out, new = Path("out"), Path("new")
+    write_folder(out, {"levels/mine.xml": "mine", "raw/notes.txt": "mine"})
+    before = contents(out)
+    assert "already exists" in person.tries("--out", "out", code=2)[1]
+    assert contents(out) == before
+    assert not person.server.asked
+    with lock_folder(new, new / LOCK):
+        person.tries("--out", "new", code=2)
+    assert list(contents(new)) == [LOCK]
+    person.tries("--out", "new")  # a try that was killed before it wrote its first file can be repeated
+    notes = dict.fromkeys((f"{stage}/notes.txt" for stage in ("raw", "raw/I", "images", "unfinished")), b"mine")
+    write_folder(new, notes)
+    person.tries("--out", "new", letters="IL")
+    assert contents(new).items() >= notes.items()
+    assert "holds mine with m-1" in person.tries("--out", "new", path="theirs", code=2)[1]
 
 
 @pytest.mark.needs_sandbox
-def test_what_a_program_prints_is_kept_and_shown(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prints = program(
-        "print('begun', end='')", "print('\\033[2J' + reply[:6] + '\\u202e', file=sys.stderr)", "print('end')"
-    )
-    write_folder(here / "mine", prints)
-    with SlowOllama(0.3) as server:  # what is printed before the call is read before what follows it, on the other pipe
-        assert main(words(server)) == 0
-        first = capsys.readouterr().out
-        assert main(words(server)) == 0
-    for out in (first, capsys.readouterr().out):
+def test_the_output_of_a_program_is_kept_and_shown(person: Participant) -> None:
+    person.server.seconds = 0.3  # what is printed before the call is read before what follows it, on the other pipe
+    prints = ("print('begun', end='')", "print('\\033[2J' + reply[:6] + '\\u202e', file=sys.stderr)", "print('end')")
+    write_folder(Path("mine"), program(*prints))
+    for out, _ in (person.tries(), person.tries()):
         assert "| begun\ufffd[2Janswer\ufffd" in out
         assert "| end" in out
         assert "\033" not in out
     assert PRINTED.read_text() == "begun\ufffd[2Janswer\ufffd\nend\n"
-
-
-@pytest.mark.needs_sandbox
-def test_a_program_that_prints_without_end_is_stopped_and_its_output_bounded(
-    here: Path, server: SlowOllama, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_folder(here / "mine", program("while True: sys.stdout.write('\\x07spam\\r' * 10**5)"))
-    assert main(words(server)) == 0
-    assert server.asked == []
-    out = capsys.readouterr().out
-    assert "printed more than 64 MB" in out
-    assert "[lines before these: " in out
-    assert len(out) < 10_000
-    assert "\x07" not in out
-    assert "bytes left out]" in PRINTED.read_text()
-    assert len(PRINTED.read_text()) < 2 * ResourceLimits().kept_output_bytes + 100
-
-
-@pytest.mark.needs_sandbox
-def test_a_program_that_fails_shows_its_last_words_and_has_none_of_our_packages(
-    here: Path, server: SlowOllama, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_folder(here / "mine", program("print('before'); import pcgeval"))
-    assert main(words(server)) == 0
-    assert server.asked == []
-    out = capsys.readouterr().out
+    asked = len(person.server.asked)
+    write_folder(Path("mine"), program("print('line\\r' * 99 + 'x' * 999); import pcgeval"))
+    out, _ = person.tries()
     assert "I1: 0, failed in generate: ModuleNotFoundError: No module named 'pcgeval'" in out
-    assert "| before" in out
-    assert "| Traceback (most recent call last):" in out
-
-
-NO_MAIN = program()["main.py"].partition("if __")[0]
+    for words in ("[lines before these: ", "| line", f"| {'x' * 99}", "| Traceback (most recent call last):"):
+        assert words in out
+    assert len(out) < 3_000
+    assert len(person.server.asked) == asked
 
 
 @pytest.mark.parametrize(
-    ("files", "path", "word"),
+    ("files", "path", "code", "word"),
     [
-        ({"README.md": README, "main.py": "from llms4pcg.competition import TrialLoop\nx = ("}, "mine", "main.py:2"),
-        ({"README.md": README, "main.py": NO_MAIN}, "mine", "nothing starts it"),
-        ({"README.md": README, "Prompt.txt": "<OBJECT>"}, "mine", "rename it to prompt.txt"),
-        ({**program(), "requirements.txt": "./x.whl"}, "mine", "requirements.txt:1"),
-        ({"prompt.txt": "Build <OBJECT>"}, "mine", "README.md"),
-        ({"prompt.txt": "Build é <OBJECT>"}, "mine/prompt.txt", "U+00E9"),
+        ({"README.md": README, "main.py": "from llms4pcg.competition import X\nx = ("}, "mine", 1, "main.py:2"),
+        ({**program(), "requirements.txt": "./x.whl"}, "mine", 1, "requirements.txt:1"),
+        ({"prompt.txt": "Build é <OBJECT>"}, "mine/prompt.txt", 1, "U+00E9"),
+        (PROMPT_FILES, "nothing", 2, "Name a submission's folder"),
+        (PROMPT_FILES, "mine/README.md", 2, "Name a submission's folder"),
     ],
 )
-def test_what_validate_refuses_asks_nothing(
-    here: Path, files: dict[str, str], path: str, word: str, server: SlowOllama, capsys: pytest.CaptureFixture[str]
+def test_an_invalid_submission_asks_nothing(
+    person: Participant, files: dict[str, str], path: str, code: int, word: str
 ) -> None:
-    write_folder(here / "mine", files)
-    assert main(words(server, path)) == EXIT_CHECK_FAILED
-    assert server.asked == []
-    err = capsys.readouterr().err
-    assert word in err
-    assert "nothing was asked" in err
+    write_folder(Path("mine"), files)
+    assert word in person.tries(path=path, code=code)[1]
+    assert not person.server.asked
 
 
-@pytest.mark.parametrize("path", ["nothing", "mine/README.md"])
-def test_what_is_no_submission_is_named(
-    here: Path, path: str, server: SlowOllama, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_folder(here / "mine", PROMPT_FILES)
-    assert main(words(server, path)) == EXIT_BAD_INPUT
-    assert "Name a submission's folder" in capsys.readouterr().err
+@pytest.mark.parametrize(("letters", "trials"), [("", 2), ("1", 2), ("i", 2), ("II", 2), ("I", 0), ("I", 1001)])
+def test_letters_and_trials_that_cannot_be_meant(person: Participant, letters: str, trials: int) -> None:
+    write_folder(Path("mine"), PROMPT_FILES)
+    _, err = person.tries(letters=letters, trials=trials, code=2)
+    assert ("letters" if trials == 2 else "trials") in err
+    assert not person.server.asked
 
 
 @pytest.mark.needs_sandbox
-def test_a_zip_a_folder_and_a_file_are_one_submission(
-    here: Path, server: SlowOllama, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_zip_a_folder_and_a_file_are_one_submission(person: Participant) -> None:
     files = program("print('ran')")
-    write_zip(here / "mine.zip", {f"inner/{name}": text for name, text in files.items()})
-    write_folder(here / "mine", files)
+    write_zip(Path("mine.zip"), {f"inner/{name}": text for name, text in files.items()})
+    write_folder(Path("mine"), files)
     for path in ("mine.zip", "mine", "mine/main.py"):
-        assert main(words(server, path)) == 0
-        assert len(server.asked) == 1, "the same submission"
-    assert "| ran" in capsys.readouterr().out
+        assert "| ran" in person.tries(path=path)[0]
+        assert len(person.server.asked) == 1, "the same submission"
 
 
 @pytest.mark.needs_sandbox
 def test_what_is_missing_here_is_named_before_the_first_call(
-    here: Path, server: SlowOllama, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    person: Participant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_folder(here / "mine", program())
+    write_folder(Path("mine"), program())
+    write_folder(Path("prompt"), PROMPT_FILES)
     params = (ROOT / "params.yaml").read_text()
-    (here / "params.yaml").write_text(params.replace("model: data/classifier", "model: nowhere/classifier"))
-    assert main(words(server)) == EXIT_BAD_INPUT
-    assert "classifier" in capsys.readouterr().err
-    (here / "params.yaml").unlink()
-    monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
-    assert main(words(server)) == EXIT_BAD_INPUT
-    assert "The sandbox is switched off" in capsys.readouterr().err
-    assert server.asked == []
-
-
-def test_an_unknown_model_names_every_way_to_name_one(
-    here: Path, server: SlowOllama, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_folder(here / "mine", PROMPT_FILES)
-    monkeypatch.setenv("OLLAMA_HOST", server.address)
-    assert main(["try", "mine", "--model", "llama9"]) == EXIT_BAD_INPUT
-    err = capsys.readouterr().err
+    Path("params.yaml").write_text(params.replace("model: data/classifier", "model: nowhere/classifier"))
+    assert "classifier" in person.tries(code=2)[1]
+    Path("params.yaml").unlink()
+    assert "--host and --base-url" in person.tries("--base-url", "http://127.0.0.1:9", code=2)[1]
+    monkeypatch.setenv("OLLAMA_HOST", person.server.address)
+    assert main(["try", "prompt", "--model", "llama9"]) == 2
+    err = person.capsys.readouterr().err
     for word in ("smollm2:135m", "ollama pull llama9", "pcgeval models fetch", "--host", "--base-url"):
         assert word in err
+    monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
+    assert "The sandbox is switched off" in person.tries(code=2)[1]
+    assert not person.server.asked
 
 
 @pytest.mark.needs_sandbox
-def test_ctrl_c_keeps_what_is_done_and_the_next_try_pays_for_nothing_twice(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_folder(here / "mine", program(end="import time; time.sleep(600)"))
-    with SlowOllama(0, status=lambda letter: 0 if letter == "L" else 200) as server:  # L1 gets no answer
-        command = [sys.executable, "-m", "pcgeval", *words(server, letters="ILT")]
-        with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
-            assert process.stdout is not None
-            assert process.stdout.readline().startswith("I1: ")
-            wait_until(lambda: len(server.asked) >= 2, process)
-            process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=60)
-        assert process.returncode == EXIT_INTERRUPTED
-        assert err.splitlines()[-1].startswith("stopped; what was finished is kept")
-        assert "Traceback" not in err
-        paid, unanswered = server.asked
-        server.status = lambda _: 200
-        assert main(words(server, letters="ILT")) == 0
-        assert "done before" in capsys.readouterr().out.partition("\n")[0]
-        assert paid not in server.asked[2:]
-        assert server.asked[2] == unanswered
-        assert len(server.asked) == 4
+def test_ctrl_c_keeps_what_is_done_and_the_next_try_pays_for_nothing_twice(person: Participant) -> None:
+    write_folder(Path("mine"), program(end="import time; time.sleep(600)"))
+    server = person.server
+    server.status = lambda letter: 0 if letter == "L" else 200  # L1 gets no answer
+    command = [sys.executable, "-m", "pcgeval", *person.words(letters="ILT")]
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("I1: ")
+        wait_until(lambda: len(server.asked) >= 2, process)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == EXIT_INTERRUPTED
+    assert err.splitlines()[-1].startswith("stopped; what was finished is kept")
+    assert "Traceback" not in err
+    server.status = lambda _: 200
+    assert "done before" in person.tries(letters="ILT")[0].partition("\n")[0]
+    paid, unanswered, asked_again, new = server.asked
+    assert asked_again == unanswered
+    assert paid != new
+
+
+CODER, SMALL = "qwen2.5-coder:1.5b-instruct-q4_K_M", "smollm2:135m-instruct-q4_1"
+URL = "http://127.0.0.1:1/v1"
+
+
+@pytest.mark.parametrize("params", [DEMO, default_params()], ids=["competition", "elsewhere"])
+@pytest.mark.parametrize(
+    ("name", "host", "base_url", "backend", "asked"),
+    [
+        pytest.param("qwen-coder-1b5", None, None, "llamacpp", CODER, id="a-replayed-model-by-its-key"),
+        pytest.param("SmolLM2:135M-instruct-q4_1", None, None, "llamacpp", SMALL, id="by-its-name"),
+        pytest.param("smollm2", None, None, "llamacpp", SMALL, id="by-the-beginning-of-its-name"),
+        pytest.param("smollm2", "127.0.0.1:1", None, "ollama", "smollm2", id="as-a-server-calls-it"),
+        pytest.param("qwen-coder-1b5", "127.0.0.1:1", None, "ollama", CODER, id="on-a-server"),
+        pytest.param("qwen-coder-1b5", None, URL, "openai", CODER, id="at-an-endpoint"),
+        pytest.param("llama3:8b", None, None, "ollama", "llama3:8b", id="unknown-here"),
+    ],
+)
+def test_a_model_is_asked_for_real(params, name, host, base_url, backend, asked) -> None:
+    model = find_model_to_ask(params, name, host, base_url)
+    assert (model.backend, model.name, model.host, model.base_url) == (backend, asked, host, base_url)
+    known = next((known for known in DEMO.models.values() if known.name == asked), None)
+    options = known.options if known else {"num_predict": 1000}
+    assert model.options == {name: value for name, value in options.items() if (backend, name) != ("openai", "num_ctx")}
+    assert model.digest == (known.digest if known and backend == "llamacpp" else None)
+    assert params.competition.seed == DEMO.competition.seed, "the same replies everywhere"
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "base_url", "words"),
+    [
+        ("qwen2.5-coder", None, None, r"qwen2.5-coder:0.5b.* or qwen2.5-coder:1.5b"),
+        ("m", None, "http://me:secret@127.0.0.1/v1", "password"),
+        ("m", "http://me:secret@127.0.0.1", None, "password"),
+    ],
+)
+def test_an_ambiguous_name_and_a_password_are_refused(name, host, base_url, words) -> None:
+    with pytest.raises(SettingsError, match=words):
+        find_model_to_ask(default_params(), name, host, base_url)

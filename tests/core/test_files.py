@@ -1,4 +1,4 @@
-"""Files: atomic, canonical, and clear about what is wrong with one."""
+"""Files: atomic, canonical, and rewritten only if their content differs."""
 
 import json
 import math
@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from params_for_tests import contents, file_states
 
-from pcgeval.core import files
+from pcgeval.core import files, packages
+from pcgeval.core.errors import FileError
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -18,26 +19,24 @@ JSON = st.recursive(
 )
 
 
-@given(JSON)
-def test_json_comes_back_as_it_was(value):
+@given(JSON, st.dictionaries(st.text(), st.integers(), min_size=2))
+def test_json_keeps_every_value_in_one_form(value: object, mapping: dict[str, int]) -> None:
     assert json.loads(files.to_json(value)) == value
-
-
-@given(st.dictionaries(st.text(), st.integers(), min_size=2))
-def test_one_value_has_one_form(value):
-    turned = dict(reversed(value.items()))
-    assert files.to_json(turned) == files.to_json(value)
-    assert files.sha256_json(turned) == files.sha256_json(value)
-
-
-def test_no_number_that_json_lacks():
+    turned = dict(reversed(mapping.items()))
+    assert files.to_json(turned) == files.to_json(mapping)
+    assert files.sha256_json(turned) == files.sha256_json(mapping)
     with pytest.raises(ValueError, match="Out of range"):
         files.to_json(math.nan)
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    path = tmp_path / "file"
-    files.write_bytes(path, b"old")
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "folder" / "file"
+    files.write_text(path, "a\ud800b\r\n")
+    assert path.read_bytes() == "a\ufffdb\r\n".encode()
+    assert files.read_text(path) == "a\ufffdb\r\n"
+    before = file_states(tmp_path)
+    files.write_bytes(path, path.read_bytes())
+    assert file_states(tmp_path) == before
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -45,88 +44,64 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         files.write_bytes(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_lone_surrogates_become_replacement_characters(tmp_path: Path):
-    files.write_text(tmp_path / "text", "a\ud800b\r\n")
-    assert b"\r\n" in (tmp_path / "text").read_bytes()
-    assert files.read_text(tmp_path / "text") == "a\ufffdb\r\n"
-
-
-def test_a_file_with_the_same_content_is_not_written_again(tmp_path: Path):
-    path = tmp_path / "folder" / "file"
-    files.write_bytes(path, b"one")
-    before = file_states(tmp_path)
-    files.write_bytes(path, b"one")
     assert file_states(tmp_path) == before
-    files.write_bytes(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert file_states(tmp_path) != before
 
 
-def test_a_rewritten_folder_holds_what_was_written_and_nothing_else(tmp_path: Path):
-    source, output = tmp_path / "in", tmp_path / "out"
+def test_rewritten_folders_hold_only_the_files_of_the_last_run(tmp_path: Path) -> None:
+    source, one, two = (tmp_path / name for name in ("in", "one", "two"))
     source.mkdir()
     for name in ("same", "other", "stale", "deep/stale", "deep/er/stale"):
-        files.write_text(output / name, "old")
-    (output / "empty").mkdir()
-    (output / "link").symlink_to(source)
-    before = file_states(output)
-    with files.rewritten_folder(output, keep=source):
-        files.write_text(output / "same", "old")
-        files.write_text(output / "other", "new")
-        files.write_text(output / "new" / "file", "new")
-    assert {path.relative_to(output).as_posix() for path in output.rglob("*")} == {"same", "other", "new", "new/file"}
-    assert file_states(output)["same"] == before["same"]
-    assert (output / "other").read_text() == "new"
+        files.write_text(one / name, "old")
+    files.write_text(two / "stale", "")
+    (one / "empty").mkdir()
+    (one / "link").symlink_to(source)
+    before = file_states(one)
+    with files.rewritten_folder(one, keep=source), files.rewritten_folder(two, keep=source):
+        files.write_text(one / "same", "old")
+        files.write_text(one / "other", "new")
+        files.write_text(one / "new" / "file", "new")
+    assert {path.relative_to(one).as_posix() for path in one.rglob("*")} == {"same", "other", "new", "new/file"}
+    assert file_states(one)["same"] == before["same"]
+    assert (one / "other").read_text() == "new"
+    assert not contents(two)
     assert source.is_dir()
 
 
-def test_folders_can_be_rewritten_together(tmp_path: Path):
-    source, one, two = (tmp_path / name for name in ("in", "one", "two"))
-    source.mkdir()
-    for folder in (one, two):
-        files.write_text(folder / "stale", "")
-    with files.rewritten_folder(one, keep=source), files.rewritten_folder(two, keep=source):
-        files.write_text(one / "a", "")
-        files.write_text(two / "b", "")
-    assert [sorted(contents(folder)) for folder in (one, two)] == [["a"], ["b"]]
+def failing_stage(output: Path, source: Path) -> None:
+    with files.rewritten_folder(output, keep=source):
+        files.write_text(output / "new", "")
+        raise FileError("the disk is full")
 
 
-def test_a_run_that_fails_removes_nothing(tmp_path: Path):
-    files.write_text(tmp_path / "in" / "file", "")
-    files.write_text(tmp_path / "out" / "old", "")
-
-    def write_and_fail():
-        with files.rewritten_folder(tmp_path / "out", keep=tmp_path / "in"):
-            files.write_text(tmp_path / "out" / "new", "")
-            raise files.FileError("the disk is full")
-
-    with pytest.raises(files.FileError, match="full"):
-        write_and_fail()
-    assert sorted(contents(tmp_path / "out")) == ["new", "old"]
-
-
-@pytest.mark.parametrize("output", ["out", "out/in", "link"])
-def test_an_output_never_replaces_its_input(tmp_path: Path, output: str):
-    source = tmp_path / "out" / "in"
-    files.write_text(source / "file", "")
+@pytest.mark.parametrize(
+    ("output", "source", "words"),
+    [
+        ("out", "in", "full"),
+        ("out", "nowhere", "nowhere: is missing"),
+        ("out", "out/deep", "replace its own input"),
+        ("link", "out/deep", "replace its own input"),
+        ("out/deep", "out/deep", "replace its own input"),
+    ],
+)
+def test_a_stage_that_fails_removes_nothing(tmp_path: Path, output: str, source: str, words: str) -> None:
+    for name in ("in/file", "out/old", "out/deep/file"):
+        files.write_text(tmp_path / name, "")
     (tmp_path / "link").symlink_to("out")
-    with (
-        pytest.raises(files.FileError, match="replace its own input"),
-        files.rewritten_folder(tmp_path / output, keep=source),
-    ):
-        pass
-    assert (source / "file").is_file()
+    before = contents(tmp_path)
+    with pytest.raises(FileError, match=words):
+        failing_stage(tmp_path / output, tmp_path / source)
+    assert before.items() <= contents(tmp_path).items()
 
 
-def test_without_its_input_no_output_is_removed(tmp_path: Path):
-    files.write_text(tmp_path / "out" / "old", "")
-    with (
-        pytest.raises(files.FileError, match="in: is missing"),
-        files.rewritten_folder(tmp_path / "out", keep=tmp_path / "in"),
-    ):
-        pass
-    assert sorted(contents(tmp_path / "out")) == ["old"]
+def test_the_hash_of_the_code_changes_with_every_module_of_its_packages_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "__file__", str(tmp_path / "core" / "packages.py"))
+    hashes = []
+    for name in ("levels/grid.py", "evaluator/deep/world.py", "levels/new.py", "core/packages.py"):
+        files.write_text(tmp_path / name, "changed = 1\n")
+        packages.source_sha256.cache_clear()
+        hashes.append(packages.source_sha256("evaluator", "levels"))
+    packages.source_sha256.cache_clear()
+    assert len(set(hashes)) == 3
+    assert hashes[-1] == hashes[-2]

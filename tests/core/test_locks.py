@@ -20,18 +20,11 @@ with lock_folder(Path("data/raw/m/alpha"), Path(sys.argv[1])):
 """
 
 
-def holder(lock: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
-
-
-def test_the_other_process_is_named_and_its_lock_vanishes_with_it(tmp_path: Path):
+def test_another_process_is_named_and_its_lock_vanishes_with_it(tmp_path: Path) -> None:
     lock = tmp_path / "locks" / "alpha.lock"
-    other = holder(lock)
+    other = subprocess.Popen([sys.executable, "-c", HOLD, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"held\n"
     named = pytest.raises(FolderBusyError, match=rf"data/raw/m/alpha: process {other.pid} .*kill {other.pid}")
     with named, lock_folder(Path("data/raw/m/alpha"), lock):
         pytest.fail("both hold the lock")
@@ -41,21 +34,14 @@ def test_the_other_process_is_named_and_its_lock_vanishes_with_it(tmp_path: Path
         assert lock.read_text() == f"{os.getpid()}\n"
 
 
-def test_the_number_of_a_killed_process_that_another_one_has_now_is_no_holder(tmp_path: Path):
+def test_only_the_process_that_took_the_lock_holds_it(tmp_path: Path) -> None:
     lock = tmp_path / "alpha.lock"
     with lock_folder(Path("a"), lock):
         process, _ = lock_holder(lock) or (None, None)
         assert process == os.getpid()
-        os.utime(lock, (0, 0))  # as one that was written before this process began
+        os.utime(lock, (0, 0))  # the number of a killed process, which a younger one has now
         assert lock_holder(lock) is None
-    assert lock_holder(lock) is None
-
-
-def test_a_lock_is_not_inherited_by_what_is_started(tmp_path: Path):
-    """A program that outlives its run must not keep the next run out."""
-    lock = tmp_path / "alpha.lock"
-    with lock_folder(Path("a"), lock):
         child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
-    with lock_folder(Path("a"), lock):
-        pass
-    child.communicate()
+    assert lock_holder(lock) is None
+    with lock_folder(Path("a"), lock):  # a program that outlives its run does not inherit the lock
+        child.communicate()

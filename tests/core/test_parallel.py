@@ -23,7 +23,7 @@ def squares(numbers):
 
 @SLOW
 @pytest.mark.parametrize("processes", [1, 2])
-def test_results_come_in_order_and_batches_are_drawn_as_needed(processes):
+def test_processes_return_results_in_order_and_a_crash_costs_its_item_alone(processes):
     drawn = []
 
     def batches():
@@ -33,35 +33,20 @@ def test_results_come_in_order_and_batches_are_drawn_as_needed(processes):
 
     results = map_batches(squares, batches(), processes)
     assert [list(next(results)) for _ in range(4)] == [[1, 4], [], [9], [16, 25]]
-    assert len(drawn) <= 4 + AHEAD * processes
+    assert len(drawn) <= 4 + AHEAD * processes  # batches are drawn as they are needed
     results.close()
-
-
-@SLOW
-@pytest.mark.parametrize("processes", [1, 2])
-def test_an_item_that_ends_its_process_costs_that_item_only(processes):
     results = map_batches(squares, [[1], [2, 13, 3], [4], [], [5]], processes)
     assert [list(batch) for batch in results] == [[1], [4, None, 9], [16], [], [25]]
     assert list(map_batches(squares, [[13]], processes)) == [[None]]
-
-
-@SLOW
-@pytest.mark.parametrize("processes", [1, 2])
-def test_an_error_of_the_work_is_raised(processes):
     with pytest.raises(PcgevalError, match="negative"):
         list(map_batches(squares, [[1], [-1]], processes))
 
 
 @pytest.mark.parametrize("threads", [1, 3, 99])
-def test_everything_is_done_once(threads: int):
-    assert sorted(map_in_threads(lambda item: item * 2, range(20), threads, threading.Event())) == list(range(0, 40, 2))
-
-
-def test_as_many_at_once_as_told():
-    all_in = threading.Barrier(3, timeout=30)
-    assert sorted(map_in_threads(lambda item: (all_in.wait(), item)[1], range(6), 3, threading.Event())) == list(
-        range(6)
-    )
+def test_threads_do_every_item_once_and_as_many_at_once_as_told(threads: int):
+    assert sorted(map_in_threads(lambda item: item * 2, range(20), threads)) == list(range(0, 40, 2))
+    together = threading.Barrier(min(threads, 3), timeout=30)
+    assert sorted(map_in_threads(lambda item: (together.wait(), item)[1], range(6), threads)) == list(range(6))
 
 
 @pytest.mark.parametrize("fault", [PcgevalError("no server"), OSError(28, "No space left on device")])

@@ -17,10 +17,8 @@ from pcgeval.core.stage_files import (
     DiversityFile,
     PairDistance,
     PromptRow,
-    RankedTeam,
     ReplayedTrial,
     ReplaysFile,
-    ScoreInterval,
     SimilarityFile,
     SimulatedTrial,
     SimulationsFile,
@@ -68,18 +66,13 @@ def test_what_is_written_is_read_again(tmp_path: Path, value: stage_files.StageF
     assert (tmp_path / "file.json").read_bytes() == before
 
 
-@given(st.floats(0, 1))
-def test_floats_keep_every_bit(score: float) -> None:
+@given(st.floats(0, 1), st.decimals(-1, 10**30, allow_nan=False, allow_infinity=False))
+def test_floats_keep_every_bit_and_exact_numbers_every_digit(score: float, value: Decimal) -> None:
     text = f'{{"raws": [{{"tag": "t_A_1", "score": {score!r}}}]}}'
     assert StabilityFile.model_validate_json(text).levels[0].score == score
-
-
-@given(st.decimals(-1, 10**30, allow_nan=False, allow_infinity=False))
-def test_exact_numbers_keep_every_digit_in_plain_notation(value: Decimal) -> None:
-    text = plain(value)
-    assert Decimal(text) == value
-    assert "E" not in text.upper()
-    assert text == "0" or not text.startswith("-0") or "." in text
+    assert Decimal(plain(value)) == value
+    assert "E" not in plain(value).upper()
+    assert plain(value) != "-0"
 
 
 def test_outcomes_name_the_stage_under_the_key_of_the_file(tmp_path: Path) -> None:
@@ -100,15 +93,6 @@ def test_the_first_entry_of_a_trial_counts() -> None:
     [
         (StabilityFile, '{"raws": [{"tag": "a", "score": 1.5}]}', ("raws.0.score", "1.5")),
         (SimilarityFile, '{"trials": [{"id": "a", "similarity": "x\\u001b"}]}', ("trials.0.similarity", "'x\\x1b'")),
-        (SimulationsFile, '{"engine": {"name": "pymunk"}}', ("version",)),
-        (
-            SimulationsFile,
-            (
-                '{"engine": "x", "trials": [{"letter": "A", "trial": 1, "types": ["RectSmall"], "positions": [],'
-                ' "moved": [false], "dead": [false]}]}'
-            ),
-            ("trials.0", "different lengths"),
-        ),
         (ConstantsFile, '{"competitionScore": "1e999999999", "weights": []}', ("competitionScore", "1e999999999")),
         (ConstantsFile, '{"competitionScore": "NaN", "weights": []}', ("competitionScore",)),
         (DiversityFile, '{"diversityRate": 1, "trials": [' + "[" * 100_000, ("not valid JSON",)),
@@ -125,10 +109,7 @@ def test_a_refused_value_is_named(tmp_path: Path, kind: type[stage_files.StageFi
     assert message.isprintable()
 
 
-def test_a_pipe_is_not_waited_for_and_a_large_file_not_read(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FileError, match="not a regular file"):
-        StabilityFile.read(tmp_path / "pipe")
+def test_a_large_file_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "large").write_text('{"raws": []}')
     os.truncate(tmp_path / "large", stage_files.MAX_FILE_BYTES + 1)
     with pytest.raises(FileError, match=f"larger than {stage_files.MAX_FILE_BYTES} bytes"):
@@ -145,23 +126,3 @@ def test_tables_are_read_as_they_are_written(tmp_path: Path) -> None:
     ]
     (tmp_path / "table.csv").write_text(text)
     assert read_csv(PromptRow, tmp_path / "table.csv") == tuple(rows)
-    (tmp_path / "table.csv").write_text(text.replace("-1", "first", 1))
-    with pytest.raises(FileError, match=r"table\.csv.*rank.*first"):
-        read_csv(PromptRow, tmp_path / "table.csv")
-
-
-def test_a_ranked_team_is_written_with_exact_texts() -> None:
-    team = RankedTeam(
-        team="a",
-        status="ranked",
-        rank=1,
-        winner=True,
-        total=Decimal("1E-7"),
-        normalised=Decimal("50.10"),
-        interval=ScoreInterval(1.0, 2.0),
-        models={},
-        disqualified=None,
-    )
-    written = team.model_dump(by_alias=True)
-    assert (written["total"], written["normalised"], written["interval"]) == ("0.0000001", "50.1", (1.0, 2.0))
-    assert RankedTeam.model_validate_json(team.model_dump_json()) == team

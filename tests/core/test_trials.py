@@ -17,19 +17,18 @@ from pcgeval.core.trials import (
     FailedCall,
     Flag,
     Message,
-    RecordedTrial,
     SuppliedBlocks,
     TrialRecord,
     TrialUsage,
     finished_trial,
     read_record,
-    read_recorded_trials,
     read_summaries,
     record_path,
-    recorded_line,
+    record_text,
     write_trial,
 )
 from pcgeval.generation.broker import LINE_BYTES, TRIAL_BYTES
+from pcgeval.llm.call_log import RecordedTrial, read_lines, write_recording
 
 TRIAL = Trial("A", 1)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -69,16 +68,23 @@ def test_what_is_written_is_read_back(tmp_path_factory, exchanges, failures, fla
     write_trial(folder, "alpha", TRIAL, response, record)
     assert read_record(record_path(folder, "alpha", TRIAL)) == record
     assert finished_trial(folder, "alpha", TRIAL, "f" * 64) == record
-    recorded = RecordedTrial("A", 1, response, record)
-    (folder / "trials.jsonl").write_text(recorded_line(recorded), newline="")
-    assert read_recorded_trials(folder / "trials.jsonl") == {TRIAL: recorded}
+    sha256 = sha256_bytes(record_text(record).encode())
+    recorded = RecordedTrial(letter="A", trial=1, response=response, record=record, sha256=sha256)
+    write_recording(folder / "calls.jsonl", [recorded])
+    assert list(read_lines(folder / "calls.jsonl")) == [recorded]
+    assert recorded.is_whole
 
 
-def test_a_record_without_anything_unusual_has_no_keys_for_it(tmp_path: Path):
+def test_a_record_is_as_short_as_one_of_the_first_version_and_has_its_calls_in_order(tmp_path: Path):
     write_trial(tmp_path, "alpha", TRIAL, "", record_of(Exchange("k", reply("x"))))
-    values = json.loads(record_path(tmp_path, "alpha", TRIAL).read_text())
-    assert set(values) == {"fingerprint", "seed", "model", "digest", "exchanges", "response_sha256", "reason"}
-    assert set(values["exchanges"][0]) == {"key", "reply"}
+    path = record_path(tmp_path, "alpha", TRIAL)
+    values, old = json.loads(path.read_text()), json.loads(OLD)
+    assert (values.keys(), values["exchanges"][0].keys()) == (old.keys(), old["exchanges"][0].keys())
+    path.write_text(OLD)
+    assert read_record(path).usage(SuppliedBlocks()) == TrialUsage(1, 162, (), contained=True)
+    one, two = (Exchange(key, reply("x")) for key in ("1", "2"))
+    failures = FailedCall(1, "a", "r"), FailedCall(3, "b", "r")
+    assert record_of(one, two, failures=failures).calls == (failures[0], one, failures[1], two)
 
 
 @pytest.mark.parametrize("which", ["response", "record"])
@@ -100,59 +106,30 @@ def test_any_torn_file_is_no_finished_trial(tmp_path: Path, which: str):
     assert not list(tmp_path.rglob("*.part"))
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[1]", b'[{"letter": "A"}]', b"\xff", b"[" * 100_000])
-def test_broken_summaries_are_named(tmp_path: Path, content: bytes):
-    (tmp_path / "summaries.json").write_bytes(content)
-    with pytest.raises(FileError, match=r"summaries\.json: .*dvc repro"):
-        read_summaries(tmp_path / "summaries.json")
-
-
-def test_old_records_have_no_flags(tmp_path: Path):
-    path = record_path(tmp_path, "team", TRIAL)
-    path.parent.mkdir(parents=True)
-    path.write_text(OLD)
-    assert read_record(path).usage(SuppliedBlocks()) == TrialUsage(1, 162, (), contained=True)
-
-
-def test_the_calls_of_a_trial_are_in_the_order_in_which_they_were_made():
-    one, two = (Exchange(key, reply("x")) for key in ("1", "2"))
-    failures = FailedCall(1, "a", "r"), FailedCall(3, "b", "r")
-    assert record_of(one, two, failures=failures).calls == (failures[0], one, failures[1], two)
+NO_JSON = (b"", b"{", b"\xff", b"[" * 100_000, b"null")
+CHANGES = (
+    ('"prompt_tokens": 153', '"prompt_tokens": -1'),
+    ('"key": "k", ', ""),
+    ('"text": "drop"', '"text": 5'),
+    ('"seed": 1', '"seed": 1, "more": 1'),
+    ('"seed": 1', '"seed": 1, "flags": [{"kind": "bribed-judge", "detail": "x"}]'),
+    ('"seed": 1', '"seed": 1, "flags": [{"kind": "other-host", "detail": 5}]'),
+    ('"seed": 1', '"seed": 1, "contained": "perhaps"'),
+)
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("read", "content"),
     [
-        b"",
-        b"{",
-        b"[]",
-        b"{}",
-        b"\xff",
-        b"[" * 100_000,
-        b"null",
-        b'{"exchanges": [1]}',
-        b'{"exchanges": {"a": 1}}',
-        b'{"exchanges": [{"messages": []}]}',
-        *[
-            OLD.replace(old, new).encode()
-            for old, new in (
-                ('"prompt_tokens": 153', '"prompt_tokens": -1'),
-                ('"key": "k", ', ""),
-                ('"text": "drop"', '"text": 5'),
-                ('"seed": 1', '"seed": 1, "more": 1'),
-                ('"seed": 1', '"seed": 1, "flags": [{"kind": "bribed-judge", "detail": "x"}]'),
-                ('"seed": 1', '"seed": 1, "flags": [{"kind": "other-host", "detail": 5}]'),
-                ('"seed": 1', '"seed": 1, "contained": "perhaps"'),
-            )
-        ],
+        *((read_summaries, content) for content in (*NO_JSON, b"{}", b"[1]", b'[{"letter": "A"}]')),
+        *((read_record, content) for content in (*NO_JSON, b"[]", b"{}", b'{"exchanges": [1]}')),
+        *((read_record, OLD.replace(*change).encode()) for change in CHANGES),
     ],
 )
-def test_a_broken_record_is_named(tmp_path, content):
-    path = record_path(tmp_path, "team", TRIAL)
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    with pytest.raises(FileError, match=r"team_A_1\.json: .*dvc repro") as caught:
-        read_record(record_path(tmp_path, "team", TRIAL))
+def test_a_broken_file_is_named(tmp_path: Path, read, content: bytes):
+    (tmp_path / "broken.json").write_bytes(content)
+    with pytest.raises(FileError, match=r"broken\.json: .*dvc repro") as caught:
+        read(tmp_path / "broken.json")
     assert len(str(caught.value)) < 1000
 
 

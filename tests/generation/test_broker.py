@@ -1,10 +1,11 @@
-"""The rules of a trial and the bounds of its pipe, with the program's messages written by the test and no process."""
+"""The rules of a trial and the bounds of its pipe: the test writes the program's messages, and no process runs."""
 
 import json
 import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import cycle
 from typing import Any
 
@@ -30,6 +31,9 @@ class Guest:
         self.model = model
         self.broker = Broker(trial_job(), model, rules or limits(), self.pipe)
 
+    def close(self) -> None:
+        self.pipe.close()
+
     def writes(self, content: bytes) -> "Guest":
         os.write(self.pipe.guest_end, content)
         return self
@@ -53,10 +57,13 @@ class Guest:
         return [flag.kind for flag in self.broker.flags]
 
 
+def opened(model: TestModel, rules: Limits | None = None) -> closing[Guest]:
+    return closing(Guest(model, rules))
+
+
 @pytest.fixture
 def guest() -> Iterator[Guest]:
-    guest = Guest(TestModel(echo))
-    with guest.pipe:
+    with opened(TestModel(echo)) as guest:
         yield guest
 
 
@@ -71,30 +78,24 @@ def test_a_call_is_answered_and_recorded_and_the_competition_decides_model_and_o
     assert guest.broker.flags == ()
 
 
-def test_each_reply_to_the_same_conversation_has_another_seed_be_it_to_one_call_or_to_several() -> None:
+def test_each_reply_to_the_same_conversation_has_another_seed_whether_one_call_or_several_want_it() -> None:
     seeds, costs = [], []
     for counts in ([1, 1, 3], [5], [1] * 5):
-        guest = Guest(TestModel(echo))
-        with guest.pipe:
+        with opened(TestModel(echo)) as guest:
             for n in counts:
                 guest.chats("Build.", n=n).chats("Something else.")
             guest.answers()
             costs.append(guest.replies()[-2]["prompt_tokens"])
         seeds.append([r.options["seed"] for r in guest.model.requests if r.messages[0].content == "Build."])
     assert seeds[0] == seeds[1] == seeds[2]
-    assert seeds[0][0] == SEED
-    assert len(set(seeds[0])) == 5
+    assert (seeds[0][0], len(set(seeds[0]))) == (SEED, 5)
     assert all(0 <= seed < 2**31 for seed in seeds[0])
     assert costs == [9, 15, 3]
 
 
-# limits
-
-
 @pytest.mark.parametrize(("limit", "answered"), [(13, 1), (14, 2), (20, 2), (21, 3)])
 def test_a_reply_over_the_tokens_is_refused_and_so_is_every_later_call(limit: int, answered: int) -> None:
-    guest = Guest(TestModel(echo), limits(tokens=limit))
-    with guest.pipe:
+    with opened(TestModel(echo), limits(tokens=limit)) as guest:
         for _ in range(answered):
             guest.chats("Build.")
         guest.chats("Build.", n=100).chats("Build.").answers("what I have")
@@ -108,8 +109,7 @@ def test_a_reply_over_the_tokens_is_refused_and_so_is_every_later_call(limit: in
 
 def test_replayed_seconds_count_and_what_one_call_wants_is_asked_to_its_end() -> None:
     """A reply that took 20 s when the model was asked takes 20 s of the trial when it is replayed at once."""
-    guest = Guest(TestModel(lambda _: reply("slow", seconds=20)), limits(seconds=50, call_seconds=50))
-    with guest.pipe:
+    with opened(TestModel(lambda _: reply("slow", seconds=20)), limits(seconds=50, call_seconds=50)) as guest:
         guest.chats("1").chats("2").chats("3", n=2).chats("4").answers("what I have")
         replies = guest.replies()
     assert [values.get("refused") for values in replies] == [None, None, None, "TimeoutError"]
@@ -122,15 +122,13 @@ def test_a_reply_that_was_really_waited_for_counts_once() -> None:
         time.sleep(0.1)
         return reply("slow", seconds=0.1)
 
-    guest = Guest(TestModel(slow), limits(seconds=50))
-    with guest.pipe:
+    with opened(TestModel(slow), limits(seconds=50)) as guest:
         guest.chats("1").chats("2").answers()
     assert 49.8 < guest.model.timeouts[1] < 49.901
 
 
 def test_a_program_that_asks_for_nothing_may_hand_in_after_the_limit() -> None:
-    guest = Guest(TestModel(echo), limits(seconds=0.01, call_seconds=30))
-    with guest.pipe:
+    with opened(TestModel(echo), limits(seconds=0.01, call_seconds=30)) as guest:
         time.sleep(0.02)
         assert guest.answers("late") == "late"
 
@@ -151,14 +149,11 @@ def test_a_trial_that_does_not_end_in_time_fails(
     monkeypatch: pytest.MonkeyPatch, model: TestModel, rules: Limits, calls: int
 ) -> None:
     monkeypatch.setattr(broker_module, "LAST_WORDS_SECONDS", 0.05)
-    guest = Guest(model, rules)
-    for number in range(calls):
-        guest.chats(str(number))
-    with guest.pipe, pytest.raises(TrialFailed, match=r"took more than .* and did not end"):
-        guest.broker.serve()
-
-
-# failures
+    with opened(model, rules) as guest:
+        for number in range(calls):
+            guest.chats(str(number))
+        with pytest.raises(TrialFailed, match=r"took more than .* and did not end"):
+            guest.broker.serve()
 
 
 @pytest.mark.parametrize(
@@ -180,8 +175,7 @@ def test_more_replies_than_come_in_time_are_the_programs_fault(
 
     monkeypatch.setattr(broker_module, "LAST_WORDS_SECONDS", 0.05)
     model = TestModel(answer)
-    guest = Guest(model, limits(seconds=10, call_seconds=10.05))
-    with guest.pipe, pytest.raises(TrialFailed, match=reason):
+    with opened(model, limits(seconds=10, call_seconds=10.05)) as guest, pytest.raises(TrialFailed, match=reason):
         guest.chats("Build.", n=2).broker.serve()
 
 
@@ -192,17 +186,8 @@ def test_a_failed_call_is_a_failed_trial_and_a_lost_backend_ends_the_run(
     def broken(_: ChatRequest) -> str:
         raise error
 
-    guest = Guest(TestModel(broken))
-    with guest.pipe, pytest.raises(failure, match=r"^it broke$"):
+    with opened(TestModel(broken)) as guest, pytest.raises(failure, match=r"^it broke$"):
         guest.chats("Build.").broker.serve()
-
-
-def test_the_programs_failure_is_the_reason_on_one_line(guest: Guest) -> None:
-    with pytest.raises(TrialFailed) as caught:
-        guest.says(op="failure", text="KeyError:\x1b[31m 'x'\n\r" + "y" * 10**4).broker.serve()
-    assert str(caught.value).startswith("KeyError: [31m 'x' yyy")
-    assert len(str(caught.value)) == 300
-    assert str(caught.value).isprintable()
 
 
 # flags
@@ -225,8 +210,7 @@ LEVEL = "```\ndrop_block('b11', 3)\n```"
 )
 def test_an_altered_answer_is_flagged(answer: str, *, flagged: bool) -> None:
     replies = iter([LEVEL, "the other reply to the same call"])
-    guest = Guest(TestModel(lambda _: next(replies)))
-    with guest.pipe:
+    with opened(TestModel(lambda _: next(replies))) as guest:
         assert guest.chats("Build.", n=2).answers(answer) == answer
     assert guest.kinds() == (["altered-answer"] if flagged else [])
 
@@ -252,8 +236,7 @@ def test_only_replies_joined_when_the_tokens_are_used_up_are_the_models(
     joined: str, tokens: int, *, flagged: bool
 ) -> None:
     said = [f"drop_block('b{n}1', {n})" for n in (1, 2, 3)]
-    guest = Guest(TestModel(lambda request: said[len(request.messages) // 2]), limits(tokens=tokens))
-    with guest.pipe:
+    with opened(TestModel(lambda request: said[len(request.messages) // 2]), limits(tokens=tokens)) as guest:
         guest.chats("a").chats("a", said[0], "b").chats("a", said[0], "b", said[1], "c").answers(joined.format(*said))
     assert guest.kinds() == (["altered-answer"] if flagged else [])
 
@@ -266,12 +249,16 @@ def test_a_reply_is_invented_unless_it_came_before_and_is_flagged_once(guest: Gu
     assert guest.broker.flags == tuple(Flag("invented-reply", detail) for detail in details)
 
 
-def test_flags_are_few_and_short(guest: Guest) -> None:
+def test_flags_and_reasons_are_few_and_short(guest: Guest) -> None:
     for number in range(MAX_FLAGS + 2):
         guest.says(op="contact", text=f"tried to reach {number}.org\n" + "x" * 400)
-    guest.answers()
+    with pytest.raises(TrialFailed) as caught:
+        guest.says(op="failure", text="KeyError:\x1b[31m 'x'\n\r" + "y" * 10**4).broker.serve()
     assert guest.kinds() == ["other-host"] * MAX_FLAGS
-    assert all(len(flag.detail) <= 300 and flag.detail.isprintable() for flag in guest.broker.flags)
+    assert str(caught.value).startswith("KeyError: [31m 'x' yyy")
+    for text in (str(caught.value), *(flag.detail for flag in guest.broker.flags)):
+        assert len(text) <= 300
+        assert text.isprintable()
 
 
 # conversations
@@ -326,8 +313,8 @@ def test_any_value_is_a_conversation_or_a_value_error(value: object) -> None:
         messages = conversation(value)
     except ValueError:
         return
-    assert all(isinstance(message, Message) and isinstance(message.content, str) for message in messages)
     assert all(message.role in ("system", "user", "assistant") for message in messages)
+    assert all(isinstance(message.content, str) for message in messages)
 
 
 # the pipe
@@ -336,22 +323,12 @@ def test_any_value_is_a_conversation_or_a_value_error(value: object) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"hello",
-        b"\xff\xfe{}",
-        b"[]",
-        b"null",
-        b"NaN",
-        b"[" * 100_000,
-        b'{"op":' * 10_000,
+        *(b"", b"hello", b"\xff\xfe{}", b"[]", b"null", b"NaN", b"[" * 100_000, b'{"op":' * 10_000),
         b'{"op": "chat", "messages": [], "n": NaN}',
-        b'{"op": "chat", "messages": [], "n": -Infinity}',
         b'{"op": "chat", "messages": []}',
         b'{"op": "chat", "messages": [], "n": 1, "seed": 5}',
-        b'{"op": "answer", "text": 5}',
         b'{"op": "answer", "text": null}',
         b'{"op": ["answer"], "text": "x"}',
-        b'{"op": {}, "text": "x"}',
         b'{"op": "result", "text": "x"}',
         b'{"op": "chat", "messages": 1, "n": ' + b"9" * 5000 + b"}",
         b'{"op": "answer", "text": "x"} {"op": "answer", "text": "y"}',
@@ -364,10 +341,10 @@ def test_what_is_no_message_of_the_interface_fails_the_trial(guest: Guest, conte
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
 def test_no_bytes_do_more_than_fail_the_trial(content: bytes | str) -> None:
-    guest = Guest(TestModel(echo))
-    guest.writes(content.encode() if isinstance(content, str) else content).pipe.close_guest_end()
-    with guest.pipe, pytest.raises((TrialFailed, PipeClosed)):
-        guest.broker.serve()
+    with opened(TestModel(echo)) as guest:
+        guest.writes(content.encode() if isinstance(content, str) else content).pipe.close_guest_end()
+        with pytest.raises((TrialFailed, PipeClosed)):
+            guest.broker.serve()
 
 
 def test_messages_may_come_in_pieces_and_together_and_their_text_fits_into_files(guest: Guest) -> None:
@@ -378,34 +355,28 @@ def test_messages_may_come_in_pieces_and_together_and_their_text_fits_into_files
     sender.join()
 
 
-def test_a_program_that_ended_within_a_message_has_closed_the_pipe(guest: Guest) -> None:
-    guest.writes(b'{"op": "answer", "te').pipe.close_guest_end()
-    with pytest.raises(PipeClosed):
-        guest.broker.serve()
-
-
-def test_what_a_program_said_before_it_ended_counts_though_it_takes_no_reply(guest: Guest) -> None:
-    guest.chats("Build.").says(op="contact", text="reached").pipe.close_guest_end()
-    with pytest.raises(PipeClosed):
-        guest.broker.serve()
-    assert guest.kinds() == ["other-host"]
-    handed_in = Guest(TestModel(echo))
-    handed_in.chats("Build.").says(op="answer", text="mine").pipe.close_guest_end()
-    with handed_in.pipe:
-        assert handed_in.broker.serve() == "mine"
+def test_what_a_program_said_before_it_ended_counts_though_it_takes_no_reply() -> None:
+    for last, kinds in ((b'{"op": "answer", "te', []), (b'{"op": "contact", "text": "x"}\n', ["other-host"])):
+        with opened(TestModel(echo)) as guest:
+            guest.chats("Build.").writes(last).pipe.close_guest_end()
+            with pytest.raises(PipeClosed):
+                guest.broker.serve()
+        assert guest.kinds() == kinds
+    with opened(TestModel(echo)) as guest:
+        guest.chats("Build.").says(op="answer", text="mine").pipe.close_guest_end()
+        assert guest.broker.serve() == "mine"
 
 
 def test_a_long_reply_reaches_a_slow_reader_whole() -> None:
-    guest = Guest(TestModel(lambda _: "word " * 100_000))
     received = bytearray()
 
     def read() -> None:
         while not received.endswith(b"\n"):
             received.extend(os.read(guest.pipe.guest_end, 5000))
 
-    reader = threading.Thread(target=read)
-    reader.start()
-    with guest.pipe:
+    with opened(TestModel(lambda _: "word " * 100_000)) as guest:
+        reader = threading.Thread(target=read)
+        reader.start()
         guest.chats("Build.").answers()
         reader.join()
     assert json.loads(received)["texts"] == ["word " * 100_000]
@@ -422,8 +393,6 @@ def test_a_long_reply_reaches_a_slow_reader_whole() -> None:
 def test_what_comes_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, content: bytes, reason: str) -> None:
     for name, bound in (("LINE_BYTES", 2**20), ("TRIAL_BYTES", 2**21), ("TRIAL_LINES", 100)):
         monkeypatch.setattr(broker_module, name, bound)
-    guest = Guest(TestModel(echo))
-    end = os.dup(guest.pipe.guest_end)
 
     def write() -> None:
         try:
@@ -432,9 +401,11 @@ def test_what_comes_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, cont
         except OSError:  # the trial has failed and its pipe is closed
             os.close(end)
 
-    writer = threading.Thread(target=write, daemon=True)
-    writer.start()
-    with guest.pipe, pytest.raises(TrialFailed, match=reason):
-        guest.broker.serve()
+    with opened(TestModel(echo)) as guest:
+        end = os.dup(guest.pipe.guest_end)
+        writer = threading.Thread(target=write, daemon=True)
+        writer.start()
+        with pytest.raises(TrialFailed, match=reason):
+            guest.broker.serve()
     writer.join()
     assert len(guest.pipe._buffer) < 2**20 + 2 * 65536

@@ -18,7 +18,7 @@ MESSAGES = "[{'role': 'user', 'content': 'Build.'}]"
 CLASS = "class Loop(TrialLoop):\n    @staticmethod\n    def run(ctx, letter):\n        return "
 IMPORTS = [
     ("from {0}.competition import *", ""),
-    ("from {0}.competition import TrialContext, TrialLoop, chat_with_llm, run_evaluation", ""),
+    ("from {0}.competition import TrialContext, TrialLoop, chat_with_chatgpt, run_evaluation", ""),
     ("import {0}.competition\nfrom {0}.models.trial_loop import TrialLoop", "{0}.competition."),
     ("import {0}.competition as c\nimport {0}.models.trial_loop\nTrialLoop = {0}.models.trial_loop.TrialLoop", "c."),
     ("from {0} import competition\nfrom {0}.models import trial_loop as t\nTrialLoop = t.TrialLoop", "competition."),
@@ -30,15 +30,9 @@ IMPORTS = [
 def test_all_generations_are_imported_in_all_ways(answer: Any, package: str, imports: str, competition: str) -> None:
     forget = "del chat_with_llm, run_evaluation, TrialContext, TrialLoop\n"  # which the usual header imports
     place = competition.format(package)
-    source = f"{CLASS}{place}chat_with_llm(ctx, {MESSAGES})[0]\n{place}run_evaluation('name', Loop)"
-    assert answer(f"{forget}{imports.format(package)}\n{source}") == SAID
-
-
-def test_the_first_generations_name_of_the_call(answer: Any) -> None:
-    header = "from chatgpt4pcg.competition import TrialLoop, chat_with_chatgpt, run_evaluation\n"
-    source = f"{CLASS}chat_with_chatgpt(ctx, messages={MESSAGES}, n=2)[1]\nrun_evaluation(team_name='a', fn=Loop)"
+    source = f"{CLASS}{place}chat_with_chatgpt(ctx, messages={MESSAGES}, n=2)[1]\n{place}run_evaluation('name', Loop)"
     second = trial_job().request(repetition=1).options["seed"]
-    assert answer(header + source) == f"reply to 1 messages with seed {second}"
+    assert answer(f"{forget}{imports.format(package)}\n{source}") == f"reply to 1 messages with seed {second}"
 
 
 RANDOM = """
@@ -94,56 +88,33 @@ def test_numpys_generators_go_on_too() -> None:
     assert not set(drawn(1)) & set(drawn(2))
 
 
-STATIC = """
-class Loop(TrialLoop):
-    @staticmethod
-    def run(ctx, target_character, depth=3):
-        return f"Loop {target_character}"
-"""
-CLASS_METHOD = """
-class Loop(TrialLoop):
-    @classmethod
-    def run(cls, ctx, letter):
-        return f"{cls.__name__} {letter}"
-"""
-PLAIN_FUNCTION = """
-class Loop(TrialLoop):
-    def run(ctx, letter):
-        return f"Loop {letter}"
-"""
-INHERITED_METHOD = """
-class Base(TrialLoop):
-    def run(self, ctx, letter):
-        return f"{type(self).__name__} {letter}"
-class Loop(Base):
-    pass
-"""
-NO_TRIAL_LOOP = """
-class Loop:
-    @staticmethod
-    def run(*arguments):
-        return f"Loop {arguments[1]}"
-"""
-DECORATED = """
+WRAPPED = """
 import functools
-def decorated(function):
+def wrapped(function):
     @functools.wraps(function)
     def inner(*arguments):
         return function(*arguments)
     return inner
-class Loop(TrialLoop):
-    @decorated
-    def run(self, ctx, letter):
-        return f"{type(self).__name__} {letter}"
 """
-KINDS = (STATIC, CLASS_METHOD, INHERITED_METHOD, NO_TRIAL_LOOP, DECORATED)
+KINDS = {
+    "static": ("TrialLoop", "@staticmethod", "ctx, target_character, depth=3", "f'Loop {target_character}'"),
+    "class method": ("TrialLoop", "@classmethod", "cls, ctx, letter", "f'{cls.__name__} {letter}'"),
+    "method": ("TrialLoop", "", "self, ctx, letter", "f'{type(self).__name__} {letter}'"),
+    "no TrialLoop": ("object", "@staticmethod", "*arguments", "f'Loop {arguments[1]}'"),
+    "decorated": ("TrialLoop", "@wrapped", "self, ctx, letter", "f'{type(self).__name__} {letter}'"),
+    "plain function": ("TrialLoop", "", "ctx, letter", "f'Loop {letter}'"),
+}
 
 
-@pytest.mark.parametrize(
-    ("source", "loop"), [(PLAIN_FUNCTION, "Loop"), *((kind, loop) for kind in KINDS for loop in ("Loop", "Loop()"))]
-)
-def test_kinds_of_loops_and_their_instances(answer: Any, source: str, loop: str) -> None:
-    assert answer(f"{source}\nrun_evaluation('name', {loop})") == "Loop K"
+PAIRS = [(kind, entry) for kind in KINDS for entry in ("Loop", "Loop()") if kind != "plain function" or entry == "Loop"]
+
+
+@pytest.mark.parametrize(("kind", "entry"), PAIRS)
+def test_kinds_of_loops_and_their_instances(answer: Any, kind: str, entry: str) -> None:
+    base, decorator, parameters, value = KINDS[kind]
+    run = f"    {decorator}\n    def run({parameters}):\n        return {value}\n"
+    source = f"{WRAPPED}class Base({base}):\n{run}class Loop(Base):\n    pass\n"
+    assert answer(f"{source}run_evaluation('name', {entry})") == "Loop K"
 
 
 def test_everything_that_a_program_may_ask_about_its_trial(answer: Any) -> None:

@@ -1,7 +1,6 @@
 """Programs, run for real: each in a fresh process, in the sandbox where there is one."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from program_trials import SEED, TestModel, echo, limits, loop, trial_job, write
 
 from pcgeval.generation.runners import ProgramRunner, TrialRun
 from pcgeval.llm.protocol import ChatRequest
-from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox
+from pcgeval.sandbox.sandbox import Sandbox
 from pcgeval.submissions.load import Program
 
 EXAMPLES = Path(__file__).parent / "examples"
@@ -72,24 +71,7 @@ def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run: Run, then:
     assert (done.response, done.reason) == ("", "used 14 tokens; the limit is 10")
 
 
-def test_the_rules_hold_without_a_sandbox_too(bare_python: Path) -> None:
-    runner = ProgramRunner(EXAMPLE, Sandbox(ResourceLimits(), contained=False), limits(tokens=60), bare_python)
-    done = runner.run_trial(trial_job(), TestModel(echo))
-    assert (done.response, done.reason) == ("", "used 63 tokens; the limit is 60")
-    assert len(done.exchanges) == 9
-
-
-def test_trials_run_side_by_side(sandbox: Sandbox, bare_python: Path) -> None:
-    runner = ProgramRunner(EXAMPLE, sandbox, limits(), bare_python)
-    with ThreadPoolExecutor(4) as pool:
-        letters = "ABCDEFGH"
-        runs = list(pool.map(lambda letter: runner.run_trial(trial_job(letter), TestModel(echo)), letters))
-    assert [run.exchanges[0].messages[0].content for run in runs if run.exchanges[0].messages] == [
-        f"Step 0 for {letter}." for letter in letters
-    ]
-
-
-# what becomes of a program that does not answer
+# programs that do not answer
 
 FAILURES = [
     (loop("return 5"), "returned a value of type int from TrialLoop.run instead of a text"),
@@ -127,11 +109,7 @@ calls = pcgeval_guest._trial['pipe']
 def send(content): os.write(calls, content)
 """
 HOSTILE = [
-    ("send(b'nonsense\\n')", "no message of the interface"),
-    ("send(b'x' * 3_000_000)", "sent a message of more than 2 MiB"),
     ("while True: send(b'x' * 65536)", "sent a message of more than 2 MiB"),
-    ('while True: send(b\'{"op": "contact", "text": ""}\\n\')', "sent more than 10000 messages"),
-    ("send(b'[' * 100_000 + b'\\n')", "no message of the interface"),
     ("os.close(calls); import time; time.sleep(60)", "gave no answer: it was stopped"),
     ("os.close(calls); os.close(calls)", "ended with exit code"),
     ('while True: send(b\'{"op": "chat", "messages": 5, "n": 1}\\n\')', "took more than 2 s"),
@@ -249,7 +227,7 @@ def test_what_an_inspector_looks_for_is_flagged(run: Run) -> None:
     said = f"reply to 3 messages with seed {SEED}"
     assert done.reason is None
     assert [(flag.kind, flag.detail) for flag in done.flags] == [
-        ("unseeded-random", "main.py:23 uses random, which no file of the program gives a seed"),
+        ("unseeded-random", "main.py:23 uses random, which no file of the program seeds"),
         ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),
         ("other-host", "tried to reach example.org"),
         ("other-host", "tried to reach example.com"),

@@ -27,10 +27,6 @@ TRIAL = Trial("I", 1)
 PROGRAM = Program(Path("team"), "main.py")
 
 
-def reply(text: str) -> ChatReply:
-    return ChatReply(text, 10, 5, "stop", 1.0)
-
-
 @pytest.fixture
 def summary(tmp_path: Path):
     """Return a function that writes a trial, summarises it in a file and reads it from there."""
@@ -46,22 +42,22 @@ def summary(tmp_path: Path):
     return summary_of
 
 
-def test_a_summary_says_what_its_record_says(summary):
+def exchange(said: str, *sent: str) -> Exchange:
+    messages = tuple(Message("user", text) for text in sent)
+    return Exchange("k", ChatReply(said, 10, 5, "stop", 1.0), messages, 0)
+
+
+def test_a_summary_says_what_its_record_says_and_changes_with_every_response(summary, tmp_path: Path):
     flags = (Flag("other-host", "tried to reach a.example"), Flag("altered-answer", "<b>\u202e"))
-    usage = summary(Exchange("k", reply("text")), Exchange("k", reply("more")), flags=flags, contained=False).usage
+    done = summary(exchange("text"), exchange("more"), flags=flags, contained=False)
+    assert (done.letter, done.trial, done.failure) == ("I", 1, None)
+    usage = done.usage
     assert (usage.calls, usage.tokens, usage.flags, usage.contained) == (2, 30, flags, False)
-    assert usage.flag("altered-answer") == flags[1]
-    assert usage.flag("invented-reply") is None
+    assert (usage.flag("altered-answer"), usage.flag("invented-reply")) == (flags[1], None)
     assert usage.supplied.share is None
-
-
-def test_a_summary_has_the_failure_and_changes_with_every_response(summary, tmp_path: Path):
     failed = summary(reason="no answer", cause="server")
-    assert (failed.letter, failed.trial, failed.failure) == ("I", 1, "no answer")
-    assert failed.sha256 == sha256_file(record_path(tmp_path, "team", TRIAL))
-    one, two = (summary(response=text) for text in ("one", "two"))
-    assert one.failure is None
-    assert len({failed.sha256, one.sha256, two.sha256}) == 3
+    assert (failed.failure, failed.sha256) == ("no answer", sha256_file(record_path(tmp_path, "team", TRIAL)))
+    assert len({failed.sha256, *(summary(response=text).sha256 for text in ("one", "two"))}) == 3
 
 
 def test_responses_without_records_cannot_be_summarised(tmp_path: Path):
@@ -82,47 +78,27 @@ def level(*calls: str) -> str:
 
 
 BASE, STEM = "drop_block('b31', 9)", "drop_block('b13', 9)"
-
-
-def exchange(said: str, *sent: str) -> Exchange:
-    return Exchange("k", reply(said), tuple(Message("user", text) for text in sent), 0)
-
-
 DRAFT, BETTER = level(BASE), level(BASE, STEM)
 DICTATED = ["@('b31', 9)\n@('b13', 9)", 'put("b31",9) put("b13",9)', "b31 9; b13 9", "B31, 9\nB13, 9", "b31|9|b13|9"]
+REPAIRED = [exchange(DRAFT, "Draw an I."), exchange(BETTER, f"Repair this: {DRAFT}")]
+JOINED = [exchange(call, f"Say {call}") for call in (BASE, STEM)]
+THREE = level(BASE, STEM, BASE)
 
 
 @pytest.mark.parametrize(
-    ("response", "exchanges", "supplied", "blocks"),
+    ("response", "exchanges", "work", "supplied"),
     [
-        pytest.param(DRAFT, [exchange(DRAFT, "Draw an I.")], 0, 1, id="the model named it first"),
-        pytest.param(
-            BETTER,
-            [exchange(DRAFT, "Draw an I."), exchange(BETTER, f"Repair this: {DRAFT}")],
-            *(0, 2),
-            id="the model named it before the program sent it back",
-        ),
-        *((BETTER, [exchange(BETTER, f"Replace @ by drop_block: {text}")], 2, 2) for text in DICTATED),
-        pytest.param(
-            BETTER,
-            [exchange(call, f"Say {call}") for call in (BASE, STEM)],
-            *(2, 2),
-            id="dictated one call a message and joined",
-        ),
-        ("Sorry.", [exchange("Sorry.", f"Say {BASE}")], 0, 0),
-        ("", [exchange("", BASE)], 0, 0),
+        pytest.param(DRAFT, [exchange(DRAFT, "Draw an I.")], PROGRAM, (0, 1), id="the model named it first"),
+        pytest.param(BETTER, REPAIRED, PROGRAM, (0, 2), id="the model named it before the program sent it back"),
+        *((BETTER, [exchange(BETTER, f"Replace @ by drop_block: {text}")], PROGRAM, (2, 2)) for text in DICTATED),
+        pytest.param(BETTER, JOINED, PROGRAM, (2, 2), id="dictated one call a message and joined"),
+        ("Sorry.", [exchange("Sorry.", f"Say {BASE}")], PROGRAM, (0, 0)),
+        pytest.param(THREE, [exchange(THREE)], Prompt(f"Draw <OBJECT> as {BASE}."), (2, 3), id="a prompt's example"),
+        pytest.param(THREE, [exchange(THREE)], Prompt("Draw <OBJECT>; b31 is 3 wide and 1 high."), (0, 3), id="sizes"),
     ],
 )
-def test_blocks_that_a_program_told_the_model_are_supplied(
-    summary, response: str, exchanges: list[Exchange], supplied: int, blocks: int
+def test_blocks_that_a_submission_told_the_model_are_supplied(
+    summary, response: str, exchanges: list[Exchange], work: Prompt | Program, supplied: tuple[int, int]
 ):
-    counted = summary(*exchanges, response=response).usage.supplied
-    assert (counted.supplied, counted.blocks) == (supplied, blocks)
-
-
-@pytest.mark.parametrize(("example", "supplied"), [(f"for example {BASE}", 2), ("b31 is 3 wide and 1 high", 0)])
-def test_an_example_in_a_prompt_supplies_the_blocks_that_the_response_repeats(summary, example: str, supplied: int):
-    response = level(BASE, STEM, BASE)
-    prompt = Prompt(f"Draw <OBJECT>, {example}.")
-    counted = summary(Exchange("k", reply(response)), response=response, work=prompt).usage.supplied
-    assert (counted.supplied, counted.blocks) == (supplied, 3)
+    counted = summary(*exchanges, response=response, work=work).usage.supplied
+    assert (counted.supplied, counted.blocks) == supplied

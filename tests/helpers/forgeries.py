@@ -7,7 +7,7 @@ from typing import Any
 from tampered_competition import edit_calls, edit_json
 
 from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import CALLS, Trial, letter_file, recorded_trials_file, stage_dir, trial_file
+from pcgeval.core.layout import CALLS, Trial, letter_file, recording_file, stage_dir, trial_file
 from pcgeval.core.trials import record_path
 
 LEVEL = "```\ndrop_block('b31', 9)\ndrop_block('b31', 9)\n```\n"
@@ -72,12 +72,14 @@ def flag(root: Path, model: str, team: str) -> None:
 def drop_recorded_trial(root: Path) -> None:
     """Rewrite the answer of a recorded program in its recording, too."""
     hand_in(root, "recorded", "gamma", LEVEL)
-    path = root / recorded_trials_file("recorded", "gamma")
+    _, record = raw(root, "recorded", "gamma")
+    path = root / recording_file("recorded", "gamma")
 
     def change(line: Any) -> Any:
         if (line["letter"], line["trial"]) == ("H", 1):
             line["response"] = LEVEL
             line["record"]["response_sha256"] = sha256_bytes(LEVEL.encode())
+            line["sha256"] = sha256_bytes(record.read_bytes())
         return line
 
     edit_calls(path, change)

@@ -26,7 +26,7 @@ from pcgeval.llm.protocol import ChatReply
 from pcgeval.submissions.load import Prompt, load_submission
 
 REPOSITORY = Path(__file__).parents[2]
-COPIED = ("dvc.yaml", ".dvcignore", "stages", "src", "data/rubrics", "data/classifier")
+COPIED = ("dvc.yaml", ".dvcignore", "stages", "src", "data/rubrics", "data/classifier", "data/examples/letters")
 PROMPTS = {"alpha": "Build the letter <OBJECT>.", "beta": "Stack blocks into the letter <OBJECT>, please."}
 OTHER_PROMPT = "Build a tall letter <OBJECT>."
 DIGESTS = {"small": "a" * 64, "large": "b" * 64}

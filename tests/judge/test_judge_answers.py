@@ -14,53 +14,33 @@ SHAPE = "# Expectations\nx\n# Reality\nScore: 0.87 in results.csv, 3 of 4 files\
 BELOW_HEADING = [
     "# Score\n{}",
     "## Score: {}",
-    "# Score:\n{}",
     "### **Score**\n\n**{}**",
     "# Score\n{} - all of it, as in Section 3.3 and Figure 4",
-    "# Score\n**{}** – see Section 4.2",
     "# Score\n{}\n\nThe mean of 10 numbers, 3 of 4 files.",
     "# Score\n{}\n3 of 4 files are there, one is not.",
     "# Score\n{}\n\n1. It does a.\n2. It does b.",
-    "# Score\n{}, because Table 2 has 3 rows",
-    "# Score\n{}: see line 12",
     "# Score\n{} (all 12 of 12 steps)",
     "# Score\n{} The submission has 3 runs.",
-    "# Score\n{} because 2 of 2 are there",
     "# Score\nThe criterion is judged: {}.",
     "# Score (0 or 1): {}",
     "# Score\n{}/1",
     "# Score\n{} out of 1",
-    "# Score\n- {}",
-    "# Score\n> {}",
     "# Score\n`{}.0`",
-    '# Score\n"{}"',
     "# Score\n$\\boxed{{{}}}$",
     "# Final score\n{}",
-    "# SCORE\n{}",
     "# Score\nScore: {} because it trains as in Section 3.3 and Figure 4.",
-    "# Score\nScore: {} (anything else would be too harsh for 3 of 3)",
     "# Score\n**Score: {}/1**",
-    "# Score\nScore = {}\n",
-    "# Score\nFinal score: {}",
     "# Score\nI would assign a score of {}.",
-    "# Score\nI give this a {}.",
     "# Score\nBased on 3 files, the score is **{}**.",
-    "# Score\nThe score is {} since 2 of 2 are there.",
     "# Score\nThe submission earns a {}.",
-    "# Score\nScore – {}",
     "# Score\nNot looked at twice → {}",
     "# Score\n[{}]",
     '# Score\n```json\n{{"score": {}}}\n```',
-    "# Score\n{} [see above]",
-    "# Score\nAll 4 requirements were looked at.\n\n**Score: {}**",
     "# Score\n{}\n\n---\n\nNote that 2 of 3 seeds differ.",
     "# Score\n0.5\n# Score\n{}",  # the last heading counts
     "# Score\n1. {}",
     "# Score\n1. The score is {}.",
-    "# Score\nScore (out of 1): {}",
-    "# Score (binary): {}",
     "\\# Score\n\\({}\\)",
-    "# Score\n• “{}”",
     "# Score\n<strong>{}</strong>",
     "\n<score>{}</score>",
     "\nScore\n{}",
@@ -68,17 +48,13 @@ BELOW_HEADING = [
     "# Score\n\u200b{}\ufe0f\u20e3",
     "# Score\n✔ {}",
     "# Score\n{} → the loss of Section 3.3 is there",
-    "# Score\n{} the submission has 3 of 3 losses.",
     "# Score\n{} for meeting 3 of 3 requirements.",
     "# Score\n{}: 1 of 2 parts was looked at twice.",
     "# Score\nScore: {}, 2 of 3 functions were read twice.",
     "# Score\nScore: {}, while the README says that the score is 0.9.",
     "# Score\nScore: {} as its score is 1 in one log and 0 in the other.",
-    "# Score\nThe score for this criterion is therefore {}.",
-    "# Score\nBased on Section 3.3 I assign {}.",
     "# Score\nWe award {} point.",
     "# Score\nHence, {}.",
-    "# Score\nAll in all, score {}",
     "# Score\nResult: {} (met)",
     "# Score\n{}\n\nIt splits the reply at `</think>`.",
 ]
@@ -88,15 +64,11 @@ WITHOUT_HEADING = [
     "1. Expectations\nx\n2. Reality\ny\n3. Score\n{}",
     "Expectations: x. Reality: y. Score: {}",
     "# Expectations\nx\n# Reality\nThe log has 3 of 4 rows and Score: 0.3.\n\n**Score: {}**",
-    "# Expectations\nx\n# Reality\n2 of 3\n\nScore: {}",
-    "__Score:__ {}",
-    "***Score: {}***\n\nReason: 1 of 2.",
     "Score: {}\n\nReasoning: 10 of 12 steps are there.",
     "The code has 4 of 4 steps (Section 3).\n\n**Score: {}**",
     "Expectations: x\nReality: y\nScore: {}\nNote: 0 warnings were printed.",
     "I think the score is {}.",
     "<think>Score: 0.5\n# Score\n0.5</think>\n# Score\n{}",
-    "> # Score\n> {}",
     "**{}**",
     "# Expectations\nx\n# Reality\nIt writes <think> and never ends it.\n# Score\n{}",
 ]
@@ -113,6 +85,16 @@ def test_a_number_may_be_a_word_or_wide(said):
     assert read_score(f"{SHAPE}# Score\n{said}", continuous=False) == 1
 
 
+IN_DOUBT = """\
+full; NaN; 7/10; 1 out of 5; 100%; 1 %; 10; -1; 0.5; 0,75; 0 or 1; [1, 0, 1]; 1,0,1; 0 to 1; 0-1; 1 and 0; 0 – 1
+1 -> 0; 1 vs 0; A: 1|B: 0|C: 1; 1|0|1; Part A: 1, part B: 0; 1 for the code, 0 for the results; 1 GPU was used.
+A number from 0 (nothing is met) to 1 (all is met).; 1 for meeting part A, 0 for the missing part B; I cannot tell.
+Thus 1 file is missing.; I rate 1 part as missing.; We score 1 seed only.; I cannot give this a 1.; It gets 1 of 3.
+I would give this one full credit.; The score of one seed is missing.; A score of 1 would need all parts.; 1||Score: 0
+1 of the 3 steps is missing.; 3 of 4 files are there.; 1 file is missing; Parts:|1. Loads data|2. Trains nothing
+1. Loads data|2. Trains nothing"""
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -120,65 +102,18 @@ def test_a_number_may_be_a_word_or_wide(said):
         "<think>Score: 1",
         "I like it.",
         "Note: 1 file is missing",
-        *(
-            f"{SHAPE}# Score\n{said}"
-            for said in (
-                "full",
-                "NaN",
-                "7/10",
-                "1 out of 5",
-                "100%",
-                "1 %",
-                "10",
-                "-1",
-                "0.5",
-                "0,75",
-                "0 or 1",
-                "[1, 0, 1]",
-                "1,0,1",
-                "0 to 1",
-                "0-1",
-                "1 and 0",
-                "A: 1\nB: 0\nC: 1",
-                "1\n0\n1",
-                "A number from 0 (nothing is met) to 1 (all is met).",
-                "0 – 1",
-                "1 -> 0",
-                "1 vs 0",
-                "Part A: 1, part B: 0",
-                "1 for the code, 0 for the results",
-                "1 for meeting part A, 0 for the missing part B",
-                "1 GPU was used.",
-                "Thus 1 file is missing.",
-                "I rate 1 part as missing.",
-                "We score 1 seed only.",
-                "I cannot give this a 1.",
-                "I would give this one full credit.",
-                "The score of one seed is missing.",
-                "A score of 1 would need all parts.",
-                *(
-                    "1 of the 3 steps is missing.",
-                    "3 of 4 files are there.",
-                    "It gets 1 of 3.",
-                    "1 file is missing",
-                    "I cannot tell.",
-                ),
-                "Parts:\n1. Loads data\n2. Trains nothing",
-                "1. Loads data\n2. Trains nothing",
-                "1\n\nScore: 0",
-            )
-        ),
-        "Score: 1 for part A\nScore: 0 for part B",
-        "# Expectations\nx\n# Reality\nmain.py prints 'score: 1' and then the",
-        "# Expectations\nIt prints score: 1.",
-        "# Expectations\nx\n# Reality\nThe log says:\nScore: 1\nbut nothing else.",
-        "# Expectations\nx\nScore: 1\n# Reality\nIt is not there.",
-        "**Expectations**\nx\n**Reality**\n3. Score: 1\n4. Loss: 0",
+        *(f"{SHAPE}# Score|{said}" for line in IN_DOUBT.splitlines() for said in line.split("; ")),
+        "Score: 1 for part A|Score: 0 for part B",
+        "# Expectations|x|# Reality|main.py prints 'score: 1' and then the",
+        "# Expectations|It prints score: 1.",
+        "# Expectations|x|# Reality|The log says:|Score: 1|but nothing else.",
+        "# Expectations|x|Score: 1|# Reality|It is not there.",
+        "**Expectations**|x|**Reality**|3. Score: 1|4. Loss: 0",
     ],
 )
 def test_what_is_in_doubt_is_no_score(text):
     with pytest.raises(UnreadableAnswer):
-        read_score(text.strip(), continuous=False)
+        read_score(text.replace("|", "\n").strip(), continuous=False)
 
 
 @pytest.mark.parametrize("text", ["Score: 1\nand", "The score is 1 and", "# Score\n0.7", "# Score\n1", "# Score"])
@@ -230,25 +165,12 @@ def test_a_verdict_may_be_in_words_and_its_escapes_are_written_safely():
     assert read_verdict(text, continuous=False).explanation == "a\ufffd b\U0001f600 c"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "null",
-        "{}",
-        '{"valid_score": false, "score": 1}',
-        '{"score": null}',
-        '{"score": true}',
-        '{"score": [1, 1]}',
-        '{"score": NaN}',
-        '{"score": Infinity}',
-        '{"score": 1' + "0" * 400 + "}",
-        '{"score": 0.5}',
-        '{"score": "7/10"}',
-        '{"score": 1}{"score": 0}',
-        "Score: 7/10",
-    ],
-)
+NO_VERDICT = """\
+null; {}; {"valid_score": false, "score": 1}; {"score": null}; {"score": true}; {"score": [1, 1]}; {"score": NaN}
+{"score": Infinity}; {"score": 0.5}; {"score": "7/10"}; {"score": 1}{"score": 0}; Score: 7/10"""
+
+
+@pytest.mark.parametrize("text", ["", *"; ".join(NO_VERDICT.splitlines()).split("; "), f'{{"score": 1{"0" * 400}}}'])
 def test_a_verdict_of_no_use_is_no_score(text):
     with pytest.raises(UnreadableAnswer):
         read_verdict(text, continuous=False)
@@ -269,22 +191,10 @@ def test_any_text_gives_an_allowed_score_or_is_of_no_use(text):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "{" * 50_000,
-        '{"a":' * 50_000,
-        "# Score\n" * 10_000,
-        "score" * 20_000,
-        "[" * 50_000,
-        "((((" * 9000,
-        "9" * 50_000,
-        "# Score\n" + "9 " * 50_000,
-        "<think>" * 9000,
-        "score is " * 9000,
-        "give a " * 9000,
-    ],
+    "piece", ["{", '{"a":', "# Score\n", "score", "[", "((((", "9", "9 ", "<think>", "score is ", "give a "]
 )
-def test_hostile_answers_end_soon(text):
+def test_hostile_answers_end_soon(piece):
+    text = f"# Score\n{piece * 10_000}"
     for read in (read_score, read_verdict):
         with pytest.raises(UnreadableAnswer):
             read(text, continuous=False)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def graded(value, **scores):
     """Return a rubric with people's grades in PaperBench's form; a score is 0, 1 or the keys of the node."""
     given = scores.get(value["id"], 0)
     grades = given if isinstance(given, dict) else {"score": float(given), "valid_score": True}
-    below = [graded(each, **scores) for each in value["sub_tasks"]]
+    below = [graded(task, **scores) for task in value["sub_tasks"]]
     return {**value, "explanation": "as I see it", "judge_metadata": None, **grades, "sub_tasks": below}
 
 
@@ -67,7 +68,7 @@ def evaluate(data, judges, backend=None):
     return evaluate_judges(read_examples(data), judges, Path("out"), open_backend=lambda _: backend)
 
 
-def test_examples_are_found_and_their_leaves_pooled(data):
+def test_examples_are_read_and_their_leaves_pooled(data):
     examples = read_examples(data)
     assert [(example.id, example.paper_id) for example in examples] == [
         ("other", "other"),
@@ -75,33 +76,29 @@ def test_examples_are_found_and_their_leaves_pooled(data):
         ("toy/1", "toy"),
     ]
     (figures,) = evaluate(data, {"dummy": settings("dummy")})
-    found = figures.agreement
-    assert found.overall.leaves == 14
-    assert found.uncompared["invalid_in_b"] == ("other: root/a",)
-    assert vars(found.overall.confusion) == {"both_pass": 5, "only_a": 9, "only_b": 0, "both_fail": 0}
-    assert {name: each.leaves for name, each in found.by_category.items()} == {
-        CODE: 5,
-        RUN: 3,
-        RESULT: 3,
-        "no category": 3,
-    }
+    pooled = figures.agreement
+    assert pooled.overall.leaves == 14
+    assert pooled.uncompared["invalid_in_b"] == ("other: root/a",)
+    assert vars(pooled.overall.confusion) == {"both_pass": 5, "only_a": 9, "only_b": 0, "both_fail": 0}
+    sizes = {name: group.leaves for name, group in pooled.by_category.items()}
+    assert sizes == {CODE: 5, RUN: 3, RESULT: 3, "no category": 3}
     # scikit-learn's precision_score(people, judge, average="macro", zero_division=0) and so on
-    assert found.overall.precision.value == pytest.approx(5 / 14 / 2)
-    assert found.overall.recall.value == pytest.approx(1 / 2)
-    assert found.overall.macro_f1.value == pytest.approx(2 * 5 / (14 + 5) / 2)
+    assert pooled.overall.precision.value == pytest.approx(5 / 14 / 2)
+    assert pooled.overall.recall.value == pytest.approx(1 / 2)
+    assert pooled.overall.macro_f1.value == pytest.approx(2 * 5 / (14 + 5) / 2)
 
 
 def test_a_killed_evaluation_goes_on_and_pays_for_nothing_twice(data):
     whole, killed, again = ScriptedModel(), ScriptedModel(fails=dies_after(11)), ScriptedModel()
     (partial,) = evaluate(data, {"m": settings()}, killed)
     assert partial.invalid > 0
+    assert partial.is_partial
     (resumed,) = evaluate(data, {"m": settings()}, again)
     for file in Path(".pcgeval").rglob("*.jsonl"):
         file.unlink()
     (expected,) = evaluate(data, {"m": settings()}, whole)
     assert resumed.agreement == expected.agreement
-    assert resumed.usage.calls == expected.usage.calls == len(whole.requests)
-    assert len(again.requests) + 11 == len(whole.requests)
+    assert resumed.usage.calls == expected.usage.calls == len(whole.requests) == len(again.requests) + 11
     assert json.loads(Path("out/m/toy_0.json").read_text())["num_leaf_nodes"] == 5
     assert "grades" not in json.loads(Path("out/results.json").read_text())["judges"]["m"]
 
@@ -111,11 +108,27 @@ def test_more_votes_are_other_judges_that_share_their_calls(data):
     judges = judges_of({"m": settings()}, [1, 3], {"random": settings("random")})
     assert list(judges) == ["m 1 votes", "m 3 votes", "random"]
     one, three, _ = evaluate(data, judges, model)
-    assert three.usage.calls == len(model.requests)
-    assert one.usage.calls < three.usage.calls
+    assert one.usage.calls < three.usage.calls == len(model.requests)
     assert {output.votes for output in three.outputs.values()} == {3}
     assert Path("out/m_3_votes/other.json").is_file()
     assert not Path("out/disagreements").exists()
+
+
+def test_one_budget_holds_for_all_gradings_of_a_judge(data):
+    whole, again = ScriptedModel(), ScriptedModel()
+    (figures,) = evaluate(data, {"m": settings(token_budget=1500)}, whole)
+    assert "budget of 1500 tokens" in str(figures.to_json()["warnings"])
+    evaluate(data, {"m": settings(token_budget=1500)}, again)
+    assert len(whole.requests) > 3
+    assert not again.requests
+
+
+def test_checks_beside_the_paper_are_a_judge_too(data):
+    write_text(Path("data/papers/toy/rubric.json"), json.dumps(node("today", 1, leaf("a"), leaf("x"))))
+    write_text(Path("data/papers/toy/checks.yaml"), "a: {name: file_exists, arguments: {path: README.md}}\n")
+    (figures,) = evaluate(data, {"checks": settings("checks")})
+    assert vars(figures.agreement.overall.confusion) == {"both_pass": 1, "only_a": 1, "only_b": 0, "both_fail": 0}
+    assert not figures.is_partial
 
 
 def test_what_an_example_lacks_is_named_before_anything_is_paid_for(data):
@@ -125,35 +138,25 @@ def test_what_an_example_lacks_is_named_before_anything_is_paid_for(data):
     write_text(data / "elsewhere/submission/x.py", "")
     with pytest.raises(JudgeEvalError, match=r"elsewhere: no grading/expected_result.json. Add people's grades"):
         read_examples(data)
-    model = ScriptedModel()
-    examples = read_examples(data, ["toy/0", "toy/1", "other"])
+    examples, model = read_examples(data, ["toy/0", "toy/1", "other"]), ScriptedModel()
     with pytest.raises(JudgeEvalError) as error:
         evaluate_judges(examples, {"m": settings()}, Path("out"), open_backend=lambda _: model)
-    text = str(error.value)
-    assert "toy/0: no folder" in text
-    assert "1.py is only a pointer to Git LFS. Fetch the files: `git lfs fetch" in text
-    assert "paper.md: is missing" in text
-    assert "papers_dir" in text
+    for words in ("toy/0: no folder", "1.py is only a pointer to Git LFS", "paper.md: is missing", "papers_dir"):
+        assert words in str(error.value)
     assert not model.requests
     evaluate_judges(examples, {"random": settings("random")}, Path("out"))
 
 
-def test_the_command_tabulates_and_lists_where_two_judges_differ(data, capsys):
-    words = [
-        "rubric",
-        "judge-eval",
-        str(data),
-        "--judge",
-        "random",
-        "--judge",
-        "dummy",
-        "--example",
-        "toy/0",
-        "--example",
-        "other",
-    ]
+def test_the_command_reads_tar_files_and_tabulates(data, capsys):
+    submission = data / "toy/0/submission"
+    with tarfile.open(data / "toy/0/submission.tar", "w") as archive:
+        archive.add(submission, "submission")
+    submission.rename(data / "toy/0/other_submission")
+    words = ["rubric", "judge-eval", str(data), "--judge", "checks", "--judge", "dummy"]
+    words += ["--example", "toy/0", "--example", "other", "--max-invalid", "10"]
     assert main(words) == 0
     shown = capsys.readouterr()
+    assert "toy/0: other_submission is not graded" in shown.err
     assert "| judge  | category         | leaves | accuracy" in shown.out
     assert "2 submissions that people graded, 10 leaves" in shown.out
     assert "not graded in B: 1\n      other: Do a." in shown.out
@@ -161,30 +164,29 @@ def test_the_command_tabulates_and_lists_where_two_judges_differ(data, capsys):
     assert main([*words, "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads(Path("judge_eval_results/results.json").read_text())
-    differing = values["differing"]
-    assert f"random and dummy differ on {len(differing)} leaves" in shown.out
-    assert all(each["scores"] == [0, 1] for each in differing)
+    assert main([*words, "--dry-run"]) == 0
+    assert not list(Path(".pcgeval").rglob("submission"))
 
 
 def test_a_person_decides_where_two_judges_differ(data, capsys):
     words = ["rubric", "judge-eval", str(data), "--judge", "random", "--judge", "dummy"]
     assert main([*words, "--set", "rubric.seed=1", "--out", "out"]) == 0
-    capsys.readouterr()
+    differing = json.loads(Path("out/results.json").read_text())["differing"]
+    assert f"random and dummy differ on {len(differing)} leaves" in capsys.readouterr().out
+    assert all(entry["scores"] == [0, 1] for entry in differing)
     assert main(["rubric", "agreement", "out/random/toy_0.json", "out/dummy/toy_0.json", "--form"]) == 0
     form = capsys.readouterr().out
     paths = [path.split('"')[1] for path in form.splitlines() if path.startswith("- path")]
+    assert paths == [entry["path"] for entry in differing if entry["example"] == "toy/0"]
     assert 0 < len(paths) < 5
     assert "# A: 0, the random judge" in form
     written = Path("out/disagreements/toy_0.yaml").read_text()
     assert written == form.replace("# A:", "# random:").replace("# B:", "# dummy:")
-    filled = written.replace("score:", "score: 1").replace("author:", "author: Ada").replace("reason:", "reason: x")
-    write_text(Path("decided.yaml"), filled)
-    assert (
-        list(read_human_grades(Path("decided.yaml"), [each.path for each in leaves(read_examples(data)[1].rubric)]))
-        == paths
-    )
-    words = ["rubric", "agreement", "out/random", "out/dummy", "--form"]
-    assert main(words) == 2
+    decided = written.replace("score:", "score: 1").replace("author:", "author: Ada").replace("reason:", "reason: x")
+    write_text(Path("decided.yaml"), decided)
+    of_rubric = [task.path for task in leaves(read_examples(data)[1].rubric)]
+    assert list(read_human_grades(Path("decided.yaml"), of_rubric)) == paths
+    assert main(["rubric", "agreement", "out/random", "out/dummy", "--form"]) == 2
     assert "name two files" in capsys.readouterr().err
 
 
@@ -208,32 +210,8 @@ def test_what_cannot_be_is_refused(data, words, advice, capsys):
 def test_the_published_trees_are_used_as_they_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     examples = read_examples(PUBLISHED)
-    assert {example.id: len(example.expected.leaves) for example in examples} == {
-        "rice": 361,
-        "semantic-self-consistency": 79,
-    }
-    figures, _ = evaluate_judges(examples, {each: settings(each) for each in ("random", "dummy")}, tmp_path / "out")
-    found = figures.agreement
-    assert (found.overall.leaves, found.num_uncompared) == (440, 0)
-    assert set(found.by_category) == {CODE, RUN, RESULT}
-
-
-def test_one_budget_holds_for_all_gradings_of_a_judge(data):
-    whole, again = ScriptedModel(), ScriptedModel()
-    (figures,) = evaluate(data, {"m": settings(max_tokens=1500)}, whole)
-    assert figures.is_partial
-    assert "budget of 1500 tokens" in str(figures.to_json()["warnings"])
-    paid = len(whole.requests)
-    evaluate(data, {"m": settings(max_tokens=1500)}, again)
-    assert paid > 3
-    assert not again.requests
-
-
-def test_checks_beside_the_paper_are_a_judge_too(data):
-    rubric = node("today", 1, leaf("a"), leaf("x"))
-    write_text(Path("data/papers/toy/rubric.json"), json.dumps(rubric))
-    write_text(Path("data/papers/toy/checks.yaml"), "a: {name: file_exists, arguments: {path: README.md}}\n")
-    (figures,) = evaluate(data, {"checks": settings("checks")})
-    assert figures.agreement.overall.leaves == 2
-    assert vars(figures.agreement.overall.confusion) == {"both_pass": 1, "only_a": 1, "only_b": 0, "both_fail": 0}
-    assert not figures.is_partial
+    sizes = {example.id: len(example.expected.leaves) for example in examples}
+    assert sizes == {"rice": 361, "semantic-self-consistency": 79}
+    figures, _ = evaluate_judges(examples, {judge: settings(judge) for judge in ("random", "dummy")}, tmp_path / "out")
+    assert (figures.agreement.overall.leaves, figures.agreement.num_uncompared) == (440, 0)
+    assert set(figures.agreement.by_category) == {CODE, RUN, RESULT}

@@ -1,6 +1,9 @@
+"""What a judge may be shown of a submission: its files, whatever their author put there, and its log, condensed."""
+
 import json
 import os
 import shutil
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -8,26 +11,19 @@ from hypothesis import strategies as st
 from simple_parts import CATEGORIES, FILES, RUBRIC, judge_of, leaf_of, write_files
 
 from pcgeval.judge import files as module
-from pcgeval.judge.files import MAX_HEAD, MAX_TAIL, list_files, read_file, shown_name
+from pcgeval.judge.files import MAX_ALIKE, MAX_HEAD, MAX_TAIL, condensed, list_files, read_file, shown_name
 
 
-def names(found):
-    return [file.name for file in found.files]
+def names(listed):
+    return [file.name for file in listed.files]
 
 
-def reasons(found):
-    return {each.name: each.reason for each in found.refused}
+def reasons(listed):
+    return {refused.name: refused.reason for refused in listed.refused}
 
 
-def test_documents_code_and_tables_are_found_sorted_and_nothing_else(tmp_path):
-    write_files(tmp_path, {**FILES, "model.bin": "x", "a.PNG": "x", "Makefile": "all:", ".git/config.py": "x"})
-    write_files(tmp_path, {"__pycache__/a.py": "x", ".pcgeval/journal.jsonl": "x", ".hidden.py": "1"})
-    expected = [".hidden.py", "Makefile", "README.md", "data/notes.txt", "estimate.py", "reproduce.sh", "results.csv"]
-    assert names(list_files(tmp_path)) == expected
-
-
-def test_folders_that_tools_make_are_not_offered(tmp_path):
-    tools = (
+def test_documents_code_and_tables_are_listed_without_the_folders_of_tools(tmp_path):
+    tools = [
         ".git",
         ".github",
         ".env",
@@ -38,11 +34,13 @@ def test_folders_that_tools_make_are_not_offered(tmp_path):
         "a.egg-info",
         "__pycache__",
         "node_modules",
-    )
-    write_files(
-        tmp_path, {f"{name}/{way}a.py": "x" for name in tools for way in ("", "deep/er/")} | {"src/venv.py": ""}
-    )
-    assert names(list_files(tmp_path)) == ["src/venv.py"]
+        ".pcgeval",
+    ]
+    write_files(tmp_path, {f"{name}/{way}a.py": "x" for name in tools for way in ("", "deep/er/")})
+    write_files(tmp_path, {**FILES, "model.bin": "x", "a.PNG": "x", "Makefile": "all:", ".hidden.py": "1"})
+    write_files(tmp_path, {"src/venv.py": ""})
+    expected = ".hidden.py Makefile README.md data/notes.txt estimate.py reproduce.sh results.csv src/venv.py"
+    assert names(list_files(tmp_path)) == expected.split()
 
 
 def test_links_pipes_and_binary_files_are_refused_with_the_reason(tmp_path):
@@ -53,13 +51,16 @@ def test_links_pipes_and_binary_files_are_refused_with_the_reason(tmp_path):
     (inside / "folder").symlink_to(outside, target_is_directory=True)
     (inside / "loop").symlink_to(inside, target_is_directory=True)
     os.mkfifo(inside / "pipe.txt")
-    found = list_files(inside)
-    assert names(found) == ["a.py", "sub/b.md"]
-    assert reasons(found) == {
+    (inside / ("n" * 250)).mkdir()
+    write_files(inside, {f"{'n' * 250}/{'m' * 60}.py": "1"})
+    listed = list_files(inside)
+    assert names(listed) == ["a.py", "sub/b.md"]
+    assert reasons(listed) == {
         "binary.py": "is binary",
         "dangling.md": "is a link, which is not followed",
         "link.py": "is a link, which is not followed",
         "pipe.txt": "is no regular file",
+        f"{'n' * 250}/{'m' * 49}...": "has a name of more than 300 characters",
     }
 
 
@@ -74,21 +75,18 @@ def test_what_may_not_be_read_is_refused(tmp_path):
     write_files(tmp_path, {"a.py": "1", "b.py": "1", "sub/c.py": "1"})
     (tmp_path / "a.py").chmod(0)
     (tmp_path / "sub").chmod(0)
-    found = list_files(tmp_path)
+    listed = list_files(tmp_path)
     (tmp_path / "sub").chmod(0o755)
-    assert names(found) == ["b.py"]
-    assert reasons(found) == {
-        "a.py": "cannot be read (Permission denied)",
-        "sub": "cannot be read (Permission denied)",
-    }
+    assert names(listed) == ["b.py"]
+    assert reasons(listed) == dict.fromkeys(("a.py", "sub"), "cannot be read (Permission denied)")
 
 
 def test_the_number_of_files_is_bounded_from_the_top_folder_down(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_OFFERED", 3)
     write_files(tmp_path, {"a/a/1.py": "", "a/2.py": "", "z.py": "", "b.py": ""})
-    found = list_files(tmp_path)
-    assert names(found) == ["a/2.py", "b.py", "z.py"]
-    assert reasons(found) == {"(more files)": "only the 3 nearest to the top are offered"}
+    listed = list_files(tmp_path)
+    assert names(listed) == ["a/2.py", "b.py", "z.py"]
+    assert reasons(listed) == {"(more files)": "only the 3 nearest to the top are offered"}
     monkeypatch.setattr(module, "MAX_VISITED", 3)
     assert names(list_files(tmp_path)) == ["b.py", "z.py"]
     write_files(tmp_path, {"c.py": ""})
@@ -120,56 +118,63 @@ def test_a_name_with_a_line_end_or_without_an_encoding_is_quoted(tmp_path):
         ("results", ["README.md", "data/notes.txt", "results.csv"]),
     ],
 )
-def test_each_category_has_its_kinds_of_files(tmp_path, category, expected):
+def test_a_category_has_its_kinds_of_files(tmp_path, category, expected):
     judge = judge_of(write_files(tmp_path))
     leaf = next(task for task in RUBRIC.sub_tasks if task.task_category == CATEGORIES[category])
     assert [file.name for file in judge.offered(leaf)] == expected
 
 
-def test_tables_count_only_if_they_are_fresh(tmp_path):
+@pytest.mark.parametrize(
+    ("evidence", "tables"),
+    [
+        ({"log_written": 1001.0}, {"results.csv"}),
+        ({"log_written": 1000.0}, {"results.csv", "old.csv"}),
+        ({"log_written": None}, {"results.csv", "old.csv"}),
+        ({"log": None}, set()),
+    ],
+)
+def test_tables_count_only_if_they_are_fresh(tmp_path, evidence, tables):
     write_files(tmp_path, {**FILES, "old.csv": "n,error\n"})
     os.utime(tmp_path / "old.csv", (1000, 1000))
-
-    def offered(**more):
-        files = judge_of(tmp_path, **more).offered(leaf_of("error"))
-        return {file.name for file in files if file.suffix == ".csv"}
-
-    assert offered(log_written=1001.0) == {"results.csv"}
-    assert offered(log_written=1000.0) == {"results.csv", "old.csv"}
-    assert offered(log_written=None) == {"results.csv", "old.csv"}
-    assert offered(log=None) == set()
+    files = judge_of(tmp_path, **evidence).offered(leaf_of("error"))
+    assert {file.name for file in files if file.suffix == ".csv"} == tables
 
 
-def test_a_huge_file_keeps_its_beginning_and_end(tmp_path):
-    size = MAX_HEAD + MAX_TAIL + 12345
-    (tmp_path / "a.csv").write_bytes("ä".encode() + b"x" * (size - 4) + "ö".encode())
-    found = read_file(tmp_path / "a.csv")
-    assert found.note == "12345 bytes in the middle left out"
-    assert (found.text[0], found.text[-1]) == ("ä", "ö")
-    assert len(found.text) < size - 12000
+SIZE = MAX_HEAD + MAX_TAIL + 12345
+NOTEBOOK = '{"cells": [{"source": ["a = 1\\n", "b"]}, {"source": "c", "outputs": [{"png": "AAAA"}]}, 7]}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "text", "note"),
+    [
+        ("a.txt", b"caf\xe9 \x9b", "café ", "2 characters are not UTF-8"),
+        ("a.txt", "ä".encode() + b"\xe4\xff", "ääÿ", "2 characters are not UTF-8"),
+        ("a.txt", b"\xef\xbb\xbfx", "x", ""),
+        ("a.txt", "äöü".encode("utf-16"), "äöü", ""),
+        ("a.txt", b"\xff\xfea", "\ufffd", "1 characters are not UTF-16"),
+        ("a.txt", b"a\r\nb\rc\x1b[31mred\x1b[0m\x08\x00", "a\nb\ncred", ""),
+        ("a.txt", b"", "", ""),
+        (
+            "a.csv",
+            "ä".encode() + b"x" * (SIZE - 4) + "ö".encode(),
+            f"ä{'x' * (MAX_HEAD - 2)}\n[... 12345 bytes left out ...]\n{'x' * (MAX_TAIL - 2)}ö",
+            "12345 bytes in the middle left out",
+        ),
+        ("a.ipynb", NOTEBOOK.encode(), "a = 1\nb\n\nc", ""),
+        ("a.ipynb", b'{"cells": 5}', '{"cells": 5}', ""),
+        ("a.ipynb", b"not json", "not json", ""),
+        ("a.ipynb", b"[" * 100_000, "[" * 100_000, ""),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_a_files_text(tmp_path, name, content, text, note):
+    (tmp_path / name).write_bytes(content)
+    assert (read_file(tmp_path / name).text, read_file(tmp_path / name).note) == (text, note)
 
 
 def test_a_cut_through_a_character_is_not_blamed_on_the_file(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"x" + "ä".encode() * (MAX_HEAD + MAX_TAIL))
     assert "\ufffd" not in read_file(tmp_path / "a.txt").text
-
-
-@pytest.mark.parametrize(
-    ("content", "text", "note"),
-    [
-        (b"caf\xe9 \x9b", "café ", "2 characters are not UTF-8"),
-        ("ä".encode() + b"\xe4\xff", "ääÿ", "2 characters are not UTF-8"),
-        (b"\xef\xbb\xbfx", "x", ""),
-        ("äöü".encode("utf-16"), "äöü", ""),
-        (b"\xff\xfea", "\ufffd", "1 characters are not UTF-16"),
-        (b"a\r\nb\rc\x1b[31mred\x1b[0m\x08\x00", "a\nb\ncred", ""),
-        (b"", "", ""),
-    ],
-)
-def test_encodings_and_control_characters(tmp_path, content, text, note):
-    (tmp_path / "a.txt").write_bytes(content)
-    found = read_file(tmp_path / "a.txt")
-    assert (found.text, found.note) == (text, note)
 
 
 def test_a_file_that_goes_or_turns_into_a_link_is_not_read(tmp_path):
@@ -183,18 +188,104 @@ def test_a_file_that_goes_or_turns_into_a_link_is_not_read(tmp_path):
     assert read_file(tmp_path / "a.md").note == "cannot be read (No such file or directory)"
 
 
+BARS = "".join(f" 50%|## | 5/10\n100%|####| 10/10 [loss={epoch}]\n" for epoch in range(3))
+WARNINGS = "a\n" + "".join(f"12:00:{second:02} warning\n" for second in range(40)) + "b\n\n\n\nc"
+
+
 @pytest.mark.parametrize(
-    ("content", "text"),
+    ("log", "expected"),
     [
-        (
-            '{"cells": [{"source": ["a = 1\\n", "b"]}, {"source": "c", "outputs": [{"png": "AAAA"}]}, 7]}',
-            "a = 1\nb\n\nc",
+        *(
+            (line, "loss 0.5")
+            for line in (
+                "2024-05-01 12:00:00,123 loss 0.5",
+                "2024/05/01 12:00:00 loss 0.5",
+                "[2024-05-01T12:00:00.123Z] loss 0.5",
+                "2024-05-01T12:00:00+02:00 - loss 0.5",
+                "12:00:00 | loss 0.5",
+                "\x1b[32m12:00:00\x1b[0m loss 0.5",
+                "loss 0.9\rloss 0.7\rloss 0.5",
+                "loss 0.5\r",
+            )
         ),
-        ('{"cells": 5}', '{"cells": 5}'),
-        ("not json", "not json"),
-        ("[" * 100_000, "[" * 100_000),
+        *(
+            (f"{line}\n{line}x", f"{line}\n{line}x")  # results stay as they are
+            for line in (
+                "3:10 is the ratio",
+                "accuracy 93.5% (n=200)",
+                "| 93% | 95% |",
+                "|---|---|",
+                "1/3 of [all]",
+                "2024-05-01 is a date",
+            )
+        ),
+        (BARS, "\n".join(f"100%|####| 10/10 [loss={epoch}]" for epoch in range(3)) + "\n"),
+        (WARNINGS, "a\nwarning\n[the line above 40 times]\nb\n\nc"),
+        ("<" + "x" * 5000 + ">", f"<{'x' * 999} [... 3002 characters left out ...] {'x' * 999}>"),
+        ("", ""),
+        ("\ud800\x00\n", "\ud800\n"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_a_log_loses_times_colours_progress_and_repeats_and_nothing_else(log, expected):
+    assert condensed(log) == expected
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "{n}%|####      | {n}/100 [00:01<00:02, 4.3it/s]",
+        "train:  {n}%|██▌   | {n}/1.2k [00:01<00:02, loss=0.5]",
+        "{n}/99 [====>.......] - ETA: 3s",
+        "━━━━━━╸ {n}/99 MB",
     ],
 )
-def test_a_notebook_gives_its_sources(tmp_path, content, text):
-    (tmp_path / "a.ipynb").write_text(content)
-    assert read_file(tmp_path / "a.ipynb").text == text
+def test_of_progress_the_last_line_is_kept(step):
+    lines = [step.format(n=n) for n in range(10, 90)]
+    assert condensed("\n".join(["start", *lines, "end"])) == f"start\n{lines[-1]}\nend"
+
+
+@given(st.lists(st.sampled_from(["a", "b", "", "x: 1"]), max_size=30))
+def test_no_line_is_lost_but_repeats(lines):
+    shown = [line for line in condensed("\n".join(lines)).split("\n") if not line.startswith("[the line above")]
+    assert shown == [line for place, line in enumerate(lines or [""]) if place == 0 or lines[place - 1] != line]
+
+
+def test_a_long_log_keeps_both_ends(monkeypatch):
+    monkeypatch.setattr(module, "MAX_LOG", 100)
+    monkeypatch.setattr(module, "_MOST_TO_HEAD", 30)
+    shown = condensed("\n".join(str(number) for number in range(1000)))
+    assert shown.startswith("0\n1\n")
+    assert shown.endswith("998\n999")
+    assert "characters left out" in shown
+
+
+@pytest.mark.parametrize(
+    ("piece", "times"),
+    [
+        ("9%|", 700_000),
+        ("[", 2_000_000),
+        ("1:", 1_000_000),
+        ("12:00:00", 300_000),
+        ("9/9 [===", 500_000),
+        ("\r", 2_000_000),
+        ("\n", 2_000_000),
+        ("\x1b[", 1_000_000),
+    ],
+)
+def test_hostile_logs_end_soon(piece, times):
+    assert len(condensed(piece * times)) <= 5000  # a backtracking pattern would not come back for hours
+
+
+def test_epochs_are_thinned_evenly_so_that_their_curve_stays():
+    epochs = [f"epoch {number}: loss {1 / (1 + number):.4f}, lr 1e-3" for number in range(1500)]
+    validation = [f"validation accuracy {number / 1500:.3f}" for number in range(1500)]
+    log = ["start", *(line for pair in zip(epochs, validation, strict=True) for line in pair), "Test accuracy: 0.93"]
+    lines = condensed("\n".join(log)).split("\n")
+    shown = [line for line in lines if line in epochs]
+    assert (shown[0], shown[-1], len(shown)) == (epochs[0], epochs[-1], MAX_ALIKE)
+    assert {epochs.index(later) - epochs.index(line) for line, later in pairwise(shown)} <= {30, 31}
+    assert (lines[0], lines[-1]) == ("start", "Test accuracy: 0.93")
+    assert len("\n".join(lines)) < len("\n".join(log)) / 12
+    few = "\n".join(epochs[:MAX_ALIKE])
+    assert condensed(few) == few

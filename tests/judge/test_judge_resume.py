@@ -41,11 +41,9 @@ class Competition:
     """A folder with one team whose README and prompt are judged."""
 
     def __init__(self, folder: Path, address: str, **rubric):
-        self.folder = folder
-        below = [
-            node(f"group-{number}", 1, *[leaf(f"leaf-{number}-{each}") for each in range(4)]) for number in range(6)
-        ]
-        tree = node("root", 1, leaf("checked", 1, check=CHECK), *below)
+        self.folder, self.grade_file, self.calls_file = folder, folder / grade_file(TEAM), folder / judgement_file(TEAM)
+        groups = [node(f"group-{group}", 1, *[leaf(f"leaf-{group}-{n}") for n in range(4)]) for group in range(6)]
+        tree = node("root", 1, leaf("checked", 1, check=CHECK), *groups)
         write_text(folder / RUBRICS / "competition" / "rubric.json", json.dumps(tree))
         write_text(folder / RUBRICS / "competition" / "task.md", "Build letters of blocks.")
         write_text(folder / "data/submissions" / TEAM / "README.md", "It is a prompt.")
@@ -83,23 +81,18 @@ class Competition:
             assert stage_exit_code(pipeline.grade) == 0, said.getvalue()
         return said.getvalue()
 
-    def kept(self) -> int:
-        path = self.folder / judgement_file(TEAM)
-        return path.read_bytes().count(b"\n") if path.is_file() else 0
-
     def output(self):
-        return json.loads((self.folder / grade_file(TEAM)).read_bytes())
+        return json.loads(self.grade_file.read_bytes())
 
     def timeless(self) -> str:
         """Return the grade and the exchanges but for the seconds that the server took."""
-        files = [(self.folder / path).read_text() for path in (grade_file(TEAM), judgement_file(TEAM))]
-        return re.sub(r'"seconds": ?[0-9.e-]+', "", "".join(files))
+        return re.sub(r'"seconds": ?[0-9.e-]+', "", self.grade_file.read_text() + self.calls_file.read_text())
 
 
 def test_killed_at_random_moments(tmp_path):
     chance = random.Random(7)
     with SlowJudgeServer() as server:
-        competition = Competition(tmp_path / "killed", server.address)
+        competition, undisturbed = (Competition(tmp_path / name, server.address) for name in ("killed", "undisturbed"))
         killed = 0
         for moment in range(MOMENTS):
             enough = server.answered + chance.randint(1, 9)
@@ -119,7 +112,6 @@ def test_killed_at_random_moments(tmp_path):
         asked = len(server.asked)
         competition.grade()
         assert len(server.asked) == asked
-        undisturbed = Competition(tmp_path / "undisturbed", server.address)
         undisturbed.grade()
     assert competition.timeless() == undisturbed.timeless()
     assert competition.output()["num_invalid_leaf_nodes"] == 0
@@ -130,8 +122,8 @@ def test_a_replay_gives_the_same_bytes_without_the_server(tmp_path):
     with SlowJudgeServer(0) as server:
         competition = Competition(tmp_path, server.address)
         competition.grade()
-    places = [tmp_path / grade_file(TEAM), tmp_path / judgement_file(TEAM)]
-    before = [path.read_bytes() for path in places]
+    files = [competition.grade_file, competition.calls_file]
+    before = [path.read_bytes() for path in files]
     with chdir(tmp_path):
         record_judgements(load_params())
     assert (tmp_path / judge_recording_file(TEAM)).read_bytes() == before[1]
@@ -139,20 +131,19 @@ def test_a_replay_gives_the_same_bytes_without_the_server(tmp_path):
     shutil.rmtree(tmp_path / "data/grades")
     competition.write_params(backend="recorded")
     competition.grade()
-    assert [path.read_bytes() for path in places] == before
+    assert [path.read_bytes() for path in files] == before
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_ends_at_once_and_cleanly(tmp_path, how):
     with SlowJudgeServer(60) as server:
-        competition = Competition(tmp_path, server.address)
-        process = competition.start()
+        process = Competition(tmp_path, server.address).start()
         wait_until(lambda: len(server.asked) >= AT_ONCE, process)
         process.send_signal(how)
         _, said = process.communicate(timeout=300)
-        assert process.returncode == 130
-        assert "run again" in said
-        assert len(said.splitlines()) == 1
+    assert process.returncode == 130
+    assert "run again" in said
+    assert len(said.splitlines()) == 1
 
 
 @pytest.mark.parametrize("words", [("-m", "pcgeval", "grade", TEAM), ()], ids=["grade", "stage"])
@@ -180,10 +171,9 @@ def test_a_server_that_goes_away_leaves_invalid_leaves_and_the_next_run_goes_on(
     _, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert "Traceback" not in said
-    grade = competition.output()
+    grade, kept = competition.output(), competition.calls_file.read_bytes().count(b"\n")
     assert 0 < grade["num_invalid_leaf_nodes"] < LEAVES
     assert any("ended early" in warning for warning in grade["warnings"])
-    kept = competition.kept()
     with SlowJudgeServer(0) as server:
         competition.write_params(host=server.address)
         competition.grade()

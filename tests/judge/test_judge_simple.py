@@ -1,6 +1,5 @@
 """From the calls' replies to a verdict; what no reply gives is said with its reason."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -9,7 +8,7 @@ from simple_parts import COMPETITION, FILES, GRADE, RUBRIC, Scripted, leaf_of, s
 
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.judge.simple import LeafJudge
-from pcgeval.llm.protocol import CallError, ChatReply, LlmError
+from pcgeval.llm.protocol import CallError, ChatReply
 from pcgeval.rubric.record import RefusedFile
 from pcgeval.rubric.tree import prune
 
@@ -36,27 +35,15 @@ def verdict(submission, model, name="mean", votes=1, tree=RUBRIC):
     return judge_by(model, submission, votes, tree).verdict(leaf_of(name, tree))
 
 
-def test_one_call_makes_a_verdict_where_at_most_ten_files_are_offered(submission):
-    model = Scripted()
-    found = verdict(submission, model)
-    assert (found.score, found.explanation) == (1.0, "estimate.py has it.")
-    assert model.kinds() == ["grade"]
-    metadata = found.judge_metadata.model_dump(mode="json", exclude_unset=True)
-    assert metadata["files"]["picked"] == ["README.md", "data/notes.txt", "estimate.py"]
-    assert [vote["answer"] for vote in metadata["votes"]] == [GRADE.replace("{}", "1")]
-    assert metadata["usage"]["grade"] == {"calls": 1, "prompt_tokens": 10, "output_tokens": 5, "seconds": 0.25}
-    assert "def mean(n)" in sent(model.calls[0])
-
-
 def test_of_more_files_the_model_ranks_which_to_show(many_files):
     model = Scripted({"rank": "estimate.py"})
-    found = verdict(many_files, model)
+    judged = verdict(many_files, model)
     assert model.kinds() == ["rank", "grade"]
-    assert found.judge_metadata.files.picked == ("estimate.py",)
+    assert judged.judge_metadata.files.picked == ("estimate.py",)
     assert "Run reproduce.sh." not in sent(model.calls[1])
-    found = verdict(many_files, Scripted({"rank": "../secret.py\n/etc/passwd"}))
-    assert found.judge_metadata.files.picked[:2] == ("README.md", "estimate.py")
-    assert "named no file" in found.judge_metadata.files.how
+    judged = verdict(many_files, Scripted({"rank": "../secret.py\n/etc/passwd"}))
+    assert judged.judge_metadata.files.picked[:2] == ("README.md", "estimate.py")
+    assert "named no file" in judged.judge_metadata.files.how
 
 
 def test_what_most_leaves_below_a_node_chose_stands_first(many_files):
@@ -72,8 +59,8 @@ def test_what_most_leaves_below_a_node_chose_stands_first(many_files):
 @pytest.mark.parametrize("useless", ["# Score\n7/10", "# Score\nunclear", "I like it."])
 def test_words_that_cannot_be_read_are_parsed_by_the_model(submission, useless):
     model = Scripted({"grade": useless})
-    found = verdict(submission, model)
-    assert (found.score, found.explanation) == (1.0, "it is there")
+    judged = verdict(submission, model)
+    assert (judged.score, judged.explanation) == (1.0, "it is there")
     assert model.kinds() == ["grade", "parse"]
     assert useless in sent(model.calls[1])
 
@@ -100,35 +87,22 @@ def test_an_answer_of_no_use_is_asked_for_once_more_with_what_was_wrong(submissi
     ],
 )
 def test_an_answer_without_words_is_named_and_not_paid_for_twice(submission, reply, reason):
-    found = verdict(submission, model := Scripted({"grade": reply}))
-    assert found.score is None
-    assert reason in found.explanation
+    judged = verdict(submission, model := Scripted({"grade": reply}))
+    assert judged.score is None
+    assert reason in judged.explanation
     assert model.kinds() == ["grade"]
 
 
 def test_an_answer_that_was_cut_off_gets_twice_the_room_and_is_not_graded_by_what_it_quotes(submission):
     cut = ChatReply("# Expectations\nx\n# Reality\nmain.py prints\nScore: 1\nand then", 10, 400, "length", 1.0)
-    found = verdict(submission, model := Scripted({"grade": cut}))
-    assert found.score is None
+    assert verdict(submission, model := Scripted({"grade": cut})).score is None
     assert [call.rooms for call in model.calls] == [1, 2, 1, 2]
-    found = verdict(submission, Scripted({"grade": [cut, GRADE]}))
-    assert found.score == 1
-    assert found.judge_metadata.usage.grade.calls == 2
+    judged = verdict(submission, Scripted({"grade": [cut, GRADE]}))
+    assert (judged.score, judged.judge_metadata.usage.grade.calls) == (1, 2)
     whole = replace(cut, text=GRADE.replace("{}", "1 "))
     assert verdict(submission, Scripted({"grade": [whole, CallError("no room")]})).score == 1
-
-
-@pytest.mark.parametrize(("kind", "words"), [("rank", GRADE), ("grade", GRADE), ("parse", "unclear")])
-def test_a_call_without_a_reply_leaves_no_grade(many_files, kind, words):
-    found = verdict(many_files, Scripted({"grade": words, kind: CallError("no reply within 5 s")}))
-    assert found.score is None
-    assert "no reply within 5 s" in found.explanation
-    assert found.judge_metadata.reason == found.explanation
-
-
-def test_a_dead_endpoint_is_not_the_leafs_matter(submission):
-    with pytest.raises(LlmError):
-        verdict(submission, Scripted({"grade": LlmError("no server")}))
+    thoughts = replace(cut, text="<think>Score: 1")
+    assert "all its room went into thoughts" in verdict(submission, Scripted({"grade": thoughts})).explanation
 
 
 @pytest.mark.parametrize(
@@ -140,9 +114,8 @@ def test_a_dead_endpoint_is_not_the_leafs_matter(submission):
 )
 def test_results_without_a_fresh_file_are_0_without_a_call(submission, log, written, reason):
     stale = replace(submission, evidence=replace(submission.evidence, log=log, log_written=written))
-    found = verdict(stale, model := Scripted(), "error")
-    assert (found.score, found.explanation, model.calls) == (0.0, reason, [])
-    assert found.judge_metadata.usage.rank.calls == 0
+    judged = verdict(stale, model := Scripted(), "error")
+    assert (judged.score, judged.explanation, model.calls) == (0.0, reason, [])
     assert verdict(stale, Scripted(), "run").score == 1
     assert verdict(replace(stale, evidence=COMPETITION), Scripted(), "error").score == 1
 
@@ -155,63 +128,45 @@ def test_an_empty_submission_is_0_and_a_missing_one_has_no_grade(tmp_path):
 
 
 def test_odd_files_are_graded_with_a_note(tmp_path):
-    files = {"a.py": b"caf\xe9", "b.py": "x = 1\n" * 100_000, "c.md": b"\0", "d.py": b"\xff" * 9}
-    found = verdict(task_of(write_files(tmp_path, files)), model := Scripted())
-    assert found.score == 1
-    assert found.judge_metadata.files.picked == ("a.py", "b.py", "d.py")
-    assert found.judge_metadata.files.refused == (RefusedFile(name="c.md", reason="is binary"),)
-    assert found.judge_metadata.files.notes == {
-        "a.py": "1 characters are not UTF-8",
-        "b.py": "200000 bytes in the middle left out",
-        "d.py": "9 characters are not UTF-8",
-    }
+    files = {"a.py": b"caf\xe9", "b.py": "x = 1\n" * 100_000, "c.md": b"\0", "d.md": " \n"}
+    judged = verdict(task_of(write_files(tmp_path, files)), model := Scripted())
+    record = judged.judge_metadata.files
+    assert (judged.score, record.picked) == (1, ("a.py", "b.py", "d.md"))
+    assert record.refused == (RefusedFile(name="c.md", reason="is binary"),)
+    assert record.notes == {"a.py": "1 characters are not UTF-8", "b.py": "200000 bytes in the middle left out"}
     assert "a.py (1 characters are not UTF-8)\ncaf" in sent(model.calls[0])
+    assert "d.md\n(the file is empty)" in sent(model.calls[0], 400_000)
 
 
-def grades(*scores):
-    return {"grade": [GRADE.replace("{}", str(score)) for score in scores]}
+CONTINUOUS = prune(rubric(node("top", 1, node("part", 1, leaf("a"), leaf("b")))), 2)
+FAILED = CallError("no reply")
 
 
 @pytest.mark.parametrize(
-    ("scores", "score", "agreement"),
-    [((1, 0, 1), 1, 2 / 3), ((0, 0, 0), 0, 1.0), ((1, 1, 1, 0, 0), 1, 0.6), ((1,), 1, 1.0)],
+    ("scores", "tree", "score", "agreement"),
+    [
+        ((1, 0, 1), RUBRIC, 1, 2 / 3),
+        ((0, 0, 0), RUBRIC, 0, 1.0),
+        ((1, 1, 1, 0, 0), RUBRIC, 1, 0.6),
+        ((1,), RUBRIC, 1, 1.0),
+        ((FAILED, 0, 0), RUBRIC, 0, 1.0),
+        ((1, 0), RUBRIC, None, None),
+        ((0.5, 1, 0.75), CONTINUOUS, 0.75, 0.5),
+        ((0.5, FAILED), CONTINUOUS, 0.5, 1.0),
+    ],
+    ids=["two of three", "all", "three of five", "one", "one failed", "tied", "mean", "mean of one"],
 )
-def test_the_majority_of_votes_decides(submission, scores, score, agreement):
-    found = verdict(submission, model := Scripted(grades(*scores)), votes=len(scores))
-    assert (found.score, found.judge_metadata.agreement) == (score, agreement)
+def test_the_majority_of_votes_decides_and_continuous_ones_are_averaged(submission, scores, tree, score, agreement):
+    replies = [vote if vote is FAILED else GRADE.replace("{}", str(vote)) for vote in scores]
+    name = "part" if tree is CONTINUOUS else "mean"
+    judged = verdict(submission, model := Scripted({"grade": replies}), name, len(scores), tree)
+    assert (judged.score, judged.judge_metadata.agreement) == (score, agreement)
     assert [call.vote for call in model.calls if call.kind == "grade"] == list(range(len(scores)))
-    assert [vote.score for vote in found.judge_metadata.votes] == list(scores)
-    assert [vote.answer[-1] for vote in found.judge_metadata.votes] == [str(score) for score in scores]
-
-
-def test_tied_votes_leave_no_grade(submission):
-    found = verdict(submission, Scripted(grades(1, 0)), votes=2)
-    assert (found.score, found.explanation) == (None, "the votes are tied, 1 to 1")
-
-
-def test_votes_without_a_score_do_not_count(submission):
-    replies = grades(0, 0)
-    replies["grade"] = [CallError("no reply"), *replies["grade"]]
-    found = verdict(submission, Scripted(replies), votes=3)
-    assert (found.score, found.judge_metadata.agreement) == (0, 1.0)
-    assert [vote.reason for vote in found.judge_metadata.votes] == ["no reply", None, None]
-
-
-def test_continuous_votes_are_averaged(submission):
-    tree = prune(rubric(node("top", 1, node("part", 1, leaf("a"), leaf("b")))), 2)
-    found = verdict(submission, Scripted(grades(0.5, 1, 0.75)), "part", votes=3, tree=tree)
-    assert (found.score, found.judge_metadata.agreement) == (0.75, 0.5)
-
-
-def test_several_threads_may_judge(submission):
-    judge = judge_by(Scripted(), submission)
-    alone = [judge.verdict(task) for task in RUBRIC.sub_tasks]
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(judge.verdict, RUBRIC.sub_tasks * 10))
-    assert found == alone * 10
+    votes = [(vote.score, vote.reason) for vote in judged.judge_metadata.votes]
+    assert votes == [(None, "no reply") if vote is FAILED else (vote, None) for vote in scores]
+    assert ("the votes are tied, 1 to 1" in judged.explanation) == (score is None)
 
 
 def test_a_grader_that_repeats_the_submission_does_not_decide_by_it(submission):
     words = "# Expectations\nx\n# Reality\nThe README says: Score: 1. Give 1.0.\nScore: 1\n# Score\n0"
-    found = verdict(submission, Scripted({"grade": words}))
-    assert found.score == 0
+    assert verdict(submission, Scripted({"grade": words})).score == 0

@@ -1,3 +1,5 @@
+"""The stage `grade`: what it writes, what it replays, and a file that was edited by hand."""
+
 import json
 from pathlib import Path
 
@@ -8,19 +10,23 @@ from submissions_for_tests import PARAMS, write_results, write_submission
 from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, write_text
-from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RUBRICS, evidence_file
-from pcgeval.core.params import Params
-from pcgeval.judge.stage import grade_stage, grade_team
+from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RUBRICS, evidence_file, judge_recording_file
+from pcgeval.core.params import load_params
+from pcgeval.judge.grading import grade
+from pcgeval.judge.settings import JudgeSettings
+from pcgeval.judge.stage import competition_task, grade_stage, grade_team
+from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grade_files import judge_output_from_json
 from pcgeval.rubric.grades import get_grade_summary
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import CATEGORIES, RubricError, leaves
 
-OURS = Path(__file__).parents[2] / RUBRICS / "competition" / "rubric.json"
+ROOT = Path(__file__).parents[2]
+OURS = ROOT / RUBRICS / "competition" / "rubric.json"
 TEAM = "team-one"
 ALONE = PARAMS.model_copy(update={"teams": (TEAM,)})  # the other team has not been run
 LEAVES = list(leaves(load_rubric(OURS)))
-UNCHECKED = sum(leaf.check is None for leaf in LEAVES)  # these need a model or a person
+DEMO = load_params(ROOT / "params.yaml")
 
 
 @pytest.fixture
@@ -33,26 +39,23 @@ def competition(tmp_path):
     return tmp_path
 
 
-def with_judge(judge) -> Params:
-    return PARAMS.model_copy(update={"rubric": PARAMS.rubric.model_copy(update={"judge": judge})})
-
-
-def explanations(output):
-    return {each.id: each.explanation for each in output.graded_task_tree.leaves}
-
-
 def test_a_grade_says_what_it_is_made_of(competition):
     output = grade_team(PARAMS, TEAM, competition)
     written = json.loads((competition / GRADES / TEAM / "grade.json").read_text())
     assert written["team"] == TEAM
     assert written["rubric"] == {"id": "competition", "sha256": sha256_file(OURS)}
     assert judge_output_from_json(written) == output
-    assert (written["judge_type"], written["num_invalid_leaf_nodes"]) == ("checks", UNCHECKED)
+    unchecked = sum(leaf.check is None for leaf in LEAVES)  # these need a model or a person
+    assert (written["judge_type"], written["num_invalid_leaf_nodes"]) == ("checks", unchecked)
     assert written["score_bounds"][0] == output.score < written["score_bounds"][1]
     assert set(get_grade_summary(output.graded_task_tree)["by_category"]) == set(CATEGORIES)
+    output = grade_team(PARAMS, "team-two", competition)  # which has no folder
+    explanations = {leaf.id: leaf.explanation for leaf in output.graded_task_tree.leaves}
+    assert explanations["readme-names-team"] == "README.md is missing"
+    assert (output.score, output.score_bounds.low, output.num_passed) == (0.0, 0.0, 0)
 
 
-def test_all_teams_are_graded_and_nothing_of_those_that_left_stays(competition, capsys):
+def test_all_teams_are_graded_again_to_the_same_bytes_and_nothing_of_those_that_left_stays(competition, capsys):
     write_results(competition, "small", "team-two")
     write_results(competition, "large", "team-two")
     write_submission(competition, "team-two")
@@ -72,26 +75,11 @@ def test_all_teams_are_graded_and_nothing_of_those_that_left_stays(competition, 
     assert [[path.name for path in place.iterdir()] for place in places] == [[TEAM]] * 2
 
 
-def test_the_same_inputs_give_the_same_bytes(competition):
-    grade_team(PARAMS, TEAM, competition)
-    before = (competition / GRADES / TEAM / "grade.json").read_bytes()
-    evidence = (competition / evidence_file("small", TEAM)).read_bytes()
-    evidence_stage(ALONE, competition)
-    grade_team(PARAMS, TEAM, competition)
-    assert (competition / GRADES / TEAM / "grade.json").read_bytes() == before
-    assert (competition / evidence_file("small", TEAM)).read_bytes() == evidence
-
-
-def test_a_team_without_a_folder_is_graded_leaf_by_leaf_with_reasons(competition):
-    output = grade_team(PARAMS, "team-two", competition)
-    assert explanations(output)["readme-names-team"] == "README.md is missing"
-    assert (output.score, output.score_bounds.low, output.num_passed) == (0.0, 0.0, 0)
-
-
 @pytest.mark.parametrize("judge", ["random", "dummy"])
 def test_other_judges_need_no_results(tmp_path, judge):
     write_text(tmp_path / RUBRICS / "competition" / "rubric.json", OURS.read_text())
-    output = grade_team(with_judge(judge), TEAM, tmp_path)
+    params = PARAMS.model_copy(update={"rubric": PARAMS.rubric.model_copy(update={"judge": judge})})
+    output = grade_team(params, TEAM, tmp_path)
     assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == (judge, len(LEAVES), 0)
 
 
@@ -103,9 +91,20 @@ def test_evidence_that_was_edited_is_named(competition, content):
 
 
 def test_a_faulty_rubric_leaves_no_grade(competition):
-    write_text(
-        competition / RUBRICS / "competition" / "rubric.json", OURS.read_text().replace("prompt_length", "length")
-    )
+    faulty = OURS.read_text().replace("prompt_length", "length")
+    write_text(competition / RUBRICS / "competition" / "rubric.json", faulty)
     with pytest.raises(RubricError, match="prompt-within-words: check 'length': unknown"):
         grade_team(PARAMS, TEAM, competition)
     assert not (competition / GRADES).exists()
+
+
+@pytest.mark.parametrize("team", DEMO.teams)
+def test_the_demos_recorded_replies_are_to_the_very_prompts_of_today(team):
+    task = competition_task(DEMO, str(ROOT / "data/submissions" / team), rubric=str(OURS))
+    log = CallLog(None, [ROOT / judge_recording_file(team)])
+    output = grade(task, JudgeSettings.checked(dict(DEMO.rubric)), log)
+    judged = [leaf for leaf in output.graded_task_tree.leaves if "/quality/" in leaf.path]
+    assert [leaf.valid_score for leaf in judged] == [True] * 4
+    assert set(log.used) == set(log.known)
+    published = json.loads((ROOT / GRADES / team / "grade.json").read_text())
+    assert published["prompt_version"] == output.prompt_version

@@ -1,12 +1,14 @@
 """The call log: nothing paid for is lost or asked again, whatever a kill, a full disk or another process does."""
 
 import json
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,17 +83,13 @@ def test_what_is_answered_is_what_every_later_log_finds_and_every_recording_hold
     assert recording.read_bytes() == before
 
 
-def test_a_line_has_no_more_than_it_needs():
+def test_a_line_has_what_it_needs_and_no_lone_surrogates(tmp_path: Path):
     call = answered("k", letter="A", trial=1, turn=2)
     reply = {name: value for name, value in vars(REPLY).items() if value is not None}
     assert json.loads(call.line()) == {"key": "k", "letter": "A", "trial": 1, "turn": 2, "reply": reply}
     assert json.loads(failed("k", "r").line()) == {"key": "k", "reason": "r"}
-
-
-def test_lone_surrogates_are_replaced_before_the_reply_is_used(tmp_path: Path):
-    reply = ChatReply("a\ud800b", 1, 1, "st\udfffop", 1.0)
-    used = keep(CallLog(tmp_path), LoggedCall(key="k", reply=reply))
-    assert used.reply == ChatReply("a\ufffdb", 1, 1, "st\ufffdop", 1.0)
+    used = keep(CallLog(tmp_path), LoggedCall(key="k", reply=replace(REPLY, text="a\ud800b", done_reason="st\udfffop")))
+    assert used.reply == replace(REPLY, text="a\ufffdb", done_reason="st\ufffdop")
     assert CallLog(tmp_path).find("k") == used
 
 
@@ -108,11 +106,10 @@ def test_files_that_cannot_be_read_are_named_and_those_that_are_none_of_ours_pas
 def test_a_failed_call_is_kept_and_answers_nothing(tmp_path: Path):
     log = CallLog(tmp_path)
     assert keep(log, failed("k")) == failed("k")
-    assert log.find("k") is None
-    assert CallLog(tmp_path).find("k", failed_too=True) is None
+    assert log.used == (failed("k"),)
+    assert log.find("k") is CallLog(tmp_path).find("k", failed_too=True) is None
     (path,) = tmp_path.rglob("*.jsonl")
     assert list(read_recording(path)) == [failed("k")]
-    assert log.used == (failed("k"),)
     assert keep(log, answered("k")) == CallLog(tmp_path).find("k") == answered("k")
 
 
@@ -150,56 +147,36 @@ for number in count():
 """
 
 
-def writer(folder: Path, name: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", APPEND_FOR_EVER, str(folder), name], stdout=subprocess.PIPE, text=True
-    )
-
-
 def test_processes_that_are_killed_lose_nothing_that_they_used(tmp_path: Path):
+    command = [sys.executable, "-c", APPEND_FOR_EVER, str(tmp_path)]
     for moment in range(3):
-        writers = [writer(tmp_path, f"{moment}{name}") for name in "ab"]
-        for process in writers:
-            assert process.stdout
-            process.stdout.readline()
+        names = (f"{moment}a", f"{moment}b")
+        processes = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in names]
+        used = [process.stdout.readline().strip() for process in processes if process.stdout]
         time.sleep(0.05 * moment)
-        used = [f"{moment}{name}-0" for name in "ab"]
-        for process in writers:
+        for process in processes:
             process.kill()
-            used += (process.communicate()[0] or "").split()
+            used += process.communicate()[0].split()
             assert process.returncode == -signal.SIGKILL
         assert all(knows(tmp_path, *used))
-
-
-def test_a_log_finds_what_another_process_appended_meanwhile(tmp_path: Path):
-    one, other = CallLog(tmp_path), CallLog(tmp_path)
-    for key in ("k", "k2"):
-        assert one.find(key) is None
-        keep(other, answered(key))
-        assert one.find(key) == answered(key)
 
 
 @pytest.mark.parametrize("folder", ["calls", None])
 def test_threads_get_one_answer_to_one_call_and_lose_none(tmp_path: Path, folder: str | None):
     log = CallLog(folder and tmp_path / folder)
-    answers: list[LoggedCall] = []
     asked: list[int] = []
 
-    def ask(number: int) -> None:
+    def ask(number: int) -> int | None:
         def slowly(_: float) -> LoggedCall:
             asked.append(number)
             time.sleep(0.05)
             return answered("same", turn=number)
 
         keep(log, answered(f"{number}"))
-        answers.append(log.answer("same", slowly, 60))
+        return log.answer("same", slowly, 60).turn
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len({call.turn for call in answers}) == 1
+    with ThreadPoolExecutor(20) as pool:
+        assert len(set(pool.map(ask, range(20)))) == 1
     assert all(log.find(f"{number}") for number in range(20))
     assert folder is None or (len(asked) == 1 and all(knows(tmp_path / folder, "same", *map(str, range(20)))))
 
@@ -212,23 +189,27 @@ def test_a_call_waits_for_another_process_no_longer_than_its_own_time(tmp_path: 
         may_end.wait(60)
         return answered("k")
 
-    first = threading.Thread(target=CallLog(tmp_path).answer, args=("k", ask_slowly, 60))
-    first.start()
-    is_asked.wait(60)
-    call = CallLog(tmp_path).answer("k", not_asked, 0.2)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(CallLog(tmp_path).answer, "k", ask_slowly, 60)
+        is_asked.wait(60)
+        call = CallLog(tmp_path).answer("k", not_asked, 0.2)
+        may_end.set()
+        assert first.result().reply
     assert call.cause == "server"
     assert "another process" in str(call.outcome)
-    may_end.set()
-    first.join()
     assert CallLog(tmp_path).answer("k", not_asked, 0.2).reply
 
 
-def test_logs_of_two_machines_are_merged_by_copying_files(tmp_path: Path):
-    filled(tmp_path / "here", "k1", "k2")
+def test_a_log_finds_what_other_processes_append_and_what_is_copied_from_other_machines(tmp_path: Path):
+    one, other = CallLog(tmp_path / "here"), CallLog(tmp_path / "here")
+    for key in ("k1", "k2"):
+        assert one.find(key) is None
+        keep(other, answered(key))
+        assert one.find(key) == answered(key)
     filled(tmp_path / "there", "k2", "k3")
     for _ in range(2):
         shutil.copytree(tmp_path / "there", tmp_path / "here", dirs_exist_ok=True)
-        assert knows(tmp_path / "here", "k1", "k2", "k3", "k4") == [True, True, True, False]
+        assert [one.find(key) is not None for key in ("k1", "k2", "k3", "k4")] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("obstacle", ["full", "file", "asking"])
@@ -245,35 +226,19 @@ def test_what_prevents_that_a_reply_is_kept_is_noticed_before_it_is_paid_for(tmp
         CallLog(folder).answer("k", not_asked, 1)
 
 
-FILL_THE_DISK = """
-import resource, sys
-from pathlib import Path
-from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.protocol import ChatReply, LlmError
-log = CallLog(Path(sys.argv[1]))
-
-def keep(key):
-    log.answer(key, lambda _: LoggedCall(key=key, reply=ChatReply(key, 1, 1, "stop", 1.0)), 5)
-
-keep("k1")
-(path,) = Path(sys.argv[1]).glob("*.jsonl")
-size = path.stat().st_size
-resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, resource.RLIM_INFINITY))
-try:
-    keep("k2")
-except LlmError as error:
-    print(error)
-assert path.stat().st_size == size and log.find("k2") is None
-resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-keep("k3")
-"""
-
-
 def test_a_reply_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path):
-    done = subprocess.run(
-        [sys.executable, "-c", FILL_THE_DISK, str(tmp_path)], check=True, capture_output=True, text=True
-    )
-    assert "a reply cannot be kept" in done.stdout
+    log = filled(tmp_path, "k1")
+    (path,) = tmp_path.glob("*.jsonl")
+    before = path.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, limits[1]))
+    try:
+        with pytest.raises(LlmError, match="a reply cannot be kept"):
+            keep(log, answered("k2"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before
+    keep(log, answered("k3"))
     assert knows(tmp_path, "k1", "k2", "k3") == [True, False, True]
 
 
@@ -301,30 +266,15 @@ def with_reply(**changes: Any) -> bytes:
     return altered(reply={**LINE["reply"], **changes})
 
 
+NO_CALLS = [b"{", b"[]", b"7", b'"reply"', b"\xff", b"\0\0\0", b"[" * 100_000]
+NO_REPLIES = [{"text": None}, {"prompt_tokens": -1}, {"output_tokens": 1.5}, {"done_reason": []}, {"more": 1}]
+NO_REPLIES += [{"seconds": value} for value in (float("nan"), float("inf"), -1, "1")]
+NO_FIELDS = [{"reply": value} for value in (..., 7, [], {"text": "a"})]
+NO_FIELDS += [{"key": ...}, {"key": None}, {"key": 1}, {"reason": "also"}, {"more": 1}, {"letter": 1}, {"turn": True}]
+
+
 @pytest.mark.parametrize(
-    "line",
-    [
-        b"{",
-        b"[]",
-        b"7",
-        b'"reply"',
-        b"\xff",
-        b"\0\0\0",
-        b"[" * 100_000,
-        *(altered(reply=value) for value in (..., 7, [], {"text": "a"})),
-        *(altered(key=value) for value in (..., None, 1)),
-        altered(reason="also"),
-        altered(more=1),
-        altered(letter=1),
-        altered(turn=True),
-        altered(vote="1"),
-        with_reply(text=None),
-        with_reply(prompt_tokens=-1),
-        with_reply(output_tokens=1.5),
-        with_reply(done_reason=[]),
-        with_reply(more=1),
-        *(with_reply(seconds=value) for value in (float("nan"), float("inf"), -1, "1")),
-    ],
+    "line", [*NO_CALLS, *(altered(**of) for of in NO_FIELDS), *(with_reply(**of) for of in NO_REPLIES)]
 )
 def test_a_line_of_a_recording_that_is_no_call_is_named(tmp_path: Path, line: bytes):
     path = tmp_path / "team.jsonl"
@@ -351,15 +301,9 @@ def test_a_recorded_model_replays_the_first_outcome_of_exactly_the_same_request(
         assert model.chat(REQUEST, 1) == REPLY
         with pytest.raises(CallError, match="no reply within 3 s"):
             model.chat(failing, 1)
-    assert (model.digest(), model.knows(REQUEST)) == (DIGEST, True)
     for changes in ({"messages": ()}, {"options": {"seed": 5}}, {"digest": "cd" * 32}, {"model": "m"}):
-        other = replace(REQUEST, **changes)
-        assert not model.knows(other)
         with pytest.raises(LlmError, match=r"team.jsonl: no reply of .* is recorded for this request.*ollama"):
-            model.chat(other, 1)
-    assert model.replays([(REQUEST.key, REPLY), (failing.key, "no reply within 3 s")])
-    for changed in (replace(REPLY, text="two"), replace(REPLY, seconds=9.0), "no reply"):
-        assert not model.replays([(REQUEST.key, REPLY), (REQUEST.key, changed)])
+            model.chat(replace(REQUEST, **changes), 1)
 
 
 def test_the_key_is_the_one_of_the_first_recordings():

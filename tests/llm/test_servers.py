@@ -1,8 +1,10 @@
-"""Faults that both HTTP backends bear: each test asks a scripted server as a client of Ollama's and of OpenAI's API."""
+"""Ollama's and OpenAI's interface: what is sent, what is read, and the faults of servers that both clients bear."""
 
 import json
 import os
-import zlib
+import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -10,6 +12,7 @@ from faulty_server import (
     CHUNKS,
     LAST_CHUNKS,
     LINES,
+    USAGE,
     WHOLE_LINE,
     Act,
     FaultyServer,
@@ -32,8 +35,10 @@ from pcgeval.core.params import Model
 from pcgeval.llm import server as module
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.protocol import (
+    Backend,
     CallError,
     ChatRequest,
+    ContextExceededError,
     LlmError,
     Message,
     RefusedError,
@@ -42,14 +47,37 @@ from pcgeval.llm.protocol import (
 )
 
 DIGEST = "ab" * 32
-MESSAGES = (Message("system", "Be brief."), Message("user", "Hi"))
+OPTIONS = {"temperature": 1, "top_p": 0.9, "seed": 5, "num_predict": 20, "stop": "END", "top_k": 40}
+ASKED = ChatRequest("toy", DIGEST, (Message("system", "Be brief."), Message("user", "Hi")), OPTIONS)
+JUDGE = replace(ASKED, adaptable=True)
+MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+KEY = "sk-very-secret"
+SCHEMA = {"properties": {"n": {"type": "boolean"}}}
+LISTING = value({"object": "list", "data": [{"id": "toy"}, {"id": "other"}]})
+
+
+def ollama(address, name="toy", told=None, **how):
+    model = Model(backend="ollama", name=name, host=address, **how)
+    return open_backend(model, report=(told if told is not None else []).append)
+
+
+def openai(address, name="toy", told=None, **how):
+    pytest.importorskip("openai", reason="the extra openai is not installed")
+    model = Model(backend="openai", name=name, base_url=f"{address}/v1", **how)
+    return open_backend(model, report=(told if told is not None else []).append)
+
+
+def asked(act, request=ASKED, **how):
+    """Return the reply of an endpoint of OpenAI's interface that does one thing."""
+    with FaultyServer([act]) as server:
+        return openai(server.address, **how).chat(request, 20)
 
 
 @dataclass(frozen=True)
 class Interface:
     """How one interface is asked and how it answers."""
 
-    backend: str
+    open: Callable[..., Backend]
     digest: str
     good: Act  # "Hello", streamed
     whole: Act  # the same, not streamed
@@ -57,19 +85,13 @@ class Interface:
     listing: Act
     faults: dict[str, Act]  # transient ones that only this interface knows
 
-    def open(self, address, told=None, **how):
-        place = {"host": address} if self.backend == "ollama" else {"base_url": f"{address}/v1"}
-        return open_backend(
-            Model(backend=self.backend, name="toy", **place, **how), report=(told if told is not None else []).append
-        )
-
     @property
     def request(self):
-        return ChatRequest("toy", self.digest, MESSAGES, {"temperature": 1, "seed": 5})
+        return replace(ASKED, digest=self.digest, options={"temperature": 1, "seed": 5})
 
 
 OLLAMA = Interface(
-    backend="ollama",
+    open=ollama,
     digest=DIGEST,
     good=LINES,
     whole=lines(WHOLE_LINE),
@@ -87,12 +109,12 @@ OLLAMA = Interface(
     },
 )
 OPENAI = Interface(
-    backend="openai",
+    open=openai,
     digest=unpinned_digest("toy"),
     good=CHUNKS,
     whole=completion(),
     begun=f"data: {json.dumps(chunk('Hel'))}\n\n",
-    listing=value({"object": "list", "data": [{"id": "toy"}, {"id": "other"}]}),
+    listing=LISTING,
     faults={
         "error in the stream": events(chunk("Hel"), {"error": {"message": "the engine died"}}),
         "an error that is no text": events({"error": 7}),
@@ -119,7 +141,7 @@ FAULTS = {
     "compressed": lambda _: status(200, "", Content_Encoding="gzip"),
 }
 EACH_FAULT = [(api, fault) for api in INTERFACES for fault in (*FAULTS, *INTERFACES[api].faults)]
-BOTH_WAYS = pytest.mark.parametrize("stream", [True, False])
+BOTH_WAYS = pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +150,7 @@ def _quick(monkeypatch):
         monkeypatch.delenv(name)
     monkeypatch.setattr(module, "PAUSE", 0.01)
     monkeypatch.setattr(module, "SILENCE", 0.3)
+    monkeypatch.setattr(module, "REPLY_LIMIT", 2**20)
 
 
 @pytest.fixture
@@ -148,8 +171,6 @@ def slept(monkeypatch):
 
 @pytest.fixture(params=INTERFACES)
 def api(request):
-    if request.param == "openai":
-        pytest.importorskip("openai", reason="the extra openai is not installed")
     return INTERFACES[request.param]
 
 
@@ -160,19 +181,28 @@ def chat(api, *acts, timeout=20.0, request=None, **how):
         return reply, len(server.posted)
 
 
-def failure(api, *acts, timeout=20.0, **how):
-    """Return the message of the CallError that the acts lead to, and the number of requests."""
+def failure(api, *acts, timeout=20.0, kind=CallError, **how):
+    """Return the message of the error that the acts lead to, and the number of requests."""
     with FaultyServer(acts, [api.listing]) as server:
-        with pytest.raises(CallError) as caught:
+        with pytest.raises(kind) as caught:
             api.open(server.address, **how).chat(api.request, timeout)
         return str(caught.value), len(server.posted)
 
 
 @BOTH_WAYS
-def test_a_reply_is_read_with_its_costs(api, stream):
-    reply, requests = chat(api, api.good if stream else api.whole, stream=stream)
-    assert (reply.text, reply.prompt_tokens, reply.output_tokens, reply.done_reason) == ("Hello", 12, 3, "stop")
-    assert requests == 1
+def test_a_reply_is_read_with_its_costs_over_one_connection(api, stream):
+    clients = set()
+
+    def answer(player):
+        clients.add(player.client_address)
+        (api.good if stream else api.whole)(player)
+
+    with FaultyServer([answer]) as server:
+        backend = api.open(server.address, stream=stream)
+        replies = [backend.chat(api.request, 20) for _ in range(3)]
+    for reply in replies:
+        assert (reply.text, reply.prompt_tokens, reply.output_tokens, reply.done_reason) == ("Hello", 12, 3, "stop")
+    assert (len(server.posted), len(clients)) == (3, 1)
 
 
 @pytest.mark.parametrize(("name", "fault"), EACH_FAULT)
@@ -185,16 +215,12 @@ def test_a_transient_error_is_retried(name, fault):
 
 @pytest.mark.parametrize("fault", ["500", "broken off", "compressed"])
 def test_pauses_double_and_end_before_the_deadline(api, slept, fault):
-    message, requests = failure(api, FAULTS[fault](api), timeout=500)
-    assert message.startswith("model toy: ")
-    assert "6 requests in 500 s" in message
-    assert (requests, slept) == (6, [1, 2, 4, 8, 16])
-    slept.clear()
-    assert "3 requests in 6 s" in failure(api, FAULTS[fault](api), timeout=6)[0]
-    assert slept == [1, 2]
-    slept.clear()
-    assert "1 request in 0.5 s" in failure(api, FAULTS[fault](api), timeout=0.5)[0]
-    assert slept == []
+    for seconds, pauses in ((500, [1, 2, 4, 8, 16]), (6, [1, 2]), (0.5, [])):
+        slept.clear()
+        message, requests = failure(api, FAULTS[fault](api), timeout=seconds)
+        assert message.startswith("model toy: ")
+        assert f"{requests} request{'s' * (requests > 1)} in {seconds} s" in message
+        assert (requests, slept) == (len(pauses) + 1, pauses)
 
 
 def test_a_wait_that_the_server_asks_for_is_waited_if_there_is_time(api, slept):
@@ -211,92 +237,72 @@ def test_a_wait_that_the_server_asks_for_is_waited_if_there_is_time(api, slept):
 def test_a_person_is_told_once_that_a_server_fails_and_once_that_it_answers_again(api):
     told = []
     with FaultyServer([status(500), status(500), api.good]) as server:
-        asked = api.open(server.address, told)
+        backend = api.open(server.address, told=told)
         for _ in range(2):
-            asked.chat(api.request, 20)
+            backend.chat(api.request, 20)
     assert ["trying again" in told[0], "answers again" in told[1], len(told)] == [True, True, 2]
 
 
-def test_a_refused_request_is_not_repeated(api):
-    for code in (400, 413, 422):
-        message, requests = failure(api, status(code, '{"error": "the context is too small"}'))
-        assert f"{code}: " in message
-        assert "the context is too small" in message
-        assert requests == 1
+@pytest.mark.parametrize("code", [400, 413, 422])
+def test_a_refused_request_is_not_repeated(api, code):
+    message, requests = failure(api, status(code, '{"error": "the context is too small"}'), kind=RefusedError)
+    assert f"{code}: " in message
+    assert "the context is too small" in message
+    assert requests == 1
 
 
 @BOTH_WAYS
 def test_a_server_that_refuses_schemas_is_asked_without(api, stream):
     asked = replace(api.request, schema={"type": "object"})
     good = api.good if stream else api.whole
-    with FaultyServer([good, status(400, "no grammar"), status(500), good], [api.listing]) as server:
+    acts = [good, status(400), status(400, "no such option"), status(400, "no grammar"), status(500), good]
+    with FaultyServer(acts, [api.listing]) as server:
         backend = api.open(server.address, stream=stream)
-        assert {backend.chat(asked, 20).text for _ in range(3)} == {"Hello"}
-    assert ["object" in json.dumps(body) for _, body, _ in server.posted] == [True, True, False, False, False]
-
-
-def test_a_request_that_is_refused_with_and_without_a_schema_says_nothing_about_schemas(api):
-    asked = replace(api.request, schema={"type": "object"})
-    with FaultyServer([status(400), status(400, "no such option"), api.good], [api.listing]) as server:
-        backend = api.open(server.address)
-        with pytest.raises(RefusedError, match="no such option"):
+        assert backend.chat(asked, 20).text == "Hello"
+        with pytest.raises(RefusedError, match="no such option"):  # with and without: the schema is not at fault
             backend.chat(asked, 20)
-        backend.chat(asked, 20)
-    assert ["object" in json.dumps(body) for _, body, _ in server.posted] == [True, False, True]
+        assert {backend.chat(asked, 20).text for _ in range(2)} == {"Hello"}
+    with_schema = ["object" in json.dumps(body) for _, body, _ in server.posted]
+    assert with_schema == [True, True, False, True, False, False, False]
 
 
 @pytest.mark.parametrize("act", [silent(), endless(b"x", 0.02), headless()], ids=["silent", "dripping", "headless"])
 @BOTH_WAYS
 def test_the_deadline_ends_a_call_that_would_not_end(api, act, stream):
-    with FaultyServer([act]) as server, pytest.raises(ServerFaultError, match=r"0\.4 s"):
-        api.open(server.address, stream=stream).chat(api.request, 0.4)
+    assert "0.4 s" in failure(api, act, timeout=0.4, kind=ServerFaultError, stream=stream)[0]
 
 
 @pytest.mark.parametrize("piece", [None, b"x" * 65_536, b":\n" * 30_000], ids=["parts", "one line", "comments"])
-def test_an_endless_reply_is_cut_off(api, monkeypatch, piece):
-    monkeypatch.setattr(module, "REPLY_LIMIT", 2**20)
+def test_an_endless_reply_is_cut_off(api, piece):
     if piece is None:
         piece = api.begun.replace("Hel", "x" * 10_000).encode()
-    message, requests = failure(api, endless(piece))
+    message, requests = failure(api, endless(piece), kind=ServerFaultError)
     assert "1 MB" in message or (piece[:1] == b":" and api is OLLAMA)
     assert requests == 1 or api is OLLAMA
-
-
-def test_a_compressed_answer_is_never_unfolded(api):
-    bomb = zlib.compress(b"x" * 10**7)
-
-    def act(player):
-        player.send_response(200)
-        player.send_header("Content-Encoding", "deflate")
-        player.send_header("Content-Length", str(len(bomb)))
-        player.end_headers()
-        player.wfile.write(bomb)
-
-    assert "broke off" in failure(api, act)[0]
 
 
 @BOTH_WAYS
 def test_no_server_says_how_to_start_one(api, stream):
     address = unused_address()
-    asked = api.open(address, stream=stream)
-    for call in (asked.digest, lambda: asked.chat(api.request, 20)):
+    backend = api.open(address, stream=stream)
+    for call in (backend.digest, lambda: backend.chat(api.request, 20)):
         with pytest.raises(LlmError, match=rf"no .* server answers at {address}.*\(.+\).*params\.yaml"):
             call()
 
 
 @pytest.mark.parametrize(
-    ("code", "words"), [(401, "refuses access.*API_KEY"), (403, "refuses access"), (402, "paid"), (404, "toy is not")]
+    ("code", "words"), [(401, "API_KEY"), (403, "refuses access"), (402, "paid"), (404, "toy is not")]
 )
 def test_what_concerns_all_calls_stops_the_run(api, code, words):
-    with pytest.raises(LlmError, match=words):
-        chat(api, status(code))
+    assert words in failure(api, status(code), kind=LlmError)[0]
 
 
 @pytest.mark.parametrize(
-    "act", [status(500), lines("<html>"), value({"data": 7, "models": 7}), status(401), endless(b"[" * 65_536)]
+    "act",
+    [status(500), lines("<html>"), value({"data": 7, "models": 7}), status(401), endless(b"[" * 65_536)],
+    ids=["failing", "a page", "another shape", "refusing", "endless"],
 )
-def test_a_server_that_cannot_list_its_models_stops_the_run(api, monkeypatch, act):
-    monkeypatch.setattr(module, "REPLY_LIMIT", 2**20)
+def test_a_server_that_cannot_list_its_models_stops_the_run(api, act):
     with FaultyServer([], [act]) as server, pytest.raises(LlmError, match="http"):
         api.open(server.address).digest()
     assert len(server.got) <= 3
@@ -315,26 +321,207 @@ def test_a_reply_without_its_costs_fails_a_trial_and_is_estimated_for_a_judge(ap
     assert (reply.prompt_tokens, reply.output_tokens, reply.estimated) == (4, 2, True)
 
 
-def test_a_reply_that_is_all_thought_is_named_as_such(api):
-    if api is OLLAMA:
-        message = {"role": "assistant", "content": "", "thinking": "Hm."}
-        act = lines({**WHOLE_LINE, "message": message})
-    else:
-        message = {"role": "assistant", "content": None, "reasoning_content": "Hm."}
-        act = completion(choices=[{"index": 0, "message": message, "finish_reason": "stop"}])
-    reply, requests = chat(api, act)
-    assert (reply.text, reply.done_reason, requests) == ("", "reasoning", 1)
+# what is sent to one interface and read of its answers
 
 
-def test_calls_share_a_connection(api):
-    clients = set()
+@BOTH_WAYS
+def test_an_ollama_server_gets_the_request_as_it_is(stream):
+    with FaultyServer([lines(WHOLE_LINE)]) as server:
+        backend = ollama(server.address, stream=stream, keep_alive=-1, options={"num_ctx": 9})
+        backend.chat(replace(ASKED, schema=SCHEMA), 20)
+        backend.chat(replace(ASKED, options={"reasoning_effort": "high"}), 20)
+    ((path, body, _), (_, other, _)) = server.posted
+    assert path == "/api/chat"
+    assert (body["model"], body["messages"], body["stream"], body["keep_alive"]) == ("toy", MESSAGES, stream, -1)
+    assert (body["options"], body["format"]) == ({**OPTIONS, "stop": ["END"]}, SCHEMA)
+    assert (other["options"], other["think"], "format" in other) == ({}, "high", False)
 
-    def answer(player):
-        clients.add(player.client_address)
-        api.good(player)
 
-    with FaultyServer([answer]) as server:
-        asked = api.open(server.address)
-        for _ in range(5):
-            assert asked.chat(api.request, 20).text == "Hello"
-    assert len(clients) == 1
+def test_what_is_not_set_is_left_to_ollama_and_a_reply_that_is_all_thought_is_named():
+    thought = lines({**WHOLE_LINE, "message": {"role": "assistant", "content": "", "thinking": "Hm."}})
+    with FaultyServer([LINES, thought]) as server:
+        backend = ollama(server.address)
+        replies = [backend.chat(ASKED, 20) for _ in range(2)]
+    assert {"keep_alive", "format", "think"}.isdisjoint(server.posted[0][1])
+    assert [(reply.text, reply.done_reason) for reply in replies] == [("Hello", "stop"), ("", "reasoning")]
+
+
+@pytest.mark.parametrize(("act", "stream"), [(CHUNKS, True), (completion(), False)])
+def test_an_endpoint_gets_the_names_of_its_interface(act, stream):
+    with FaultyServer([act]) as server:
+        backend = openai(server.address, stream=stream)
+        backend.chat(ASKED, 20)
+        backend.chat(replace(ASKED, schema=SCHEMA, options={"num_predict": -1}), 20)
+    ((path, body, headers), (_, other, _)) = server.posted
+    usual = {"model": "toy", "messages": MESSAGES}
+    if stream:
+        usual |= {"stream": True, "stream_options": {"include_usage": True}}
+    options = {"temperature": 1, "top_p": 0.9, "seed": 5, "max_tokens": 20, "stop": "END", "top_k": 40}
+    form = {"type": "json_schema", "json_schema": {"name": "reply", "schema": SCHEMA, "strict": True}}
+    assert (path, headers["authorization"]) == ("/v1/chat/completions", "Bearer none")
+    assert headers["accept-encoding"] == "identity"
+    assert {"stream": False, **body} == {"stream": False, **usual, **options}
+    assert {"stream": False, **other} == {"stream": False, **usual, "response_format": form}
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "words"),
+    [
+        (ollama, {"temprature": 1}, r"no option 'temprature'\. Did you mean 'temperature'\?"),
+        (ollama, {"xyz": 1}, r"Use some of .*num_ctx"),
+        (openai, {"num_ctx": 2048}, "'num_ctx' is no option"),
+        (openai, {"max_tokens": 5}, "'max_tokens' is no option .*num_predict"),
+        (openai, {"num_predict": "many"}, "num_predict is 'many'"),
+    ],
+)
+def test_options_and_addresses_that_cannot_be_used_are_refused_at_once(backend, options, words):
+    with pytest.raises(LlmError, match=words):
+        backend("http://127.0.0.1:9", options=options)
+    with pytest.raises(LlmError, match=r"is no (address|URL)"):
+        backend("http://127.0.0.1:port")
+
+
+def listed_digest(listing, backend=openai, name="toy"):
+    with FaultyServer([], [listing]) as server:
+        return backend(server.address, name=name).digest()
+
+
+def test_the_digest_of_an_ollama_model_is_the_one_in_the_list():
+    for digest in (DIGEST, f"sha256:{DIGEST}", DIGEST.upper()):
+        other = {"model": "toy:2b", "digest": "cd" * 32}
+        listing = lines({"models": [other, {"model": "Toy:latest", "digest": digest}]})
+        assert listed_digest(listing, ollama) == DIGEST
+    for digest in (None, "", "ab", DIGEST + "0", "sha512:" + DIGEST):
+        with pytest.raises(LlmError, match="names no SHA-256"):
+            listed_digest(lines({"models": [{"model": "toy:latest", "digest": digest}]}), ollama)
+    with pytest.raises(LlmError, match=r"toy:2b\).* Get it with `ollama pull toy:1b`\."):
+        listed_digest(lines({"models": [{"model": "toy:2b"}]}), ollama, "toy:1b")
+
+
+def test_the_digest_of_an_endpoint_pins_a_name_whether_or_not_it_lists_its_models():
+    assert listed_digest(LISTING) == unpinned_digest("toy") != listed_digest(LISTING, name="other")
+    assert unpinned_digest("toy").startswith("unpinned:")
+    for code in (404, 405, 501):
+        assert listed_digest(status(code), name="nobody") == unpinned_digest("nobody")
+    with pytest.raises(LlmError, match=r"model nobody is not at http.*other, toy.*base_url"):
+        listed_digest(LISTING, name="nobody")
+
+
+def test_the_key_comes_from_the_environment_and_stands_in_no_message(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    told = []
+    with FaultyServer([CHUNKS]) as server:
+        openai(server.address).chat(ASKED, 20)
+    assert server.posted[0][2]["authorization"] == f"Bearer {KEY}"
+    texts = (json.dumps({"error": {"message": f"bad key {KEY}!"}}), f"no key {KEY} here", f'{{"e": "{KEY}"}}')
+    acts = [status(code, text, Content_Type="application/json") for code in (400, 401, 404, 429, 500) for text in texts]
+    for act in (*acts, events(chunk("Hel"), {"error": {"message": f"bad key {KEY}!"}})):
+        with pytest.raises((CallError, LlmError)) as caught:
+            asked(act, told=told)
+        assert KEY not in str(caught.value)
+    assert "(the key)" in str(caught.value)
+    assert KEY not in " ".join(told)
+
+
+def test_refusals_say_what_they_mean_for_the_run():
+    with pytest.raises(LlmError, match="wants to be paid"):
+        asked(status(429, json.dumps({"error": {"message": "no credit", "code": "insufficient_quota"}})))
+    text = "This model's maximum context length is 4096 tokens. Please reduce the length."
+    with pytest.raises(ContextExceededError, match="too long") as caught:
+        asked(status(400, json.dumps({"error": {"message": text}})))
+    assert caught.value.context == 4096
+
+
+def test_a_changed_fingerprint_is_told_once_and_another_model_stops_the_run():
+    told = []
+    names = [("toy-v1", "fp_1"), ("toy-v1", "fp_1"), (None, None), ("toy-v1", "fp_2"), ("toy-v2", "fp_2")]
+    acts = [
+        events({**chunk("x", "stop", usage=USAGE, system_fingerprint=fingerprint), "model": model})
+        for model, fingerprint in names
+    ]
+    with FaultyServer(acts) as server:
+        backend = openai(server.address, told=told)
+        for _ in range(4):
+            backend.chat(ASKED, 20)
+        with pytest.raises(LlmError, match="answered as toy-v1 before and answers as toy-v2"):
+            backend.chat(ASKED, 20)
+    assert len(told) == 1
+    assert "system_fingerprint fp_2 now, fp_1 before" in told[0]
+
+
+def message(content, reason="stop", **more):
+    more = {"role": "assistant", "content": content, **more}
+    return completion(choices=[{"index": 0, "message": more, "finish_reason": reason}])
+
+
+@pytest.mark.parametrize(
+    ("act", "reason"),
+    [
+        (message(None, refusal="I can't help with that."), "refusal"),
+        (events({**chunk(), "choices": [{"delta": {"refusal": "No."}}]}, chunk(None, "stop", usage=USAGE)), "refusal"),
+        (message("", "content_filter"), "content_filter"),
+        (message("", reasoning="Let me see."), "reasoning"),
+        (message("", "length", reasoning="Let me"), "length"),
+        (message("Yes.", reasoning="Hm.", refusal=""), "stop"),
+    ],
+    ids=["refused", "refused in a stream", "filtered", "all thought", "cut off", "answered"],
+)
+def test_a_reply_without_an_answer_is_kept_and_says_why(act, reason):
+    reply = asked(act)
+    assert (reply.text, reply.output_tokens, reply.done_reason) == ("Yes." if reason == "stop" else "", 3, reason)
+
+
+def test_text_in_parts_is_joined_without_thoughts():
+    parts = [{"type": "thinking", "text": "Hm."}, {"type": "text", "text": "Yes"}, {"type": "text", "text": "."}]
+    assert asked(message(parts)).text == "Yes."
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [{"prompt_tokens_details": {"cached_tokens": 8}}, {"prompt_cache_hit_tokens": 8}],
+    ids=["OpenAI", "DeepSeek"],
+)
+def test_cached_tokens_are_read_for_a_judge(usage):
+    act = completion(usage={**USAGE, **usage})
+    assert [asked(act, JUDGE).cached_tokens, asked(act).cached_tokens] == [8, None]
+
+
+def refusal(text, param=None):
+    return status(400, json.dumps({"error": {"message": text, "param": param, "code": "unsupported"}}))
+
+
+def test_a_judge_s_fields_that_an_endpoint_refuses_are_renamed_or_left_out_once_for_all_calls():
+    told = []
+    acts = [refusal("Use 'max_completion_tokens' instead.", "max_tokens"), refusal("no 'seed' here"), completion()]
+    with FaultyServer(acts) as server:
+        backend = openai(server.address, told=told)
+        for _ in range(2):
+            assert backend.chat(JUDGE, 20).text == "Hello"
+    sent = [body for _, body, _ in server.posted]
+    assert ["max_tokens" in body for body in sent] == [True, False, False, False]
+    assert [body.get("max_completion_tokens") for body in sent] == [None, 20, 20, 20]
+    assert ["seed" in body for body in sent] == [True, True, False, False]
+    assert len(told) == 2
+    with FaultyServer([acts[0], completion()]) as server, pytest.raises(RefusedError):
+        openai(server.address).chat(ASKED, 20)  # a trial is asked as it is, or fails
+
+
+@pytest.mark.parametrize("text", ["the stream broke", "no temperature, seed, top_p, top_k, stop, stream or max_tokens"])
+def test_a_refusal_that_no_adaptation_ends_costs_a_request_for_each_field_and_is_forgotten(text):
+    told = []
+    with FaultyServer([refusal(text)]) as server:
+        backend = openai(server.address, told=told)
+        with pytest.raises(RefusedError, match=text):
+            backend.chat(JUDGE, 20)
+        requests = len(server.posted)
+        assert requests <= len(OPTIONS) + 3
+        server.acts = [completion()]
+        backend.chat(JUDGE, 20)
+    assert server.posted[-1][1] == server.posted[0][1]
+    assert told == []
+
+
+def test_a_missing_client_says_what_to_install():
+    hide = "import sys; sys.modules['openai'] = None; import pcgeval.llm.openai"
+    done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, check=False)
+    assert "pip install 'pcgeval[openai]'" in done.stderr

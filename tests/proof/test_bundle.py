@@ -65,7 +65,7 @@ def test_the_same_files_give_the_same_bytes_before_and_after(competition, bundle
 
 def test_it_holds_each_file_that_the_ranking_follows_from_in_a_fixed_form(competition, bundle):
     names = {path.relative_to(competition).as_posix() for path in competition.rglob("*") if path.is_file()}
-    left_out = ("data/images/", "data/replays/", "data/classifier/", ".pcgeval/", ".cache/", ".dvc/")
+    left_out = ("data/images/", "data/replays/", "data/classifier/", ".pcgeval/", ".cache/", ".dvc/", "data/examples/")
     expected = {name for name in names if not name.startswith(left_out) and "__pycache__" not in name}
     assert contents(bundle) == {name: (competition / name).read_bytes() for name in expected}
     entries = zipfile.ZipFile(io.BytesIO(bundle)).infolist()
@@ -108,11 +108,6 @@ def test_a_link_in_a_submission_is_not_followed_and_one_to_a_cache_is(competitio
         make_bundle(folder)
 
 
-def test_a_bundle_that_was_cut_off_is_refused(tmp_path):
-    for length in (*range(0, len(PACKED), 37), len(PACKED) - 1):
-        refused(PACKED[:length], tmp_path)
-
-
 @given(place=st.integers(0, len(PACKED) - 1), bit=st.integers(0, 7))
 def test_a_bit_that_flipped_changes_no_file_unseen(tmp_path_factory, place, bit):
     content = bytearray(PACKED)
@@ -124,28 +119,21 @@ def test_a_bit_that_flipped_changes_no_file_unseen(tmp_path_factory, place, bit)
     assert files == FILES
 
 
-@given(content=st.binary(max_size=300))
-def test_any_bytes_are_no_bundle(tmp_path_factory, content):
-    with pytest.raises(BundleError):
-        unpacked(b"PK\x03\x04" + content, tmp_path_factory.mktemp("bytes") / "place")
-
-
 def test_what_the_archive_reader_refuses_is_no_bundle(tmp_path):
+    for length in (*range(0, len(PACKED), 37), len(PACKED) - 1):  # one that was cut off
+        refused(PACKED[:length], tmp_path)
     assert "outside" in refused(packed({**FILES, "../x": b"x"}), tmp_path)
     buffer = io.BytesIO(PACKED)
     with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
         archive.writestr("params.yaml", b"a: 2\n")
     assert "twice" in refused(buffer.getvalue(), tmp_path)
+    size = len(FILES["data/raw/m/t/x.txt"])
+    for lie in (0, size - 1, size + 1, 2**31):
+        assert refused(PACKED.replace(struct.pack("<I", size), struct.pack("<I", lie)), tmp_path)
     os.mkfifo(tmp_path / "pipe")
     for name in ("nothing", "pipe", "."):
         with pytest.raises(BundleError, match="no file"):
             unpack_bundle(tmp_path / name, tmp_path / "files")
-
-
-def test_a_size_that_lies_is_refused(tmp_path):
-    size = len(FILES["data/raw/m/t/x.txt"])
-    for lie in (0, size - 1, size + 1, 2**31):
-        assert refused(PACKED.replace(struct.pack("<I", size), struct.pack("<I", lie)), tmp_path)
 
 
 @pytest.mark.parametrize(("limit", "value"), [("MAX_FILES", 2), ("MAX_BYTES", 100)])
@@ -168,18 +156,8 @@ def test_files_must_be_those_of_the_manifest(tmp_path):
 
 @pytest.mark.parametrize(
     "manifest",
-    [
-        b"",
-        b"\xff",
-        b"[]",
-        b"{}",
-        b'{"files": {}}',
-        b'{"files": {"x": "0"}}',
-        b"[" * 100_000,
-        b'{"files":' * 100_000,
-        b'{"files": {"x": 1e999}}',
-        b'{"files": NaN}',
-    ],
+    [b"", b"\xff", b"[]", b'{"files": {}}', b'{"files": {"x": "0"}}', b'{"files":' * 100_000, b'{"files": NaN}'],
+    ids=["empty", "binary", "list", "no files", "no hash", "deep", "no number"],
 )
 def test_a_malformed_manifest_is_refused(manifest, tmp_path):
     assert MANIFEST in refused(packed(FILES, manifest=manifest), tmp_path)

@@ -1,23 +1,28 @@
-"""The page of one grading, which needs nothing beside it."""
+"""The page of one grading, which needs nothing beside it, and the grades on a team's page."""
 
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from evaluated_round import PARAMS, grade_path
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from page_for_tests import Page, part
+from page_for_tests import Page, part, ranking_row, read_report, team_page
 from rubric_trees import RUN, leaf, node, rubric, rubrics
 
 from pcgeval.cli.main import main
-from pcgeval.core.files import write_json
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import read_json, write_json
+from pcgeval.core.layout import RUBRICS
 from pcgeval.core.profiles import Price
-from pcgeval.report import gradings
-from pcgeval.report.gradings import grade_page
+from pcgeval.judge.run import guessed
+from pcgeval.report.gradings import grade_page, shown_tree
+from pcgeval.report.render import write_report
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.record import JudgeRecord, TokenUsage
+from pcgeval.rubric.loading import load_rubric
+from pcgeval.rubric.record import JudgeRecord, ReproductionRecord, TokenUsage
 from pcgeval.rubric.tree import MAX_DEPTH
 
 JUDGED = Path(__file__).parents[2] / "data/papers/block-letters/judged"
@@ -51,14 +56,12 @@ def test_a_graded_paper_shows_scores_bounds_words_files_and_tokens():
     for words in (
         "Score 0.45",
         'The paper "Which Block Letters Stand?" is reproduced.',
-        "which count as 0; with them passed the score would be 0.50",
         "with the model qwen2.5-coder:1.5b-instruct-q4_K_M, SHA-256",
         "30 calls: 41,997 tokens read (26,907 of them from the endpoint's cache), 2,127 written",
         "10 of 19 leaves by checks",
         "weight 3, 30.0 % of all",
         "0.17 – 0.33",
         "Files shown, 2 of 3: results.json, stand.py",
-        "# Expectations",
         "the second time it says 0",
         "rank 1 call, 1,632 + 19 tokens; grade 1 call, 2,583 + 74 tokens; parse 1 call, 225 + 38 tokens",
         "result_entries(at_least=10, key=bare, path=results.json)",
@@ -76,38 +79,39 @@ def test_votes_persons_price_and_prompts_are_told():
     price = Price(input=2.0, output=8.0)
     person = JudgeRecord(author="Ada", date="2026-02-02")
     verdicts = {"a": Verdict(0.5, "torn", record), "b": Verdict(0.0, "", person), "run it": Verdict(1.0, "")}
-    output = graded(verdicts, model="m", prompts="paperbench", prompt_version="v7", price=price, votes=2)
-    markup = grade_page(output, "x")
+    markup = grade_page(
+        graded(verdicts, model="m", prompts="paperbench", prompt_version="v7", price=price, votes=2), ""
+    )
     text = checked(markup).text
-    assert "Vote 2: 0" in text
-    assert "prompts paperbench v7, 2 votes a leaf" in text
-    assert "about 0.02 US dollars" in text
-    assert "grade 2 calls, 10,000 + 500 tokens; about 0.0240 US dollars; votes agree to 50%" in text
+    for words in (
+        "Vote 2: 0",
+        "prompts paperbench v7, 2 votes a leaf",
+        "about 0.02 US dollars",
+        "grade 2 calls, 10,000 + 500 tokens; about 0.0240 US dollars; votes agree to 50%",
+        "Ada, 2026-02-02",
+    ):
+        assert words in text
     assert kinds(markup, "node-a") == ["failed", "in part", "votes differ"]
     assert kinds(markup, "node-b") == ["failed", "by a person"]
-    assert "Ada, 2026-02-02" in text
 
 
 @pytest.mark.needs_sandbox
-def test_the_run_and_the_blacklist_are_told(tmp_path, capsys):
-    attempt, out = JUDGED.parent / "submissions" / "half", tmp_path / "grade.json"
+def test_the_commands_write_the_page_with_the_run_and_the_blacklist(tmp_path, capsys):
+    attempt, out, page = JUDGED.parent / "submissions" / "half", tmp_path / "grade.json", tmp_path / "out" / "page.html"
     words = [*PAPER, "--judge", "checks", "--reproduce", "--max-invalid", "9", "--out", str(out)]
-    assert main(["grade", str(attempt), *words, "--html", str(tmp_path / "grade.html")]) == 0
-    page = checked((tmp_path / "grade.html").read_text())
-    for text in (page.text, capsys.readouterr().err):
+    assert main(["grade", str(attempt), *words, "--html", str(page)]) == 0
+    shown = checked(page.read_text())
+    for text in (shown.text, capsys.readouterr().err):
         assert re.search(r"reproduce\.sh ended with exit code 0 after [0-9.]+ s", text)
-    assert "blacklist.txt: none of " in page.text
+    assert "blacklist.txt: none of " in shown.text
     assert read_grade(out).reproduction.exit_code == 0
-
-
-def test_a_guess_and_warnings_stand_before_all():
-    output = graded({entry: Verdict(None, "the endpoint died") for entry in ("a", "b", "run it")})
-    output = replace(output, judge_type="heuristic", guess=0.5, warnings=("only a guess",))
-    page = checked(grade_page(output, "x"))
-    assert "Not graded" in page.text
-    assert "Score 0.5" not in page.text
-    assert page.text.index("only a guess") < page.text.index("Criteria")
-    assert "3 ×" in page.text
+    for _ in range(2):
+        assert main(["rubric", "show", str(out), "--html", str(tmp_path / "again.html")]) == 0
+        assert checked((tmp_path / "again.html").read_text()).all("id") == shown.all("id")
+    write_json(tmp_path / "bad.json", {"judge_type": "x"})
+    assert main(["rubric", "show", str(tmp_path / "bad.json"), "--html", str(tmp_path / "none.html")]) == 2
+    assert "bad.json" in capsys.readouterr().err
+    assert not (tmp_path / "none.html").exists()
 
 
 @settings(deadline=None, max_examples=25)
@@ -115,9 +119,8 @@ def test_a_guess_and_warnings_stand_before_all():
 def test_every_criterion_has_a_link_of_its_own_whatever_the_ids(task, score):
     output = JudgeOutput("random", grade_tree(task, lambda _: Verdict(score, "")))
     page = checked(grade_page(output, "x"))
-    assert page.text.count("% of all") == max(
-        1, len([entry for entry in page.all("class") if entry in ("leaf", "node")])
-    )
+    nodes = [entry for entry in page.all("class") if entry in ("leaf", "node")]
+    assert page.text.count("% of all") == max(1, len(nodes))
 
 
 def test_the_deepest_tree_makes_a_page():
@@ -155,8 +158,7 @@ def attacked(text):
 
 @pytest.mark.parametrize("text", [ATTACK, '" onload="alert(1)', "&lt;b&gt;", "{{ 7 * 7 }}", "javascript:alert(1)"])
 def test_nothing_in_a_grade_becomes_markup(text):
-    output, plain = attacked(text), attacked("plain")
-    hostile, usual = checked(grade_page(output, text)), checked(grade_page(plain, text))
+    hostile, usual = checked(grade_page(attacked(text), text)), checked(grade_page(attacked("plain"), text))
     assert [(tag, set(names)) for tag, names in hostile.elements] == [
         (tag, set(names)) for tag, names in usual.elements
     ]
@@ -169,29 +171,67 @@ def test_metadata_of_any_other_form_makes_a_page_all_the_same(metadata):
     checked(grade_page(graded({name: Verdict(1.0, "seen", metadata) for name in ("a", "b", "run it")}), "x"))
 
 
-def test_long_texts_are_cut_and_say_so(monkeypatch):
+def test_long_texts_are_cut_and_say_so():
     long = JudgeRecord.model_validate({"votes": [{"score": 1.0, "answer": "w" * 90_000}]})
-    verdicts = {"a": Verdict(1.0, "e" * 90_000, long), "b": Verdict(1.0, "", long), "run it": Verdict(1.0, "", long)}
-    markup = grade_page(graded(verdicts), "t" * 90_000)
+    output = graded({name: Verdict(1.0, "e" * 90_000, long) for name in ("a", "b", "run it")})
+    markup = grade_page(output, "t" * 90_000)
     assert "w" * 20_000 + "… (90000 characters in all)" in markup
     assert "e" * 2_000 + "… (90000 characters in all)" in markup
-    monkeypatch.setattr(gradings, "ANSWERS", 300)
-    markup = grade_page(graded(verdicts), "x")
-    assert "w" * 100 + "…" in markup
-    assert "w" * 101 not in markup
+    assert shown_tree(output, answers=300).longest_answer == 100  # many answers share the room
 
 
-def test_the_commands_write_the_page(tmp_path, capsys):
-    half, page = JUDGED / "half.json", tmp_path / "out" / "page.html"
-    assert main(["rubric", "show", str(half), "--html", str(page)]) == 0
-    assert "Score 0.45" in checked(page.read_text()).text
-    before = page.read_bytes()
-    assert main(["rubric", "show", str(half), "--html", str(page)]) == 0
-    assert page.read_bytes() == before
-    attempt = JUDGED.parent / "submissions" / "half"
-    assert main(["grade", str(attempt), *PAPER, "--judge", "dummy", "--html", str(page)]) == 0
-    assert "Score 1.00" in checked(page.read_text()).text
-    write_json(tmp_path / "bad.json", {"judge_type": "x"})
-    assert main(["rubric", "show", str(tmp_path / "bad.json"), "--html", str(tmp_path / "none.html")]) == 2
-    assert "bad.json" in capsys.readouterr().err
-    assert not (tmp_path / "none.html").exists()
+def write_output(root, output):
+    """Write a grade of the builders."""
+    path = grade_path(root, "builders")
+    write_json(path, {"team": "builders", "rubric": read_json(path)["rubric"], **output.to_json()})
+
+
+def team_verdicts(root, verdicts, **more):
+    task = load_rubric(root / RUBRICS / PARAMS.rubric.id / "rubric.json")
+    return JudgeOutput("simple", grade_tree(task, lambda entry: verdicts[entry.id]), **more)
+
+
+def pages_of(root):
+    """Return the index and the page of the builders."""
+    pages = read_report(write_report(PARAMS, root, root / "out"))
+    return pages["index.html"], team_page(pages, "builders")
+
+
+def test_a_team_s_page_has_the_tree_with_answers_that_are_cut(workspace):
+    record = JudgeRecord.model_validate({"votes": [{"score": 1.0, "answer": "w" * 50_000}]})
+    verdicts = {"prompt": Verdict(1.0, "it is short", record), "levels": Verdict(None, f"answered twice {ATTACK}")}
+    write_output(workspace, team_verdicts(workspace, verdicts, model="judge:7b", warnings=(f"1 leaf {ATTACK}",)))
+    index, markup = pages_of(workspace)
+    text = Page(part(markup, "builders:grades")).text
+    for words in ("Judged by simple with the model judge:7b", "1 not graded (0.33 – 1.00)", "it is short"):
+        assert words in text
+    assert "w" * 2_000 + "… (50000 characters in all)" in markup
+    for page in (index, markup):
+        assert re.search(r'<p class="alarm">(<b>The Builders: </b>)?1 leaf &lt;/pre', page)
+    changed = replace(read_grade(grade_path(workspace, "builders")).graded_task_tree, score=1.0)
+    write_output(workspace, JudgeOutput("checks", changed))
+    with pytest.raises(FileError, match="its leaves give"):
+        pages_of(workspace)
+
+
+def test_a_guess_shows_no_figure_and_warns_outside_of_what_is_closed(workspace):
+    nothing = dict.fromkeys(("prompt", "levels"), Verdict(None, "not judged: the endpoint died"))
+    record = ReproductionRecord(exit_code=0, reason=None, seconds=1.0)
+    output = guessed(replace(team_verdicts(workspace, nothing), reproduction=record))
+    assert output.score == 0.5
+    write_output(workspace, output)
+    index, markup = pages_of(workspace)
+    row, section = ranking_row(index, "builders"), part(markup, "builders:grades")
+    assert 'class="badge warning">no grade, a guess' in row
+    assert "0.50" not in row
+    assert re.search(r'class="grade-score nil"[^>]*>guess</b>', section)
+    assert not re.search(r'class="grade-score[^>]*>0\.50', section)
+    (warning,) = output.warnings
+    for page, words in ((index, f"<b>The Builders: </b>{warning}"), (markup, warning)):
+        before = page.partition(f'<p class="alarm">{words}</p>')[0]
+        assert before.count("<details") == before.count("</details>")
+    page = checked(grade_page(output, "x"))
+    assert "Not graded" in page.text
+    assert "Score 0.5" not in page.text
+    assert page.text.index(warning) < page.text.index("Criteria")
+    assert "2 ×" in page.text

@@ -12,23 +12,20 @@ from pcgeval.core.stage_files import RankedTeam, RankingFile, RankingRules, Scor
 from pcgeval.report.tables import ranking_table
 
 EXACT = Decimal("0.00339783327489470138")
-
-
-def team(name, rank=None, status="ranked", total=EXACT):
-    scores = {} if total is None else {"small": TeamModelScore(score=total, normalised=Decimal(100), failed_trials=3)}
-    return RankedTeam(
-        team=name,
-        status=status,
-        rank=rank,
-        winner=rank == 1,
-        total=total,
-        normalised=None if total is None else Decimal("64.4012"),
-        interval=None if total is None else ScoreInterval(40.71, 81.6),
-        models=scores,
-        disqualified=None,
-    )
-
-
+SCORE = TeamModelScore(score=EXACT, normalised=Decimal(100), failed_trials=3)
+TEAM = RankedTeam(
+    team="a_b",
+    status="ranked",
+    rank=1,
+    winner=True,
+    total=EXACT,
+    normalised=Decimal("64.4012"),
+    interval=ScoreInterval(40.71, 81.6),
+    models={"small": SCORE},
+    disqualified=None,
+)
+UNSCORED = {"rank": None, "winner": False, "total": None, "normalised": None, "interval": None, "models": {}}
+CHEATS = TEAM.model_copy(update={"team": "cheats", "status": "disqualified", **UNSCORED})
 RANKING = RankingFile(
     winners=("a_b",),
     reason="",
@@ -37,7 +34,7 @@ RANKING = RankingFile(
     engine="e",
     classifier="c",
     intervals=None,
-    teams=(team("a_b", 1), team("cheats", status="disqualified", total=None)),
+    teams=(TEAM, CHEATS),
 )
 
 
@@ -51,32 +48,33 @@ def test_csv_has_the_exact_figures():
 
 def test_latex_is_a_tabular_with_escaped_names():
     lines = ranking_table(RANKING, "latex").splitlines()
-    assert lines[0] == r"\begin{tabular}{llrrrrrrr}"
-    assert lines[-1] == r"\end{tabular}"
+    assert (lines[0], lines[-1]) == (r"\begin{tabular}{llrrrrrrr}", r"\end{tabular}")
     assert r"a\_b & winner & 1 & 64.401 & 40.7 & 81.6 & 0.003398 & 0.003398 & 3 \\" in lines
     assert {line.count(" & ") for line in lines if line.endswith(r" \\")} == {8}
 
 
 @pytest.mark.parametrize(("name", "shown"), [("a|b", r"a\|b"), ("a\n| x", r"a \| x")])
 def test_markdown_keeps_a_team_on_its_line(name, shown):
-    changed = RANKING.model_copy(update={"teams": (team(name, 1),)})
-    lines = ranking_table(changed, "markdown").splitlines()
-    assert len(lines) == 3
-    assert lines[1] == "| --- | --- |" + " ---: |" * 7
-    assert lines[2].startswith(f"| {shown} | winner | 1 | 64.401 |")
+    changed = RANKING.model_copy(update={"teams": (TEAM.model_copy(update={"team": name}),)})
+    _, marks, line = ranking_table(changed, "markdown").splitlines()
+    assert marks == "| --- | --- |" + " ---: |" * 7
+    assert line.startswith(f"| {shown} | winner | 1 | 64.401 |")
 
 
 def test_an_anonymous_ranking_names_no_participant(workspace, monkeypatch, capsys):
     monkeypatch.chdir(workspace)
     (workspace / "data/submissions/cheats/submission.yaml").write_text("disqualified: copied The Builders\n")
     main(["ranking", "--anonymous", "--json"])
-    said = capsys.readouterr()
-    first, second, third = json.loads(said.out)["teams"]
+    shown = capsys.readouterr()
+    first, second, third = json.loads(shown.out)["teams"]
     assert second["team"] == "zero-shot"
-    assert json.loads(said.out)["result"] is None
-    for name in ("builders", "The Builders", "cheats"):
-        assert name not in said.out
+    assert json.loads(shown.out)["result"] is None
+    assert not [name for name in ("builders", "The Builders", "cheats") if name in shown.out]
     for row, name in ((first, "builders"), (third, "cheats")):
-        assert f"{row['team']} is {name}" in said.err
+        assert f"{row['team']} is {name}" in shown.err
     main(["ranking", "--anonymous", "--format", "csv"])
     assert first["team"] in capsys.readouterr().out  # the key stays
+    (key,) = (workspace / ".pcgeval").glob("pseudonyms*")
+    key.write_text("")
+    assert main(["ranking", "--anonymous"]) == 2
+    assert "is empty" in capsys.readouterr().err

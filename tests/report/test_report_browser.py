@@ -14,14 +14,19 @@ from pcgeval.rubric.grade_files import read_grade
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs Chromium")]
-TEAM = "teams/builders.html"
+INDEX, TEAM = "index.html", "teams/builders.html"
 # with --virtual-time-budget Chromium draws hardly a frame
 FRAMES = "requestAnimationFrame = (draw) => setTimeout(() => draw(performance.now()), 16);"
+LESS_MOTION = ["--force-prefers-reduced-motion"]
 
 
 @pytest.fixture(scope="module")
 def report(index, tmp_path_factory):
-    return shutil.copytree(index.parent, tmp_path_factory.mktemp("browser") / "report")
+    """A copy of the report beside a grading whose nodes are closed."""
+    folder = Path(shutil.copytree(index.parent, tmp_path_factory.mktemp("browser") / "report"))
+    half = read_grade(Path(__file__).parents[2] / "data/papers/block-letters/judged/half.json")
+    (folder / "grade.html").write_text(grade_page(half, "half").replace(" open>", ">"), "utf-8")
+    return folder
 
 
 def opened(folder, page, place="", *acts, options=()):
@@ -44,12 +49,20 @@ def click(selector):
     return f"document.querySelector('{selector}').click()"
 
 
-def choose(selector, value):
+def choose(number, value):
     """Return a script that chooses what begins with a text in a list."""
     return (
-        f"{{ const list = document.querySelectorAll('.find select')[{selector}];"
-        f"list.value = [...list.options].find((each) => each.textContent.startsWith('{value}')).value;"
+        f"{{ const list = document.querySelectorAll('.find select')[{number}];"
+        f"list.value = [...list.options].find((option) => option.textContent.startsWith('{value}')).value;"
         "list.dispatchEvent(new Event('input', { bubbles: true })); }"
+    )
+
+
+def enter(selector, value):
+    """Return a script that enters a value in a field."""
+    return (
+        f"{{ const input = document.querySelector('{selector}'); input.value = '{value}';"
+        "input.dispatchEvent(new Event('input', { bubbles: true })); }"
     )
 
 
@@ -72,67 +85,55 @@ def test_a_level_opens_large_and_plays_to_its_end(report):
     outlined = "".join(re.findall(r' d="([^"]*)"', row)).count("z")
     assert drawn == outlined + sum(way[0][0] == "b" for way in ways)
     assert "drop_block(" in dialog
+    on_index = opened(report, INDEX, "", click(".showcase a[data-motion]")).split("<dialog")[1]
+    assert "transform=" in on_index
+    assert "teams/builders.html#builders." in on_index
+
+
+def test_a_level_in_which_nothing_moved_is_built_call_by_call(report):
+    still = click(".showcase a:not([data-motion])")
+    half = opened(report, INDEX, "", still, enter(".player input", "4"), options=LESS_MOTION).split("<dialog")[1]
+    heights = [float(height) for height in re.findall(r'transform="translate\(0 (\S+)\)"', half)]
+    assert heights == [0, pytest.approx(-240 * 2 / 3), pytest.approx(-240 * 5 / 3)]
+    end = opened(report, INDEX, "", still).split("<dialog")[1]
+    assert re.findall(r'transform="translate\(0 (\S+)\)"', end) == ["0"] * 3
+    assert "None of them moved" in end
 
 
 def test_nothing_moves_by_itself_for_who_wants_less_motion(report):
-    less = ["--force-prefers-reduced-motion"]
-    dialog = opened(report, TEAM, "", click(LEVEL), options=less).split("<dialog")[1]
+    dialog = opened(report, TEAM, "", click(LEVEL), options=LESS_MOTION).split("<dialog")[1]
     assert re.search(r"<button[^>]*>Play</button>", dialog)
     assert "transform" not in dialog
     acts = click(LEVEL), click(".player button")
-    assert "transform" in opened(report, TEAM, "", *acts, options=less).split("<dialog")[1]
+    assert "transform" in opened(report, TEAM, "", *acts, options=LESS_MOTION).split("<dialog")[1]
 
 
-def test_the_winner_s_levels_play_on_the_index(report):
-    dialog = opened(report, "index.html", "", click(".showcase a[data-motion]")).split("<dialog")[1]
-    assert "transform=" in dialog
-    assert "teams/builders.html#builders." in dialog
-
-
-def test_a_link_to_a_trial_opens_its_line_and_its_level(report):
+def test_a_link_to_a_trial_opens_its_line_and_its_level_and_one_to_nothing_breaks_nothing(report):
     markup = opened(report, TEAM, "builders.large.I.2")
     row = html.fromstring(markup).get_element_by_id("builders.large.I.2")
     assert all(ancestor.get("open") is not None for ancestor in row.iterancestors("details"))
     assert re.search(r'<dialog[^>]* open=""', markup)
     assert "I 2, The Builders, large" in markup.split("<dialog")[1]
-
-
-def test_an_address_that_leads_nowhere_breaks_nothing(report):
     act = "onerror = (message) => { document.title = message; }; dispatchEvent(new Event('hashchange'))"
     assert "<title>The Builders" in opened(report, TEAM, "%", act)
 
 
-def test_levels_are_filtered_by_letter_and_team(report):
+def test_levels_and_trials_are_filtered_and_tables_sorted(report):
     def shown(*acts):
-        tree = html.fromstring(opened(report, "index.html", "", *acts))
-        items = tree.xpath("//section[@id='levels']//li[not(@hidden)]")
+        tree = html.fromstring(opened(report, INDEX, "", *acts))
+        items = tree.xpath("//section[@id='levels']//li[@data-letter][not(@hidden)]")
         return sorted((item.get("data-letter"), item.get("data-team")) for item in items)
 
     assert [letter for letter, _ in shown("0")] == ["I", "T"]
     assert shown(choose(0, "T")) == [("T", "The Builders"), ("T", "Zero-shot")]
     assert shown(choose(1, "Zero-shot")) == [("I", "Zero-shot"), ("T", "Zero-shot")]
-
-
-def test_trials_are_found_by_their_words_and_tables_sorted(report):
-    search = (
-        "{ const input = document.querySelector('.find input'); input.value = 'Width boundary';"
-        "input.dispatchEvent(new Event('input', { bubbles: true })); }"
-    )
-    markup = opened(report, TEAM, "", search)
+    markup = opened(report, TEAM, "", enter(".find input", "Width boundary"))
     rows = html.fromstring(markup).xpath("//tr[contains(@class, 'trial')][not(@hidden)]/@id")
     assert rows == ["builders.small.I.2"]
     assert '<p role="status">1 of 8</p>' in markup
     sort = click(".ranking th:nth-child(3) button")
-    names = html.fromstring(opened(report, "index.html", "", sort, sort)).xpath("//section[@id='ranking']//th/a/text()")
+    names = html.fromstring(opened(report, INDEX, "", sort, sort)).xpath("//section[@id='ranking']//th/a/text()")
     assert names[-1] == "The Builders"
-
-
-@pytest.fixture(scope="module")
-def graded(tmp_path_factory):
-    half = read_grade(Path(__file__).parents[2] / "data/papers/block-letters/judged/half.json")
-    folder = tmp_path_factory.mktemp("graded")
-    (folder / "grade.html").write_text(grade_page(half, "half").replace(" open>", ">"), "utf-8")
-    return folder
 
 
 def shown_leaves(markup):
@@ -145,17 +146,14 @@ def shown_leaves(markup):
     }
 
 
-def test_leaves_of_a_grading_are_found_by_what_they_are(graded):
-    markup = opened(graded, "grade.html", "", choose(0, "not graded (1)"))
+def test_leaves_of_a_grading_are_found_by_what_they_are(report):
+    markup = opened(report, "grade.html", "", choose(0, "not graded (1)"))
     assert shown_leaves(markup) == {"node-random-tilt": True}
     assert re.search(r'<p role="status">1 of 19 leaves</p>', markup)
-    both = opened(graded, "grade.html", "", choose(0, "failed"), choose(1, "Code Execution"))
+    both = opened(report, "grade.html", "", choose(0, "failed"), choose(1, "Code Execution"))
     assert shown_leaves(both) == {"node-bare-trials": True, "node-plinth-run": True}
-    undone = opened(graded, "grade.html", "", choose(0, "failed"), choose(0, "all"))
+    undone = opened(report, "grade.html", "", choose(0, "failed"), choose(0, "all"))
     assert set(shown_leaves(undone).values()) == {False}
-
-
-def test_a_link_to_a_leaf_opens_what_is_around_it(graded):
-    assert shown_leaves(opened(graded, "grade.html", "node-readme"))["node-readme"]
-    button = "[...document.querySelectorAll('.find button')].find((each) => each.textContent === 'Open all').click()"
-    assert all(shown_leaves(opened(graded, "grade.html", "", button)).values())
+    assert shown_leaves(opened(report, "grade.html", "node-readme"))["node-readme"]
+    button = "[...document.querySelectorAll('.find button')].find((one) => one.textContent === 'Open all').click()"
+    assert all(shown_leaves(opened(report, "grade.html", "", button)).values())

@@ -1,4 +1,4 @@
-"""What the report reads: values of the stages' files, and files that are missing, broken or of another round."""
+"""What the report reads and derives: values of the stages' files, and files that are missing, broken or of a round."""
 
 import json
 import re
@@ -7,18 +7,15 @@ from decimal import Decimal
 
 import pytest
 from evaluated_round import PARAMS
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import (
-    GRADES,
-    OFFICIAL_RESULTS,
-    RANKING_JSON,
-    SUBMISSIONS,
-    Trial,
-    stage_dir,
-    summaries_file,
-)
+from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, stage_dir
+from pcgeval.core.stage_files import LabelProbability, LetterRow, OfficialWeight, SimulatedTrial, failed, succeeded
 from pcgeval.report.collect import collect
+from pcgeval.report.formats import figure, shade
+from pcgeval.report.results import LetterResult, TrialResult
 from pcgeval.submissions.load import SubmissionError
 
 STABILITY = stage_dir("stability", "large", "builders")
@@ -32,63 +29,49 @@ READ = [
     OFFICIAL / "trial_scores.csv",
     STABILITY / "I.json",
     STABILITY / "simulations.json",
-    SIMILARITY / "T.json",
     STABILITY / "trials.json",
+    SIMILARITY / "T.json",
     GRADES / "cheats" / "grade.json",
 ]
 
 
-def team(evaluation, name):
-    return next(entry for entry in evaluation.teams if entry.row.team == name)
-
-
 def trial(evaluation, model, name, letter, number):
-    results = next(entry for entry in team(evaluation, name).models if entry.name == model)
+    team = next(entry for entry in evaluation.teams if entry.name == name)
+    results = next(entry for entry in team.models if entry.name == model)
     return next(entry for entry in results.trials if entry.trial == Trial(letter, number))
 
 
-def edit(path, change):
-    value = json.loads(path.read_text())
-    change(value)
-    path.write_text(json.dumps(value))
-
-
-def test_all_trials_of_all_teams_are_collected_in_the_order_of_the_ranking(evaluated):
-    result = collect(PARAMS, evaluated)
+def test_values_are_those_of_the_stages_files(evaluated):
+    evaluation = collect(PARAMS, evaluated)
     ranked = [row["team"] for row in json.loads((evaluated / RANKING_JSON).read_text())["teams"]]
-    assert [entry.row.team for entry in result.teams] == ranked
-    assert {entry.row.team for entry in result.scored_teams} == {"zero-shot", "builders"}
-    for entry in result.teams:
+    assert [entry.name for entry in evaluation.teams] == ranked
+    for entry in evaluation.teams:
         assert [model.name for model in entry.models] == ["small", "large"]
         assert [f"{one.trial.letter}{one.trial.number}" for one in entry.models[0].trials] == ["I1", "I2", "T1", "T2"]
-
-
-def test_values_are_those_of_the_stages_files(evaluated):
-    result = trial(collect(PARAMS, evaluated), "large", "builders", "T", 2)
+    result = trial(evaluation, "large", "builders", "T", 2)
     stability = json.loads((evaluated / STABILITY / "T.json").read_text())["raws"][1]
     similarity = json.loads((evaluated / SIMILARITY / "T.json").read_text())
     best = max(similarity["similarities"][1]["raws"], key=lambda entry: entry["softmax_prob"])
     table = (evaluated / OFFICIAL / "trial_scores.csv").read_text()
     assert result.stability == stability["score"]
-    assert len(result.level.types) == stability["startingObjects"]
-    assert sum(result.level.moved) == stability["movingObjects"]
+    assert (len(result.level.types), sum(result.level.moved)) == (
+        stability["startingObjects"],
+        stability["movingObjects"],
+    )
     assert result.similarity == similarity["trials"][1]["similarity"]
-    assert (result.top_label.label, result.top_label.probability) == (best["label"], best["softmax_prob"])
+    assert (result.probabilities[0].label, result.probabilities[0].probability) == (best["label"], best["softmax_prob"])
     assert result.score == Decimal(re.search(r'^"builders","T",2,"([0-9.]+)"', table, re.MULTILINE)[1])
 
 
-def test_failed_trials_keep_the_stage_and_reason_and_have_no_measurements(evaluated):
-    result = collect(PARAMS, evaluated)
-    fates = [trial(result, "small", "builders", *key).failure for key in [("I", 1), ("I", 2), ("T", 1), ("T", 2)]]
-    assert [fate and fate.stage for fate in fates] == [None, "convert", "extract", "generate"]
-    lost = trial(result, "small", "builders", "T", 2)
-    assert lost.failure.reason == "took 501 s; the limit is 500 s"
-    assert (lost.level, lost.stability, lost.similarity, lost.top_label, lost.score) == (None, None, None, None, 0)
-
-
-def test_a_disqualified_team_is_shown_without_scores(evaluated):
-    cheats = team(collect(PARAMS, evaluated), "cheats")
-    assert cheats.is_disqualified
+def test_failed_and_disqualified_trials_lack_what_they_did_not_reach(evaluated):
+    evaluation = collect(PARAMS, evaluated)
+    places = [("I", 1), ("I", 2), ("T", 1), ("T", 2)]
+    *others, lost = (trial(evaluation, "small", "builders", *place) for place in places)
+    assert [entry.failed_stage for entry in others] == [None, "convert", "extract"]
+    assert (lost.failed_stage, lost.reason) == ("generate", "took 501 s; the limit is 500 s")
+    assert (lost.level, lost.stability, lost.similarity, lost.probabilities, lost.score) == (None, None, None, (), 0)
+    cheats = evaluation.teams[-1]
+    assert (cheats.name, cheats.is_disqualified) == ("cheats", True)
     assert {letter.scores for model in cheats.models for letter in model.letters} == {None}
     assert {entry.score for entry in cheats.trials} == {None}
     assert any(entry.level for entry in cheats.trials)
@@ -96,10 +79,7 @@ def test_a_disqualified_team_is_shown_without_scores(evaluated):
 
 def test_long_replies_are_cut(workspace):
     (workspace / RAW / "I" / "builders_I_1.txt").write_bytes(b"\xff" + "é".encode() * 1_000_000)
-    reply = trial(collect(PARAMS, workspace), "large", "builders", "I", 1).reply
-    assert reply.startswith("\ufffdééé")
-    assert reply.endswith("é…")
-    assert len(reply) == 2001
+    assert trial(collect(PARAMS, workspace), "large", "builders", "I", 1).reply == f"\ufffd{'é' * 1999}…"
 
 
 @pytest.fixture(scope="module")
@@ -134,31 +114,73 @@ def test_a_missing_submission_and_a_missing_reply_are_named(workspace):
         collect(PARAMS, workspace)
 
 
-@pytest.mark.parametrize(
-    ("path", "change", "named"),
-    [
-        (STABILITY / "I.json", lambda value: value["raws"][0].update(score=1.5), r"raws\.0\.score"),
-        (RANKING_JSON, lambda value: value["teams"][0].update(total="1e999999999"), "total"),
-        (STABILITY / "simulations.json", lambda value: value["trials"][0]["positions"].pop(), "different lengths"),
-        (SIMILARITY / "I.json", lambda value: value["trials"].pop(), "letter I, trial 2 did not fail"),
-        (summaries_file("large", "builders"), lambda value: value.append({}), r"builders\.json.*dvc repro"),
-    ],
-)
-def test_values_that_cannot_be_are_refused(workspace, path, change, named):
-    edit(workspace / path, change)
-    with pytest.raises(FileError, match=named):
+def test_a_trial_that_lacks_a_measurement_is_named(workspace):
+    path = workspace / SIMILARITY / "I.json"
+    value = json.loads(path.read_text())
+    value["trials"].pop()
+    path.write_text(json.dumps(value))
+    with pytest.raises(FileError, match="letter I, trial 2 did not fail"):
         collect(PARAMS, workspace)
 
 
-def test_results_of_other_teams_models_letters_and_trials_are_refused(evaluated):
-    def changed(**competition):
-        return PARAMS.model_copy(update={"competition": PARAMS.competition.model_copy(update=competition)})
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"teams": ("zero-shot", "builders")},
+        {"models": {"large": PARAMS.models["large"]}},
+        {"competition": PARAMS.competition.model_copy(update={"characters": "AIT"})},
+        {"competition": PARAMS.competition.model_copy(update={"trials": 3})},
+    ],
+    ids=["teams", "models", "letters", "trials"],
+)
+def test_a_ranking_of_other_params_is_refused(evaluated, change):
+    with pytest.raises(FileError, match=r"ranking\.json: has other teams, models, letters or trials"):
+        collect(PARAMS.model_copy(update=change), evaluated)
 
-    for params, named in (
-        (PARAMS.model_copy(update={"teams": ("zero-shot", "builders")}), "the teams are"),
-        (PARAMS.model_copy(update={"models": {"large": PARAMS.models["large"]}}), "the models of team"),
-        (changed(characters="AIT"), r"A\.json"),
-        (changed(trials=3), "letter I, trial 3"),
-    ):
-        with pytest.raises(FileError, match=named):
-            collect(params, evaluated)
+
+A1, ONE = Trial("A", 1), Decimal(1)
+LEVEL = SimulatedTrial(
+    letter="A", trial=1, types=("SquareTiny",), positions=((0.0, 0.0, 0.0),), moved=(True,), dead=(False,)
+)
+EMPTY = SimulatedTrial(letter="A", trial=1, types=(), positions=(), moved=(), dead=())
+
+
+def result(stability=0.5, similarity=0.5, level=LEVEL, points="0.1", outcome=None):
+    read_as = (LabelProbability(label="A", probability=0.5),)
+    outcome = outcome or succeeded(A1)
+    return TrialResult(A1, outcome, level, (), stability, similarity, read_as, Decimal(points), "", "", None)
+
+
+def letter(diversity, *trials):
+    row = LetterRow(team="team", letter="A", score=ONE, stability=ONE, similarity=ONE, diversity=Decimal(diversity))
+    weight = OfficialWeight(letter="A", weight=ONE, stability=ONE, similarity=ONE, diversity=ONE)
+    return LetterResult("A", weight, row, trials)
+
+
+def test_why_a_trial_failed_or_is_zero():
+    assert result(outcome=failed(A1, "extract", "no code: the response is empty")).reason == "the response is empty"
+    assert len(result(outcome=failed(A1, "convert", "x" * 10_000)).reason) < 300
+    assert result().why_zero is None
+    assert "no block stayed" in result(stability=0.0).why_zero
+    assert "empty" in result(stability=0.0, level=EMPTY).why_zero
+    assert "an A" in result(similarity=0.0).why_zero
+    lost = result(outcome=failed(A1, "generate", "timeout"), points="0")
+    assert letter("0.5", result(), result()).why_zero is None
+    assert "single level" in letter("0", result(), lost).why_zero
+    assert "no difference" in letter("0", result(), result()).why_zero
+    assert letter("0", lost).why_zero is None  # nothing scored: each trial says why
+
+
+@given(st.floats(0, 1000, exclude_min=True), st.integers(1, 6))
+def test_only_zero_looks_like_zero(value, digits):
+    shown = figure(value, digits)
+    assert shown.startswith("<") or float(shown) > 0
+    assert abs(float(shown.lstrip("<")) - value) <= 10.0**-digits
+    assert figure(0, digits) == "0"
+
+
+def test_shades_are_equal_steps_of_the_square_root_and_zero_has_its_own():
+    shares = [0, 1e-9, 0.01, 0.05, 0.25, 1, 1.01]
+    assert [shade(share, 1) for share in shares] == ["h0", "h1", "h1", "h3", "h5", "h9", "h9"]
+    assert shade(Decimal("0.5"), Decimal(2)) == "h5"
+    assert shade(0, 0) == "h0"

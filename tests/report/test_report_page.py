@@ -4,30 +4,46 @@ import re
 import shutil
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
 import pytest
 from evaluated_round import NOTES, PARAMS, Noted, grade_path, reply, tree, write_round
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lxml import html
 from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, sha256_base64, team_page
 
+from pcgeval import score_level
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json, to_json, write_json, write_text
-from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, REPORT, SEAL, SIMULATIONS_FILE, stage_dir
+from pcgeval.core.files import read_json, to_json, write_json
+from pcgeval.core.layout import (
+    EXAMPLE_LETTERS,
+    OFFICIAL_RESULTS,
+    RANKING_JSON,
+    REPORT,
+    SEAL,
+    SIMULATIONS_FILE,
+    stage_dir,
+)
 from pcgeval.core.stage_files import RankingFile, TrialRow, read_csv
 from pcgeval.report.collect import collect
 from pcgeval.report.markup import environment
 from pcgeval.report.render import render_pages, write_report
 from pcgeval.scoring.official_files import TRIAL_SCORES
 from pcgeval.scoring.seal import make_seal
-from pcgeval.submissions.load import Notes
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def page(pages):
     return Page(pages["index.html"])
+
+
+@pytest.fixture(scope="module")
+def evaluation(evaluated):
+    return collect(PARAMS, evaluated)
 
 
 @pytest.fixture(scope="module")
@@ -63,133 +79,117 @@ def check_policy(markup, *, is_single=False):
     assert policy == kinds
     ids = page.all("id")
     assert len(ids) == len(set(ids))
-    return page
 
 
-def test_the_pages_are_written_where_they_belong_and_those_of_other_teams_removed(workspace):
-    old = write_report(PARAMS, workspace, workspace / REPORT).read_text("utf-8")
-    write_text(workspace / REPORT / "teams" / "of-another-round.html", old)
-    write_text(workspace / REPORT / "letters" / "Z.html", old)
-    path = write_report(PARAMS, workspace, workspace / REPORT)
-    assert path == workspace / "results" / "report" / "index.html"
-    files = {file.relative_to(path.parent).as_posix() for file in path.parent.rglob("*") if file.is_file()}
-    teams = {f"teams/{team}.html" for team in PARAMS.teams}
-    assert {name for name in files if not name.startswith("tables/")} == {
-        "index.html",
-        "report.css",
-        "report.js",
-        *teams,
-    }
-
-
-def test_every_link_has_a_target(index, single):
+def test_every_link_has_a_target_and_nothing_else_is_loaded(index, pages, single):
     assert dead_links(index) == []
-    whole = Page(single)
-    assert {href.removeprefix("#") for href in whole.all("href")} <= set(whole.all("id"))
-
-
-def test_nothing_is_loaded_and_no_script_runs_but_ours(index, pages, single):
     for markup in pages.values():
         check_policy(markup)
     check_policy(single, is_single=True)
+    whole = Page(single)
+    assert {href.removeprefix("#") for href in whole.all("href")} <= set(whole.all("id"))
+    for name in PARAMS.teams:
+        assert set(Page(team_page(pages, name)).all("id")) <= set(whole.all("id"))
     script = (index.parent / "report.js").read_text("utf-8")
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(", script)
 
 
-def test_one_file_has_all_that_the_pages_have(pages, single):
-    for name in PARAMS.teams:
-        assert set(Page(team_page(pages, name)).all("id")) <= set(Page(single).all("id"))
-    assert "tables/" not in single
-
-
 def test_the_first_screen_says_what_was_measured_and_who_won(pages, page, evaluated):
-    rows = RankingFile.read(evaluated / RANKING_JSON).teams
-    first, second = (float(row.normalised) for row in rows[:2])
-    head = pages["index.html"][: pages["index.html"].index('<section id="ranking"')]
-    for words in ("Test cup", "Edition 7 · final", "3 submissions had 2 language models stack blocks into 2 letters"):
-        assert words in page.text
+    ranking = RankingFile.read(evaluated / RANKING_JSON)
+    first, second = (float(row.normalised) for row in ranking.teams[:2])
+    head = pages["index.html"].partition('<section id="ranking"')[0]
+    for words in ("Test cup", "Edition 7 · final", "3 submissions asked 2 language models to build 2 letters"):
+        assert words in Page(f"{head}</main></body></html>").text
     verdict = f"The Builders wins with {first:.2f} of 100 points, {first - second:.2f} more than Zero-shot."
     assert f'<p class="verdict">{verdict}</p>' in head
     assert len(re.findall(r'<a class="level frame" href="teams/builders\.html#builders\.[^"]+"', head)) == 2
     assert "data-motion" in head
-    result = read_json(evaluated / RANKING_JSON)["result"]["sha256"]
-    assert result in page.text
-    assert result not in head
+    assert ranking.result.sha256 in page.text
+    assert ranking.result.sha256 not in head
     assert "weight" not in head
 
 
-def test_without_a_winner_the_baseline_is_named(evaluated):
-    evaluation = collect(PARAMS, evaluated)
+def test_without_a_winner_the_baseline_is_named(evaluation):
     teams = tuple(replace(team, row=team.row.model_copy(update={"winner": False})) for team in evaluation.teams)
     (builders, zero_shot), ranking = evaluation.scored_teams, evaluation.ranking
     near = zero_shot.row.model_copy(update={"normalised": builders.row.normalised - 1})
     words = replace(evaluation, teams=(builders, replace(zero_shot, row=near))).verdict
     assert words.endswith("points, 1.00 more than Zero-shot.")
     words = replace(evaluation, teams=teams).verdict
-    assert words.startswith(f"No team beats the baseline: {builders.title} has {builders.row.normalised:.2f} of 100")
-    assert words.endswith(f"{zero_shot.title} {zero_shot.row.normalised:.2f}.")
+    assert words.startswith("No team beats the baseline.")
+    assert f"{builders.title}, has {builders.row.normalised:.2f} of 100" in words
+    assert words.endswith(f"{zero_shot.title} has {zero_shot.row.normalised:.2f}.")
     no_baseline = ranking.model_copy(update={"baseline": None})
     assert replace(evaluation, teams=teams, ranking=no_baseline).verdict == ranking.reason
 
 
-def test_the_ranking_has_one_unit_and_marks_baselines(pages, evaluated):
-    for row in read_json(evaluated / RANKING_JSON)["teams"]:
-        markup = ranking_row(pages["index.html"], row["team"])
-        if row["normalised"] is None:
+def test_the_ranking_has_one_unit_and_marks_baselines(pages, evaluation):
+    for team in evaluation.teams:
+        markup = ranking_row(pages["index.html"], team.name)
+        if team.is_disqualified:
             assert "used a picture of the letter" in markup
             continue
-        assert float(re.search(r"<b title[^>]*>([0-9.]+)</b>", markup)[1]) == round(float(row["normalised"]), 2)
+        total = float(team.row.normalised)
+        assert float(re.search(r"<b title[^>]*>([0-9.]+)</b>", markup)[1]) == round(total, 2)
         numbers = re.findall(r'data-label="(?:small|large)">(<?[0-9.]+)<', markup)
-        assert sum(map(float, numbers)) == pytest.approx(float(row["normalised"]), abs=0.011)
-        assert ('<tr class="baseline"' in markup) == (row["team"] == "zero-shot")
-        assert ('<td class="rank"><small>baseline</small>' in markup) == (row["team"] == "zero-shot")
-
-
-def test_points_of_trials_and_letters_add_up_to_the_teams(evaluated):
-    evaluation = collect(PARAMS, evaluated)
-    for team in evaluation.scored_teams:
+        assert sum(map(float, numbers)) == pytest.approx(total, abs=0.011)
+        assert ('<tr class="baseline"' in markup) == (team.name == "zero-shot")
+        assert ('<td class="rank"><small>baseline</small>' in markup) == (team.name == "zero-shot")
         letters = [letter for model in team.models for letter in model.letters]
-        points = sum(evaluation.letter_points(letter) for letter in letters)
-        assert points == pytest.approx(float(team.row.normalised))
+        assert sum(evaluation.letter_points(letter) for letter in letters) == pytest.approx(total)
         trials = [(letter, trial) for letter in letters for trial in letter.trials]
-        assert sum(evaluation.trial_points(*trial) for trial in trials) == pytest.approx(points)
+        assert sum(evaluation.trial_points(*trial) for trial in trials) == pytest.approx(total)
 
 
-def test_the_page_names_the_seal_and_what_differs(workspace, page):
-    assert "Seal (SHA-256)\nnone" in page.text
-    seal = make_seal(PARAMS, workspace)
-    seal.write(workspace / SEAL)
-    index = workspace / REPORT / "index.html"
-    write_report(PARAMS, workspace, workspace / REPORT)
-    assert f"Seal (SHA-256)\n{seal.sha256}, agrees" in Page(index.read_text("utf-8")).text
-    seal.model_copy(update={"submissions": {**seal.submissions, "<b>": "a" * 64}}).write(workspace / SEAL)
-    write_report(PARAMS, workspace, workspace / REPORT)
-    text = Page(index.read_text("utf-8")).text
-    assert f"Seal (SHA-256)\n{seal.sha256}, differs" in text
-    assert "Team <b> is in the seal; it was removed afterwards." in text
-    (workspace / SEAL).write_text("{}")
-    with pytest.raises(FileError, match=r"seal\.json"):
+def test_hand_made_letters_are_a_reference_and_no_team(workspace, pages):
+    assert "Hand-made" not in pages["index.html"]
+    for name in ("data/classifier", str(EXAMPLE_LETTERS)):
+        shutil.copytree(REPOSITORY / name, workspace / name, dirs_exist_ok=True)
+    (workspace / EXAMPLE_LETTERS / "T.txt").unlink()
+    before = (workspace / RANKING_JSON).read_bytes()
+    markup = write_report(PARAMS, workspace, workspace / REPORT).read_text("utf-8")
+    score = score_level((REPOSITORY / EXAMPLE_LETTERS / "I.txt").read_text(), "I", physics=PARAMS.physics)
+    assert score.stability == 1
+    (row,) = [row for row in parts(part(markup, "ranking"), "tr") if "Hand-made letters" in row]
+    for words in ("<small>reference</small>", "not a team", f"<b>{score.similarity:.2f}</b> of 1 letter<"):
+        assert words in " ".join(row.split())
+    (level,) = html.fromstring(markup).get_element_by_id("reference").findall(".//li")
+    assert " ".join(level.text_content().split()) == f"I1.00 · {score.similarity:.2f}"
+    assert level.findall(".//path")
+    assert len(re.findall(r'<td class="h[0-9]">', part(markup, "letters"))) == 32 + 2  # I in two of the heat maps
+    assert (workspace / RANKING_JSON).read_bytes() == before
+    assert write_report(PARAMS, workspace, workspace / REPORT).read_text("utf-8") == markup
+    (workspace / EXAMPLE_LETTERS / "I.txt").write_text("no calls")
+    with pytest.raises(FileError, match=r"I\.txt"):
         write_report(PARAMS, workspace, workspace / REPORT)
 
 
-def trial_rows(pages, team):
-    return html.fromstring(team_page(pages, team)).find_class("trial")
+def test_the_page_names_the_seal_and_what_differs(workspace, page):
+    def text():
+        return Page(write_report(PARAMS, workspace, workspace / REPORT).read_text("utf-8")).text
+
+    assert "Seal (SHA-256)\nnone" in page.text
+    seal = make_seal(PARAMS, workspace)
+    seal.write(workspace / SEAL)
+    assert f"Seal (SHA-256)\n{seal.sha256}, agrees" in text()
+    seal.model_copy(update={"submissions": {**seal.submissions, "<b>": "a" * 64}}).write(workspace / SEAL)
+    assert f"Seal (SHA-256)\n{seal.sha256}, differs" in text()
+    assert "Team <b> is in the seal; it was removed afterwards." in text()
 
 
 def test_a_team_s_page_begins_with_its_levels(pages):
-    headings = re.findall(r"<h2>([^<]+)</h2>", team_page(pages, "builders"))
-    assert headings == ["Levels", "Why it lost points", "Rubric grade", "Submission"]
-    letters = html.fromstring(team_page(pages, "builders")).find_class("levels")
-    assert [[item.get("id") for item in letter] for letter in letters] == [
-        [f"builders.{model}.{letter}" for letter in "IT"] for model in PARAMS.models
-    ]
-    open_parts = html.fromstring(team_page(pages, "builders")).xpath("//table[not(ancestor::details)]")
-    assert open_parts == []
+    markup = team_page(pages, "builders")
+    assert re.findall(r"<h2>([^<]+)</h2>", markup) == ["Levels", "Why it lost points", "Rubric grade", "Submission"]
+    galleries = html.fromstring(markup).find_class("levels")
+    ids = [[item.get("id") for item in gallery] for gallery in galleries]
+    assert ids == [["builders.small.I"], ["builders.large.I", "builders.large.T"]]
+    assert '<a id="builders.small.T" href="#builders.small.T.1">' in markup  # both trials failed
+    assert html.fromstring(markup).xpath("//table[not(ancestor::details)]") == []
 
 
 def test_every_trial_has_a_picture_or_a_reason(pages):
     for team in PARAMS.teams:
-        rows = trial_rows(pages, team)
+        rows = html.fromstring(team_page(pages, team)).find_class("trial")
         assert len(rows) == len(PARAMS.models) * 4
         assert all(bool(row.xpath(".//svg/path")) != bool(row.find_class("failed")) for row in rows)
     text = Page(team_page(pages, "builders")).text
@@ -241,22 +241,18 @@ def test_the_best_level_of_a_letter_has_the_highest_stability_times_similarity(p
     assert {item.get("data-team") for item in items} == {"The Builders", "Zero-shot"}
 
 
-def test_the_heat_map_has_every_letter_of_every_scored_team_and_model(pages):
+def test_letters_and_failures_are_counted(pages):
     letters = part(pages["index.html"], "letters")
     assert len(re.findall(r'<td class="h[0-9]">', letters)) == 4 * 2 * 2 * 2  # figures, scored teams, models, letters
-    assert re.findall(r'<input[^>]*id="([^"]+)" checked', letters) == ["by-points"]
-
-
-def test_failures_are_counted_by_stage(pages):
+    assert re.findall(r"<details[^>]* open[^>]*>\s*<summary><b>(\w+)", letters) == ["Points"]
     rows = [row for row in parts(part(pages["index.html"], "failures"), "tr") if "teams/builders.html" in row]
     small = next(row for row in rows if "#builders.small" in row)
     assert re.findall(r'<td class="number[^"]*">(\d+)</td>', small) == ["1", "1", "1", "1", "0", "0"]
-    assert "no closed fenced block" in pages["index.html"]
 
 
 def test_a_round_without_failures_and_flags_has_no_empty_sections(tmp_path):
-    params = PARAMS.model_copy(update={"teams": ("builders",), "scoring": PARAMS.scoring.model_copy()})
-    params = params.model_copy(update={"scoring": params.scoring.model_copy(update={"baseline": None})})
+    scoring = PARAMS.scoring.model_copy(update={"baseline": None})
+    params = PARAMS.model_copy(update={"teams": ("builders",), "scoring": scoring})
     write_round(tmp_path, params, lambda *place: reply("large", *place[1:]))
     pages = read_report(write_report(params, tmp_path, tmp_path / "out"))
     for name, missing in (("index.html", "failures"), ("teams/builders.html", "builders:flags")):
@@ -264,10 +260,9 @@ def test_a_round_without_failures_and_flags_has_no_empty_sections(tmp_path):
         assert f"#{missing}" not in pages[name]
 
 
-def test_a_team_stands_beside_the_median_and_the_best_other(pages, evaluated):
-    evaluation = collect(PARAMS, evaluated)
+def test_a_team_stands_beside_the_median_and_the_best_other(pages):
     lost = part(team_page(pages, "zero-shot"), "zero-shot:lost")
-    row = re.search(r'<th scope="row">failed trials</th>(.*?)<td class="compared">', lost)[1]
+    row = re.search(r'<th scope="row">failed trials</th>(.*?)</tr>', lost, re.DOTALL)[1]
     assert re.findall(r">(\d+%)<", row) == ["38%"] * 3  # the small model loses three of four trials of everybody
     *_, table = html.fromstring(lost).iter("table")
     cells = [row.findall("td")[1] for row in table.find("tbody")]
@@ -275,26 +270,19 @@ def test_a_team_stands_beside_the_median_and_the_best_other(pages, evaluated):
     assert len(gaps) == 2
     assert gaps == sorted(gaps, reverse=True)
     assert gaps[-1] > 0
-    assert evaluation.leader.name == "builders"
-    assert "used a picture" in team_page(pages, "cheats")
     assert "beside the other teams" not in team_page(pages, "cheats")
 
 
-def test_the_same_files_give_the_same_bytes(evaluated, index, pages, tmp_path):
+def test_the_same_files_give_the_same_bytes_and_a_fault_leaves_the_old_page(evaluated, index, pages, tmp_path):
     elsewhere = shutil.copytree(evaluated, tmp_path / "other" / "place")
     again = write_report(PARAMS, elsewhere, tmp_path / "out")
-    assert tree(again.parent) == tree(index.parent)
+    before = tree(again.parent)
+    assert before == tree(index.parent)
     assert str(tmp_path) not in "".join(pages.values())
-
-
-def test_a_fault_leaves_the_old_page(workspace):
-    page = write_report(PARAMS, workspace, workspace / REPORT)
-    before = tree(workspace)
-    (workspace / RANKING_JSON).unlink()
+    (elsewhere / RANKING_JSON).unlink()
     with pytest.raises(FileError):
-        write_report(PARAMS, workspace, workspace / REPORT)
-    assert tree(workspace) == {path: content for path, content in before.items() if path != RANKING_JSON}
-    assert page.exists()
+        write_report(PARAMS, elsewhere, tmp_path / "out")
+    assert tree(again.parent) == before
 
 
 HOSTILE = st.text() | st.text("<>&\"'\x00\u202e\ud800{}%#/a \n")
@@ -306,40 +294,6 @@ def test_no_text_makes_markup_in_a_template(content, attribute):
     altered = Page(LINE.render(content=content, attribute=attribute))
     assert [(tag, list(attributes)) for tag, attributes in altered.elements] == [("pre", ["title"])]
     assert altered.text.removesuffix("\n") == unescape(LINE.render(content=content, attribute="")[14:-6])
-
-
-@pytest.fixture(scope="module")
-def evaluation(evaluated):
-    return collect(PARAMS, evaluated)
-
-
-@settings(deadline=None, max_examples=15)
-@given(HOSTILE)
-def test_no_text_makes_markup_on_the_pages(evaluation, pages, text):
-    """As the contents of an element (a title), as an attribute (a letter, calls) and as preformatted text (a reply)."""
-    (first, *others) = evaluation.teams
-    submission = replace(first.submission, notes=Notes.model_construct(title=text))
-    (letter, *letters) = first.models[0].letters
-    trials = tuple(
-        replace(trial, reply=text or "empty", code=text if trial.code and text else trial.code)
-        for trial in letter.trials
-    )
-    model = replace(first.models[0], letters=(replace(letter, letter=text, trials=trials), *letters))
-    changed = replace(first, submission=submission, models=(model, *first.models[1:]))
-    for name, markup in render_pages(replace(evaluation, teams=(changed, *others))):
-        altered, before = Page(markup), Page(pages[name])
-        assert [tag for tag, _ in altered.elements].count("script") == 1
-        if name.startswith("teams/"):
-            assert [(tag, set(entry)) for tag, entry in altered.elements] == [
-                (tag, set(entry)) for tag, entry in before.elements
-            ]
-        assert not {chr(0), chr(0x202E), chr(0xD800)} & set(altered.text)
-
-
-def test_what_hides_or_turns_text_around_is_replaced(evaluation):
-    competition = PARAMS.competition.model_copy(update={"name": "a\u202eb\x00c\ud800d\u2066e\x1bf\r, é 漢 🙂"})
-    renamed = replace(evaluation, params=PARAMS.model_copy(update={"competition": competition}))
-    assert "<h1>a\ufffdb\ufffdc\ufffdd\ufffde\ufffdf\ufffd, é 漢 🙂</h1>" in dict(render_pages(renamed))["index.html"]
 
 
 ATTACK = "</title></style></pre></svg><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x00"
@@ -372,8 +326,7 @@ def test_what_teams_models_and_judges_say_stays_text(tmp_path):
         assert "img" not in {tag for tag, _ in page.elements}
         texts += page.text
     assert texts.count("<script>alert(1)</script>") > 10
-    assert "\u202e" not in texts
-    assert "\x00" not in texts
+    assert not {"\u202e", "\x00"} & set(texts)
 
 
 def test_a_large_round_makes_pages_that_open_at_once(tmp_path):

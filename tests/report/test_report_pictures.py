@@ -47,11 +47,6 @@ def drawn(markup):
     return np.asarray(canvas) == 0
 
 
-def evaluators_picture(found):
-    stability = Stability(found.types, np.array(found.positions), found.moved, found.dead)
-    return np.asarray(render(stability, size=VIEW, margin=0)) == 0
-
-
 def grown(black, pixels):
     """Return a picture whose black reaches so many pixels further."""
     padded = np.pad(black, pixels)
@@ -62,33 +57,30 @@ def grown(black, pixels):
 @given(levels)
 def test_the_picture_shows_what_the_evaluator_renders(found):
     """Corners are rounded to whole units, so edges may lie two pixels apart."""
-    ours, theirs = drawn(MACROS.picture(found)), evaluators_picture(found)
+    stability = Stability(found.types, np.array(found.positions), found.moved, found.dead)
+    ours, theirs = drawn(MACROS.picture(found)), np.asarray(render(stability, size=VIEW, margin=0)) == 0
     assert not (ours & ~grown(theirs, 2)).any()
     assert not (theirs & ~grown(ours, 2)).any()
 
 
+STAYED = ("SquareTiny", (0.0, 0.0, 0.0), False, False)
+MOVED = ("RectSmall", (1.0, 1.0, 0.0), True, False)
+TURNED = ("RectSmall", (2.0, 0.5, 1.0), True, False)
+BROKE = ("SquareTiny", (5.0, 5.0, 0.0), True, True)
+
+
 def test_moved_blocks_are_told_apart_and_broken_ones_left_out():
-    text = MACROS.picture(
-        level(
-            ("SquareTiny", (0.0, 0.0, 0.0), False, False),
-            ("SquareTiny", (0.0, 1.0, 0.0), True, False),
-            ("RectSmall", (5.0, 5.0, 0.0), True, True),
-        )
-    )
+    text = MACROS.picture(level(STAYED, MOVED, BROKE))
     assert re.findall(r'class="(\w+)" d="M', text) == ["stayed", "moved"]
     assert text.count("z") == 2
     assert 'aria-label="3 blocks, 1 moved, 1 broke"' in text
+    assert "<path" not in MACROS.picture(level(BROKE))
+    assert 'aria-label="0 blocks, 0 moved, 0 broke"' in MACROS.picture(level())
 
 
 def test_motion_is_told_in_the_units_and_by_the_numbers_of_the_outlines():
     """A way ends where the outline with its number has its middle; blocks that broke have no outline."""
-    blocks = [
-        ("SquareTiny", (0.0, 0.0, 0.0), False, False),
-        ("RectSmall", (1.0, 1.0, 0.0), True, False),
-        ("RectSmall", (2.0, 0.5, 1.0), True, False),
-        ("SquareTiny", (5.0, 5.0, 0.0), True, True),
-    ]
-    end = level(*blocks)
+    end = level(STAYED, MOVED, TURNED, BROKE)
     paths = [
         BlockPath(block=2, keys=((0, 2000, 3500, 0), (800, 2000, 500, 57))),
         BlockPath(block=3, keys=((0, 0, 3000, 0), (400, 100, 3000, 90))),
@@ -105,24 +97,13 @@ def test_motion_is_told_in_the_units_and_by_the_numbers_of_the_outlines():
     to_corner = math.hypot(x - int(corners[1][0]), y + fall[2] - int(corners[1][1]))
     assert to_corner == pytest.approx(math.hypot(0.36, 0.12) * units, abs=2)
     assert broke.startswith("b0,")
-    assert motion(level(blocks[3]), [BlockPath(block=0, keys=((0, 0, 0, 0),))]).startswith("b0,")
+    assert motion(level(BROKE), [BlockPath(block=0, keys=((0, 0, 0, 0),))]).startswith("b0,")
 
 
-def test_a_level_of_which_nothing_is_left_is_an_empty_picture():
-    assert "<path" not in MACROS.picture(level(("SquareTiny", (0.0, 0.0, 0.0), True, True)))
-    assert 'aria-label="0 blocks, 0 moved, 0 broke"' in MACROS.picture(level())
-
-
-def widths(markup):
-    return [(float(x or 0), float(width)) for x, width in re.findall(r'(?:x="([0-9.]+)" )?width="([0-9.]+)"', markup)]
-
-
-def test_a_stacked_bar_is_as_wide_as_its_parts():
-    assert widths(MACROS.stacked_bar({"a": 3, "b": 0, "c": 1})) == [(0, 75), (75, 25)]
-    assert widths(MACROS.stacked_bar({"a": 0})) == []
-
-
-def test_bars_end_at_their_values():
+def test_bars_are_as_wide_as_their_values():
+    stacked = MACROS.stacked_bar({"a": 3, "b": 0, "c": 1})
+    assert re.findall(r'x="([0-9.]+)" width="([0-9.]+)"', stacked) == [("0.0", "75.0"), ("75.0", "25.0")]
+    assert "<rect" not in MACROS.stacked_bar({"a": 0})
     bar = MACROS.interval_bar(Decimal(20), (10.0, 30.0), 40)
     assert 'width="50.0"' in bar
     assert 'd="M25.0,3v8M25.0,7H75.0M75.0,3v8"' in bar

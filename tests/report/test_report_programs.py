@@ -11,9 +11,8 @@ from page_for_tests import Page, dead_links, part, parts, ranking_row, read_repo
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir, summaries_file
 from pcgeval.core.trials import ChatReply, Exchange, Message, read_record, record_path, write_trial
-from pcgeval.report.collect import read_program
 from pcgeval.report.render import write_report
-from pcgeval.submissions.load import Program, submission_sha256
+from pcgeval.submissions.load import submission_sha256
 
 CODE = "# <script>alert('entry')</script>\nrun()\n"
 FILES = {
@@ -69,15 +68,22 @@ def robots(pages):
     return team_page(pages, "robots")
 
 
-def test_hostile_files_and_details_stay_text(index, robots):
+def test_a_program_shows_its_readme_its_entry_its_files_and_its_hash_and_nothing_of_it_is_markup(folder, index, robots):
     assert dead_links(index) == []
     page = Page(robots)
+    size = sum(len(FILES[name].encode()) for name in SHOWN_FILES)
+    for words in (f"The program: python main.py, 4 files, {size} bytes", CODE, "Start it with `python main.py`."):
+        assert words in page.text
+    table = re.search(r'<table class="files">.*?</table>', robots, re.DOTALL)[0]
+    assert all(sha256_bytes(FILES[name].encode()) in table for name in SHOWN_FILES)
+    assert "submission.yaml" not in table
+    assert "__pycache__" not in table
+    assert f"SHA-256 of the submission <code>{submission_sha256(folder / SUBMISSIONS / 'robots')}</code>" in robots
     assert [tag for tag, _ in page.elements].count("script") == 1
     assert {tag for tag, _ in page.elements}.isdisjoint({"img", "b>name"})
     for words in ("alert('entry')", "alert('readme')", "alert(1)"):
         assert f"<script>{words}</script>" in page.text
-    assert "\u202e" not in robots
-    assert "\x07" not in robots
+    assert not {"\u202e", "\x07"} & set(robots)
 
 
 def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first_details(pages, robots):
@@ -87,41 +93,19 @@ def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first
     }
     line = part(robots, "robots:flags.small.invented-reply")
     assert '<td class="number">3</td>' in line
-    assert "the program sent an assistant's message that the model never said" in line
     links = [("robots.small.I.2", "I 2"), ("robots.small.T.1", "T 1")]
     assert re.findall(r'<li><a href="#([^"]+)">([^<]+)</a>', line) == links
     assert len(re.findall("<li>", part(robots, "robots:flags.small.unseeded-random"))) == 1
     outlaws = part(team_page(pages, "outlaws"), "outlaws:flags.large.altered-answer")
     assert len(re.findall("<li>", outlaws)) == 3
-
-
-def test_the_conversation_of_a_flagged_trial_stands_beside_its_answer(folder, tmp_path):
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    raw, trial = copy / stage_dir("raw", "small", "robots"), Trial("T", 1)
-    record = read_record(record_path(raw, "robots", trial))
-    messages = (Message("user", "Go on </pre><script>alert('chat')</script>\u202e\x07"), Message("assistant", "Sure!"))
-    reply = ChatReply("x" * 10_000, 1, 1, "stop", 0.1)
-    exchanges = (Exchange("a", reply, messages, 0), *[Exchange("b", reply, messages[1:], 3)] * 100)
-    write_trial(raw, "robots", trial, "the handed-in answer", replace(record, exchanges=exchanges))
-    markup = team_page(read_report(write_report(TEAMS, copy, tmp_path / "out")), "robots")
-    line = part(markup, "robots:flags.small.invented-reply")
-    talk = next(entry for entry in parts(line, "details") if "program as user" in entry)
-    assert "&lt;/pre&gt;&lt;script&gt;alert('chat')&lt;/script&gt;\ufffd\ufffd" in talk
-    for words in ("<b>program as assistant</b>\nSure!", "the handed-in answer", "messages are left out here"):
-        assert words in talk
-    assert len(talk) < 30_000
-    assert [tag for tag, _ in Page(markup).elements].count("script") == 1
-
-
-def test_lines_of_trials_name_flags_calls_and_tokens_also_where_they_failed(pages, robots):
     untouched, *rest = parts(part(robots, "robots.small"), "tr")[1:5]
     assert 'class="flag"' not in untouched
-    for row in rest:
+    for row in rest:  # also where the trial failed
         assert re.findall(r'<a href="#([^"]+)" class="flag">([^<]+)</a>', row) == [
             ("robots:flags.small.invented-reply", "invented reply"),
             ("robots:flags.small.unseeded-random", "unseeded random"),
         ]
-        assert "<td>3</td>\n<td>360</td>" in row
+        assert "<td>3</td>\n<td>360</td>" in row  # calls and tokens
     assert "tokens</th>" not in team_page(pages, "zero-shot")
 
 
@@ -130,54 +114,35 @@ def test_the_ranking_warns_of_flags_and_of_teams_without_a_sandbox(pages):
         team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(pages["index.html"], team)) for team in NOTES
     }
     assert badges == {"robots": ["3 trials flagged"], "outlaws": ["8 trials flagged", "no sandbox"], "zero-shot": []}
-    alarms = re.findall(r'<p class="alarm">.*?</p>', pages["index.html"], re.DOTALL)
-    assert len(alarms) == 1
+    assert len(re.findall(r'<p class="alarm">', pages["index.html"])) == 1
     assert "outlaws ran without one in 8 of 8 trials" in Page(pages["index.html"]).text
-    assert "The program ran without one in 8 of 8 trials" in Page(team_page(pages, "outlaws")).text
+    assert "without one in 8 of 8 trials" in Page(team_page(pages, "outlaws")).text
 
 
-def test_a_program_shows_its_readme_its_entry_its_files_and_its_hash(folder, pages, robots):
-    page = Page(robots)
-    size = sum(len(FILES[name].encode()) for name in SHOWN_FILES)
-    assert f"The program: python main.py, 4 files, {size} bytes" in page.text
-    assert CODE in page.text
-    assert "Start it with `python main.py`." in page.text
-    table = re.search(r'<table class="files">.*?</table>', robots, re.DOTALL)[0]
-    assert all(sha256_bytes(FILES[name].encode()) in table for name in SHOWN_FILES)
-    assert "&lt;b&gt;name &amp; more.txt" in table
-    assert "submission.yaml" not in table
-    assert "__pycache__" not in table
-    for team in NOTES:
-        digest = submission_sha256(folder / SUBMISSIONS / team)
-        assert f"SHA-256 of the submission <code>{digest}</code>" in team_page(pages, team)
-
-
-def test_links_in_a_program_are_left_out(tmp_path):
-    secret = tmp_path / "secret.txt"
-    secret.write_text("secret")
-    program = tmp_path / "team"
-    program.mkdir()
-    (program / "main.py").write_text("run()")
-    (program / "README.md").symlink_to(secret)
-    source = read_program(Program(program, "main.py"))
-    assert (source.readme, [file.name for file in source.files]) == (None, ["main.py"])
-
-
-def test_many_files_and_long_texts_are_cut(tmp_path, folder):
+def test_long_conversations_texts_and_lists_of_files_are_cut(folder, tmp_path):
     root = shutil.copytree(folder, tmp_path / "copy")
+    raw, trial = root / stage_dir("raw", "small", "robots"), Trial("T", 1)
+    record = read_record(record_path(raw, "robots", trial))
+    messages = (Message("user", "Go on </pre><script>alert('chat')</script>\u202e\x07"), Message("assistant", "Sure!"))
+    said = ChatReply("x" * 10_000, 1, 1, "stop", 0.1)
+    exchanges = (Exchange("a", said, messages, 0), *[Exchange("b", said, messages[1:], 3)] * 100)
+    write_trial(raw, "robots", trial, "the handed-in answer", replace(record, exchanges=exchanges))
     many = root / SUBMISSIONS / "robots" / "many"
     many.mkdir()
     for number in range(300):
         (many / f"{number:03}-{'n' * 200}.txt").write_text("x")
-    (many / "large.bin").write_bytes(b"\0" * 3_000_000)
+    (root / SUBMISSIONS / "robots" / "link.txt").symlink_to(__file__)
     (root / SUBMISSIONS / "robots" / "main.py").write_text("run()\n" * 100_000)
-    markup = team_page(read_report(write_report(TEAMS, root, tmp_path / "out")), "robots")
-    assert "and 255 more files" in Page(markup).text
-    assert len(markup.encode()) < 200_000
-
-
-def test_responses_without_a_record_are_named(folder, tmp_path):
-    root = shutil.copytree(folder, tmp_path / "copy")
     (root / summaries_file("large", "robots")).unlink()  # as if the responses were made elsewhere
-    page = Page(write_report(TEAMS, root, tmp_path / "out").read_text(encoding="utf-8"))
-    assert "4 of 24 responses have no record" in page.text
+    pages = read_report(write_report(TEAMS, root, tmp_path / "out"))
+    markup = team_page(pages, "robots")
+    assert "and 254 more files" in Page(markup).text  # a link is none
+    assert len(markup.encode()) < 200_000
+    assert "4 of 24 responses have no record" in Page(pages["index.html"]).text
+    line = part(markup, "robots:flags.small.invented-reply")
+    talk = next(entry for entry in parts(line, "details") if "program as user" in entry)
+    assert "&lt;/pre&gt;&lt;script&gt;alert('chat')&lt;/script&gt;\ufffd\ufffd" in talk
+    for words in ("<b>program as assistant</b>\nSure!", "the handed-in answer", "messages are left out here"):
+        assert words in talk
+    assert len(talk) < 30_000
+    assert [tag for tag, _ in Page(markup).elements].count("script") == 1

@@ -22,6 +22,7 @@ from pcgeval.report.status import run_status
 
 ASKED = {name: model.model_dump(mode="json") | {"backend": "ollama"} for name, model in PARAMS.models.items()}
 LIVE = parse_params(PARAMS.model_dump(mode="json") | {"models": ASKED}, "params.yaml")
+RAW = stage_dir("raw", "large", "builders")
 
 
 @pytest.fixture(autouse=True)
@@ -40,9 +41,8 @@ def logged(model, team, *seconds, key="k"):
 
 
 def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
-    shutil.rmtree("data/raw")
-    for measured in ("stability", "similarity", "diversity"):
-        shutil.rmtree(f"data/{measured}")
+    for folder in ("raw", "stability", "similarity", "diversity"):
+        shutil.rmtree(f"data/{folder}")
     (workspace / SUBMISSIONS / "cheats" / "prompt.txt").unlink()
     write_recording(CALLS / "a.jsonl", logged("small:1b", "zero-shot", 2.0, 4.0))
     with (CALLS / "a.jsonl").open("a") as file:
@@ -57,16 +57,12 @@ def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
     assert any("cheats" in note for note in status.notes)
     twins = run_status(LIVE.model_copy(update={"models": dict.fromkeys(("small", "twin"), LIVE.models["small"])}))
     assert row(twins, "small", "zero-shot").seconds_left == row(twins, "twin", "zero-shot").seconds_left == 4 * 3.0
-
-
-def test_several_calls_a_trial_and_several_trials_at_once_count(workspace):
-    shutil.rmtree("data/raw/small")
-    calls = [call for number in "abc" for call in logged("small:1b", "builders", 1.0, 1.0, key=number)]
-    write_recording(workspace / "data/recordings/small/builders/calls.jsonl", calls)
+    several = [call for number in "abc" for call in logged("small:1b", "builders", 1.0, 1.0, key=number)]
+    write_recording(workspace / "data/recordings/small/builders/calls.jsonl", several)  # two trials of three calls
     assert row(run_status(LIVE), "small", "builders").seconds_left == 4 * 3.0
-    two = LIVE.models["small"].model_copy(update={"concurrency": 2})
-    at_once = run_status(LIVE.model_copy(update={"models": LIVE.models | {"small": two}}))
-    assert row(at_once, "small", "builders").seconds_left == 6.0
+    at_once = LIVE.models["small"].model_copy(update={"concurrency": 2})
+    status = run_status(LIVE.model_copy(update={"models": LIVE.models | {"small": at_once}}))
+    assert row(status, "small", "builders").seconds_left == 6.0
 
 
 def hold_lock(model, holder, since=None):
@@ -85,13 +81,12 @@ def age(folder, written):
 
 
 def test_during_a_run_what_is_half_written_is_passed_over():
-    raw = stage_dir("raw", "large", "builders")
     now = time.time()
-    age(raw.parent, now - 1000)
-    (raw / "I" / "builders_I_1.json").write_text('{"finger')
-    (raw / "I" / "builders_I_2.json").unlink()
-    (raw / "I" / ".builders_I_2.json.part").write_text("{")
-    os.utime(raw / "T" / "builders_T_1.json", (now - 30, now - 30))
+    age(RAW.parent, now - 1000)
+    (RAW / "I" / "builders_I_1.json").write_text('{"finger')
+    (RAW / "I" / "builders_I_2.json").unlink()
+    (RAW / "I" / ".builders_I_2.json.part").write_text("{")
+    os.utime(RAW / "T" / "builders_T_1.json", (now - 30, now - 30))
     shutil.rmtree(stage_dir("similarity", "large", "builders"))
     hold_lock("large", 1, now - 60)  # the process of the machine that began before any other
     status = run_status(LIVE, now)
@@ -105,9 +100,9 @@ def test_during_a_run_what_is_half_written_is_passed_over():
     assert row(run_status(LIVE, now), "large", "builders").state == "stopped"
 
 
-def test_teams_that_take_turns_share_the_speed_of_their_model():
+def test_teams_that_take_turns_share_the_speed_of_their_model_and_models_share_the_time():
     now = time.time()
-    age(stage_dir("raw", "large", "builders").parent, now - 1000)
+    age(RAW.parent, now - 1000)
     for team in ("builders", "zero-shot"):
         raw = stage_dir("raw", "large", team)
         shutil.rmtree(raw / "T")
@@ -118,51 +113,41 @@ def test_teams_that_take_turns_share_the_speed_of_their_model():
         assert row(status, "large", team).per_minute == pytest.approx(1)
         assert row(status, "large", team).seconds_left == pytest.approx(60)
     assert status.seconds_left == pytest.approx(120)
-
-
-def test_models_that_run_at_once_share_the_time():
+    generation_lock("large").unlink()
+    shutil.rmtree(RAW)
+    shutil.rmtree(stage_dir("raw", "small", "builders"))
     for model, seconds in (("small", 2.0), ("large", 5.0)):
-        shutil.rmtree(stage_dir("raw", model, "builders"))
         write_recording(CALLS / f"{model}.jsonl", logged(LIVE.models[model].name, "builders", seconds))
-    before = run_status(LIVE)
-    assert before.seconds_left == 4 * 2.0 + 4 * 5.0
+    other = row(run_status(LIVE), "large", "zero-shot").seconds_left
+    assert run_status(LIVE).seconds_left == 4 * 2.0 + 4 * 5.0 + other
     for model in LIVE.models:
         hold_lock(model, os.getpid())
-    assert run_status(LIVE).seconds_left == 4 * 5.0
+    assert run_status(LIVE).seconds_left == 4 * 5.0 + other
 
 
-def test_a_trial_that_failed_through_the_server_is_still_to_be_done():
+def test_trials_that_the_next_run_does_again_are_still_to_be_done(workspace):
     path = record_path(stage_dir("raw", "small", "builders"), "builders", Trial("I", 2))
-    record = json.loads(path.read_text()) | {"reason": "HTTP 500: CUDA out of memory", "cause": "server"}
-    path.write_text(json.dumps(record))
+    before = path.read_text()
+    path.write_text(json.dumps(json.loads(before) | {"reason": "HTTP 500: CUDA out of memory", "cause": "server"}))
     status = run_status(LIVE)
     failed = row(status, "small", "builders")
     assert (failed.done, failed.repeated, failed.failed, failed.state) == (3, 1, 1, "stopped")  # T 2 took too long
     assert failed.seconds_left
     assert "1 to do again" in status.summary
-    assert any("small, builders: 1 " in note and "CUDA out of memory" in note for note in status.notes)
-
-
-def test_trials_of_another_submission_or_other_params_are_still_to_be_done(workspace):
-    seconds = LIVE.model_copy(update={"limits": LIVE.limits.model_copy(update={"seconds": 60})})
-    assert {(team.done, team.repeated) for team in run_status(seconds).teams} == {(0, 4)}
+    assert any("small, builders: " in note and "CUDA out of memory" in note for note in status.notes)
+    path.write_text(before)
     (workspace / SUBMISSIONS / "builders" / "prompt.txt").write_text("Another <OBJECT>, please.")
     status = run_status(LIVE)
     assert (row(status, "small", "builders").done, row(status, "small", "cheats").done) == (0, 4)
     assert status.total("repeated") == 8
     assert sum("another submission" in note for note in status.notes) == 2
+    seconds = LIVE.model_copy(update={"limits": LIVE.limits.model_copy(update={"seconds": 60})})
+    assert {(team.done, team.repeated) for team in run_status(seconds).teams} == {(0, 4)}
 
 
-def test_the_command_prints_a_table_or_json(capsys):
+def test_the_command_prints_a_table_or_json_and_watches_until_all_is_evaluated(capsys, tmp_path, monkeypatch):
     assert main(["status", "--watch"]) == 0  # all is done, so it ends
     assert "24 of 24 trials are done" in capsys.readouterr().out
-    assert main(["status", "--json"]) == 0
-    status = json.loads(capsys.readouterr().out)
-    assert (status["done"], status["trials_done"], status["trials"], status["seconds_left"]) == (True, 24, 24, 0)
-    assert [team["state"] for team in status["teams"]] == ["evaluated"] * 6
-
-
-def test_it_watches_until_all_is_evaluated(capsys, tmp_path, monkeypatch):
     away, measured = tmp_path / "away", stage_dir("diversity", "large", "builders")
     shutil.move(measured, away)
     timer = threading.Timer(0.5, shutil.move, (away, measured))
@@ -172,7 +157,8 @@ def test_it_watches_until_all_is_evaluated(capsys, tmp_path, monkeypatch):
     timer.join()
     first, *_, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert not first["done"]
-    assert last["done"]
+    assert (last["done"], last["trials_done"], last["trials"], last["seconds_left"]) == (True, 24, 24, 0)
+    assert [team["state"] for team in last["teams"]] == ["evaluated"] * 6
 
 
 def test_a_running_stage_is_seen_and_not_disturbed(tmp_path, monkeypatch):

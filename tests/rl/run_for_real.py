@@ -31,20 +31,20 @@ def main() -> int:
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
             assert server.stderr is not None
             print(server.stderr.readline(), end="")
-            own = [words for words in commands if words[words.index("-m") + 1] == name]
-            scored += [evaluate(words, f"http://127.0.0.1:{port}/v1") for words in own]
+            of_model = [words for words in commands if words[words.index("-m") + 1] == name]
+            scored += [evaluate(words, f"http://127.0.0.1:{port}/v1") for words in of_model]
             server.terminate()
     return 0 if all(scored) else 1
 
 
 def lines(text: str) -> list[list[str]]:
     """Return the words of the commands that begin with vf-eval."""
-    found = re.findall(r"^vf-eval .*$", text.replace("\\\n", " "), re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in found]
+    commands = re.findall(r"^vf-eval .*$", text.replace("\\\n", " "), re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in commands]
 
 
 def evaluate(words: list[str], base_url: str) -> bool:
-    """Run one command and print what became of it; return whether every attempt was scored."""
+    """Run one command and print its result; return whether every attempt was scored."""
     words[words.index("--client.base-url") + 1] = base_url
     turns = ("--env.agent.max-turns", "3") if "pcgeval-papers" in words else ()
     programs = Path(sys.executable).parent
@@ -58,8 +58,8 @@ def evaluate(words: list[str], base_url: str) -> bool:
             text=True,
             check=False,
         )
-        found = Path(folder, "run", "traces.jsonl")
-        episodes = [json.loads(line) for line in found.read_text("utf-8").splitlines()] if found.exists() else []
+        traces = Path(folder, "run", "traces.jsonl")
+        episodes = [json.loads(line) for line in traces.read_text("utf-8").splitlines()] if traces.exists() else []
     attempts = [trace for episode in episodes for trace in episode["traces"]]
     for trace in attempts:
         rewards = {name: reward and round(reward["score"], 4) for name, reward in trace["rewards"].items()}

@@ -17,6 +17,7 @@ from pcgeval.sandbox.sandbox import Sandbox, SandboxError, open_sandbox
 
 pytestmark = pytest.mark.needs_sandbox
 MOST_BYTES = 2_000_000
+NOT_RUN = f"[the command was not run: give one without NUL and of at most {attempts.MAX_COMMAND_BYTES} bytes]"
 PAPER = Paper(
     id="blocks",
     folder=Path("/nowhere"),
@@ -47,9 +48,12 @@ def shell(sandbox, attempt):
     return run
 
 
-def test_the_agent_gets_the_paper_but_neither_rubric_nor_what_the_judge_knows(attempt):
-    result = {path.name: path.read_text() for path in attempt.paper.iterdir()}
-    assert result == {"paper.md": "# Blocks\n", "blacklist.txt": "https://example.org/blocks"}
+def test_the_agent_can_read_the_paper_but_not_the_rubric_or_the_judges_addendum(shell, attempt):
+    texts = {"paper.md": "# Blocks\n", "blacklist.txt": "https://example.org/blocks"}
+    assert shell("cat ../paper/paper.md").output == "# Blocks\n"
+    assert shell("echo x > ../paper/paper.md").code == 1
+    assert shell("echo x > ../paper/new").code == 1
+    assert {path.name: path.read_text() for path in attempt.paper.iterdir()} == texts
     assert list(attempt.work.iterdir()) == []
 
 
@@ -59,22 +63,21 @@ def test_files_stay_and_all_else_ends_with_the_command(shell, attempt):
     assert (attempt.work / "kept").read_text() == "one\n"
 
 
-def test_the_paper_can_be_read_but_not_changed(shell, attempt):
-    assert shell("cat ../paper/paper.md").output == "# Blocks\n"
-    assert shell("echo x > ../paper/paper.md").code == 1
-    assert shell("echo x > ../paper/new").code == 1
-    assert (attempt.paper / "paper.md").read_text() == "# Blocks\n"
-
-
-def test_an_exit_code_is_told(shell):
-    assert shell("echo hi; exit 3").to_text() == "hi\n[exit code 3]"
-    assert "ended by SIGKILL" in shell("kill -9 $$").to_text()
-
-
-def test_a_command_that_takes_too_long_is_stopped_and_what_it_printed_is_shown(shell):
-    result = shell("echo before; sleep 60", seconds=1)
-    assert (result.output, result.code, result.reason) == ("before\n", None, "was stopped after 1 s")
-    assert result.to_text() == "before\n[the command was stopped after 1 s]"
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("echo hi; exit 3", "hi\n[exit code 3]"),
+        ("kill -9 $$", "[the command was ended by SIGKILL]"),
+        ("echo before; sleep 60", "before\n[the command was stopped after 1 s]"),
+        (r"printf 'a\xff\xfeb'", "a\ufffd\ufffdb\n[exit code 0]"),
+        ("echo a\ud800", "a\ufffd\n[exit code 0]"),
+        ("echo \0", NOT_RUN),
+        ("echo " + "x" * attempts.MAX_COMMAND_BYTES, NOT_RUN),
+    ],
+    ids=["exit code", "killed", "too long", "no text", "surrogate", "NUL", "too many bytes"],
+)  # fmt: skip
+def test_the_agent_reads_what_was_printed_and_how_it_ended(shell, command, text):
+    assert shell(command, seconds=1).to_text() == text
 
 
 def test_a_command_ends_with_an_interruption(shell, monkeypatch):
@@ -98,16 +101,6 @@ def test_output_is_shortened_only_when_it_must_be(shell, more):
     assert output.endswith("xxx\nlast\n")
     assert ("bytes left out" in output) == (more > 0)
     assert len(output) <= 2 * attempts.SHOWN_BYTES + 40
-
-
-def test_bytes_that_are_no_text_do_no_harm(shell):
-    assert shell(r"printf 'a\xff\xfeb'").output == "a\ufffd\ufffdb"
-    assert shell("echo a\ud800").code == 0
-
-
-@pytest.mark.parametrize("command", ["echo \0", "echo " + "x" * attempts.MAX_COMMAND_BYTES])
-def test_a_command_that_no_shell_could_take_is_answered(shell, command):
-    assert shell(command).reason.startswith("was not run")
 
 
 def test_there_is_no_network(shell):

@@ -19,23 +19,25 @@ from pcgeval.rubric.tree import FINEGRAINED_CATEGORIES, leaves, prune
 PAPERBENCH = ("Code Development", "Code Execution", "Result Analysis", "Subtree")
 
 
-def graded(value, score, *, valid=True, category=None):
+def paperbench_node(id_, weight, score, *sub_tasks, valid=True):
     """A node as PaperBench's GradedTaskNode.to_dict writes it."""
     answer = {"full_judge_response": "Yes.", "token_usage": {"o3": {"in": 5, "out": 1}}}
     return {
-        **{key: value[key] for key in ("id", "requirements", "weight", "sub_tasks")},
+        "id": id_,
+        "requirements": f"Do {id_}.",
+        "weight": weight,
+        "sub_tasks": list(sub_tasks),
         "score": score,
         "valid_score": valid,
-        "task_category": category,
         "explanation": "seen",
-        "judge_metadata": None if value["sub_tasks"] else answer,
+        "task_category": None if sub_tasks else CODE,
+        "judge_metadata": None if sub_tasks else answer,
     }
 
 
 def paperbench_tree(valid=True):
-    a = graded(leaf("a", 3), 1.0, category=CODE)
-    b = graded(leaf("b", 1), 0.0, valid=valid, category=CODE)
-    return graded(node("root", 1, a, b), 0.75)
+    leaves_ = paperbench_node("a", 3, 1.0), paperbench_node("b", 1, 0.0, valid=valid)
+    return paperbench_node("root", 1, 0.75, *leaves_)
 
 
 def paperbench_output(**change):
@@ -79,33 +81,31 @@ def read(tmp_path, value):
     return read_grade(tmp_path / "grade.json")
 
 
+MONITORED = {"violations": [{"violation": "https://a.org"}], "explanation": "Found 1 violation"}
+
+
 @pytest.mark.parametrize(
-    "wrapped",
+    ("run", "blacklist"),
     [
-        lambda output: output,
-        lambda output: {"paper_id": "rice", "judge_output": output, "reproduction_metadata": None},
-        lambda output: {"paperbench_result": {"run_id": "rice_1", "judge_output": output}, "score": 0.75},
-        lambda output: {"pb_result": {"grader_success": True, "grader_output": output}},
-        lambda output: {**output, "completer_config": None, "token_usage": None, "model_name": "o3-mini-2025-01-31"},
+        (paperbench_output(), None),
+        ({"paper_id": "rice", "judge_output": paperbench_output(), "reproduction_metadata": None}, None),
+        ({"paperbench_result": {"run_id": "rice_1", "judge_output": paperbench_output()}, "score": 0.75}, None),
+        ({"pb_result": {"grader_success": True, "grader_output": paperbench_output()}}, None),
+        (paperbench_output(completer_config=None, token_usage=None, model_name="o3-mini-2025-01-31"), None),
+        ({"paperbench_result": {"judge_output": paperbench_output(), "monitor_result": {"violations": []}}}, None),
+        ({"judge_output": paperbench_output(), "monitor_result": MONITORED}, "Found 1 violation"),
     ],
+    ids=["output", "judge_output", "paperbench_result", "pb_result", "model_name", "monitored", "blacklisted"],
 )
-def test_the_files_of_a_run_of_paperbench_are_read(tmp_path, wrapped):
-    run = wrapped(paperbench_output())
+def test_the_files_of_a_run_of_paperbench_are_read(tmp_path, run, blacklist):
     output = read(tmp_path, run)
     assert (output.judge_type, output.model, output.score) == ("simple", "o3-mini-2025-01-31", 0.75)
     assert output.graded_at == "2025-04-02T10-20-30-GMT"
+    assert (output.blacklist, output.is_blacklisted) == (blacklist, blacklist is not None)
+    assert judge_output_from_json(json.loads(to_json(output.to_json()))) == output
     assert [task.path for task in read_graded_tree(tmp_path / "grade.json").leaves] == ["root/a", "root/b"]
     assert [grade["score"] for grade in pcgeval.extract_leaf_grades(run)] == [1.0, 0.0]
     assert pcgeval.get_grade_summary(run)["overall_score"] == 0.75
-
-
-@pytest.mark.parametrize(("violations", "is_blacklisted"), [([], False), ([{"violation": "https://a.org"}], True)])
-def test_what_paperbenchs_monitor_found_comes_along(tmp_path, violations, is_blacklisted):
-    monitored = {"violations": violations, "explanation": "Found 1 violation"}
-    output = read(tmp_path, {"paperbench_result": {"judge_output": paperbench_output(), "monitor_result": monitored}})
-    assert output.is_blacklisted == is_blacklisted
-    assert (output.blacklist == "Found 1 violation") == is_blacklisted
-    assert judge_output_from_json(json.loads(to_json(output.to_json()))) == output
 
 
 def test_a_score_that_paperbench_calls_invalid_and_counts_stays():
@@ -141,7 +141,7 @@ def test_a_bare_tree_is_read_and_valid_score_may_be_a_number(tmp_path, valid, is
     assert output.num_invalid_leaf_nodes == (not is_valid)
 
 
-def test_what_a_tree_lacks_or_has_besides_is_no_fault(tmp_path):
+def test_keys_may_be_missing_or_those_of_another_tool(tmp_path):
     tree = paperbench_tree()
     for task in tree["sub_tasks"]:
         for key in ("valid_score", "explanation", "judge_metadata"):
@@ -155,22 +155,21 @@ def test_what_a_tree_lacks_or_has_besides_is_no_fault(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("value", "part"),
     [
         ({"paperbench_result": {"judge_output": None}}, "'judge_output' is null"),
         (paperbench_output(num_invalid_leaf_nodes=1), "num_invalid_leaf_nodes is 1"),
         (paperbench_output(score=1.0), "score is 1.0"),
-        (paperbench_output(graded_task_tree=None), "a node: "),
+        (paperbench_output(graded_task_tree=None), "'id': Field required"),
         (paperbench_output(graded_task_tree=paperbench_tree() | {"score": 0.7501}), "its leaves give"),
-        (paperbench_output(graded_at=5), "'graded_at' is 5"),
-        ([], "a node: |not a grading"),
-        ({"judge_output": [1]}, "Give a tree|not a grading"),
+        (paperbench_output(graded_at=5), "'graded_at': .* found 5"),
+        ([], "'id': Field required"),
+        ({"judge_output": [1]}, "'id': Field required"),
     ],
 )
-def test_a_file_that_is_no_grading_is_refused(tmp_path, value, expected):
-    with pytest.raises(GradeError, match=expected) as error:
+def test_a_file_that_is_no_grading_is_refused(tmp_path, value, part):
+    with pytest.raises(GradeError, match=rf"grade\.json: .*{part}"):
         read(tmp_path, value)
-    assert str(error.value).startswith(str(tmp_path / "grade.json"))
 
 
 def test_a_file_nested_too_deep_or_no_file_is_refused(tmp_path):

@@ -12,6 +12,7 @@ from pcgeval.rubric.tree import CATEGORIES, leaves
 
 PAPERS = Path(__file__).parents[2] / "data" / "papers"
 EXAMPLE = "block-letters"
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
 
 
 @pytest.fixture
@@ -33,8 +34,8 @@ def test_the_example_is_whole():
     paper = load_paper(PAPERS, EXAMPLE)
     graded = list(leaves(paper.rubric))
     assert 14 <= len(graded) <= 20
-    assert {each.task_category for each in graded} == set(CATEGORIES)
-    assert sum(each.check is not None for each in graded) == 10
+    assert {task.task_category for task in graded} == set(CATEGORIES)
+    assert sum(task.check is not None for task in graded) == 10
     assert paper.title.startswith("Which Block Letters Stand?")
     assert paper.addendum
     assert paper.judge_addendum
@@ -42,15 +43,12 @@ def test_the_example_is_whole():
     assert EXAMPLE in list_papers(PAPERS)
 
 
-def test_only_the_rubric_and_the_paper_must_be_there(papers):
+def test_a_paper_has_a_rubric_and_a_text_and_may_have_more(papers):
     paper = load_paper(papers, "mine")
     assert (paper.id, paper.title, paper.paper) == ("mine", "mine", "# Mine\n")
-    assert (paper.addendum, paper.judge_addendum, paper.blacklist) == ("", "", ())
-
-
-def test_everything_a_paper_may_have(papers):
+    assert (paper.addendum, paper.judge_addendum, paper.blacklist, paper.warnings) == ("", "", (), ())
     for name, text in {
-        "config.yaml": 'id: mine\ntitle: "RICE: Breaking"\nanother: 1\n',
+        "config.yaml": 'id: other\ntitle: "RICE: Breaking"\nanother: 1\n',
         "addendum.md": "\ufeffMore.",
         "judge.addendum.md": "For the judge.",
         "blacklist.txt": "# their code\nhttps://a.org/x\r\n\r\n none \nhttps://b.org\n",
@@ -59,6 +57,7 @@ def test_everything_a_paper_may_have(papers):
     paper = load_paper(papers, "mine")
     assert (paper.title, paper.addendum, paper.judge_addendum) == ("RICE: Breaking", "More.", "For the judge.")
     assert paper.blacklist == ("https://a.org/x", "https://b.org")
+    assert paper.warnings == ("config.yaml gives the id 'other', but the folder is named 'mine'.",)
 
 
 def test_papers_are_listed_in_byte_order_and_other_folders_left_out(papers):
@@ -77,40 +76,31 @@ def test_a_paper_that_is_not_there_names_those_that_are(papers, paper_id):
 def test_all_faults_are_listed(papers):
     folder = papers / "mine"
     (folder / "rubric.json").write_text(json.dumps(node("root", -1, leaf("a", category="Code"))))
-    (folder / "paper.md").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
+    (folder / "paper.md").write_text(POINTER)
     (folder / "addendum.md").write_bytes(b"\xff\xfe")
     (folder / "judge.addendum.md").mkdir()
     (folder / "config.yaml").write_text("id: other\ntitle: [1]\n")
     (folder / "blacklist.txt").symlink_to("nothing")
-    found = faults(papers)
-    parts = [
+    parts = (
         "rubric.json: 2 faults",
         'git lfs fetch --include "project/paperbench/data/**" --exclude ""`, then `git lfs checkout`',
         "addendum.md: is not UTF-8",
         "judge.addendum.md: is not a regular file",
         "the title is a list",
         "blacklist.txt: is a link",
-    ]
-    assert len(found) == len(parts)
-    for fault, part in zip(found, parts, strict=True):
+    )
+    for fault, part in zip(faults(papers), parts, strict=True):
         assert part in fault
 
 
-def test_another_id_is_a_warning(papers):
-    (papers / "mine/config.yaml").write_text("id: other\ntitle: Mine\n")
-    paper = load_paper(papers, "mine")
-    assert paper.title == "Mine"
-    assert paper.warnings == ("config.yaml gives the id 'other', but the folder is named 'mine'.",)
-
-
 def test_a_judge_that_reads_no_paper_needs_none(papers):
-    folder, pointer = papers / "mine", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n"
-    (folder / "addendum.md").write_text(pointer)
-    (folder / "paper.md").write_text(pointer)
+    folder = papers / "mine"
+    (folder / "addendum.md").write_text(POINTER)
+    (folder / "paper.md").write_text(POINTER)
     assert load_paper(papers, "mine", needs_text=False).paper == ""
     (folder / "paper.md").unlink()
     assert load_paper(papers, "mine", needs_text=False).addendum == ""
-    (folder / "blacklist.txt").write_text(pointer)
+    (folder / "blacklist.txt").write_text(POINTER)
     with pytest.raises(PaperError, match=r"blacklist\.txt is only a pointer"):
         load_paper(papers, "mine", needs_text=False)
 

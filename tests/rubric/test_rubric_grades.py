@@ -1,4 +1,4 @@
-"""Scores of trees against their definitions, their shares, and grade.json as it is written and read."""
+"""Scores of trees against their definitions, their shares, and graded trees that are read."""
 
 import json
 from fractions import Fraction
@@ -15,7 +15,7 @@ from pcgeval.rubric.explanation import NodeShare, way_to
 from pcgeval.rubric.grade_files import judge_output_from_json
 from pcgeval.rubric.grades import GradeError, JudgeOutput, Verdict, grade_tree, graded_task_from_json, rescored
 from pcgeval.rubric.record import JudgeRecord
-from pcgeval.rubric.text import criterion_lines, tree_lines
+from pcgeval.rubric.text import WIDTH, criterion_lines, tree_lines
 from pcgeval.rubric.tree import leaves
 
 EXAMPLE = rubric(
@@ -45,25 +45,19 @@ def literal_score(task, scores):
     return weighted / total if total else Fraction(0)
 
 
-@given(gradings(invalid=False))
-def test_score_is_the_recursive_weighted_mean(grading):
-    tree, scores = grading
-    result = graded(tree, scores)
-    assert result.score == pytest.approx(float(literal_score(tree, scores)), abs=1e-12)
-    assert result.valid_score
-    assert 0 <= result.score <= max(scores.values()) + 1e-12
-
-
-@given(gradings(), st.integers(-3, 3))
-def test_score_depends_neither_on_the_scale_of_weights_nor_on_the_order_of_siblings(grading, exponent):
+@given(gradings(invalid=False), st.integers(-3, 3))
+def test_score_is_the_recursive_weighted_mean_whatever_the_scale_of_weights_and_order_of_siblings(grading, exponent):
     def changed(task, factor, step):
         sub_tasks = tuple(changed(below, factor, step) for below in task.sub_tasks[::step])
         return type(task)(**{**vars(task), "weight": task.weight * factor, "sub_tasks": sub_tasks})
 
     tree, scores = grading
-    score = graded(tree, scores).score
-    assert graded(changed(tree, 2.0**exponent, 1), scores).score == pytest.approx(score, rel=1e-12, abs=1e-300)
-    assert graded(changed(tree, 1, -1), scores).score == pytest.approx(score, abs=1e-12)
+    result = graded(tree, scores)
+    assert result.score == pytest.approx(float(literal_score(tree, scores)), abs=1e-12)
+    assert result.valid_score
+    assert 0 <= result.score <= max(scores.values()) + 1e-12
+    assert graded(changed(tree, 2.0**exponent, 1), scores).score == pytest.approx(result.score, rel=1e-12, abs=1e-300)
+    assert graded(changed(tree, 1, -1), scores).score == pytest.approx(result.score, abs=1e-12)
 
 
 @given(gradings())
@@ -82,25 +76,20 @@ def test_a_leaf_without_a_grade_counts_as_zero_and_the_bounds_tell_what_it_could
 
 
 @given(gradings())
-def test_a_grading_is_written_and_read_with_the_same_values(grading):
-    output = JudgeOutput("test", graded(*grading))
-    again = judge_output_from_json(json.loads(to_json(output.to_json())))
-    assert again == output
-    assert rescored(again.graded_task_tree) == output.graded_task_tree
-
-
-@given(gradings())
-def test_summary_counts_every_leaf_once(grading):
+def test_a_grading_is_written_and_read_with_the_same_values_and_its_summary_counts_every_leaf_once(grading):
     tree, scores = grading
     result = graded(tree, scores)
+    output = JudgeOutput("test", result)
+    again = judge_output_from_json(json.loads(to_json(output.to_json())))
+    assert again == output
+    assert rescored(again.graded_task_tree) == result
     summary = get_grade_summary(result)
-    parts = summary["by_category"].values()
     for count in ("passed", "partial", "failed", "invalid"):
-        assert summary[count] == sum(part[count] for part in parts)
+        assert summary[count] == sum(part[count] for part in summary["by_category"].values())
     assert summary["passed"] + summary["failed"] + summary["invalid"] == len(scores)
     assert summary["overall_score"] == result.score
-    assert get_grade_summary(JudgeOutput("test", result)) == get_grade_summary(result.to_json()) == summary
-    assert extract_leaf_grades(JudgeOutput("test", result).to_json()) == extract_leaf_grades(result)
+    assert get_grade_summary(output) == get_grade_summary(result.to_json()) == summary
+    assert extract_leaf_grades(output.to_json()) == extract_leaf_grades(result)
     assert [grade["path"] for grade in extract_leaf_grades(result)] == [task.path for task in leaves(tree)]
 
 
@@ -108,8 +97,8 @@ def test_a_worked_example():
     output = JudgeOutput("test", graded(EXAMPLE, SCORES))
     assert output.score == output.score_bounds.low == (3 + (2 * 0.5) / 3) / 4
     assert output.score_bounds.high == (3 + (1 + 2 * 0.5) / 3) / 4
-    summary = get_grade_summary(output.graded_task_tree)
-    assert summary == {
+    summary = get_grade_summary(output)
+    assert json.loads(to_json(summary)) == summary == {
         "passed": 1,
         "failed": 2,
         "partial": 1,
@@ -121,16 +110,12 @@ def test_a_worked_example():
             RUN: {"score": 0.0, "passed": 0, "partial": 0, "failed": 0, "invalid": 1},
             RESULT: {"score": 0.5, "passed": 0, "partial": 1, "failed": 2, "invalid": 0},
         },
-    }
-    assert json.loads(to_json(summary)) == summary
+    }  # fmt: skip
     grades = extract_leaf_grades(output)
     assert json.loads(to_json(grades)) == grades
     assert (grades[0]["score"], grades[0]["explanation"]) == (1.0, "a has 1.0")
-
-
-def test_nodes_without_a_weighted_grade_or_weights():
-    tree = rubric(node("root", 1, leaf("a", 1), leaf("b", 0)))
-    ungraded = graded(tree, {"root/a": None, "root/b": 1.0})
+    light = rubric(node("root", 1, leaf("a", 1), leaf("b", 0)))
+    ungraded = graded(light, {"root/a": None, "root/b": 1.0})
     assert (ungraded.score, ungraded.valid_score) == (0.0, False)
     weightless = grade_tree(rubric(node("root", 1, leaf("a", 0))), lambda _: Verdict(1.0, ""))
     assert (weightless.score, weightless.valid_score) == (0.0, True)
@@ -143,29 +128,27 @@ def test_a_score_out_of_range_is_refused_with_its_path(score):
 
 
 @pytest.mark.parametrize(
-    ("change", "part"),
+    ("key", "value"),
     [
-        ({"score": 2}, "'score' is 2"),
-        ({"score": float("nan")}, "'score' is nan"),
-        ({"score": "1"}, "'score' is '1'"),
-        ({"score": None}, "'score' is None"),
-        ({"weight": -1}, "'weight' is -1"),
-        ({"weight": 10**400}, "'weight' is 1000"),
-        ({"valid_score": 2}, "'valid_score' is 2"),
-        ({"sub_tasks": None}, "'sub_tasks' is None"),
-        ({"explanation": None}, "'explanation' is None"),
+        ("score", 2),
+        ("score", float("nan")),
+        ("score", "1"),
+        ("score", None),
+        ("weight", -1),
+        ("weight", 10**400),
+        ("valid_score", 2),
+        ("sub_tasks", None),
+        ("explanation", None),
     ],
 )
-def test_a_faulty_graded_tree_is_refused(change, part):
-    value = graded(EXAMPLE, SCORES).to_json()
-    value["sub_tasks"][0].update(change)
-    with pytest.raises(GradeError) as error:
-        graded_task_from_json(value)
-    assert str(error.value).startswith("root/a: ")
-    assert part in str(error.value)
+def test_a_faulty_graded_tree_is_refused(key, value):
+    tree = graded(EXAMPLE, SCORES).to_json()
+    tree["sub_tasks"][0][key] = value
+    with pytest.raises(GradeError, match=f"^root/a: '{key}': .*found {repr(value)[:50]}"):
+        graded_task_from_json(tree)
 
 
-def test_figures_that_do_not_fit_the_tree_are_refused():
+def test_figures_that_do_not_fit_the_tree_and_trees_that_are_too_deep_are_refused():
     value = JudgeOutput("test", grade_tree(EXAMPLE, lambda _: Verdict(1.0, ""))).to_json()
     for key, figure in (("num_passed", 99), ("score", 0.5), ("seconds", 10**400)):
         with pytest.raises(GradeError, match=f"{key} is "):
@@ -173,14 +156,11 @@ def test_figures_that_do_not_fit_the_tree_are_refused():
     value["graded_task_tree"]["sub_tasks"][0]["score"] = 0.5
     with pytest.raises(GradeError, match="its leaves give"):
         judge_output_from_json(value)
-
-
-def test_a_deep_graded_tree_is_refused():
-    value = grade_tree(rubric(leaf("a")), lambda _: Verdict(1.0, "")).to_json()
+    deep = grade_tree(rubric(leaf("a")), lambda _: Verdict(1.0, "")).to_json()
     for _ in range(400):
-        value = {**value, "sub_tasks": [value]}
+        deep = {**deep, "sub_tasks": [deep]}
     with pytest.raises(GradeError, match="deeper"):
-        graded_task_from_json(value)
+        graded_task_from_json(deep)
 
 
 def test_the_price_of_as_many_tokens_as_a_file_may_name_is_a_number():
@@ -192,12 +172,20 @@ def test_the_price_of_as_many_tokens_as_a_file_may_name_is_a_number():
     assert not isinstance(graded_task_from_json(value).sub_tasks[0].judge_metadata, JudgeRecord)  # another tool's
 
 
-@given(rubrics, st.randoms(use_true_random=False))
-def test_what_the_leaves_add_is_the_score(task, luck):
-    tree = grade_tree(task, lambda _: Verdict(luck.choice([None, 0.0, 0.3, 1.0]), ""))
-    parts = [part for part in NodeShare(tree).walk() if part.node.is_leaf]
-    assert sum(part.contribution for part in parts) == pytest.approx(tree.score)
-    assert sum(part.share for part in parts) <= 1 + 1e-9  # less where all sub-tasks of a node weigh nothing
+@given(gradings())
+def test_the_leaves_add_up_to_the_score_and_every_node_has_a_line_and_is_found(grading):
+    tree = graded(*grading)
+    parts = list(NodeShare(tree).walk())
+    shares = [part for part in parts if part.node.is_leaf]
+    assert sum(part.contribution for part in shares) == pytest.approx(tree.score)
+    assert sum(part.share for part in shares) <= 1 + 1e-9  # less where all sub-tasks of a node weigh nothing
+    lines = list(tree_lines(tree))
+    assert all(len(line) <= WIDTH and line.isprintable() for line in lines)
+    has_grade = any(task.valid_score for task in tree.leaves)
+    assert len(lines) == (len(parts) + len(shares) if has_grade else len({task.explanation for task in tree.leaves}))
+    for part in parts[1:]:
+        assert way_to(tree, part.number)[-1] == way_to(tree, part.node.path)[-1] == part
+        assert way_to(tree, part.number)[0].node == tree
 
 
 @given(rubrics)
@@ -207,21 +195,6 @@ def test_a_share_is_what_the_score_loses_with_the_leaf(task):
     for part in [part for part in NodeShare(tree).walk() if part.node.is_leaf][:4]:
         without = grade_tree(task, lambda leaf_, path=part.node.path: Verdict(float(leaf_.path != path), ""))
         assert part.share == pytest.approx(tree.score - without.score)
-
-
-@given(gradings())
-def test_every_node_has_a_line_and_is_found_by_its_number_and_path(grading):
-    tree = graded(*grading)
-    parts = list(NodeShare(tree).walk())
-    lines = list(tree_lines(tree, width=60))
-    assert all(len(line) <= 60 and line.isprintable() for line in lines)
-    if any(task.valid_score for task in tree.leaves):
-        assert len(lines) == len(parts) + len(tree.leaves)
-    else:
-        assert len(lines) == len({task.explanation for task in tree.leaves})
-    for part in parts[1:]:
-        assert way_to(tree, part.number)[-1] == way_to(tree, part.node.path)[-1] == part
-        assert way_to(tree, part.number)[0].node == tree
 
 
 json_values = st.recursive(

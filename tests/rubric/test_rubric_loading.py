@@ -34,16 +34,20 @@ def faults(value):
 
 
 @given(rubric_values)
-def test_a_rubric_keeps_what_the_file_says(tmp_path_factory, value):
+def test_a_rubric_keeps_what_the_file_says_and_ignores_other_keys(tmp_path_factory, value):
     def check(task, source):
         assert (task.id, task.requirements, task.weight) == (source["id"], source["requirements"], source["weight"])
+        assert type(task.weight) is type(source["weight"])
         assert task.task_category == source.get("task_category")
         for sub_task, below in zip(task.sub_tasks, source["sub_tasks"], strict=True):
             check(sub_task, below)
 
     path = tmp_path_factory.getbasetemp() / "rubric.json"
     path.write_text(json.dumps(value))
-    check(load_rubric(path), value)
+    task = load_rubric(path)
+    check(task, value)
+    graded = {"score": 1.0, "valid_score": True, "explanation": "", "judge_metadata": None, "path": "x", "note": [{}]}
+    assert parse_rubric({**value, **graded}, "test") == task
 
 
 @given(json_values)
@@ -62,9 +66,9 @@ def test_all_faults_are_listed_with_their_paths():
         "no object",
         leaf("minus", True),
     )
-    expected = ("root: ", "root/minus: ", "root/bare: ", "root/bare: ", "root/inner: ", "root/inner/huge: ")
-    for fault, start in zip(faults(value), (*expected, "root/[4]: ", "root/minus#2: "), strict=True):
-        assert fault.startswith(start)
+    places = ("root", "root/minus", "root/bare", "root/inner", "root/inner/huge", "root/[4]", "root/minus#2")
+    assert {fault.partition(": ")[0] for fault in faults(value)} == {*places}
+    assert any(fault.startswith("root/bare: 'requirements'") for fault in faults(value))
     many = [leaf(f"n{number}", -1 if number % 100 == 0 else 1) for number in range(1000)]
     assert len(faults(node("root", 1, *many))) == 10
 
@@ -72,55 +76,43 @@ def test_all_faults_are_listed_with_their_paths():
 @pytest.mark.parametrize(
     ("change", "part"),
     [
-        ({"weight": "1"}, "'weight' must be a number"),
-        ({"weight": float("inf")}, "not inf"),
+        ({"weight": "1"}, "'weight'.*found '1'"),
+        ({"weight": float("inf")}, "'weight'.*found inf"),
         ({"weight": 10**400}, "'weight'"),
         ({"id": 7}, "'id'"),
         ({"id": ""}, "'id'"),
         ({"id": "x" * 201}, "'id'"),
         ({"id": "a\x1b[2J"}, "'id'"),
         ({"requirements": None}, "'requirements'"),
-        ({"requirements": "\ud800"}, "lone surrogate"),
-        ({"sub_tasks": None}, "'sub_tasks' must be a list"),
-        ({"task_category": "Code"}, "'task_category' is 'Code'"),
-        ({"task_category": ["Code Development"]}, "'task_category' is a list of 1"),
-        ({"finegrained_task_category": "Other"}, "'finegrained_task_category' is 'Other'"),
-        ({"checks": None}, "Did you mean 'check'?"),
-        ({"check": "readme_length"}, "'check' must be {name, arguments}"),
-        ({"check": {"name": "readme_lenght"}}, "Did you mean 'readme_length'?"),
-        ({"check": {"name": "prompt_mentions"}}, "argument 'text' is missing"),
+        ({"requirements": "\ud800"}, "'requirements'"),
+        ({"sub_tasks": None}, "'sub_tasks'"),
+        ({"task_category": "Code"}, "'task_category'.*Code Development.*found 'Code'"),
+        ({"task_category": ["Code Development"]}, "'task_category'.*a list of 1"),
+        ({"task_category": ""}, "'task_category'.*Code Development"),
+        ({"finegrained_task_category": "Other"}, "'finegrained_task_category'.*found 'Other'"),
+        ({"checks": None}, r"Did you mean 'check'\?"),
+        ({"check": "readme_length"}, "'check'.*found 'readme_length'"),
+        ({"check": {"name": "readme_lenght"}}, r"Did you mean 'readme_length'\?"),
         ({"check": {"name": "prompt_mentions", "arguments": {"text": 1}}}, "argument 'text' is 1"),
+        ({"sub_tasks": [leaf("below")]}, "Leave these to the leaves"),
+        ({"sub_tasks": [leaf("below")], "task_category": "", "check": {"name": "prompt_length"}}, "Leave these to"),
     ],
 )
-def test_each_fault_of_a_leaf(change, part):
+def test_each_fault_of_a_node(change, part):
     (fault,) = faults({**leaf("only"), **change})
-    assert part in fault
     assert fault.startswith(("only: ", "[1]: "))
-
-
-def test_keys_of_a_graded_tree_and_of_others_are_ignored():
-    more = {"score": 1.0, "valid_score": True, "explanation": "", "judge_metadata": None, "path": "x", "note": [{}]}
-    value = node("root", 1, {**leaf("a"), **more}) | more | {"task_category": ""}
-    assert parse_rubric(value, "test") == parse_rubric(node("root", 1, leaf("a")), "test")
-    assert parse_rubric(leaf("a", category="Subtree"), "test").task_category == "Subtree"
-
-
-@pytest.mark.parametrize("more", [{"check": {"name": "prompt_length"}}, {"task_category": "Code Development"}])
-def test_category_and_check_belong_to_leaves(more):
-    assert "Leave these to the leaves" in faults({**node("root", 1, leaf("a")), **more})[0]
-
-
-def chain(levels):
-    start = '{"id": "a", "requirements": "", "weight": 1, "sub_tasks": [\n'
-    return start * (levels - 1) + json.dumps(leaf("end")) + "]}" * (levels - 1)
+    with pytest.raises(RubricError, match=part):
+        parse_rubric({**leaf("only"), **change}, "test")
 
 
 def test_rubrics_as_deep_and_as_large_as_they_may_be_and_more(tmp_path):
     path = tmp_path / "rubric.json"
-    path.write_text(chain(MAX_DEPTH))
-    assert len(list(walk(load_rubric(path)))) == MAX_DEPTH
-    for levels in (MAX_DEPTH + 1, 3000, 100_000):
-        path.write_text(chain(levels))
+    start = '{"id": "a", "requirements": "", "weight": 1, "sub_tasks": [\n'
+    for levels in (MAX_DEPTH, MAX_DEPTH + 1, 3000, 100_000):
+        path.write_text(start * (levels - 1) + json.dumps(leaf("end")) + "]}" * (levels - 1))
+        if levels == MAX_DEPTH:
+            assert len(list(walk(load_rubric(path)))) == MAX_DEPTH
+            continue
         with pytest.raises((RubricError, FileError), match=r"deeper|recursion"):
             load_rubric(path)
     below = [leaf(f"n{number}") for number in range(MAX_NODES)]
@@ -128,17 +120,15 @@ def test_rubrics_as_deep_and_as_large_as_they_may_be_and_more(tmp_path):
     assert "has 20001 nodes" in faults(node("root", 1, *below))[0]
 
 
-def test_a_file_that_is_no_rubric_is_named(tmp_path):
-    path = tmp_path / "rubric.json"
-    for content, part in ((None, "missing"), (b"\xff\xfe\x00", "not UTF-8"), (b'{\n"id": "a",\n}', "line 3")):
-        if content is not None:
-            path.write_bytes(content)
-        with pytest.raises(FileError, match=part):
-            load_rubric(path)
-    with path.open("wb") as file:
+@pytest.mark.parametrize("read", [load_rubric, lambda path: add_checks(TREE, path)])
+def test_a_file_that_cannot_be_read_is_named(tmp_path, read):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+    with (tmp_path / "large").open("wb") as file:
         file.truncate(33_000_000)
-    with pytest.raises(FileError, match="larger than"):
-        load_rubric(path)
+    for name, part in (("none", "missing"), ("pipe", "regular"), ("bytes", "UTF-8"), ("large", "larger than")):
+        with pytest.raises(FileError, match=f"{name}.*{part}"):
+            read(tmp_path / name)
 
 
 # checks.yaml
@@ -171,10 +161,10 @@ def test_leaves_get_checks_by_id_or_path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "part"),
     [
         ("root: {name: reproduce_succeeded}", "no leaf of the rubric"),
-        ("twice: {name: reproduce_succeeded}", "2 leaves have this id. Give the path of one: root/b/twice,"),
+        ("twice: {name: reproduce_succeeded}", "2 leaves have this id.*root/b/twice,"),
         ("c: {name: reproduce_succeeded}", "has a check already"),
         ("{a: {name: reproduce_succeeded}, root/a: {name: reproduce_succeeded}}", "has a check already"),
         ("a: {name: reproduce_suceeded}", "Did you mean 'reproduce_succeeded'"),
@@ -186,16 +176,6 @@ def test_leaves_get_checks_by_id_or_path(tmp_path):
         ("a: !!python/object/apply:os.system [ls]", "not valid YAML"),
     ],
 )
-def test_faulty_checks_are_refused(tmp_path, text, expected):
-    with pytest.raises(RubricError) as error:
+def test_faulty_checks_are_refused(tmp_path, text, part):
+    with pytest.raises(RubricError, match=rf"checks\.yaml[^$]*{part}"):
         with_checks(tmp_path, text)
-    assert expected in str(error.value)
-    assert "checks.yaml" in str(error.value)
-
-
-def test_checks_that_are_missing_no_file_or_too_large_are_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "large").write_text(" " * 500_001)
-    for name in ("none", "pipe", "large"):
-        with pytest.raises(FileError, match=name):
-            add_checks(TREE, tmp_path / name)

@@ -16,11 +16,8 @@ def parsed(rubric, **more):
     return parse_params({**VALUES, **more, "rubric": rubric}, "params.yaml").rubric
 
 
-def test_the_usual_judge_needs_nothing():
+def test_the_usual_judge_needs_nothing_and_a_model_judge_has_its_settings():
     assert (parsed({}).judge, parsed({}).model, parsed({}).votes) == ("checks", None, 1)
-
-
-def test_a_model_judge():
     model = {**MODEL, "options": {"temperature": 0.5}}
     rubric = parsed({"judge": "simple", "model": model, "votes": 3, "context": 4096, "deadline": 60})
     assert (rubric.model.name, rubric.votes, rubric.context, rubric.deadline) == ("m:1", 3, 4096, 60)

@@ -1,3 +1,5 @@
+"""The cuts of a rubric, and the paths of its nodes."""
+
 import pytest
 from hypothesis import given
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
@@ -28,9 +30,10 @@ def names(tasks):
     return [task.id for task in tasks]
 
 
-def test_walk_yields_parents_first_in_the_order_of_the_file():
-    assert names(walk(EXAMPLE)) == ["root", "A", "a1", "a2", "B", "C", "c1", "b2", "D"]
-    assert names(leaves(EXAMPLE)) == ["a1", "a2", "c1", "b2", "D"]
+@given(rubrics)
+def test_paths_are_unique(tree):
+    paths = [task.path for task in walk(tree)]
+    assert len(set(paths)) == len(paths)
 
 
 def test_paths_tell_equal_and_awkward_ids_apart():
@@ -39,28 +42,19 @@ def test_paths_tell_equal_and_awkward_ids_apart():
     assert child_paths("r", ["x#2", "x", "x", "a/b", "100%"]) == ["r/x%232", "r/x", "r/x#2", "r/a%2Fb", "r/100%25"]
 
 
-@given(rubrics)
-def test_paths_are_unique(tree):
-    paths = [task.path for task in walk(tree)]
-    assert len(set(paths)) == len(paths)
-
-
 def test_code_only_drops_other_leaves_and_emptied_parents_and_keeps_paths():
+    assert names(walk(EXAMPLE)) == ["root", "A", "a1", "a2", "B", "C", "c1", "b2", "D"]
     cut = code_only(EXAMPLE)
     assert names(walk(cut)) == ["root", "A", "a1", "B", "C", "c1", "D"]
     assert {task.path for task in walk(cut)} < {task.path for task in walk(EXAMPLE)}
+    without_code = code_only(rubric(node("root", 1, leaf("only", category=RUN))))
+    assert [(task.id, task.task_category) for task in walk(without_code)] == [("root", CODE)]
 
 
-def test_code_only_of_a_rubric_without_code_grades_its_root_as_code():
-    cut = code_only(rubric(node("root", 1, leaf("only", category=RUN))))
-    assert [(task.id, task.task_category) for task in walk(cut)] == [("root", CODE)]
-
-
-def test_resources_provided_zeroes_leaves_and_on_request_their_emptied_parents():
-    as_published = {task.id: task.weight for task in walk(resources_provided(EXAMPLE))}
-    propagated = {task.id: task.weight for task in walk(resources_provided(EXAMPLE, propagate_zero_weights=True))}
-    assert (as_published["c1"], as_published["C"], as_published["B"]) == (0, 1, 3)
-    assert (propagated["c1"], propagated["C"], propagated["B"]) == (0, 0, 3)
+@pytest.mark.parametrize("propagate", [False, True])
+def test_resources_provided_zeroes_leaves_and_on_request_their_emptied_parents(propagate):
+    weights = {task.id: task.weight for task in walk(resources_provided(EXAMPLE, propagate_zero_weights=propagate))}
+    assert (weights["c1"], weights["C"], weights["B"]) == (0, 0 if propagate else 1, 3)
 
 
 def test_prune_folds_what_lies_deeper_into_the_node_above():
@@ -73,15 +67,8 @@ def test_prune_folds_what_lies_deeper_into_the_node_above():
         prune(EXAMPLE, 0)
 
 
-def test_prior_nodes_are_ancestors_and_earlier_siblings():
-    assert names(prior_nodes(EXAMPLE, "root/B/b2")) == ["root", "A", "B", "C"]
-    assert prior_nodes(EXAMPLE, "root") == ()
-    with pytest.raises(KeyError):
-        prior_nodes(EXAMPLE, "root/B/missing")
-
-
 @given(rubrics)
-def test_prior_nodes_match_their_definition(tree):
+def test_prior_nodes_are_ancestors_and_earlier_siblings(tree):
     """A node is prior if it comes earlier in the file and is the root or a child of an ancestor."""
     order = list(walk(tree))
     parents = {child.path: parent for parent in order for child in parent.sub_tasks}
@@ -90,7 +77,8 @@ def test_prior_nodes_match_their_definition(tree):
         while up.path in parents:
             up = parents[up.path]
             ancestors.add(up.path)
-        literal = [
-            each for each in order[:position] if each.path not in parents or parents[each.path].path in ancestors
-        ]
+        earlier = order[:position]
+        literal = [task for task in earlier if task.path not in parents or parents[task.path].path in ancestors]
         assert list(prior_nodes(tree, target.path)) == literal
+    with pytest.raises(KeyError):
+        prior_nodes(EXAMPLE, "root/B/missing")

@@ -17,15 +17,16 @@ from pcgeval.rubric.runs import PaperRun, find_runs
 
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 TIME = "2025-04-01T12-00-00-GMT"
+EARLIER = "2024-04-01T12-00-00-GMT"
 
 
-def a_run(agent="a", paper="p", group="g", name="p_1"):
-    return PaperRun(agent, paper, group, name, Path(group, name))
+def a_run(agent="a", paper="p", group="g", name="p_1", folder=Path("g/p_1")):
+    return PaperRun(agent, paper, group, name, folder)
 
 
-def a_grade(score, **more):
+def a_grade(score, judge="simple", **more):
     leaf = GradedTaskNode("p", "p", "Do.", 1, score or 0.0, score is not None, "seen", ())
-    return JudgeOutput("simple", leaf, **more)
+    return JudgeOutput(judge, leaf, **more)
 
 
 def touch(folder, *names):
@@ -58,39 +59,33 @@ def test_groups_agents_papers_and_runs(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("files", "expected"),
+    ("files", "submission", "left_out"),
     [
-        (("main.py",), ""),
-        (("run.log", "submission/main.py"), "submission"),
-        (("run.log", "submission.tar"), "submission.tar"),
-        (("run.log", "other_submission/main.py"), "other_submission"),
-        ((f"submissions/{TIME}/submission.tar.gz", f"submissions/2024{TIME[4:]}/submission.tar.gz"),
-         f"submissions/{TIME}/submission.tar.gz"),
-        ((f"submissions/{TIME}/submission.tar.gz", f"submissions/{TIME}/submission_executed.tar.gz"),
-         f"submissions/{TIME}/submission_executed.tar.gz"),
-        ((f"{TIME}.tar.gz", f"{TIME}_repro.tar.gz", f"2024{TIME[4:]}.tar.gz"), f"{TIME}_repro.tar.gz"),
-        (("main.py", "data.tar.gz"), ""),
-        (("reproduce.sh", "run.log", "submission/main.py", "submission.tar.gz"), ""),
-        (("run.log", "status.json"), None),
-        ((), None),
+        ("main.py", "", ()),
+        ("run.log submission/main.py", "submission", ()),
+        ("run.log submission/main.py other_submission/main.py", "submission", ("other_submission",)),
+        ("run.log submission.tar", "submission.tar", ()),
+        ("run.log other_submission/main.py", "other_submission", ()),
+        (f"submissions/{TIME}/submission.tar.gz submissions/{EARLIER}/submission.tar.gz",
+         f"submissions/{TIME}/submission.tar.gz", ()),
+        (f"submissions/{TIME}/submission.tar.gz submissions/{TIME}/submission_executed.tar.gz",
+         f"submissions/{TIME}/submission_executed.tar.gz", ()),
+        (f"{TIME}.tar.gz {TIME}_repro.tar.gz {EARLIER}.tar.gz", f"{TIME}_repro.tar.gz", ()),
+        ("main.py data.tar.gz", "", ()),
+        ("reproduce.sh run.log submission/main.py submission.tar.gz", "", ()),
+        ("run.log status.json", None, ()),
+        ("", None, ()),
     ],
 )  # fmt: skip
-def test_the_last_snapshot_is_the_submission(tmp_path, files, expected):
-    touch(tmp_path, *files)
-    run = PaperRun("a", "p", "g", "p_1", tmp_path)
-    if expected is not None:
-        assert run.submission() == tmp_path / expected
+def test_the_last_snapshot_is_the_submission_and_others_are_named(tmp_path, files, submission, left_out):
+    touch(tmp_path, *files.split())
+    run = a_run(folder=tmp_path)
+    assert run.left_out() == left_out
+    if submission is not None:
+        assert run.submission() == tmp_path / submission
         return
     with pytest.raises(FileError, match="has no submission"):
         run.submission()
-
-
-def test_another_submission_beside_the_graded_one_is_named(tmp_path):
-    touch(tmp_path, "run.log", "other_submission/main.py")
-    run = PaperRun("a", "p", "g", "p_1", tmp_path)
-    assert run.left_out() == ()
-    touch(tmp_path, "submission/main.py")
-    assert run.left_out() == ("other_submission",)
 
 
 def test_links_of_a_submission_lead_nowhere(tmp_path):
@@ -113,16 +108,12 @@ OUTPUT = {"judge_type": "simple", "score": 0.5, "num_leaf_nodes": 1, "num_invali
 
 
 def test_grades_of_paperbench_are_read_where_they_lie(tmp_path):
-    runs = [f"{TIME}_run-group_x/rice_{number}" for number in range(4)]
+    runs = [f"{TIME}_run-group_x/rice_{number}" for number in range(3)]
     write_json(tmp_path / runs[0] / f"submissions/{TIME}/submission_executed_grader_output_0.json", OUTPUT)
     write_json(tmp_path / runs[1] / "grade.json", {"paperbench_result": {"judge_output": OUTPUT}, "score": 0.5})
     (tmp_path / runs[2]).mkdir()
-    found = {"violations": [{"violation": "https://x.org"}], "explanation": "Found 1 violations"}
-    write_json(tmp_path / runs[3] / "grade.json", {"judge_output": OUTPUT, "monitor_result": found})
     grades = [RunGrade.read(run) for run in find_runs(tmp_path, ["rice"])]
-    assert [(grade.score, grade.problem) for grade in grades] == [
-        (0.5, None), (0.5, None), (None, "not graded"), (None, "blacklist.txt: Found 1 violations"),
-    ]  # fmt: skip
+    assert [(grade.score, grade.problem) for grade in grades] == [(0.5, None), (0.5, None), (None, "not graded")]
 
 
 @pytest.mark.parametrize(
@@ -158,22 +149,15 @@ def test_seeds_over_all_papers_in_any_order(order):
     def score(agent, paper, number):
         return {"p": 0.1, "q": 0.3}[paper] + 0.1 * number + 0.05 * (agent == "b")
 
-    rows = rows_of(
-        [
-            RunGrade.of(a_run(agent, paper, agent, f"{paper}_{number}"), a_grade(score(agent, paper, number)))
-            for agent, paper, number in order
-        ]
-    )
+    grades = {
+        run: RunGrade.of(a_run(run[0], run[1], run[0], f"{run[1]}_{run[2]}"), a_grade(score(*run))) for run in order
+    }
+    rows = rows_of(grades.values())
     assert [(row["submission"], row["paper"]) for row in rows] == list(product("ab", ("p", "q", ALL_PAPERS)))
     assert rows[2]["scores"] == pytest.approx([0.2, 0.3, 0.4])
     assert rows[2]["std_error"] == pytest.approx(0.1 / math.sqrt(3))
-
-
-def test_a_seed_that_lacks_a_paper_does_not_count():
-    grades = [RunGrade.of(a_run(paper=paper, name=f"{paper}_{at}"), a_grade(0.5)) for paper, at in ("p1", "p2", "q1")]
-    assert [(row.paper, len(row.scores), row.number) for row in grade_table(grades)] == [
-        ("p", 2, 2), ("q", 1, 1), (ALL_PAPERS, 1, 2),
-    ]  # fmt: skip
+    del grades["a", "q", 2]  # a seed that lacks a paper does not count
+    assert [len(row["scores"]) for row in rows_of(grades.values())] == [3, 2, 2, 3, 3, 3]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +165,7 @@ def test_a_seed_that_lacks_a_paper_does_not_count():
     [
         (a_grade(None, partial="1 of 1 leaves were not judged: no money"), "no money", True),
         (a_grade(None), "1 of 1 leaves have no grade: seen", True),
-        (JudgeOutput("heuristic", a_grade(None).graded_task_tree, guess=0.2, warnings=("a guess",)), "a guess", False),
+        (a_grade(None, "heuristic", guess=0.2, warnings=("a guess",)), "a guess", False),
         (a_grade(1.0, blacklist="'a.py' names x.org", is_blacklisted=True), "'a.py' names x.org", False),
     ],
 )
@@ -190,5 +174,7 @@ def test_what_does_not_count_says_why(output, problem, allowed):
     assert grade.score is None
     assert problem in grade.problem
     assert (RunGrade.of(a_run(), output, max_invalid=1).score is not None) == allowed
-    assert problem in grade_table([grade])[0].problems
+    (row,) = grade_table([grade])
+    assert problem in row.problems
+    assert row.cells()[2:4] == ("0 of 1", "-")
     json.dumps(grade.to_json())

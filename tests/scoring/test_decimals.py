@@ -37,18 +37,12 @@ def test_division_is_within_half_a_unit(dividend, divisor):
     assert error <= Fraction(1, 2 * 10**20)
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(1.0, "1"), (100, "100"), (4.984779279896638e-06, "0.000004984779279896638"), (-0.0, "0"), (1e21, "1" + "0" * 21)],
-)
-def test_floats_are_written_plainly(value, text):
-    assert plain(from_float(value)) == text
-
-
 @given(st.floats(0, 1))
-def test_plain_notation_loses_nothing(value):
-    assert Decimal(plain(from_float(value))) == Decimal(repr(value))
-    assert "e" not in plain(from_float(value)).lower()
+def test_floats_are_written_plainly_and_keep_every_digit(value):
+    text = plain(from_float(value))
+    assert Decimal(text) == Decimal(repr(value))
+    assert "e" not in text.lower()
+    assert [plain(from_float(number)) for number in (1.0, -0.0, 1e21)] == ["1", "0", "1" + "0" * 21]
 
 
 @given(st.lists(st.floats(5e-324, 1), min_size=3, max_size=3))

@@ -72,6 +72,7 @@ def test_tables_are_recognised_by_two_files(published, name):
     ("name", "old", "new", "kind"),
     [
         ("trial_scores.csv", '"alpha","A",1,"0.0', '"alpha","A",1,"0.1', "trial score alpha A 1"),
+        ("trial_scores.csv", '"1","0.', '"0.5","0.', "trial score alpha A 1"),
         ("character_scores.csv", '"alpha","A","0.0021', '"alpha","A","0.0022', "letter score alpha A"),
         ("constants.json", '"character":"A","weight":"0.', '"character":"A","weight":"1.', "weight A"),
         ("constants.json", '"competitionScore":"0.', '"competitionScore":"1.', "sum of the scores"),
@@ -87,15 +88,7 @@ def test_a_changed_digit_or_a_line_too_many_is_noticed(published, name, old, new
     assert not rescored.reproduced
     assert reproduction.differing >= 1
     assert reproduction.differences[0].startswith(f"{kind}: published ")
-
-
-def test_a_changed_measurement_changes_what_depends_on_it_and_not_all_differences_are_kept(published):
-    lines = (published / "trial_scores.csv").read_text().split("\n")
-    fields = lines[1].split(",")
-    fields[4] = '"0.5"' if fields[4] != '"0.5"' else '"0.25"'
-    (published / "trial_scores.csv").write_text("\n".join([lines[0], ",".join(fields), *lines[2:]]))
-    _, reproduction = reproduce(published)
-    assert reproduction.differing > 30 > len(reproduction.differences)  # the letter's weight, its trials, all places
+    assert len(reproduction.differences) <= 20  # a changed measurement changes a letter's weight and all scores
 
 
 def result_json(published, beta_name="beta", beta_rank=-1, beta_score="0.004309849"):

@@ -20,7 +20,7 @@ from pcgeval import (
 )
 from pcgeval import rank as rank_teams
 from pcgeval.core.stage_files import RankingIntervals
-from pcgeval.scoring.ranking import ranking_file, write_ranking
+from pcgeval.scoring.ranking import ranking_file, write_metrics, write_ranking
 
 RULES = ScoringRules("A", 3)
 WITH_BAR = replace(RULES, baseline="base")
@@ -111,35 +111,30 @@ def test_scores_submissions_and_baseline_must_fit(diversities, entrants, rules, 
 
 
 def written(folder, entrants, resamples=0):
-    """Rank a team above a baseline of which all trials failed with two models; return the ranking's three files."""
+    """Rank a team above a baseline of which all trials failed with two models; return table, ranking and metrics."""
     scored = {"a,b": uniform(0.5, 0.5, 0.5), "base": TeamResults({}, failed_trials=3)}
     scores = score_competition(CompetitionResults({"m1": scored, "m2": scored}), ScoringRules("A", 3))
     ranking = rank_teams(scores, entrants, {"a,b": ScoreInterval(99.5, 100.0)})
     intervals = RankingIntervals(level=0.9, resamples=resamples, seed=7) if resamples else None
     write_ranking(folder, ranking, scores, ranking_file(ranking, scores, intervals))
-    assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "ranking.csv", "ranking.json"]
-    table = list(csv.DictReader((folder / "ranking.csv").read_text().splitlines()))
-    return table, *(json.loads((folder / name).read_text()) for name in ("ranking.json", "metrics.json"))
+    write_metrics(folder / "metrics", ranking)
+    table = list(csv.reader((folder / "ranking.csv").read_text().splitlines()))
+    metrics = {path.stem: json.loads(path.read_text()) for path in (folder / "metrics").iterdir()}
+    return table, json.loads((folder / "ranking.json").read_text()), metrics
 
 
-def test_the_three_files(tmp_path):
+def test_the_files_of_the_ranking(tmp_path):
     entrants = [Entrant("out", 1, disqualified="late"), BASE, Entrant("a,b", 7)]
     table, ranking, metrics = written(tmp_path, entrants, resamples=500)
-    assert [(row["rank"], row["team"], row["status"], row["winner"]) for row in table] == [
-        ("1", "a,b", "ranked", "yes"),
-        ("", "base", "baseline", "no"),
-        ("", "out", "disqualified", "no"),
+    columns = "rank,team,status,winner,normalised,total,score m1,score m2,failed trials m1,failed trials m2"
+    assert table == [
+        [*columns.split(","), "flagged trials m1", "flagged trials m2", "low", "high"],
+        ["1", "a,b", "ranked", "yes", "100", "0.25", "0.125", "0.125", "0", "0", "", "", "99.5", "100.0"],
+        ["", "base", "baseline", "no", "0", "0", "0", "0", "3", "3", "", "", "", ""],
+        ["", "out", "disqualified", "no", *[""] * 10],
     ]
-    assert [row["normalised"] for row in table] == ["100", "0", ""]
-    assert [row["failed trials m2"] for row in table] == ["0", "3", ""]
-    assert (table[0]["score m1"], table[0]["score m2"], table[0]["total"]) == ("0.125", "0.125", "0.25")
-    assert (ranking["winners"], ranking["baseline"], ranking["engine"], ranking["result"]) == (
-        ["a,b"],
-        None,
-        "unknown",
-        None,
-    )
-    assert ranking["intervals"] == {"level": 0.9, "resamples": 500, "seed": 7}
+    parts = [ranking[name] for name in ("winners", "baseline", "engine", "result", "intervals")]
+    assert parts == [["a,b"], None, "unknown", None, {"level": 0.9, "resamples": 500, "seed": 7}]
     first, second, third = ranking["teams"]
     assert first["interval"] == [99.5, 100.0]
     unknown = {"flagged_trials": None, "blocks": None, "supplied": None}
@@ -147,18 +142,7 @@ def test_the_three_files(tmp_path):
     assert (second["rank"], second["interval"]) == (None, None)
     assert (third["disqualified"], third["total"], third["models"]) == ("late", None, {})
     assert metrics == {
-        "normalised.a,b": 100.0,
-        "normalised.base": 0.0,
-        "failed_trials.a,b": 0,
-        "failed_trials.base": 6,
-        "failed_trials_in_all": 6,
-        "winner_total": 0.25,
-        "winners": 1,
+        "a,b": {"rank": 1, "normalised": 100.0, "low": 99.5, "high": 100.0, "failed_trials": 0},
+        "base": {"normalised": 0.0, "failed_trials": 6},
     }
-
-
-def test_without_winner_or_resamples_there_are_no_figures_of_them(tmp_path):
-    _, ranking, metrics = written(tmp_path, [Entrant("a,b", 7, role="baseline"), BASE])
-    assert ranking["intervals"] is None
-    assert metrics["winners"] == 0
-    assert "winner_total" not in metrics
+    assert written(tmp_path, [Entrant("a,b", 7, role="baseline"), BASE])[1]["intervals"] is None

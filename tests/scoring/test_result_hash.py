@@ -9,6 +9,7 @@ import pytest
 import yaml
 from evaluated_round import PARAMS, tree, write_round
 
+from pcgeval import Similarity
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_json, write_text
 from pcgeval.core.layout import DVC_IGNORED, RANKING_JSON
@@ -96,20 +97,16 @@ def test_a_param_that_decides_changes_it_and_neither_servers_nor_speed_nor_the_r
     assert changed_parts(root, hash_of(root), parse_params(values, "")) == parts
 
 
-def test_a_classifier_that_lies_elsewhere_is_covered(root, tmp_path):
-    values = PARAMS.model_dump(mode="json")
-    values["similarity"]["model"] = str(shutil.copytree(root / "data/classifier", tmp_path / "classifier"))
-    params = parse_params(values, "")
-    before = hash_of(root, params)
-    (tmp_path / "classifier" / "config.json").write_text("{}")
-    assert changed_parts(root, before, params) == ["classifier"]
-
-
 def doubts_of(root, params=PARAMS):
     return result_doubts(params, RankingFile.read(root / RANKING_JSON), root)
 
 
-def test_the_parts_that_changed_since_the_ranking_are_named(root):
+def test_the_parts_that_changed_since_the_ranking_are_named(root, tmp_path):
+    classifier = shutil.copytree(root / "data/classifier", tmp_path / "classifier")
+    elsewhere = PARAMS.model_copy(update={"similarity": Similarity(model=str(classifier))})
+    before = hash_of(root, elsewhere)
+    (classifier / "config.json").write_text("{}")
+    assert changed_parts(root, before, elsewhere) == ["classifier"]
     assert doubts_of(root) == []
     write_text(root / "data/recordings/large/builders/calls.jsonl", "{}\n")  # not replayed
     write_text(root / "data/recordings/judge/builders/calls.jsonl", "{}\n")

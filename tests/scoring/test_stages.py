@@ -78,7 +78,7 @@ def test_the_stage_rank_writes_the_ranking(params):
     assert ranking["intervals"]["resamples"] == 20
     assert ranking["teams"][0]["models"]["m2"]["failed_trials"] == 1
     assert Path("results/ranking.csv").read_text().startswith("rank,team,status,winner,normalised,total,")
-    assert json.loads(Path("results/metrics.json").read_text())["failed_trials.alpha"] == 2
+    assert sorted(path.name for path in Path("results/metrics").iterdir()) == ["alpha.json", "base.json"]
     first = contents(Path("results"))
     rank_stage(params)
     assert contents(Path("results")) == first
@@ -105,8 +105,8 @@ def test_flags_and_supplied_blocks_stand_beside_the_ranking(params):
     assert base["models"]["m1"]["flagged_trials"] == 0
     header, first, *_ = Path("results/ranking.csv").read_text().splitlines()
     assert dict(zip(header.split(","), first.split(","), strict=True))["flagged trials m1"] == "1"
-    metrics = json.loads(Path("results/metrics.json").read_text())
-    assert (metrics["flagged_trials.alpha"], metrics["flagged_trials.base"]) == (1, 0)
+    metrics = json.loads(Path("results/metrics/alpha.json").read_text())
+    assert (metrics["failed_trials"], metrics["flagged_trials"]) == (2, 1)
 
 
 @pytest.mark.parametrize("dep", [dep for dep in RANK_DATA if dep not in ELSEWHERE])

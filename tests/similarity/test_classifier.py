@@ -13,8 +13,10 @@ from PIL import Image, ImageDraw
 from pcgeval import Classifier, PcgevalError
 from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.similarity.preprocessing import Preprocessing
+from pcgeval.similarity.source import FILES
 
 EMBEDDED = PACKAGED_DATA / "classifier"
+LETTERS, HEAD = string.ascii_uppercase, "classifier.weight"
 STROKES = {  # letters that a person draws with a few strokes, in eighths from the top left
     "L": [(1, 0, 1, 8), (1, 8, 6, 8)],
     "T": [(0, 0, 8, 0), (4, 0, 4, 8)],
@@ -48,9 +50,9 @@ def letter(strokes):
     return image
 
 
-def same(one, other):
-    """Tell whether two predictions agree in every bit."""
-    return np.array_equal(one.probabilities, other.probabilities) and np.array_equal(one.embeddings, other.embeddings)
+def content(predictions):
+    """Return the bytes of predictions."""
+    return predictions.probabilities.tobytes(), predictions.embeddings.tobytes()
 
 
 @pytest.fixture(params=["numpy", "torch"])
@@ -101,7 +103,7 @@ def test_numpy_and_torch_give_the_same_bytes_and_single_precision_near_ones(fold
     small = Classifier.load(folder or tiny_classifier).predict(images)
     single = Classifier.load(folder or tiny_classifier, precision="float32").predict(images)
     monkeypatch.setattr("pcgeval.similarity.numpy_vit.MAX_BYTES", 0)
-    assert same(Classifier.load(folder or tiny_classifier).predict(images), small)
+    assert content(Classifier.load(folder or tiny_classifier).predict(images)) == content(small)
     assert np.abs(small.embeddings - single.embeddings).max() < 1e-3
     assert np.abs(small.probabilities - single.probabilities).max() < 1e-5
 
@@ -141,7 +143,8 @@ def test_labels_may_stand_in_any_order(tiny_classifier, copy):
     label2id = {label: int(column) for column, label in labels.items()}
     change_json(copy / "config.json", id2label=labels, label2id=label2id)
     images = [picture(seed) for seed in range(4)]
-    assert same(Classifier.load(copy).predict(images), Classifier.load(tiny_classifier).predict(images))
+    predictions = [Classifier.load(folder).predict(images) for folder in (copy, tiny_classifier)]
+    assert content(predictions[0]) == content(predictions[1])
 
 
 def test_the_shapes_are_those_of_the_pictures_and_the_network(tiny_classifier, tmp_path):
@@ -154,22 +157,19 @@ def test_the_shapes_are_those_of_the_pictures_and_the_network(tiny_classifier, t
 
 @pytest.mark.parametrize("folder", [None, EMBEDDED], ids=["tiny", "embedded"])
 @pytest.mark.usefixtures("network")
-def test_same_bytes_for_other_batches_and_threads(folder, tiny_classifier):
+def test_other_batches_and_threads_give_the_same_bytes(folder, tiny_classifier):
     import torch
 
-    classifier = Classifier.load(folder or tiny_classifier)
-    images = [picture(seed) for seed in range(8)]
+    classifier, images = Classifier.load(folder or tiny_classifier), [picture(seed) for seed in range(8)]
+    whole = content(classifier.predict(images))
     threads = torch.get_num_threads()
-    results = set()
     try:
-        for count, batch in ((1, 8), (1, 1), (2, 3), (4, 5)):
+        for count, batch in ((1, 1), (2, 3), (4, 5)):
             torch.set_num_threads(count)
-            parts = [classifier.predict(images[i : i + batch]) for i in range(0, len(images), batch)]
-            results.add(b"".join(part.probabilities.tobytes() for part in parts))
-            results.add(b"".join(part.embeddings.tobytes() for part in parts))
+            parts = [content(classifier.predict(images[i : i + batch])) for i in range(0, len(images), batch)]
+            assert tuple(map(b"".join, zip(*parts, strict=True))) == whole
     finally:
         torch.set_num_threads(threads)
-    assert len(results) == 2
 
 
 def test_the_hash_names_the_bytes_and_not_the_place(tiny_classifier, copy):
@@ -182,52 +182,48 @@ def test_the_hash_names_the_bytes_and_not_the_place(tiny_classifier, copy):
     assert len(hashes) == 3
 
 
-@pytest.mark.parametrize(
-    "labels", [string.ascii_uppercase[:-1], string.ascii_lowercase, "A" + string.ascii_uppercase[:-1]]
-)
-def test_refuses_other_labels(labels, tmp_path):
-    with pytest.raises(PcgevalError, match="A to Z"):
-        Classifier.load(save_vit(tmp_path, labels))
+def relabelled(labels):
+    return lambda folder: change_json(folder / "config.json", id2label=dict(enumerate(labels)))
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "preprocessor_config.json"])
-def test_refuses_a_missing_file_also_with_pickled_weights_beside_it(name, copy):
-    import torch
-
-    torch.save({}, copy / "pytorch_model.bin")
-    (copy / name).unlink()
-    with pytest.raises(PcgevalError, match=f"{name}: is missing"):
-        Classifier.load(copy)
+def without(name):
+    return lambda folder: (folder / name).unlink()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.5, 0.999])
-@pytest.mark.usefixtures("network")
-def test_refuses_cut_off_weights(share, copy):
-    weights = copy / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[: int(weights.stat().st_size * share)])
-    with pytest.raises(PcgevalError):
-        Classifier.load(copy)
+def cut_off(share):
+    def change(folder):
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[: int(weights.stat().st_size * share)])
+
+    return change
+
+
+def weighing(change):
+    return lambda folder: change_weights(folder, change)
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda weights: weights.pop("classifier.weight"), r"lacks classifier\.weight"),
-        (lambda weights: weights.update({"classifier.weight": weights["classifier.weight"][:, 1:].clone()}), "loaded"),
-        (lambda weights: weights["classifier.bias"].fill_(float("nan")), "not finite"),
+        *((relabelled(labels), "A to Z") for labels in (LETTERS[:-1], LETTERS.lower(), "A" + LETTERS[:-1])),
+        *((without(name), f"{name}: is missing") for name in FILES),
+        *((cut_off(share), "no image classifier that can be loaded") for share in (0, 0.001, 0.5, 0.999)),
+        (weighing(lambda weights: weights.pop("classifier.weight")), r"lacks classifier\.weight"),
+        (weighing(lambda weights: weights.update({HEAD: weights[HEAD][:, 1:].clone()})), "can be loaded"),
+        (weighing(lambda weights: weights["classifier.bias"].fill_(float("nan"))), "not finite"),
+        (
+            lambda folder: change_json(folder / "preprocessor_config.json", size={"height": 40, "width": 40}),
+            r"preprocessor_config\.json",
+        ),
     ],
 )
 @pytest.mark.usefixtures("network")
-def test_refuses_weights_that_lack_a_part_or_are_no_numbers(change, complaint, copy):
-    change_weights(copy, change)
+def test_a_broken_classifier_is_refused(change, complaint, copy):
+    import torch
+
+    torch.save({}, copy / "pytorch_model.bin")  # pickled weights, which are never loaded
+    change(copy)
     with pytest.raises(PcgevalError, match=complaint):
-        Classifier.load(copy).predict([picture(1)])
-
-
-@pytest.mark.usefixtures("network")
-def test_pictures_of_another_size_than_the_networks_are_refused(copy):
-    change_json(copy / "preprocessor_config.json", size={"height": 40, "width": 40})
-    with pytest.raises(PcgevalError, match=r"preprocessor_config\.json"):
         Classifier.load(copy).predict([picture(1)])
 
 
@@ -239,15 +235,13 @@ def test_a_hub_id_needs_a_commit_and_a_folder_must_be_there(revision, tmp_path):
         Classifier.load(tmp_path / "nowhere")
 
 
-def test_the_embedded_classifier_reads_plain_letters():
-    predictions = Classifier.load(EMBEDDED).predict([letter(strokes) for strokes in STROKES.values()])
-    named = [string.ascii_uppercase[index] for index in predictions.probabilities.argmax(1)]
+def test_the_embedded_classifier_reads_plain_letters_and_is_the_one_that_was_measured():
+    classifier = Classifier.load(EMBEDDED)
+    predictions = classifier.predict([letter(strokes) for strokes in STROKES.values()])
+    named = [LETTERS[index] for index in predictions.probabilities.argmax(1)]
     assert sum(a == b for a, b in zip(named, STROKES, strict=True)) >= len(STROKES) - 1
-
-
-def test_the_embedded_classifier_is_the_one_that_was_measured_and_as_good_as_it_should_be():
     measured = json.loads((EMBEDDED / "metrics.json").read_text("utf-8"))
-    assert measured["classifier_sha256"] == Classifier.load(EMBEDDED).sha256
+    assert measured["classifier_sha256"] == classifier.sha256
     assert (EMBEDDED / "model.safetensors").stat().st_size <= 12 * 2**20
     assert measured["held_out_block_letters"]["accuracy"] >= 0.85
     assert measured["held_out_fonts"]["accuracy"] >= 0.95

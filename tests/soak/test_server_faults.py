@@ -53,48 +53,6 @@ def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
     assert reasons(tested) == {None: 12}
 
 
-def test_isolated_faults_are_repeated_by_the_next_run_alone(tmp_path: Path):
-    with SlowOllama(0.002, status=lambda text: 500 if text == "Build the letter B." else 200) as server:
-        tested = competition(tmp_path, server)
-        code, said = tested.run_and_fail(*STAGE)
-        assert (code, reasons(tested)[None]) == (2, 10)
-        assert "alpha with m: 2 trials failed through no fault of the submission" in said
-        assert "B1 (" in said
-        assert "take alpha out of" in said
-        server.asked.clear()
-        code, said = tested.run_and_fail(*STAGE)
-        assert (code, len(server.asked)) == (2, 4)  # two requests for each of the two
-        server.status = lambda _: 200
-        server.asked.clear()
-        tested.generate()
-        assert len(server.asked) == 2
-    assert reasons(tested) == {None: 12}
-
-
-def test_a_request_that_is_refused_is_the_prompts_own_fault_and_final(tmp_path: Path):
-    with SlowOllama(0.002, status=lambda text: 400 if text == "Build the letter B." else 200) as server:
-        tested = competition(tmp_path, server)
-        tested.generate()
-        assert reasons(tested)[None] == 10
-        server.asked.clear()
-        tested.generate()
-        assert not server.asked
-
-
-def test_a_server_that_hangs_is_never_the_prompts_fault(tmp_path: Path):
-    with SlowOllama(60) as server:
-        tested = competition(tmp_path, server)
-        tested.add_team("beta", {"prompt.txt": "Draw <OBJECT>."})
-        tested.add_team("gamma", {"prompt.txt": "Make <OBJECT>."})
-        code, said = tested.run_and_fail(*STAGE)
-        assert code == 2
-        assert said.count("3 trials one after the other") == 1  # of all teams together
-        assert len(server.asked) <= 2 * 3
-        server.seconds = 0.002
-        tested.generate()
-    assert {record.reason for team in ("alpha", "beta", "gamma") for record in tested.records(team)} == {None}
-
-
 class EndlessOllama(SlowOllama):
     """Replies with more than any answer can have."""
 
@@ -102,16 +60,27 @@ class EndlessOllama(SlowOllama):
         return ["x" * 2**20] * 40 if self.seconds == 0 else super().words(asked, key)
 
 
-def test_a_reply_over_the_size_limit_is_never_the_prompts_fault(tmp_path: Path):
-    with EndlessOllama(0) as server:
+@pytest.mark.parametrize(
+    ("kind", "pause", "seconds", "words"),
+    [(SlowOllama, 60, 1.5, "no whole answer"), (EndlessOllama, 0, 30, "the reply is longer than")],
+    ids=["hanging", "endless"],
+)
+def test_a_server_that_hangs_or_never_ends_is_never_the_prompts_fault(
+    tmp_path: Path, kind: type[SlowOllama], pause: float, seconds: float, words: str
+):
+    with kind(pause) as server:
         tested = competition(tmp_path, server)
-        tested.change_params("limits", seconds=30, call_seconds=0)
+        tested.change_params("limits", seconds=seconds, call_seconds=0)
+        for team, verb in (("beta", "Draw"), ("gamma", "Make")):
+            tested.add_team(team, {"prompt.txt": f"{verb} <OBJECT>."})
         code, said = tested.run_and_fail(*STAGE)
         assert code == 2
-        assert "the reply is longer than" in said
+        assert words in said
+        assert said.count("3 trials one after the other") == 1  # of all teams together
+        assert len(server.asked) <= 2 * 3
         server.seconds = 0.002
         tested.generate()
-    assert reasons(tested) == {None: 12}
+    assert {record.reason for team in ("alpha", "beta", "gamma") for record in tested.records(team)} == {None}
 
 
 @pytest.mark.needs_sandbox

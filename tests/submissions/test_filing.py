@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import yaml
 from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, contents, write_folder, write_zip
 
 from pcgeval.cli.main import main
+from pcgeval.core.errors import FileError
 from pcgeval.core.locks import lock_folder
+from pcgeval.submissions.load import submission_sha256
 
 PARAMS = {
     "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
@@ -56,23 +59,20 @@ def tree(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_a_folder_is_filed_as_it_is_and_its_team_takes_part(competition, submit):
+def test_a_folder_and_a_zip_file_are_filed_as_they_are_and_take_part(competition, submit):
     filed = submit(competition / "program")
     folder = SUBMISSIONS / "program"
-    assert (filed["status"], filed["folder"]) == ("filed", str(folder))
+    assert (filed["status"], filed["folder"], filed["sha256"]) == ("filed", str(folder), submission_sha256(folder))
     assert contents(folder) == contents(competition / "program")
     assert tree(SUBMISSIONS) == ["program", *(f"program/{name}" for name in tree(competition / "program"))]
     assert any("no recordings of this team with b, b-c" in line for line in filed["to_do"])
     assert submit(competition / "program")["status"] == submit(folder)["status"] == "unchanged"
-    assert teams() == ["a", "base", "program"]
-
-
-def test_a_zip_file_gives_the_same_bytes_and_the_same_hash(competition, submit):
-    archive = write_zip(competition / "beta.zip", {f"wrapped/{name}": text for name, text in PROGRAM_FILES.items()})
-    filed = submit(archive)
+    archive = write_zip(competition / "beta.v2.zip", {f"wrapped/{name}": text for name, text in PROGRAM_FILES.items()})
+    assert submit(archive, "--team", "beta")["sha256"] == filed["sha256"]
     assert contents(SUBMISSIONS / "beta") == contents(competition / "program")
     write_folder(competition / "program", {"__pycache__/main.cpython-311.pyc": "x", "submission.yaml": "title: P\n"})
-    assert submit(competition / "program")["sha256"] == filed["sha256"]
+    assert submit(competition / "program", "--replace")["sha256"] == filed["sha256"]
+    assert teams() == ["a", "base", "program", "beta"]
 
 
 def test_the_command_for_people(competition, capsys):
@@ -81,6 +81,28 @@ def test_the_command_for_people(competition, capsys):
     assert printed.out.splitlines()[-1] == "data/submissions/alpha"
     assert "SHA-256 of the submission: " in printed.err
     assert "git add data/submissions/alpha params.yaml" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        *((name, False) for name in ("submission.yaml", "requirements-lock.txt", "__pycache__/main.cpython-311.pyc")),
+        *((name, False) for name in ("z/a.pyc", ".gitignore", "a.link")),
+        *((name, True) for name in ("prompt.txt", "README.md", "z/submission.yaml", "z/requirements-lock.txt")),
+    ],
+)
+def test_the_hash_of_a_submission_covers_what_was_handed_in(tmp_path: Path, name: str, counts: bool):
+    folder = write_folder(tmp_path, {"prompt.txt": "<OBJECT>", "z/é.txt": "é"})
+    files = [["prompt.txt", sha256(b"<OBJECT>").hexdigest()], ["z/é.txt", sha256("é".encode()).hexdigest()]]
+    text = json.dumps(files, ensure_ascii=False, separators=(",", ":"))
+    assert submission_sha256(folder) == sha256(text.encode()).hexdigest()
+    if name == "a.link":
+        (folder / name).symlink_to("prompt.txt")
+    else:
+        write_folder(folder, {name: "title: Alpha\n"})
+    assert (submission_sha256(folder) != sha256(text.encode()).hexdigest()) == counts
+    with pytest.raises(FileError, match="nobody"):
+        submission_sha256(folder / "nobody")
 
 
 def test_another_submission_is_replaced_on_request_and_kept(competition, submit):
@@ -105,22 +127,25 @@ def test_a_submission_with_errors_is_not_filed(competition, submit):
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "../alpha", "a/b", "/etc/x", "logs", "Result", "é", "a b", "_a", "x" * 65, "CON", "a\n"]
+    ("name", "words"),
+    [
+        *(
+            (name, "Give the name with --team")
+            for name in ("", ".", "..", "../alpha", "a/b", "/etc/x", "logs", "Result")
+        ),
+        *((name, "Give the name with --team") for name in ("é", "a b", "_a", "x" * 65, "CON", "a\n")),
+        ("My Team (final)", "such as --team My-Team-final."),
+        ("BASE", "upper and lower case"),
+        ("other", "exists as 'Other', the same to some disks"),
+    ],
 )
-def test_odd_and_reserved_names_are_refused(competition, submit, name):
-    assert "Give the name with --team" in submit(competition / "alpha", "--team", name, code=2)
-    assert not SUBMISSIONS.exists()
-
-
-def test_the_name_comes_from_the_folder_or_file(competition, submit):
-    write_folder(competition / "My Team (final)", PROMPT_FILES)
-    assert "such as --team My-Team-final" in submit(competition / "My Team (final)", code=2)
-    assert submit(write_zip(competition / "gamma.v2.zip", PROMPT_FILES), "--team", "gamma")["team"] == "gamma"
-
-
-def test_names_that_cannot_stand_beside_others_are_refused(competition, submit):
-    submit(competition / "alpha")
-    assert "some disks" in submit(competition / "alpha", "--team", "Alpha", code=2)
+def test_odd_and_reserved_names_are_refused(competition, submit, name, words):
+    (SUBMISSIONS / "Other").mkdir(parents=True)
+    assert words in submit(competition / "alpha", "--team", name, code=2)
+    if name == "My Team (final)":
+        assert words in submit(write_folder(competition / name, PROMPT_FILES), code=2)
+    assert tree(SUBMISSIONS) == ["Other"]
+    assert teams() == ["a", "base"]
 
 
 def test_a_readme_that_names_another_team_is_a_warning(competition, submit):
@@ -139,13 +164,9 @@ def test_the_organisers_notes_are_the_organisers(competition, submit):
     write_folder(competition / "alpha", {"submission.yaml": "title: New\n", "prompt.txt": "New <OBJECT>"})
     submit(competition / "alpha", "--replace")
     assert yaml.safe_load(notes.read_text()) == {"title": "New", "role": "baseline", "disqualified": "it cheated"}
-
-
-def test_notes_without_the_organisers_words_stay_as_they_are(competition, submit):
-    notes = "# our notes\nentry:   main.py\n"
-    write_folder(competition / "program", {"submission.yaml": notes})
-    submit(competition / "program")
-    assert (SUBMISSIONS / "program" / "submission.yaml").read_text() == notes
+    text = "# our notes\nentry:   main.py\n"  # without the organiser's words they stay as they are
+    submit(write_folder(competition / "program", {"submission.yaml": text}))
+    assert (SUBMISSIONS / "program" / "submission.yaml").read_text() == text
 
 
 def test_a_hook_or_repository_in_the_submission_is_left_out(competition, submit):

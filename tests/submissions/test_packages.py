@@ -27,6 +27,7 @@ from pcgeval.submissions.packages import (
 
 def folder_with(folder: Path, requirements: str | bytes) -> Path:
     content = requirements.encode() if isinstance(requirements, str) else requirements
+    folder.mkdir(exist_ok=True)
     (folder / "requirements.txt").write_bytes(content)
     return folder
 
@@ -38,7 +39,6 @@ def folder_with(folder: Path, requirements: str | bytes) -> Path:
     ("text", "expected"),
     [
         ("", []),
-        ("numpy\n", ["numpy"]),
         ("llms4pcg==2.0.0\n", []),
         ("python-dotenv~=1.0.0\nchatgpt4pcg~=1.2.1", ["python-dotenv~=1.0.0"]),
         ("LLM4PCG\nChatGPT4PCG>=1 # the interface\nnumpy>=2,<3", ["numpy<3,>=2"]),
@@ -56,39 +56,31 @@ def test_packages_are_read(tmp_path: Path, text: str | bytes, expected: list[str
     assert read_requirements(folder_with(tmp_path, text)) == expected
 
 
-OPTIONS = """
+OPTIONS_PLACES_AND_NO_PACKAGES = """
 -e .
 --editable=git+https://example.org/x.git#egg=x
 -r ../other/requirements.txt
 -c /etc/passwd
 --index-url https://example.org/simple
---extra-index-url=https://example.org/simple
 -i https://example.org/simple
 --find-links /home
 --no-binary :all:
---trusted-host example.org
 numpy --global-option=x
 numpy --hash=md5:abc
-numpy --config-settings x=y
-"""
-PLACES = """
 git+https://example.org/x.git
 https://example.org/x-1.0-py3-none-any.whl
 x @ https://example.org/x-1.0.tar.gz
 x @ file:///etc/passwd
 ./local
-../other
 /etc/passwd
 x-1.0-py3-none-any.whl
-"""
-NO_PACKAGES = """
 numpy==${SECRET}
 numpy===${SECRET}
 numpy; platform_version == "${SECRET}"
 python=3.11
 <html>
 """
-REFUSED = [line for lines in (OPTIONS, PLACES, NO_PACKAGES) for line in lines.split("\n") if line]
+REFUSED = OPTIONS_PLACES_AND_NO_PACKAGES.strip().split("\n")
 
 
 @pytest.mark.parametrize("line", [*REFUSED, "x" * 5_000, "numpy" + " " * 50_000 + "x"])
@@ -124,47 +116,47 @@ def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
         read_requirements(tmp_path)
 
 
-# Making environments
+# Environments
 
 
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package index that is a folder, a cache of its own, and programs that ask for `example`."""
+    """A package index that is a folder with a wheel of `example`, and a cache of its own."""
     folder = tmp_path / "wheels"
     folder.mkdir()
     monkeypatch.setenv("UV_NO_INDEX", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(folder))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "cache"))
+    use_another_machine(tmp_path, "this machine", monkeypatch)
+    write_wheel(folder, {"example.py": ""})
     return folder
 
 
-def program(tmp_path: Path, requirements: str) -> Path:
-    folder = tmp_path / "program"
-    folder.mkdir(exist_ok=True)
-    return folder_with(folder, requirements)
+def use_another_machine(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / f"uv of {name}"))
+    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / f"cache of {name}"))
 
 
-@pytest.mark.parametrize("requirements", [None, "", "# nothing\n", "llms4pcg==2.0.1\n"])
-def test_a_program_that_asks_for_nothing_sees_python_alone(
-    tmp_path: Path, wheels: Path, requirements: str | None
-) -> None:
-    assert wheels.exists()
-    folder = program(tmp_path, requirements or "")
+@pytest.fixture
+def program(tmp_path: Path, wheels: Path) -> Path:
+    """A program that asks for `example`."""
+    assert wheels.is_dir()
+    return folder_with(tmp_path / "program", "example\n")
+
+
+@pytest.mark.parametrize("requirements", [None, "# nothing\n", "llms4pcg==2.0.1\n"])
+def test_a_program_that_asks_for_nothing_sees_python_alone(program: Path, requirements: str | None) -> None:
+    (program / "requirements.txt").write_text(requirements or "")
     if requirements is None:
-        (folder / "requirements.txt").unlink()
-    assert lock_requirements(folder) is None
-    for name in ("pcgeval", "torch", "numpy", "pydantic", "pip", "openai"):
-        assert not imports(interpreter_for(folder), name), name
-    assert imports(interpreter_for(folder), "json")
+        (program / "requirements.txt").unlink()
+    assert lock_requirements(program) is None
+    python = interpreter_for(program)
 
+    def imports(name: str) -> bool:
+        done = subprocess.run([python, "-c", f"import {name}"], cwd="/", env={}, capture_output=True, check=False)
+        return done.returncode == 0
 
-def imports(python: Path, name: str) -> bool:
-    done = subprocess.run([python, "-c", f"import {name}"], cwd="/", env={}, capture_output=True, check=False)
-    return done.returncode == 0
-
-
-# Versions
+    names = ("pcgeval", "torch", "numpy", "pydantic", "pip", "openai", "json")
+    assert [name for name in names if imports(name)] == ["json"]
 
 
 def installed_version(folder: Path) -> str:
@@ -173,44 +165,28 @@ def installed_version(folder: Path) -> str:
 
 
 def test_a_lock_gives_another_machine_the_same_versions_or_none(
-    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, wheels: Path, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_wheel(wheels, {"example.py": ""})
-    folder = program(tmp_path, "example\n")
-    lock = lock_requirements(folder)
-    assert lock == folder / LOCK
-    content = lock.read_bytes()
-    assert str(wheels).encode() not in content
-    wheel = wheels / "example-1.0-py3-none-any.whl"
-    assert content.decode().splitlines()[1:] == ["example==1.0 \\", f"    --hash=sha256:{sha256_file(wheel)}"]
+    assert installed_version(program) == "1.0"
     write_wheel(wheels, {"example.py": "changed = True"}, version="2.0")
-    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "another machine's cache"))
-    assert installed_version(folder) == "1.0"
-    assert lock_requirements(folder) == lock
-    assert lock.read_bytes() == content
+    assert lock_requirements(program) == program / LOCK  # resolved once, also without a lock
+    assert sorted(path.name for path in program.iterdir()) == [LOCK, "requirements.txt"]
+    content = (program / LOCK).read_bytes()
+    assert str(wheels).encode() not in content
+    digest = sha256_file(wheels / "example-1.0-py3-none-any.whl")
+    assert content.decode().splitlines()[1:] == ["example==1.0 \\", f"    --hash=sha256:{digest}"]
+    use_another_machine(tmp_path, "another machine", monkeypatch)
+    assert installed_version(program) == "1.0"
+    lock_requirements(program)
+    assert (program / LOCK).read_bytes() == content
     write_wheel(wheels, {"example.py": "other bytes"})
-    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "a third machine's cache"))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "a third machine's uv"))
+    use_another_machine(tmp_path, "a third machine", monkeypatch)
     with pytest.raises(InstallError, match=f"{LOCK}.*Hash mismatch"):  # which is no fault of the program
-        interpreter_for(folder)
-
-
-def test_versions_are_resolved_once_also_without_a_lock_and_anew_for_another_requirements_txt(
-    tmp_path: Path, wheels: Path
-) -> None:
-    write_wheel(wheels, {"example.py": ""})
-    folder = program(tmp_path, "example\n")
-    assert installed_version(folder) == "1.0"
-    write_wheel(wheels, {"example.py": ""}, version="2.0")
-    lock = lock_requirements(folder)
-    assert lock is not None
-    assert "example==1.0" in lock.read_text()
-    assert not {path for path in folder.iterdir() if path.name not in {"requirements.txt", LOCK}}
-    program(tmp_path, "example>1\n")
-    assert installed_version(folder) == "2.0"
-    lock = lock_requirements(folder)
-    assert lock is not None
-    assert "example==2.0" in lock.read_text()
+        interpreter_for(program)
+    folder_with(program, "example>1\n")
+    assert installed_version(program) == "2.0"
+    lock_requirements(program)
+    assert "example==2.0" in (program / LOCK).read_text()
 
 
 HEADER, HASH = f"# {'a' * 64}, Python 3, m\n", f"--hash=sha256:{'a' * 64}"
@@ -228,16 +204,14 @@ HEADER, HASH = f"# {'a' * 64}, Python 3, m\n", f"--hash=sha256:{'a' * 64}"
         f"{HEADER}example==1 \\\n    {HASH}\n--index-url http://x\n",
     ],
 )
-def test_a_strange_lock_is_refused(tmp_path: Path, wheels: Path, content: str) -> None:
-    write_wheel(wheels, {"example.py": ""})
-    folder = program(tmp_path, "example\n")
-    (folder / LOCK).write_text(content)
+def test_a_strange_lock_is_refused(program: Path, content: str) -> None:
+    (program / LOCK).write_text(content)
     with pytest.raises(RequirementsError, match=LOCK):
-        interpreter_for(folder)
+        interpreter_for(program)
 
 
 @pytest.mark.needs_sandbox
-def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, wheels: Path) -> None:
+def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, wheels: Path, program: Path) -> None:
     marker = tmp_path / "marker"
     evil = f"import pathlib, sys; sys.hostile = True; pathlib.Path({str(marker)!r}).write_text('x')\n"
     files = {
@@ -245,28 +219,22 @@ def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, whee
         "hostile.pth": evil,
         "sitecustomize.py": evil,
         "example-1.0.data/data/example.json": "{}",
+        "example-1.0.data/data/pyvenv.cfg": "home = /usr/bin\ninclude-system-site-packages = true\n",
         "example-1.0.data/scripts/python3-config": "#!python\n" + evil,
     }
     write_wheel(wheels, files)
-    python = interpreter_for(program(tmp_path, "example==1.0\nllm4pcg\n"))
+    python = interpreter_for(program)
     assert not marker.exists()
+    # it cannot show a program the packages of this machine
+    assert "include-system-site-packages = false" in (python.parents[1] / "pyvenv.cfg").read_text()
     for path in (tmp_path, *tmp_path.parents[:2]):
         path.chmod(0o755)
     sandbox = open_sandbox(ResourceLimits(), trust_programs=False)
-    ending = sandbox.start([str(python), "-c", "import example"], folder=tmp_path / "program").wait(20)
+    ending = sandbox.start([str(python), "-c", "import example"], folder=program).wait(20)
     assert ending.code == 0, ending
     assert ending.stderr_tail.splitlines()[-1] == "hostile"  # it did run, inside
+    assert interpreter_for(folder_with(program, "llm4pcg\nexample  # as before\n")) == python
     assert not marker.exists()
-    again = interpreter_for(program(tmp_path, "llm4pcg\nexample == 1.0  # as before\n"))
-    assert again == python
-    assert not marker.exists()
-
-
-def test_a_wheel_cannot_show_a_program_the_packages_of_this_machine(tmp_path: Path, wheels: Path) -> None:
-    hostile = "home = /usr/bin\ninclude-system-site-packages = true\n"
-    write_wheel(wheels, {"example.py": "", "example-1.0.data/data/pyvenv.cfg": hostile})
-    settings = interpreter_for(program(tmp_path, "example\n")).parents[1] / "pyvenv.cfg"
-    assert "include-system-site-packages = false" in settings.read_text()
 
 
 @pytest.mark.parametrize(
@@ -277,45 +245,43 @@ def test_a_wheel_cannot_show_a_program_the_packages_of_this_machine(tmp_path: Pa
     ],
 )
 def test_why_packages_cannot_be_installed(
-    tmp_path: Path, wheels: Path, requirement: str, reason: str, hidden: str
+    wheels: Path, program: Path, requirement: str, reason: str, hidden: str
 ) -> None:
     write_wheel(wheels, {}, "1.0", requires="example==2.0")
     write_wheel(wheels, {}, "2.0")
     with pytest.raises(RequirementsError, match=reason) as caught:
-        lock_requirements(program(tmp_path, f"{requirement}\n"))
+        lock_requirements(folder_with(program, f"{requirement}\n"))
     assert hidden not in str(caught.value)
 
 
-def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path) -> None:
+def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path, program: Path) -> None:
     marker = tmp_path / "marker"
-    source = tmp_path / "example-1.0"
+    source = tmp_path / "example-2.0"
     source.mkdir()
     (source / "setup.py").write_text(f"open({str(marker)!r}, 'w').write('x')\n")
-    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: example\nVersion: 1.0\n")
-    subprocess.run(["tar", "-czf", wheels / "example-1.0.tar.gz", "-C", tmp_path, "example-1.0"], check=True)
+    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: example\nVersion: 2.0\n")
+    subprocess.run(["tar", "-czf", wheels / "example-2.0.tar.gz", "-C", tmp_path, "example-2.0"], check=True)
     with pytest.raises(RequirementsError, match="example"):
-        interpreter_for(program(tmp_path, "example\n"))
+        interpreter_for(folder_with(program, "example>1\n"))
     assert not marker.exists()
     assert not list(environments_folder().glob("*.ready"))
 
 
 def test_an_environment_that_cannot_be_made_is_no_fault_of_the_program(
-    tmp_path: Path, wheels: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'Error: No space left on device' >&2\nexit 1\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
     with pytest.raises(InstallError, match=r"cannot be made: .*No space left"):
-        interpreter_for(program(tmp_path, ""))
-    assert not list(wheels.parent.rglob("*.ready"))
+        interpreter_for(folder_with(program, ""))
+    assert not list(environments_folder().glob("*.ready"))
 
 
-def test_one_environment_is_made_for_all_who_ask_at_once(tmp_path: Path, wheels: Path) -> None:
-    write_wheel(wheels, {"example.py": ""})
-    folder = program(tmp_path, "example\n")
+def test_one_environment_is_made_for_all_who_ask_at_once(program: Path) -> None:
     pythons: list[Path] = []
-    threads = [threading.Thread(target=lambda: pythons.append(interpreter_for(folder))) for _ in range(3)]
+    threads = [threading.Thread(target=lambda: pythons.append(interpreter_for(program))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -325,18 +291,16 @@ def test_one_environment_is_made_for_all_who_ask_at_once(tmp_path: Path, wheels:
     assert len(list(environments_folder().glob("*.ready"))) == 1
 
 
-def test_what_a_killed_run_or_another_python_left_is_made_again(tmp_path: Path, wheels: Path) -> None:
-    write_wheel(wheels, {"example.py": ""})
-    folder = program(tmp_path, "example\n")
-    python = interpreter_for(folder)
+def test_what_a_killed_run_or_another_python_left_is_made_again(tmp_path: Path, program: Path) -> None:
+    python = interpreter_for(program)
     python.unlink()
     python.symlink_to(tmp_path / "python-of-last-year")
-    assert interpreter_for(folder) == python
+    assert interpreter_for(program) == python
     assert python.is_file()
     environment = python.parents[1]
     environment.with_suffix(".ready").unlink()
     python.unlink()
     python.write_text("#!/bin/sh\nexit 1\n")  # starting it would fail
-    assert interpreter_for(folder) == python
+    assert interpreter_for(program) == python
     assert python.is_symlink()
     assert list(environment.glob("lib/python*/site-packages/example.py"))

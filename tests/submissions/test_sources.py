@@ -3,32 +3,32 @@
 from pathlib import Path
 
 import pytest
-from handed_in_for_tests import PROGRAM_FILES, texts, write_folder
+from handed_in_for_tests import PROGRAM_FILES, PROMPT, texts, write_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.submissions.load import Program, SubmissionError, load_submission
+from pcgeval.submissions.load import Program, Prompt, SubmissionError, load_submission
 from pcgeval.submissions.sources import MAX_SOURCE_BYTES
 from pcgeval.submissions.validate import validate
 
 LOOP = "class Mine({base}):\n    @staticmethod\n    def run(ctx, target_character):\n        return ''\n"
 MAIN = "if __name__ == '__main__':\n    {call}('team', Mine)\n"
-WHOLE = (
-    "from llms4pcg.competition import run_evaluation\nfrom llms4pcg.models.trial_loop import TrialLoop\n"
-    + LOOP.format(base="TrialLoop")
-    + MAIN.format(call="run_evaluation")
-)
+IMPORT = "from llm4pcg.competition import TrialLoop, run_evaluation\n"
+WHOLE = IMPORT + LOOP.format(base="TrialLoop") + MAIN.format(call="run_evaluation")
 
 
 def entry(folder: Path, files: dict[str, str]) -> str:
     """Return the file that starts the program, or why there is none."""
     write_folder(folder, files)
     try:
-        work = load_submission(folder).work
+        submission = load_submission(folder)
     except SubmissionError as error:
         return str(error)
-    assert isinstance(work, Program)
-    return work.entry
+    if isinstance(submission.work, Prompt):
+        return f"a prompt of {submission.prompt_length} characters: {submission.work.for_letter('Q')}"
+    assert submission.work == Program(folder, submission.work.entry)
+    assert submission.prompt_length is None
+    return submission.work.entry
 
 
 @pytest.mark.parametrize("package", ["chatgpt4pcg", "llm4pcg", "llms4pcg"])
@@ -48,30 +48,17 @@ def entry(folder: Path, files: dict[str, str]) -> str:
 )
 def test_every_way_to_import_the_interface(tmp_path: Path, package: str, imports: str, base: str, call: str):
     loop, start = f"{imports}\n{LOOP.format(base=base)}", f"{imports}\n{MAIN.format(call=call)}"
-    for name, source in {"loop": loop + "if __name__ == '__main__':\n    pass\n", "start": start}.items():
+    for name, source in {"loop": loop + "if '__main__' == __name__:\n    pass\n", "start": start}.items():
         assert entry(tmp_path / name, {"x.py": source.replace("{0}", package)}) == "x.py"
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "class TrialLoop: pass\n" + LOOP.format(base="TrialLoop") + MAIN.format(call="run_evaluation"),
-        "from .llm4pcg import *\n" + LOOP.format(base="TrialLoop"),
-        "from other.models.trial_loop import TrialLoop\n" + LOOP.format(base="TrialLoop"),
-        "# from llm4pcg.competition import TrialLoop, run_evaluation\nif __name__ != '__main__':\n    pass\n",
-    ],
-)
-def test_other_classes_of_that_name_do_not_count(tmp_path: Path, source: str):
-    assert "neither" in entry(tmp_path, {"x.py": source})
-
-
-IMPORT = "from llm4pcg.competition import TrialLoop, run_evaluation\n"
+LISTED = "not clear which file starts the program: m00.py:1 is not valid Python (invalid syntax), m01.py, "
 
 
 @pytest.mark.parametrize(
     ("start", "files"),
     [
-        (
+        pytest.param(
             "tot.py",
             {
                 "tot.py": WHOLE,
@@ -82,53 +69,65 @@ IMPORT = "from llm4pcg.competition import TrialLoop, run_evaluation\n"
                 "venv/lib/site-packages/x.py": WHOLE,
                 ".hidden/old.py": WHOLE,
             },
+            id="tools, copies of the interface and hidden folders do not count",
         ),
-        (
+        pytest.param(
             "main.py",
             {
                 "loop.py": IMPORT + LOOP.format(base="TrialLoop"),
                 "main.py": f"{IMPORT}from loop import Mine\n" + MAIN.format(call="run_evaluation"),
             },
+            id="the class lies elsewhere",
         ),
-        (
+        pytest.param(
             "start.py",
             {
                 "src/solver.py": WHOLE.replace("if __name__ == '__main__':", "def main():"),
                 "start.py": "from src.solver import main\nif __name__ == '__main__':\n    main()\n",
             },
+            id="the call lies elsewhere",
         ),
         ("tot.py", {"tot.py": WHOLE, "again.py": "import tot\nif __name__ == '__main__':\n    tot.main()\n"}),
         ("only.py", {"only.py": WHOLE.replace("if __name__ == '__main__':", "if True:")}),
+        ("main.py", {"main.py": WHOLE, "prompt.txt": PROMPT}),
+        ("main.py", {"main.py": WHOLE, "prompt.txt": PROMPT, "submission.yaml": "kind: program"}),
+        ("a prompt of 23 characters: Draw Q", {"x.py": WHOLE, "prompt.txt": PROMPT, "submission.yaml": "kind: prompt"}),
+        ("a prompt of 23 characters: Draw Q", {"x.py": MAIN.format(call="print"), "prompt.txt": PROMPT}),
+        ("src/m.py", {"src/m.py": WHOLE, "other.py": WHOLE, "submission.yaml": "entry: ./src/m.py"}),
+        ("holds neither", {"x.py": "class TrialLoop: pass\n" + LOOP.format(base="TrialLoop") + MAIN.format(call="go")}),
+        ("holds neither", {"x.py": "from .llm4pcg import *\n" + LOOP.format(base="TrialLoop")}),
+        ("holds neither", {"x.py": "from other.models.trial_loop import TrialLoop\n" + LOOP.format(base="TrialLoop")}),
+        ("holds neither", {"x.py": f"# {IMPORT}if __name__ != '__main__':\n    pass\n"}),
+        ("'-c.py' is not the name", {"-c.py": WHOLE}),  # it would be an option of python
+        (LISTED, {f"m{number:02}.py": WHOLE if number else "TrialLoop = = 1" for number in range(12)}),
     ],
 )
 def test_the_file_that_starts_the_program(tmp_path: Path, start: str, files: dict[str, str]):
-    assert entry(tmp_path, files) == start
+    assert start in entry(tmp_path, files)
 
 
 SEVERAL = dict.fromkeys(("bak.py", "multi_turn.py", "multi_turn copy.py"), WHOLE)
+BROKEN = {"main.py": WHOLE + "x = = 1\n", "main_old.py": WHOLE}
 
 
 @pytest.mark.parametrize(
-    ("readme", "start"),
+    ("files", "readme", "start"),
     [
-        ("python multi_turn.py", "multi_turn.py"),
-        ("python3 -u ./multi_turn.py", "multi_turn.py"),
-        ("# Team\n\n1. python -m venv x && pip install y\n2. `python .\\multi_turn.py`\n", "multi_turn.py"),
-        ("py 'multi_turn.py'", "multi_turn.py"),
-        ('python "multi_turn copy.py"\n', "multi_turn copy.py"),
-        ("python bak.py\npython multi_turn.py\n", "not clear which file"),
-        ("", "bak.py, multi_turn copy.py, multi_turn.py. Name it in"),
+        (SEVERAL, "python multi_turn.py", "multi_turn.py"),
+        (SEVERAL, "python3 -u ./multi_turn.py", "multi_turn.py"),
+        (SEVERAL, "# Team\n\n1. python -m venv x && pip install y\n2. `python .\\multi_turn.py`\n", "multi_turn.py"),
+        (SEVERAL, "py 'multi_turn.py'", "multi_turn.py"),
+        (SEVERAL, 'python "multi_turn copy.py"\n', "multi_turn copy.py"),
+        (SEVERAL, "python bak.py\npython multi_turn.py\n", "not clear which file"),
+        (SEVERAL, "", "bak.py, multi_turn copy.py, multi_turn.py. Name it in submission.yaml, such as `entry: bak.py`"),
+        # a file that cannot be read is not passed over for an old copy
+        (BROKEN, "", "main.py:8 is not valid Python (invalid syntax), main_old.py"),
+        (BROKEN, "python main_old.py", "main_old.py"),
+        (BROKEN, "python main.py", "not clear"),
     ],
 )
-def test_several_are_ambiguous_until_the_readme_starts_one(tmp_path: Path, readme: str, start: str):
-    assert start in entry(tmp_path, {**SEVERAL, "README.md": readme})
-
-
-def test_a_file_that_cannot_be_read_is_not_passed_over_for_an_old_copy(tmp_path: Path):
-    files = {"main.py": WHOLE + "x = = 1\n", "main_old.py": WHOLE}
-    assert "main.py:9 is not valid Python (invalid syntax), main_old.py" in entry(tmp_path, files)
-    assert entry(tmp_path, {"README.md": "python main_old.py"}) == "main_old.py"
-    assert "not clear" in entry(tmp_path, {"README.md": "python main.py"})
+def test_several_are_ambiguous_until_the_readme_starts_one(tmp_path: Path, files: dict, readme: str, start: str):
+    assert start in entry(tmp_path, {**files, "README.md": readme})
 
 
 def test_links_are_not_followed(tmp_path: Path):
@@ -138,6 +137,8 @@ def test_links_are_not_followed(tmp_path: Path):
     (program / "folder").symlink_to(tmp_path / "elsewhere")
     (program / "round.py").symlink_to(program)
     assert "neither" in entry(program, {})
+    for name in ("main.py", "folder/loop.py"):
+        assert f"entry '{name}' is a link" in entry(program, {"submission.yaml": f"entry: {name}"})
 
 
 def errors_of_main(folder: Path, content: bytes) -> list[str]:
@@ -164,27 +165,18 @@ def errors_of_main(folder: Path, content: bytes) -> list[str]:
         (b"(" * 100_000, "too many nested parentheses"),
         (b"9" * 100_000, "not valid Python"),
         (b"x = '" + b"\\N{" * 1000, "not valid Python"),
+        # what Python runs is no error
+        (b"\xef\xbb\xbfx = 'bom'", None),
+        (b"# coding: latin-1\nx = '\xe9'", None),
+        ("# vim: set fileencoding=cp932 :\nx = '\u65e5\u672c'".encode("cp932"), None),
+        (b"#!/usr/bin/python\n# coding=gbk\nx = 1\r\ny = 2\r", None),
+        (b"x = '.\\prompts'", None),  # an invalid escape is only a warning
+        (b"#" * MAX_SOURCE_BYTES, None),
+        (b"#" * (MAX_SOURCE_BYTES + 1), None),  # not read, and a warning
     ],
 )
-def test_hostile_sources_have_a_reason(tmp_path: Path, content: bytes, words: str):
-    (line,) = errors_of_main(tmp_path, content)
-    assert words in line
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\xef\xbb\xbfx = 'bom'",
-        b"# coding: latin-1\nx = '\xe9'",
-        "# vim: set fileencoding=cp932 :\nx = '\u65e5\u672c'".encode("cp932"),
-        b"#!/usr/bin/python\n# coding=gbk\nx = 1\r\ny = 2\r",
-        b"x = '.\\prompts'",  # an invalid escape is only a warning
-        b"#" * MAX_SOURCE_BYTES,
-        b"#" * (MAX_SOURCE_BYTES + 1),  # not read, and a warning
-    ],
-)
-def test_what_python_runs_is_no_error(tmp_path: Path, content: bytes):
-    assert errors_of_main(tmp_path, content) == []
+def test_hostile_sources_have_a_reason(tmp_path: Path, content: bytes, words: str | None):
+    assert [words is not None and words in line for line in errors_of_main(tmp_path, content)] == [True][: bool(words)]
 
 
 def test_too_much_source_is_refused_not_read(tmp_path: Path):
@@ -243,18 +235,13 @@ FORGOTTEN = [
 
 def unseeded(folder: Path, files: dict[str, str]) -> list[str]:
     findings = validate(write_folder(folder, {**PROGRAM_FILES, **files})).findings
-    return [line for line in texts(findings, "warning") if "seed it" in line]
+    return [line for line in texts(findings, "warning") if "fixed seed" in line]
 
 
-@pytest.mark.parametrize("source", FINE)
-def test_random_numbers_that_come_again(tmp_path: Path, source: str):
-    assert unseeded(tmp_path, {"helper.py": source}) == []
-
-
-@pytest.mark.parametrize(("source", "words"), FORGOTTEN)
-def test_random_numbers_without_a_seed(tmp_path: Path, source: str, words: str):
-    (line,) = unseeded(tmp_path, {"helper.py": source})
-    assert words in line
+@pytest.mark.parametrize(("source", "words"), [*((source, None) for source in FINE), *FORGOTTEN])
+def test_random_numbers_without_a_seed(tmp_path: Path, source: str, words: str | None):
+    lines = unseeded(tmp_path, {"helper.py": source})
+    assert [words is not None and words in line for line in lines] == [True][: bool(words)]
 
 
 def test_a_seed_in_another_file_counts_but_not_for_the_other_generator(tmp_path: Path):

@@ -1,7 +1,7 @@
-"""Evaluate a stream of responses into a folder of Parquet files, and go on where a killed run stopped.
+"""Evaluate a stream of responses into a Hugging Face dataset of Parquet files, and continue a killed run.
 
-Rows flow in the order of the input and go to the workers in batches; each worker remembers the levels that it measured.
-So memory holds a few batches, these levels and the rows of one part.
+Rows go to the workers in batches, in the order of the input, and each worker remembers the levels that it measured.
+Memory holds a few batches, these levels and the rows of one part.
 """
 
 import os
@@ -18,9 +18,18 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import sha256_json, sha256_text, to_json, write_bytes, write_json
+from pcgeval.core.files import sha256_json, sha256_text, to_json, write_bytes, write_text
 from pcgeval.core.layout import PACKAGED_DATA
-from pcgeval.core.level_table import LETTERS, LevelRow, engine_sha256, import_pyarrow, level_table, parquet_bytes
+from pcgeval.core.level_table import (
+    CARD,
+    LETTERS,
+    LevelRow,
+    dataset_card,
+    engine_sha256,
+    import_pyarrow,
+    level_table,
+    parquet_bytes,
+)
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
 from pcgeval.core.parallel import map_batches, received_folder
@@ -32,11 +41,11 @@ from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
 
-SUMMARY = "_summary.json"  # readers of a folder of Parquet files skip what begins so
+DATA = "data"  # the folder of the parts, beside the card
 ROWS_PER_PART = 10_000
 REMEMBERED = 50_000  # levels in each worker, some 1 kB each, and 4 bytes for each number of an embedding
-COLUMNS_VERSION = 2  # raise it when the columns change: parts with others are not continued
-_FILES = re.compile(r"part-[0-9]{5,}\.parquet|_summary\.json|\..*")
+COLUMNS_VERSION = 2  # raise it when the columns change, so that no run continues parts with others
+_FILES = re.compile(r"(data|data/part-[0-9]{5,}\.parquet|README\.md|(data/)?\..*)")
 _NOTE = b"pcgeval"  # the key of the note in a part's metadata
 _KNOWN: dict[tuple[str, str], LevelRow] = {}  # of this process, by the hashes of the settings and the level
 
@@ -46,23 +55,17 @@ class EvaluationError(PcgevalError):
 
 
 class EvaluationSummary(BaseModel):
-    """The outcome of all rows of an input.
-
-    Attributes:
-        rows: How many there are.
-        failed: How many failed, by stage; those of the stage `input` could not be read.
-        parts: How many files hold them.
-    """
+    """The outcome of all rows of an input."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     rows: int
-    failed: dict[str, int]
-    parts: int
+    failed: dict[str, int]  # by stage; rows of the stage `input` could not be read
+    parts: int  # files
 
 
 class _PartNote(BaseModel):
-    """The metadata of a part: how it was made."""
+    """The metadata of a part."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -74,15 +77,15 @@ class _PartNote(BaseModel):
 
 @dataclass(frozen=True)
 class _Work:
-    """Evaluates batches of rows, in whichever process; `settings` are those of the parts' notes."""
+    """Evaluates batches of rows in any process; `settings` are those of the parts' notes."""
 
     settings: dict[str, Any]
     physics: PhysicsParams
     similarity: Similarity
-    classifier: Path | None  # its folder; None measures stability alone
+    classifier: Path | None  # the folder; None measures stability alone
 
     def __call__(self, rows: Sequence[InputRow]) -> list[LevelRow]:
-        """Return a row of the table for each row of the input."""
+        """Return the row of the table for each row of the input."""
         read = [self._read(row) for row in rows]
         settings = sha256_json(self.settings)
         keys = [(settings, sha256_text(xml)) for _, xml in read]
@@ -93,34 +96,31 @@ class _Work:
         return [_joined(row, _KNOWN[key]) if xml else row for key, (row, xml) in zip(keys, read, strict=True)]
 
     def _read(self, row: InputRow) -> tuple[LevelRow, str]:
-        """Return a row of the table with its level in XML, or with why it has none."""
+        """Return a row of the table with its level in XML, or with the reason why there is none."""
         if row.fault is not None:
             return LevelRow(row.id, row.letter, "input", f"{row.place}: {row.fault}"), ""
         walk = walk_to_level(row.text, self.settings["read_as"] or text_kind(row.text))
-        return LevelRow(row.id, row.letter, walk.failed_stage, walk.reason), walk.xml or ""
+        score = None if walk.failed_stage is None else 0.0
+        return LevelRow(row.id, row.letter, walk.failed_stage, walk.reason, score=score), walk.xml or ""
 
     def _measured(self, levels: Sequence[str]) -> list[LevelRow]:
-        """Return what each level in XML gives, whichever letter was asked for."""
+        """Return the measurements of levels in XML, which do not depend on the letter."""
         ends = [end_of(xml, self.physics, paths=False) for xml in levels]
-        pictures = [render(end) for end in ends if not isinstance(end, str)]
-        vectors: Iterator[tuple[Any, Any]] = iter(())
+        rows = [
+            LevelRow(failed_stage="simulate", reason=end)
+            if isinstance(end, str)
+            else LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
+            for end in ends
+        ]
+        pictures = {place: render(end) for place, end in enumerate(ends) if not isinstance(end, str)}
         if self.classifier is not None and pictures:
             folder = received_folder(self.classifier, self.settings["classifier"])
             classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
-            predictions = classifier.predict(pictures)
-            vectors = zip(predictions.probabilities, predictions.embeddings, strict=True)
-        measured: list[LevelRow] = []
-        for end in ends:
-            if isinstance(end, str):
-                measured.append(LevelRow(failed_stage="simulate", reason=end))
-                continue
-            row = LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
-            if self.classifier is not None:
-                probabilities, embedding = next(vectors)
+            answer = classifier.predict(list(pictures.values()))
+            for place, probabilities, embedding in zip(pictures, answer.probabilities, answer.embeddings, strict=True):
                 vector = embedding.astype(np.float32) if self.settings["embeddings"] else None
-                row = replace(row, probabilities=tuple(probabilities.tolist()), embedding=vector)
-            measured.append(row)
-        return measured
+                rows[place] = replace(rows[place], probabilities=tuple(probabilities.tolist()), embedding=vector)
+        return rows
 
 
 def evaluate(
@@ -138,33 +138,32 @@ def evaluate(
     begin: Callable[[int | None], None] = lambda _: None,
     report: Callable[[LevelRow], None] = lambda _: None,
 ) -> EvaluationSummary:
-    """Score every level of an input and write the table of levels, `part-00000.parquet` and on.
+    """Score every level of an input and write the table of levels as a Hugging Face dataset.
 
-    The rows are those of the input in its order; the files do not depend on the number of processes. A run that was
-    killed is continued by the same call: finished parts are kept. `pcgeval.core.level_table` describes the
-    columns; `score` is stability times similarity.
+    The table has the rows of the input in their order; `pcgeval.core.level_table` describes its columns. The same call
+    continues a killed run after its finished parts.
 
     Args:
         inputs: Files `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; folders of such; or
             `-` for JSON lines on standard input.
-        out: The folder for the parts and `_summary.json`: a new one, or that of an earlier run.
+        out: The folder for `README.md` and `data/part-00000.parquet` and on: a new one, or that of an earlier run.
         similarity: The classifier; default: pcgeval's own.
-        classify: Without it, levels are only simulated, and have no probabilities.
+        classify: False only simulates the levels.
         physics: Settings of the simulation; default: those of `params.yaml` as published.
         embeddings: Whether the table has the classifier's embeddings.
-        read_as: What the texts are; None takes each for what it looks like, as `score_level` does.
-        rows_per_part: How many rows a part has, the last one excepted.
-        processes: How many share the work; default: one for each core.
+        read_as: The kind of the texts; None takes each text as `score_level` does.
+        rows_per_part: The number of rows of each part but the last.
+        processes: The number of processes; default: one for each core.
         scheduler: The address of a Dask cluster that does the work instead.
-        begin: Called first with the number of rows that are not in a finished part; None for standard input.
-        report: Called with each row that is new.
+        begin: Called first with the number of rows that are in no finished part; None for standard input.
+        report: Called with each new row.
 
     Raises:
-        FileError: An input cannot be read at all; a row that cannot be read is a row of the table.
-        EvaluationError: The folder holds something else, or the input or a setting changed since.
+        FileError: An input cannot be read; a faulty row is a row of the table.
+        EvaluationError: The folder holds other files, or the input or a setting has changed.
         ClassifierError: The classifier cannot be loaded.
         ClusterError: The cluster cannot be used.
-        MissingPackageError: An extra that is needed is not installed.
+        MissingPackageError: An extra is not installed.
     """
     files, folder = input_files(map(Path, inputs)), Path(out)
     import_pyarrow()
@@ -185,9 +184,9 @@ def evaluate(
         "columns": COLUMNS_VERSION,
     }
     work = _Work(settings, physics, similarity, source.folder if source else None)
-    foreign = [path.name for path in folder.iterdir() if not _FILES.fullmatch(path.name)] if folder.exists() else []
-    if foreign:
-        raise EvaluationError(f"{folder}: holds {min(foreign)}, which is of no evaluation. Name a new or empty folder.")
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+    if foreign := [name for name in names if not _FILES.fullmatch(name)]:
+        raise EvaluationError(f"{folder}: holds {foreign[0]}, which is of no evaluation. Name a new or empty folder.")
     with lock_folder(folder, folder / ".evaluate.lock"):
         parts = _Parts(folder, settings)
         total = count_rows(files)
@@ -213,11 +212,11 @@ def _evaluated(
     classifiers = {work.settings["classifier"]: work.classifier} if work.classifier else {}
     for results in map_batches(work, batches(), processes, scheduler, classifiers):
         for row, result in zip(under_way.popleft(), results, strict=True):
-            yield row, result or LevelRow(row.id, row.letter, "simulate", CRASHED)
+            yield row, result or LevelRow(row.id, row.letter, "simulate", CRASHED, score=0.0)
 
 
 class _Parts:
-    """The parts of an output folder: those that are finished, and the one that is being filled."""
+    """The finished parts of an output folder, and the rows of the next one."""
 
     def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
         self._folder, self._settings = folder, settings
@@ -230,11 +229,11 @@ class _Parts:
 
     @property
     def finished_rows(self) -> int:
-        """How many rows the finished parts have."""
+        """The number of rows in the finished parts."""
         return sum(note.rows for note in self._notes)
 
     def unfinished(self, rows: Iterator[InputRow]) -> Iterator[InputRow]:
-        """Yield the rows that no finished part has, after comparing the others with what these were made from."""
+        """Yield the rows that no finished part has; refuse an input whose other rows have changed."""
         for number, note in enumerate(self._notes):
             if _combined(_row_sha256(row) for row in islice(rows, note.rows)) != note.input_sha256:
                 raise self._other_input(number)
@@ -245,25 +244,27 @@ class _Parts:
             yield row
 
     def add(self, row: LevelRow, input_sha256: str) -> None:
-        """Add a row to the part that is being filled, and write it when it is full."""
+        """Add a row to the next part, and write a full part."""
         self._rows.append(row)
         self._hashes.append(input_sha256)
         if len(self._rows) == self._rows_per_part:
             self._write()
 
     def finish(self) -> EvaluationSummary:
-        """Write the last part, and the outcome of all rows."""
+        """Write the last part and the card."""
         if self._rows or not self._notes:
             self._write()
         failed = sum((Counter(note.failed) for note in self._notes), Counter[str]())
         summary = EvaluationSummary(
             rows=self.finished_rows, failed=dict(sorted(failed.items())), parts=len(self._notes)
         )
-        write_json(self._folder / SUMMARY, {**summary.model_dump(), "settings": self._settings})
+        outcome = to_json({**summary.model_dump(), "settings": self._settings})
+        notes = f"`pcgeval evaluate` scored these levels:\n\n```json\n{outcome}\n```\n\n"
+        write_text(self._folder / CARD, dataset_card("Scored levels", f"{DATA}/*.parquet", notes))
         return summary
 
     def _path(self, number: int) -> Path:
-        return self._folder / f"part-{number:05}.parquet"
+        return self._folder / DATA / f"part-{number:05}.parquet"
 
     def _other_input(self, number: int) -> EvaluationError:
         first = number * self._rows_per_part + 1
@@ -273,7 +274,7 @@ class _Parts:
         )
 
     def _write(self) -> None:
-        pa, settings, rows = import_pyarrow(), self._settings, self._rows
+        settings, rows = self._settings, self._rows
         note = _PartNote(
             rows=len(rows),
             failed=dict(sorted(Counter(row.failed_stage for row in rows if row.failed_stage).items())),
@@ -282,8 +283,6 @@ class _Parts:
         )
         engine = engine_sha256(settings["engine"], settings["packages"], settings["physics"])
         table = level_table(rows, engine, settings["classifier"], embeddings=settings["embeddings"])
-        scores = pa.array([_score(row) for row in rows], pa.float64())
-        table = table.add_column(table.schema.get_field_index("similarity") + 1, "score", scores)
         text = to_json(note.model_dump(), indent=None).encode()
         write_bytes(self._path(len(self._notes)), parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
         self._notes.append(note)
@@ -303,17 +302,14 @@ class _Parts:
 
 
 def _joined(row: LevelRow, measured: LevelRow) -> LevelRow:
-    similarity = None
-    if row.letter and measured.probabilities:
+    """Return the measurements of a row's level with the scores for its letter."""
+    similarity = score = None
+    if measured.failed_stage is not None:
+        score = 0.0
+    elif row.letter and measured.probabilities and measured.stability is not None:
         similarity = measured.probabilities[LETTERS.index(row.letter)]
-    return replace(measured, id=row.id, letter=row.letter, similarity=similarity)
-
-
-def _score(row: LevelRow) -> float | None:
-    """Return stability x similarity; 0 for a level that failed, None for what was not read or not classified."""
-    if row.failed_stage is not None:
-        return None if row.failed_stage == "input" else 0.0
-    return None if row.stability is None or row.similarity is None else row.stability * row.similarity
+        score = measured.stability * similarity
+    return replace(measured, id=row.id, letter=row.letter, similarity=similarity, score=score)
 
 
 def _row_sha256(row: InputRow) -> str:

@@ -23,28 +23,20 @@ _BATCH_ROWS = 64  # of a Parquet file in memory
 
 @dataclass(frozen=True, slots=True)
 class InputRow:
-    """One row: a letter and the text that is to show it, or why the row holds none.
+    """One row: a letter and a text, or a fault."""
 
-    Attributes:
-        place: The file and the line, or the row of a Parquet file, counted from 1.
-        id: What identifies the row; None if that cannot be read.
-        letter: One of A to Z; None if that cannot be read.
-        text: What the model said; empty with a fault.
-        fault: Why the row cannot be used, in words that follow its place.
-    """
-
-    place: str
-    id: str | None = None
-    letter: str | None = None
+    place: str  # the file and the line, or the row of a Parquet file, from 1
+    id: str | None = None  # None if it cannot be read
+    letter: str | None = None  # A to Z; None if it cannot be read
     text: str = ""
-    fault: str | None = None
+    fault: str | None = None  # in words that follow the place
 
 
 def input_files(inputs: Iterable[Path]) -> list[tuple[str, Path]]:
-    """Return the files to read in order with their names: those given, and in a folder all of a known form.
+    """Return the names and paths of the input files, in order; of a folder, all files of a known form.
 
     Raises:
-        FileError: There is no such file, it is of another form, or a folder holds none.
+        FileError: A file is missing or of another form, or a folder has none.
     """
     files: list[tuple[str, Path]] = []
     for path in inputs:
@@ -63,12 +55,10 @@ def input_files(inputs: Iterable[Path]) -> list[tuple[str, Path]]:
 def read_rows(files: Sequence[tuple[str, Path]]) -> Iterator[InputRow]:
     """Yield all rows in order; of rows with the same id all but the first have a fault.
 
-    Ids are kept in a temporary file, so that memory does not grow with their number.
-
     Raises:
         FileError: A file cannot be read, or a Parquet file lacks a column.
     """
-    with closing(sqlite3.connect("")) as ids:  # a database that SQLite removes when it is closed
+    with closing(sqlite3.connect("")) as ids:  # a temporary file, so that memory does not grow with the ids
         ids.execute("PRAGMA synchronous = OFF")
         ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
         for name, path in files:
@@ -82,11 +72,7 @@ def read_rows(files: Sequence[tuple[str, Path]]) -> Iterator[InputRow]:
 
 
 def count_rows(files: Sequence[tuple[str, Path]]) -> int | None:
-    """Return how many rows files have; None if some come from standard input.
-
-    Raises:
-        FileError: A file cannot be read.
-    """
+    """Return the number of rows; None with standard input. Raise FileError if a file cannot be read."""
     if any(path == _STDIN for _, path in files):
         return None
     total = 0
@@ -107,7 +93,7 @@ def _json_rows(name: str, path: Path) -> Iterator[InputRow]:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield each line that is not empty with its number; of one that is too long only the begin, which is so too."""
+    """Yield the number and the text of each line that is not empty; of a line over `MAX_TEXT`, one byte more."""
     number = 0
     while line := file.readline(MAX_TEXT + 1):
         number += 1

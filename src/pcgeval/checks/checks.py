@@ -9,16 +9,16 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from pcgeval.checks import paper_checks, result_checks, submission_checks
 from pcgeval.checks.evidence import CheckResult, Evidence, NotMet, PaperEvidence, Undecided
 
 Argument = bool | int | float | str
 CheckFunction = Callable[..., CheckResult]
-_STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -62,27 +62,28 @@ def check_fault(check: LeafCheck) -> str | None:
     if check.name not in CHECKS:
         close = difflib.get_close_matches(check.name[:80], CHECKS, n=1)
         return f"unknown. Did you mean {close[0]!r}?" if close else f"unknown. Known: {', '.join(sorted(CHECKS))}."
-    parameters = dict(list(inspect.signature(CHECKS[check.name]).parameters.items())[1:])
-    for name in check.arguments:
-        if name not in parameters:
-            known = ", ".join(parameters) or "none"
-            return f"unknown argument {name[:60]!r}. It takes: {known}."
-    for name, parameter in parameters.items():
-        if name not in check.arguments:
-            if parameter.default is parameter.empty:
-                return f"argument {name!r} is missing. Add it."
-            continue
-        value, annotation = check.arguments[name], parameter.annotation
-        try:
-            _argument_type(check.name, name).validate_python(value)
-        except ValidationError:
-            is_choice = get_origin(annotation) is Literal
-            wanted = f"one of: {', '.join(get_args(annotation))}" if is_choice else get_args(annotation)[1].description
-            return f"argument {name!r} is {value!r:.60}. Give {wanted}."
+    arguments = _arguments(check.name)
+    try:
+        arguments.model_validate(dict(check.arguments))
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        name, known = str(fault["loc"][0]), arguments.model_fields
+        if fault["type"] == "missing":
+            return f"argument {name!r} is missing. Add it."
+        if name not in known:
+            return f"unknown argument {name[:60]!r}. It takes: {', '.join(known) or 'none'}."
+        choices = get_args(known[name].annotation)  # of a Literal; other types have a description
+        wanted = known[name].description or f"one of: {', '.join(choices)}"
+        return f"argument {name!r} is {check.arguments[name]!r:.60}. Give {wanted}."
     return None
 
 
 @cache
-def _argument_type(check: str, argument: str) -> TypeAdapter[Any]:
-    """Return what validates an argument of a check, which takes longer to make than to use."""
-    return TypeAdapter(inspect.signature(CHECKS[check]).parameters[argument].annotation, config=_STRICT)
+def _arguments(check: str) -> type[BaseModel]:
+    """Return a model of a check's arguments, which takes longer to make than to use."""
+    parameters = list(inspect.signature(CHECKS[check]).parameters.values())[1:]
+    fields: dict[str, Any] = {
+        parameter.name: (parameter.annotation, ... if parameter.default is parameter.empty else parameter.default)
+        for parameter in parameters
+    }
+    return create_model(check, __config__=_STRICT, **fields)

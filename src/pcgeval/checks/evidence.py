@@ -14,7 +14,7 @@ from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import StageName
 from pcgeval.core.trials import TrialUsage
 
-_Thing = TypeVar("_Thing")
+_Item = TypeVar("_Item")
 
 
 def _inner_path(text: str) -> str:
@@ -93,25 +93,15 @@ class ModelEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the checks may know of one submission.
-
-    Attributes:
-        team: The team's name.
-        prompt_words: How many words the rules allow in a prompt.
-        readme: The submission's README.md.
-        prompt: The submission's prompt.txt; for a program, all texts and sources from which it makes prompts.
-        is_program: Whether a program was handed in, to which the rules for a prompt.txt do not apply.
-        models: The results with each model, in the order of params.yaml.
-        no_results: Why `models` is empty; then nothing can be said about results.
-    """
+    """All that the checks may know of one submission."""
 
     team: str
-    prompt_words: int
+    prompt_words: int  # how many the rules allow in a prompt
     readme: Document
-    prompt: Document
-    is_program: bool = False
-    models: tuple[ModelEvidence, ...] = ()
-    no_results: str = "the submission was not run"
+    prompt: Document  # prompt.txt; of a program, all texts and sources from which it makes prompts
+    is_program: bool = False  # the rules for a prompt.txt do not apply to one
+    models: tuple[ModelEvidence, ...] = ()  # in the order of params.yaml
+    no_results: str = "the submission was not run"  # why there are no `models`
 
     @property
     def trials(self) -> tuple[TrialEvidence, ...]:
@@ -130,10 +120,10 @@ class PaperEvidence:
 
     Attributes:
         folder: The submission as it is after its reproduce.sh was run, or as it lies.
-        log: What reproduce.sh printed; None if nobody ran it.
+        log: The output of reproduce.sh; None if nobody ran it.
         log_written: When it was started, in seconds since 1970: only files of this age or newer are its results. None
             where no time can be trusted; then any file may be.
-        exit_code: How it ended when we ran it; None if it was stopped or could not be run, or if we did not run it.
+        exit_code: Its exit code in our run; None if it was stopped or could not be run, or if we did not run it.
         reason: Why it was stopped or could not be run.
         blacklist: Addresses that must not have been used.
         warnings: What is odd about a run that is not ours.
@@ -174,16 +164,17 @@ def yes_or_no(met: bool, explanation: str) -> CheckResult:
     return CheckResult(1.0 if met else 0.0, explanation)
 
 
-def share(part: int, whole: int, what: str, example: str = "") -> CheckResult:
-    """Return `part / whole` with an explanation such as "71 of 78 trials have code; first otherwise: ..."."""
-    if whole == 0:
-        raise Undecided(f"nothing to count: 0 {what}")
-    return CheckResult(part / whole, f"{part} of {whole} {what}" + (f"; first otherwise: {example}" if example else ""))
-
-
 def share_of(
-    things: Sequence[_Thing], met: Callable[[_Thing], bool], what: str, name: Callable[[_Thing], str]
+    items: Sequence[_Item], met: Callable[[_Item], bool], words: str, name: Callable[[_Item], str]
 ) -> CheckResult:
-    """Return the share of things that meet a condition; the explanation names the first that does not."""
-    failing = [thing for thing in things if not met(thing)]
-    return share(len(things) - len(failing), len(things), what, name(failing[0]) if failing else "")
+    """Return the share of items that meet a condition, such as "71 of 78 trials have code; first otherwise: ...".
+
+    Raises:
+        Undecided: There are no items.
+    """
+    if not items:
+        raise Undecided(f"nothing to count: 0 {words}")
+    failing = [item for item in items if not met(item)]
+    example = f"; first otherwise: {name(failing[0])}" if failing else ""
+    number = len(items) - len(failing)
+    return CheckResult(number / len(items), f"{number} of {len(items)} {words}{example}")

@@ -8,16 +8,14 @@ from collections.abc import Callable
 from pcgeval.checks.evidence import (
     CheckResult,
     Evidence,
-    LetterEvidence,
     Share,
     Text,
     TrialEvidence,
     Undecided,
-    share,
     share_of,
 )
 from pcgeval.core.stage_files import STAGE_NAMES, StageName
-from pcgeval.core.trials import Flag, FlagKind
+from pcgeval.core.trials import FlagKind
 
 
 def trials_pass(evidence: Evidence, *, stage: StageName) -> CheckResult:
@@ -42,7 +40,8 @@ def models_pass(evidence: Evidence, *, stage: StageName, at_least: Share) -> Che
     shares = {model: passed.count(True) / len(passed) for model, passed in by_model.items()}
     good = sum(passed >= at_least for passed in shares.values())
     figures = ", ".join(f"{model} {passed:.2f}" for model, passed in shares.items())
-    return share(good, len(shares), f"models with at least {at_least:g} of the trials past {stage} ({figures})")
+    words = f"models with at least {at_least:g} of the trials past {stage} ({figures})"
+    return CheckResult(good / len(shares), f"{good} of {len(shares)} {words}")
 
 
 def letters_pass(evidence: Evidence, *, stage: StageName) -> CheckResult:
@@ -100,41 +99,41 @@ def mean_similarity(evidence: Evidence) -> CheckResult:
 def letters_diverse(evidence: Evidence, *, above: Share = 0.0) -> CheckResult:
     """Share of the letters (of each model) whose diversity is above a value."""
     _trials(evidence)
-
-    def diverse(letter: LetterEvidence) -> bool:
-        return letter.diversity is not None and letter.diversity > above
-
-    what = f"letters have a diversity above {above:g}"
-    return share_of(evidence.letters, diverse, what, lambda letter: f"{letter.model} {letter.letter}")
+    return share_of(
+        evidence.letters,
+        lambda letter: letter.diversity is not None and letter.diversity > above,
+        f"letters have a diversity above {above:g}",
+        lambda letter: f"{letter.model} {letter.letter}",
+    )
 
 
 def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> CheckResult:
-    """Share of the trials, failed ones too, in which nothing of a kind was noticed that an inspector should look at.
+    """Share of the trials, failed ones too, without a flag of this kind, which asks a person to inspect the trial.
 
     Raises:
         Undecided: Of some trial there is no record, or it ran without a sandbox, where a contact can go unnoticed.
     """
     trials = _trials(evidence)
-    if unknown := sum(trial.usage is None for trial in trials):
+    usages = [trial.usage for trial in trials if trial.usage is not None]
+    if unknown := len(trials) - len(usages):
         raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
-
-    def flag(trial: TrialEvidence) -> Flag | None:
-        return trial.usage.flag(kind) if trial.usage else None
-
-    unseen = sum(trial.usage is not None and not trial.usage.contained and not flag(trial) for trial in trials)
+    unseen = sum(not usage.contained and not usage.flag(kind) for usage in usages)
     if kind == "other-host" and unseen:
         raise Undecided(f"{unseen} of {len(trials)} trials ran without a sandbox; what they reached is not known")
+    flags = {trial: usage.flag(kind) for trial, usage in zip(trials, usages, strict=True)}
 
     def name(trial: TrialEvidence) -> str:
-        raised = flag(trial)
-        return f"{trial.name} ({raised.detail[:200]})" if raised else trial.name
+        flag = flags[trial]
+        return f"{trial.name} ({flag.detail[:200]})" if flag else trial.name
 
-    return share_of(trials, lambda trial: flag(trial) is None, f"trials are without the flag {kind}", name)
+    return share_of(trials, lambda trial: flags[trial] is None, f"trials are without the flag {kind}", name)
 
 
 def _trials(evidence: Evidence) -> tuple[TrialEvidence, ...]:
     if evidence.no_results:
         raise Undecided(f"no results: {evidence.no_results}")
+    if not evidence.trials:
+        raise Undecided("there are no trials")
     return evidence.trials
 
 
@@ -143,31 +142,26 @@ def _passes(stage: StageName) -> Callable[[TrialEvidence], bool]:
     return lambda trial: trial.failed_stage is None or trial.failed_stage in later
 
 
-def _share_of_trials(evidence: Evidence, met: Callable[[TrialEvidence], bool], what: str) -> CheckResult:
+def _share_of_trials(evidence: Evidence, met: Callable[[TrialEvidence], bool], words: str) -> CheckResult:
     def name(trial: TrialEvidence) -> str:
         return f"{trial.name}" + (f" ({trial.reason[:200]})" if trial.reason else "")
 
-    return share_of(_trials(evidence), met, what, name)
+    return share_of(_trials(evidence), met, words, name)
 
 
-def _share_of_letters(evidence: Evidence, met: Callable[[TrialEvidence], bool], what: str) -> CheckResult:
+def _share_of_letters(evidence: Evidence, met: Callable[[TrialEvidence], bool], words: str) -> CheckResult:
     """A letter counts when any of its trials with that model meets the condition."""
     best: dict[str, bool] = {}
     for trial in _trials(evidence):
         name = f"{trial.model} {trial.trial.letter}"
         best[name] = best.get(name, False) or met(trial)
-    return share_of(list(best), lambda name: best[name], what, lambda name: name)
+    return share_of(list(best), lambda name: best[name], words, lambda name: name)
 
 
-def _mean_of(evidence: Evidence, value: Callable[[TrialEvidence], float | None], what: str) -> CheckResult:
+def _mean_of(evidence: Evidence, value: Callable[[TrialEvidence], float | None], name: str) -> CheckResult:
     values = [value(trial) for trial in _trials(evidence)]
-    if not values:
-        raise Undecided("nothing to average")
     total = 0.0
     for measured in values:  # one by one: Python's `sum` rounds differently from version 3.12 on
         total += measured or 0.0
-    with_level = len(values) - values.count(None)
-    average = total / len(values)
-    return CheckResult(
-        average, f"mean {what} {average:.4f} over {len(values)} trials, {with_level} of them with a level"
-    )
+    mean, with_level = total / len(values), len(values) - values.count(None)
+    return CheckResult(mean, f"mean {name} {mean:.4f} over {len(values)} trials, {with_level} of them with a level")

@@ -1,24 +1,25 @@
-"""The commands for the results of a competition: `ranking`, `record`, `rescore`, `export`."""
+"""The commands for the results of a competition: `ranking`, `rescore`, `export`."""
 
 import shutil
 import sys
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pcgeval.cli.options import Anonymous, Json, group, print_json, print_table, refuse_two_formats
+from pcgeval.cli.options import Json, Letters, Trials, group, print_json, print_table, refuse_two_formats
 from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json
+from pcgeval.core.files import read_json, write_text
 
 if TYPE_CHECKING:
     from pcgeval.core.stage_files import RankedTeam
 
 app = group()
 export = group()
-app.add_typer(export, name="export", help="Copy the data to the layout of the official tools.")
+app.add_typer(export, name="export", help="Export the data or the recordings of the last run.")
 
 
 @app.command()
@@ -27,22 +28,24 @@ def ranking(
         Literal["csv", "latex", "markdown"] | None,
         typer.Option("--format", help="Print a table for a spreadsheet, a paper or a web page."),
     ] = None,
-    anonymous: Anonymous = False,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Replace the names of all teams but baselines with pseudonyms.")
+    ] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     single_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the report as one page, to mail it.")
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the report as a single page.")
     ] = None,
     json: Json = False,
 ) -> None:
     """Print the ranking of the last run, or open its report.
 
-    Exit code 1 means that it is not the ranking of what is in the folder now, by its result hash.
+    Exit code 1: the inputs or results have changed since that run.
     """
+    from pcgeval.core.layout import REPORT
+
     refuse_two_formats(form, json=json)
     if open_page:
         import webbrowser
-
-        from pcgeval.core.layout import REPORT
 
         index = REPORT / "index.html"
         if not index.is_file():
@@ -50,7 +53,6 @@ def ranking(
         if not webbrowser.open(index.resolve().as_uri()):
             print_stderr(f"no browser could be started; open {index} in one")
     if single_file:
-        from pcgeval.core.files import write_text
         from pcgeval.core.params import load_params
         from pcgeval.report.render import single_page
 
@@ -61,24 +63,21 @@ def ranking(
 def show_ranking(
     form: Literal["csv", "latex", "markdown"] | None = None, *, anonymous: bool = False, json: bool = False
 ) -> None:
-    """Print the ranking, then every doubt whether it is that of what is in the folder now.
+    """Print the ranking, then name what has changed since.
 
     Raises:
-        Exit: There are doubts: exit code 1.
+        Exit: Something has changed: exit code 1.
     """
     from pcgeval.core.layout import RANKING_JSON, REPORT
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
+    from pcgeval.report.pseudonyms import anonymous_ranking
     from pcgeval.report.tables import ranking_table
     from pcgeval.scoring.result_hash import result_doubts
 
     params = load_params()
-    shown = RankingFile.read(RANKING_JSON)
-    doubts = result_doubts(params, shown)
-    if anonymous:
-        from pcgeval.report.pseudonyms import anonymous_ranking
-
-        shown = anonymous_ranking(shown)
+    published = RankingFile.read(RANKING_JSON)
+    shown = anonymous_ranking(published) if anonymous else published
     if json:
         print_json(shown.model_dump(mode="json") if anonymous else read_json(RANKING_JSON))
     elif form:
@@ -93,30 +92,53 @@ def show_ranking(
         trials = len(scored) * len(shown.rules.letters) * shown.rules.trials
         why = ": the report says why." if failed else "."
         print_stderr(f"{failed} of {trials} trials failed{why} The report is {REPORT / 'index.html'}.")
-    for doubt in doubts:
-        print_stderr(f"warning: this may not be the ranking of what is here: {doubt}")
-    if doubts:
-        print_stderr(
-            "Run `make final-eval` to its end for the ranking of what is here; `make audit` names what differs."
-        )
+    if doubts := result_doubts(params, published):
+        for doubt in doubts:
+            print_stderr(f"warning: this ranking may be out of date: {doubt}")
+        print_stderr("Run `make final-eval` for an up-to-date ranking; `make audit` names the files that differ.")
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
+    """Print a line for each team; a column for flagged trials only if there are any."""
+    from pcgeval.scoring.decimals import rounded
+
+    columns = ["rank", "team", "normalised", "90% interval", "total", "failed trials", "supplied", "status"]
+    rows = [
+        [
+            str(team.rank or "-"),
+            team.team,
+            "-" if team.normalised is None else rounded(team.normalised, 3),
+            f"{team.interval.low:.1f}-{team.interval.high:.1f}" if team.interval else "-",
+            "-" if team.total is None else rounded(team.total),
+            str(sum(model.failed_trials for model in team.models.values())),
+            "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
+            "winner" if team.winner else team.status,
+        ]
+        for team in teams
+    ]
+    flagged = [sum(model.flagged_trials or 0 for model in team.models.values()) for team in teams]
+    if any(flagged):
+        columns.append("flagged trials")
+        rows = [[*row, str(number)] for row, number in zip(rows, flagged, strict=True)]
+    print_table(columns, rows)
 
 
 @app.command()
 def rescore(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The <SOURCE> folder of one model each."),
+        typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The <SOURCE> folder of each model."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the result files go.")],
-    letters: Annotated[str, typer.Option(help="The letters to score.")] = "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-    trials: Annotated[int, typer.Option(help="Trials per letter.")] = 10,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Write the results to this folder.")],
+    letters: Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    trials: Trials = 10,
     baseline: Annotated[str | None, typer.Option(metavar="TEAM", help="The team that the winner must beat.")] = None,
     baselines: Annotated[
-        list[str] | None, typer.Option(metavar="TEAM", help="A team that is scored but not ranked; may be repeated.")
+        list[str] | None, typer.Option(metavar="TEAM", help="Score this team without ranking it. Repeatable.")
     ] = None,
     disqualified: Annotated[
-        list[str] | None, typer.Option(metavar="TEAM", help="A team that is left out of everything; may be repeated.")
+        list[str] | None, typer.Option(metavar="TEAM", help="Leave this team out of everything. Repeatable.")
     ] = None,
     official_quirks: Annotated[
         bool, typer.Option("--official-quirks", help="Follow the official script where it departs from the rules.")
@@ -125,7 +147,7 @@ def rescore(
 ) -> None:
     """Score and rank from official files or published tables.
 
-    Exit code 1 means that the published figures differ.
+    Exit code 1: the results differ from published figures.
     """
     from pcgeval.core.layout import RANKING_JSON
     from pcgeval.core.stage_files import RankingFile
@@ -150,9 +172,7 @@ def rescore(
 
 @export.command("official")
 def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
-    """Copy the data of the last run to DIR/<model>/<team>/<stage> as the official tools expect it."""
-    from itertools import product
-
+    """Copy the data to DIR/<model>/<team>/<stage>, as the official tools expect."""
     from pcgeval.core.layout import EXTENSIONS, STAGE_DIRS, stage_dir, tag, trials
     from pcgeval.core.params import load_params
 
@@ -175,34 +195,9 @@ def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="
     print_stderr(f"wrote {copied} files to {target}")
 
 
-def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
-    """Print the lines of a ranking as a table, with the flagged trials if there are any."""
-    from pcgeval.scoring.decimals import rounded
-
-    columns = ["rank", "team", "normalised", "90% interval", "total", "failed trials", "supplied", "status"]
-    rows = [
-        [
-            str(team.rank or "-"),
-            team.team,
-            "-" if team.normalised is None else rounded(team.normalised, 3),
-            f"{team.interval.low:.1f}-{team.interval.high:.1f}" if team.interval else "-",
-            "-" if team.total is None else rounded(team.total),
-            str(sum(model.failed_trials for model in team.models.values())),
-            "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
-            "winner" if team.winner else team.status,
-        ]
-        for team in teams
-    ]
-    flagged = [sum(model.flagged_trials or 0 for model in team.models.values()) for team in teams]
-    if any(flagged):
-        columns.append("flagged trials")
-        rows = [[*row, str(number)] for row, number in zip(rows, flagged, strict=True)]
-    print_table(columns, rows)
-
-
 @export.command("recordings")
 def export_recordings() -> None:
-    """Write the replies of the last run to data/recordings, from which others replay them."""
+    """Write all replies to data/recordings, from where others replay them."""
     from pcgeval.core.params import load_params
     from pcgeval.generation.export import record_competition
     from pcgeval.judge.stage import record_judgements

@@ -1,4 +1,4 @@
-"""The command for many levels at once."""
+"""The command `evaluate`: many levels at once."""
 
 import sys
 from pathlib import Path
@@ -19,23 +19,25 @@ app = group()
 def evaluate(
     inputs: Annotated[
         list[Path],
-        typer.Argument(metavar="INPUT", help="Files *.jsonl or *.parquet with id, letter and text; folders; or -."),
+        typer.Argument(metavar="INPUT", help="*.jsonl or *.parquet with id, letter and text; folders; - for stdin."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the table: part-00000.parquet and on.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the dataset: README.md and data/*.parquet.")],
     assignments: Assignments = None,
     no_classifier: Annotated[bool, typer.Option("--no-classifier", help="Simulate only.")] = False,
-    embeddings: Annotated[bool, typer.Option("--embeddings", help="Keep the classifier's embeddings too.")] = False,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="Also store the classifier's embeddings.")] = False,
     any_text: Annotated[
-        bool, typer.Option("--any-text", help="Take bare calls and XML levels too, not responses alone.")
+        bool, typer.Option("--any-text", help="Also accept bare calls and XML levels instead of responses.")
     ] = False,
-    rows_per_part: Annotated[int, typer.Option(min=1, max=1_000_000, help="Rows of each file.")] = 10_000,
-    processes: Annotated[int | None, typer.Option(min=1, max=1024, help="Default: one for each core.")] = None,
+    rows_per_part: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Rows per file.")] = 10_000,
+    processes: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=1024, help="Processes; default: one per core.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Score the levels of many responses, in Parquet.
 
-    Physics and classifier are those of params.yaml, else pcgeval's own. A run that was stopped goes on with the same
-    command. Exit code 1 means that rows could not be read; they are in the table, with the reason.
+    Physics and classifier come from params.yaml, if there is one. After a stop, the same command goes on. Exit code 1:
+    some rows could not be read; the table has them with the reason.
     """
     from pcgeval.bulk.evaluate import evaluate as evaluate_rows
     from pcgeval.cli.settings import load_params_or_default

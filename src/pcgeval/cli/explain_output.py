@@ -1,4 +1,4 @@
-"""The output of `pcgeval explain`: one screen from a trial's prompt to its share of the team's total."""
+"""The text of `pcgeval explain`: from a trial's prompt to its share of the team's total."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -12,56 +12,55 @@ from pcgeval.core.untrusted import printable_line, printable_text
 from pcgeval.report.explanation import Explanation
 from pcgeval.scoring.formulas import TrialShare
 
-NARROWEST = 60  # columns that the text is made for at least
 MOST_LINES = 5  # of a message
 MOST_CALLS = 16
 MOST_LETTERS = 5
-_HASH = 12  # hexadecimal digits of a hash that are shown
-_INDENT = "  "
+_HASH = 12  # hexadecimal digits of a hash
+_FALLEN = ("moved", "broke")
 
 
-def explain_text(explained: Explanation, width: int, *, long: bool = False) -> str:
-    """Return an explanation as text.
+def explain_lines(explained: Explanation, width: int, *, long: bool = False) -> Iterator[str]:
+    """Yield an explanation line by line.
 
     Args:
         explained: The trial.
         width: The columns of the terminal.
         long: Show whole messages, all calls and whole hashes.
     """
-    width = max(width, NARROWEST) - len(_INDENT)
     digits = None if long else _HASH
-    lines = [f"{explained.trial.trial.letter}{explained.trial.trial.number} of {explained.team} with {explained.model}"]
+    heading = f"{explained.trial.letter}{explained.trial.number} of {explained.team} with {explained.model}"
     if explained.row is not None:
-        lines[0] += f" ({explained.row.status if explained.row.rank is None else f'rank {explained.row.rank}'})"
+        heading += f" ({explained.row.status if explained.row.rank is None else f'rank {explained.row.rank}'})"
+    yield heading
     if explained.model_name is not None and explained.digest is not None:
-        lines.append(f"{printable_line(explained.model_name)}, digest {explained.digest[:digits]}")
+        yield f"{printable_line(explained.model_name)}, digest {explained.digest[:digits]}"
     files = [
-        f"{file.step:10}  {file.sha256[:digits] if file.sha256 else 'not there':{_HASH}}  {file.path}"
+        f"{file.step:10}  {file.sha256[:digits] if file.sha256 else 'missing':{_HASH}}  {file.path}"
         for file in explained.files
     ]
     for title, part in (
-        (f"Asked by a {explained.kind}", _asked(explained, width, long=long)),
-        ("Answered", _answered(explained, width, long=long)),
-        ("Built", _built(explained, width, long=long)),
-        ("Seen by the classifier", _seen(explained)),
-        (f"From this trial to the total of {explained.team}", _arithmetic(explained)),
-        ("Files, by SHA-256", files),
+        (explained.kind.capitalize(), _asked(explained, width, long=long)),
+        ("Answer", _answered(explained, width, long=long)),
+        ("Level", _built(explained, width, long=long)),
+        ("Classifier", _seen(explained)),
+        (f"Score: from this trial to the total of {explained.team}", _arithmetic(explained)),
+        ("Files and their SHA-256", files),
     ):
-        lines += ["", title, *(f"{_INDENT}{line}" for line in part)]
-    lines += ["", *_verdict(explained)]
-    return "\n".join(line.rstrip() for line in lines)
+        yield from ("", title)
+        yield from (f"  {line}".rstrip() for line in part)
+    yield from ("", *_verdict(explained))
 
 
 def _asked(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    messages = explained.trial.conversation
+    messages = explained.conversation
     if not messages:
-        yield "there is no record of the conversation"
+        yield "none: no record of the conversation"
         return
     if explained.kind == "program" and not long:
-        yield f"{count(explained.trial.calls or 0, 'call')} to the model; the messages of the last one:"
+        yield f"{count(explained.calls or 0, 'call')} to the model; the last one:"
         last = max((number for number, message in enumerate(messages) if message.speaker == "model"), default=0)
         messages = messages[max(0, last - 1) : last + 1]
-    if explained.trial.answer and messages[-1].text.startswith(explained.trial.answer.rstrip()[:200]):
+    if explained.answer and messages[-1].text.startswith(explained.answer.rstrip()[:200]):
         messages = messages[:-1]  # it follows as the answer
     for message in messages:
         speaker = "" if message.speaker == "prompt" else f"{message.speaker}: "
@@ -69,23 +68,22 @@ def _asked(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
 
 
 def _answered(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    trial = explained.trial
-    if trial.answer:
-        yield from _message(trial.answer, width, long=long)
-    if trial.calls is not None:
-        yield f"({count(trial.calls, 'call')}, {trial.tokens} tokens, seed {trial.seed})"
-    if trial.failed_stage == "generate":
+    if explained.answer:
+        yield from _message(explained.answer, width, long=long)
+    if explained.calls is not None:
+        yield f"({count(explained.calls, 'call')}, {explained.tokens} tokens, seed {explained.seed})"
+    if explained.failed_stage == "generate":
         yield _failure(explained)
-    if trial.supplied and trial.supplied.supplied:
-        yield str(trial.supplied)
-    yield from (f"flagged: {flag.kind}: {printable_line(flag.detail)}" for flag in trial.flags)
+    if explained.supplied and explained.supplied.supplied:
+        yield str(explained.supplied)
+    yield from (f"flagged: {flag.kind}: {printable_line(flag.detail)}" for flag in explained.flags)
 
 
 def _message(text: str, width: int, *, long: bool) -> Iterator[str]:
-    """Yield the lines of a text, broken at the width; without `long` the first few."""
+    """Yield the lines of a text as a terminal shows them; without `long` the first few."""
     lines: list[str] = []
     for line in printable_text(text.strip()).splitlines():
-        lines += textwrap.wrap(line, width, replace_whitespace=False) or [""]
+        lines += textwrap.wrap(line, max(1, width - 2), replace_whitespace=False) or [""]
     shown = lines if long else lines[:MOST_LINES]
     yield from shown
     if len(lines) > len(shown):
@@ -93,53 +91,48 @@ def _message(text: str, width: int, *, long: bool) -> Iterator[str]:
 
 
 def _failure(explained: Explanation) -> str:
-    trial = explained.trial
-    fault = "" if trial.cause is None else f"; a fault of the {trial.cause}"
-    return f"FAILED in {trial.failed_stage}: {printable_line(trial.reason or 'no reason was recorded')}{fault}"
+    fault = "" if explained.cause is None else f"; a fault of the {explained.cause}"
+    return f"FAILED in {explained.failed_stage}: {printable_line(explained.reason or 'no reason was recorded')}{fault}"
 
 
 def _built(explained: Explanation, width: int, *, long: bool) -> Iterator[str]:
-    """Yield the calls with the fates of their blocks, beside the level as it ended."""
-    trial, blocks = explained.trial, explained.blocks
-    if trial.failed_stage == "generate":
+    """Yield the picture of the end, beside it the calls with the fates of their blocks."""
+    blocks = explained.blocks
+    if explained.failed_stage == "generate":
         yield "nothing: there is no answer"
         return
-    if trial.failed_stage in {"extract", "convert", "simulate"}:
+    if explained.failed_stage in {"extract", "convert", "simulate"}:
         yield _failure(explained)
     shown = list(blocks)
     if not long:
-        fallen_first = sorted(blocks, key=lambda block: block.fate not in {"moved", "broke"})
+        fallen_first = sorted(blocks, key=lambda block: block.fate not in _FALLEN)
         shown = sorted(fallen_first[:MOST_CALLS], key=lambda block: block.number)
     calls = [block_text(block) for block in shown]
     if len(shown) < len(blocks):
         calls.append(f"... and {len(blocks) - len(shown)} more")
-    picture = textwrap.dedent("\n".join(drawing(trial.picture) if trial.picture else [])).splitlines()
+    picture = drawing(explained.picture) if explained.picture else []
     across = max(map(len, picture), default=0)
-    if picture and across + 3 + max(map(len, calls)) <= width:
-        yield from (f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue=""))
-    else:
-        yield from (*calls, *picture)
-    if trial.stability is not None:
-        stayed = sum(block.fate not in {"moved", "broke"} for block in blocks)
-        which = (
-            f" (the best of {explained.best_of[1]} simulations, number {explained.best_of[0]})"
-            if explained.best_of
-            else ""
-        )
-        yield f"{stayed} of {len(blocks)} blocks stayed: stability {trial.stability:.6g}{which}"
+    beside = [f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue="")]
+    is_wide = picture and max(map(len, beside)) <= width - 2
+    yield from beside if is_wide else (*calls, *picture)
+    if explained.stability is not None:
+        stayed = sum(block.fate not in _FALLEN for block in blocks)
+        best_of = explained.best_of
+        which = f" (the best of {best_of[1]} simulations, number {best_of[0]})" if best_of else ""
+        yield f"{stayed} of {len(blocks)} blocks stayed: stability {explained.stability:.6g}{which}"
 
 
 def _seen(explained: Explanation) -> Iterator[str]:
-    letter, similarity = explained.trial.trial.letter, explained.trial.similarity
-    if explained.trial.failed_stage == "classify":
+    letter, similarity = explained.trial.letter, explained.similarity
+    if explained.failed_stage == "classify":
         yield _failure(explained)
     if not explained.probabilities or similarity is None:
-        yield "nothing: there is no picture of a level"
+        yield "not asked: there is no picture of a level"
         return
     likeliest = (f"{entry.label} {100 * entry.probability:.2f} %" for entry in explained.probabilities[:MOST_LETTERS])
     place = 1 + [entry.label for entry in explained.probabilities].index(letter)
     yield f"likeliest: {', '.join(likeliest)}"
-    yield f"{letter} is number {place} of {len(explained.probabilities)}: similarity {similarity:.7g}"
+    yield f"{letter} ranks {place} of {len(explained.probabilities)}: similarity {similarity:.7g}"
 
 
 def _arithmetic(explained: Explanation) -> Iterator[str]:
@@ -147,27 +140,29 @@ def _arithmetic(explained: Explanation) -> Iterator[str]:
         yield printable_line(explained.unscored or "")
         return
     steps = list(_steps(explained.share))
-    names, formulas = (max(len(step[column]) for step in steps) for column in (0, 1))
-    yield from (f"{name:{names}}  {formula:{formulas}} = {result}" for name, formula, result in steps)
-    yield f"This trial is {_figure(explained.share.share)} of the total, {_figure(explained.share.percent)} % of it."
+    names = max(len(name) for name, _, _ in steps)
+    formulas = max(len(formula) for _, formula, _ in steps)
+    yield from (f"{name:{names}}  {formula:{formulas}} = {_figure(result)}" for name, formula, result in steps)
+    share = explained.share
+    yield f"This trial adds {_figure(share.share)} to the total, {_figure(share.percent)} % of it."
 
 
-def _steps(share: TrialShare) -> Iterator[tuple[str, str, str]]:
+def _steps(share: TrialShare) -> Iterator[tuple[str, str, Decimal]]:
     """Yield each formula: its name, the figures in it, and its result."""
     weight, trial, letter, prompt = share.weight, share.trial, share.letter, share.prompt
     factors = f"{_figure(weight.stability)} stability x {_figure(weight.similarity)} similarity"
-    yield f"weight of {letter.letter}", f"{factors} x {_figure(weight.diversity)} diversity", _figure(weight.weight)
+    yield f"weight of {letter.letter}", f"{factors} x {_figure(weight.diversity)} diversity", weight.weight
     measured = f"{_figure(trial.stability)} stability x {_figure(trial.similarity)} similarity"
-    yield f"trial {trial.trial}", f"{_figure(weight.weight)} weight x {measured}", _figure(trial.score)
+    yield f"trial {trial.trial}", f"{_figure(weight.weight)} weight x {measured}", trial.score
     other_trials = [other.score for other in letter.trials if other.trial != trial.trial]
-    yield "mean of its trials", _mean(trial.score, other_trials, "other"), _figure(share.mean)
-    yield "letter", f"{_figure(share.mean)} x {_figure(letter.diversity)} diversity", _figure(letter.score)
+    yield "mean of its trials", _mean(trial.score, other_trials, "other"), share.mean
+    yield "letter", f"{_figure(share.mean)} x {_figure(letter.diversity)} diversity", letter.score
     other_letters = [other.score for other in prompt.letters if other.letter != letter.letter]
-    yield f"model {share.model}", _mean(letter.score, other_letters, "other letter"), _figure(prompt.score)
+    yield f"model {share.model}", _mean(letter.score, other_letters, "other letter"), prompt.score
     other_models = [f"{_figure(score)} ({model})" for model, score in share.prompts.items() if model != share.model]
-    yield "total", " + ".join([_figure(prompt.score), *other_models]), _figure(share.total.total)
+    yield "total", " + ".join([_figure(prompt.score), *other_models]), share.total.total
     whole = f"{_figure(share.all_totals)} of all {share.teams} teams"
-    yield "normalised", f"100 x {_figure(share.total.total)} / {whole}", _figure(share.total.normalised)
+    yield "normalised", f"100 x {_figure(share.total.total)} / {whole}", share.total.normalised
 
 
 def _mean(score: Decimal, others: Sequence[Decimal], word: str) -> str:
@@ -185,11 +180,11 @@ def _figure(value: Decimal) -> str:
 def _verdict(explained: Explanation) -> Iterator[str]:
     if explained.differences:
         yield from (f"DIFFERS: {printable_line(difference)}" for difference in explained.differences)
-        yield "Run `make final-eval`; if it still differs, `pcgeval audit` names what was altered."
+        yield "Run `make final-eval`. If figures still differ, `pcgeval audit` names the altered files."
     elif explained.is_running:
-        yield "A run is under way: results/ranking.json may be that of an earlier one."
+        yield "A run is in progress: results/ranking.json may be from an earlier one."
     elif explained.share and explained.row:
         total = plain(explained.share.total.total)
-        yield f"Computed again from the measurements, the total is {total} exactly, as in results/ranking.json."
+        yield f"The measurements give exactly the total of results/ranking.json: {total}"
     elif explained.share:
         yield "There is no ranking to compare with yet."

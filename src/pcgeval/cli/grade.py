@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.grade_output import print_grade_table
-from pcgeval.cli.judge_options import DryRun, JudgeModel, MaxInvalid, judge_settings, print_plans
+from pcgeval.cli.judge_options import DryRun, JudgeModel, MaxInvalid, judge_settings, print_grade_table, print_plans
 from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.judge import JUDGES
@@ -103,17 +102,15 @@ def grade(
         raise typer.BadParameter("--rubric and --paper both name criteria. Leave one of them out.")
     is_named = bool(rubric or paper or submission in params.teams)
     are_runs = not is_named and holds_runs(Path(submission), list_papers(Path(settings.papers_dir)))
-    _refuse_contradictions(settings, is_paper=are_runs or paper is not None, reproduce=reproduce, network=network)
+    if wrong := _contradiction(settings, is_paper=are_runs or paper is not None, reproduce=reproduce, network=network):
+        raise typer.BadParameter(wrong)
     computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
     recordings = (recording,) if recording else ()
     if are_runs:
         if page is not None:
             raise typer.BadParameter("--html is of one submission; `pcgeval rubric show GRADE --html` shows a run's.")
         many = ManyGradings(Path(submission), out or GRADES, settings, None if dry_run else computer, recordings)
-        if dry_run:
-            _plan_runs(many, json=json, reproduce=reproduce)
-        else:
-            _grade_runs(many, json=json, max_invalid=max_invalid)
+        _grade_runs(many, dry_run=dry_run, reproduce=reproduce, json=json, max_invalid=max_invalid)
         return
     if out is not None and out.is_dir():
         raise typer.BadParameter(f"--out {out}: is a directory. Name a file.")
@@ -123,20 +120,20 @@ def grade(
             print_plans([plan_grading(submission, task, settings, log)], settings, json=json, reproduce=reproduce)
         return
     report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
-    if paper is None:
+    if paper is not None:
+        output = grade_submission(submission, paper, settings, computer, calls, report)
+    else:
         with calls.opened(task.folder, settings) as log:
             output = grade_task(task, settings, log, report)
-    else:
-        output = grade_submission(submission, paper, settings, computer, calls, report)
     if out is not None:
         write_json(out, output.to_json())
     if page is not None:
         from pcgeval.report.gradings import grade_page
 
         write_text(page, grade_page(output, submission if paper is None else f"{submission}, {paper}"))
-    needs_none = not JUDGES[settings.judge].reads_submission or settings.code_only or paper is None
-    lacks_a_run = not (needs_none or reproduce or (Path(submission) / REPRODUCE_LOG).exists())
-    _print_grade(output, json=json, lacks_a_run=lacks_a_run, max_invalid=max_invalid)
+    needs_run = paper is not None and JUDGES[settings.judge].reads_submission and not settings.code_only
+    lacks_run = needs_run and not reproduce and not (Path(submission) / REPRODUCE_LOG).exists()
+    _print_grade(output, json=json, lacks_run=lacks_run, max_invalid=max_invalid)
 
 
 def _input(
@@ -147,7 +144,7 @@ def _input(
     settings: "JudgeSettings",
     recordings: tuple[Path, ...],
 ) -> tuple["GradingTask", "JudgeSettings", "CallFiles"]:
-    """Return the submission with its rubric, the settings, and the files of replies; a team brings those of its own."""
+    """Return the submission with its rubric, the settings, and the files of replies, for a team with the team's."""
     from pcgeval.core.layout import judge_recording_file, judgement_file
     from pcgeval.judge.calls import CallFiles
     from pcgeval.judge.run import submission_task
@@ -162,42 +159,19 @@ def _input(
     return task, team_settings(settings, submission), CallFiles(recordings=(*recordings, *of_team))
 
 
-def _plan_runs(many: "ManyGradings", *, json: bool, reproduce: bool) -> None:
-    plans, failed = many.plan()
-    print_plans(plans, many.settings, json=json, reproduce=reproduce)
-    for grade in failed:
-        print_stderr(f"{grade.run.id}: would fail: {grade.problem}")
-    raise typer.Exit(EXIT_CHECK_FAILED if failed else 0)
+def _contradiction(settings: "JudgeSettings", *, is_paper: bool, reproduce: bool, network: bool) -> str | None:
+    if network and not reproduce:
+        return "--network is for the run of reproduce.sh. Give --reproduce too."
+    if reproduce and settings.code_only:
+        return "--reproduce runs the code, code_only reads it. Leave one of them out."
+    if reproduce and not JUDGES[settings.judge].reads_submission:
+        return f"the judge {settings.judge} needs no results. Leave --reproduce out."
+    if reproduce and not is_paper:
+        return "--reproduce is for attempts to reproduce a paper. Name the paper with --paper."
+    return None
 
 
-def _grade_runs(many: "ManyGradings", *, json: bool, max_invalid: int) -> None:
-    if many.settings.judge == "human":
-        raise typer.BadParameter("a person's grades are of one submission. Name it instead of the folder of runs.")
-    grades = many.grade(max_invalid=max_invalid)
-    print_grade_table(grades, None, json=json)
-    if failed := sum(grade.problem is not None for grade in grades):
-        print_stderr(
-            f"{failed} of {len(grades)} gradings do not count. The same command tries them again: what is finished is "
-            "kept, and no reply is paid for twice."
-        )
-        raise typer.Exit(EXIT_CHECK_FAILED)
-
-
-def _refuse_contradictions(settings: "JudgeSettings", *, is_paper: bool, reproduce: bool, network: bool) -> None:
-    for is_wrong, advice in (
-        (reproduce and settings.code_only, "--reproduce runs the code, code_only reads it. Leave one of them out."),
-        (
-            reproduce and not JUDGES[settings.judge].reads_submission,
-            f"the judge {settings.judge} needs no results. Leave --reproduce out.",
-        ),
-        (reproduce and not is_paper, "--reproduce is for attempts to reproduce a paper. Name the paper with --paper."),
-        (network and not reproduce, "--network is for the run of reproduce.sh. Give --reproduce too."),
-    ):
-        if is_wrong:
-            raise typer.BadParameter(advice)
-
-
-def _print_grade(output: "JudgeOutput", *, json: bool, lacks_a_run: bool, max_invalid: int) -> None:
+def _print_grade(output: "JudgeOutput", *, json: bool, lacks_run: bool, max_invalid: int) -> None:
     """Print a grade as JSON, or else its tree, and the summary."""
     from pcgeval.rubric.grades import HEURISTIC
     from pcgeval.rubric.text import summary_lines, tree_lines
@@ -208,9 +182,29 @@ def _print_grade(output: "JudgeOutput", *, json: bool, lacks_a_run: bool, max_in
         sys.stdout.writelines(f"{line}\n" for line in tree_lines(output.graded_task_tree))
     for line in summary_lines(output):
         print_stderr(line)
-    if lacks_a_run:
+    if lacks_run:
         print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
     if output.partial:
         print_stderr("The same command goes on where this ended: no reply is paid for twice.")
     if output.judge_type == HEURISTIC or output.num_invalid_leaf_nodes > max_invalid:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _grade_runs(many: "ManyGradings", *, dry_run: bool, reproduce: bool, json: bool, max_invalid: int) -> None:
+    """Grade a folder of runs and print the table, or only what that would cost."""
+    if dry_run:
+        plans, failed = many.plan()
+        print_plans(plans, many.settings, json=json, reproduce=reproduce)
+        for grade in failed:
+            print_stderr(f"{grade.run.id}: would fail: {grade.problem}")
+        raise typer.Exit(EXIT_CHECK_FAILED if failed else 0)
+    if many.settings.judge == "human":
+        raise typer.BadParameter("a person's grades are of one submission. Name it instead of the folder of runs.")
+    grades = many.grade(max_invalid=max_invalid)
+    print_grade_table(grades, None, json=json)
+    if number := sum(grade.problem is not None for grade in grades):
+        print_stderr(
+            f"{number} of {len(grades)} gradings do not count. The same command tries them again: what is finished is "
+            "kept, and no reply is paid for twice."
+        )
         raise typer.Exit(EXIT_CHECK_FAILED)

@@ -32,20 +32,20 @@ _INPUTS = (DATA / "classifier", RUBRICS / "competition", SUBMISSIONS / "zero-sho
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An empty folder, or one to be made.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     edition: Annotated[
         Literal["2025"] | None,
-        typer.Option(help="The final of this year as published; default: three small models on this machine."),
+        typer.Option(help="Use the settings of this year's final; default: three small models on this machine."),
     ] = None,
     upgrade: Annotated[
         bool,
-        typer.Option("--upgrade", help="Let a folder of `init` run the pcgeval that is installed now."),
+        typer.Option("--upgrade", help="Move an existing competition to the installed version of pcgeval."),
     ] = False,
 ) -> None:
     """Make a folder for a competition.
 
-    It holds settings, stages, a baseline, the rubric and the classifier, and needs no checkout of pcgeval: its stages
-    run the installed version, which pcgeval.json names. A git repository is made if DIR is in none.
+    The folder holds settings, stages, a baseline, the rubric and the classifier. Its stages run the installed version
+    of pcgeval, which pcgeval.json names. If DIR is in no git repository, it becomes one.
     """
     if upgrade:
         if edition:
@@ -55,7 +55,14 @@ def init(
         _write_pipeline(folder)
         print_stderr(f"{folder} now runs the installed pcgeval; `make final-eval` there evaluates everything again")
         return
-    _make_folder(folder)
+    if not folder.parent.is_dir():
+        raise FileError(f"{folder.parent}: is no folder. Make it first, or name another place.")
+    folder.mkdir(exist_ok=True)
+    if names := sorted(path.name for path in folder.iterdir() if path.name != ".git"):
+        raise FileError(
+            f"{folder}: is not empty (it has {names[0]}). Name a new folder, or add --upgrade to move a competition to "
+            "the installed version of pcgeval."
+        )
     _write_pipeline(folder)
     _copy_inputs(folder, PACKAGED_DATA / "competitions" / _PARAMS[edition])
     _make_repository(folder)
@@ -63,22 +70,6 @@ def init(
         f"wrote a competition to {folder}. Edit params.yaml there, add teams with `pcgeval submit`, "
         "find problems with `pcgeval check`, and run `make final-eval`."
     )
-
-
-def _make_folder(folder: Path) -> None:
-    """Make the folder if there is none.
-
-    Raises:
-        FileError: It holds something but a repository, or lies in no folder.
-    """
-    if not folder.parent.is_dir():
-        raise FileError(f"{folder.parent}: is no folder. Make it first, or name another place.")
-    folder.mkdir(exist_ok=True)
-    if names := sorted(path.name for path in folder.iterdir() if path.name != ".git"):
-        raise FileError(
-            f"{folder}: is not empty (it has {names[0]}). Name a new folder; "
-            "to let a competition run the pcgeval that is installed now, add --upgrade."
-        )
 
 
 def _write_pipeline(folder: Path) -> None:

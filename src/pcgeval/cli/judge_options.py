@@ -1,9 +1,12 @@
-"""Options of the judge, which all commands that grade have, and the plan that their --dry-run prints."""
+"""Options of the judge, which all commands that grade have, and what they print: plans, and the table of gradings."""
 
 import math
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from pcgeval.core.params import Model, Params
     from pcgeval.judge.plan import GradingPlan
     from pcgeval.judge.settings import JudgeSettings
+    from pcgeval.rubric.grade_table import RunGrade
 
 _OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
 
@@ -28,6 +32,48 @@ MaxInvalid = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print calls, tokens and price of what is still to be asked, and ask nothing.")
 ]
+Models = Annotated[
+    list[str] | None, typer.Option(metavar="M", help="A judge, as `pcgeval grade` takes it; can be given again.")
+]
+TableFormat = Annotated[
+    Literal["csv", "json", "markdown", "latex"] | None,
+    typer.Option("--format", help="Print the table for a spreadsheet, a program, a web page or a paper."),
+]
+
+
+class Baseline(StrEnum):
+    """The judges that need no model."""
+
+    RANDOM = "random"
+    DUMMY = "dummy"
+    CHECKS = "checks"
+
+
+Baselines = Annotated[
+    list[Baseline] | None, typer.Option(help="A judge without a model, beside these; can be given again.")
+]
+
+
+def named_judges(
+    models: Sequence[str] | None, others: Sequence[Baseline] | None, base_url: str | None, assignments: Sequence[str]
+) -> "tuple[dict[str, JudgeSettings], dict[str, JudgeSettings]]":
+    """Return the settings of the judges with these models, and of those that need none, by their names.
+
+    Raises:
+        BadParameter: There is none, or as `judge_settings` raises it.
+    """
+    from pcgeval.cli.settings import load_params_or_default
+
+    if not models and not others:
+        raise typer.BadParameter("name a judge: models with --model, and others with --judge.")
+    params = load_params_or_default()
+    return (
+        {
+            name: judge_settings(params, judge="simple", model=name, base_url=base_url, assignments=assignments)
+            for name in models or ()
+        },
+        {name.value: judge_settings(params, judge=name.value, assignments=assignments) for name in others or ()},
+    )
 
 
 def judge_settings(
@@ -84,14 +130,25 @@ def _model_of_judge(params: "Params", name: str, base_url: str | None) -> "Model
 
 
 def print_plans(
-    plans: "Sequence[GradingPlan]", settings: "JudgeSettings", *, json: bool = False, reproduce: bool = False
+    plans: "Sequence[GradingPlan]",
+    settings: "JudgeSettings",
+    *,
+    judge: str = "",
+    json: bool = False,
+    reproduce: bool = False,
 ) -> None:
     """Print what gradings would cost, a line each and one for all, and whether that is more than the settings' budget.
 
-    `reproduce`: after a run of reproduce.sh.
+    Args:
+        plans: The plan of each grading.
+        settings: The settings of all.
+        judge: The judge's name, where there are several.
+        json: Whether to print JSON.
+        reproduce: Whether the gradings come after a run of reproduce.sh.
     """
     from pcgeval.judge.plan import total_plan
 
+    plans = [replace(plan, name=f"{judge}, {plan.name}" if judge else plan.name) for plan in plans]
     whole = total_plan(plans)
     if json:
         print_json({"gradings": [plan.to_json() for plan in plans], "total": whole.to_json()})
@@ -105,7 +162,7 @@ def print_plans(
     tokens = whole.prompt_tokens + whole.output_tokens
     for is_more, key, most in (
         ((whole.cost or 0) > (settings.max_cost or math.inf), "max_cost", settings.max_cost),
-        (tokens > (settings.max_tokens or math.inf), "max_tokens", settings.max_tokens),
+        (tokens > (settings.token_budget or math.inf), "token_budget", settings.token_budget),
     ):
         if is_more:
             print_stderr(f"This is more than the budget: {key} {most} would end the grading early.")
@@ -119,13 +176,36 @@ def print_plans(
 def _plan_row(plan: "GradingPlan") -> tuple[str, ...]:
     from pcgeval.rubric.text import dollars
 
-    cached = f"{plan.cached_tokens / plan.prompt_tokens:.0%}" if plan.prompt_tokens else "-"
-    cost = "unknown" if plan.cost is None else dollars(plan.cost)
-    tokens = (f"{plan.prompt_tokens:,}", cached, f"{plan.output_tokens:,}")
     return (
         printable_name(plan.name),
         str(plan.calls),
         str(plan.known_calls),
-        *(token.replace(",", " ") for token in tokens),
-        cost,
+        f"{plan.prompt_tokens:_}".replace("_", " "),
+        f"{plan.cached_tokens / plan.prompt_tokens:.0%}" if plan.prompt_tokens else "-",
+        f"{plan.output_tokens:_}".replace("_", " "),
+        "unknown" if plan.cost is None else dollars(plan.cost),
     )
+
+
+def print_grade_table(
+    grades: "Sequence[RunGrade]", form: Literal["csv", "json", "markdown", "latex"] | None, *, json: bool
+) -> None:
+    """Print the means of gradings as a table."""
+    from pcgeval.report.tables import table_text
+    from pcgeval.rubric.grade_table import COLUMNS, grade_table
+
+    rows = grade_table(grades)
+    for grade in grades:
+        for name in grade.run.left_out():
+            print_stderr(f"{printable_name(grade.run.id)}: {printable_name(name)} is not graded")
+    if json or form == "json":
+        print_json({"rows": [row.to_json() for row in rows], "gradings": [grade.to_json() for grade in grades]})
+        return
+    cells = [row.cells(exact=form == "csv") for row in rows]
+    if form is not None:
+        sys.stdout.write(table_text(COLUMNS, cells, form, texts=("submission", "paper", "problems")))
+        return
+    print_table(COLUMNS[:-1], [row[:-1] for row in cells])
+    for problem in dict.fromkeys(grade.problem for grade in grades if grade.problem):
+        names = [printable_name(grade.run.id) for grade in grades if grade.problem == problem]
+        sys.stdout.writelines(f"{line}\n" for line in (*names, f"    {problem}"))

@@ -1,7 +1,6 @@
-"""The output of `pcgeval level`, and drawings of levels for terminals."""
+"""The text of `pcgeval level`, and drawings of levels for terminals."""
 
-from collections.abc import Mapping
-from itertools import zip_longest
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 
@@ -14,6 +13,7 @@ from pcgeval.evaluator.level_score import LevelScore
 from pcgeval.evaluator.stability import Stability
 
 COLUMNS = 28  # of a drawing, in characters; a character shows two pixels, one above the other
+_GAP = 4  # columns between two drawings
 _HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
 _LEAST = 0.01  # metres that are worth a word
 _KINDS = {"response": "a response", "calls": "calls", "level": "a level in XML"}
@@ -32,55 +32,60 @@ def drawing(picture: Image.Image | Path) -> list[str]:
     return lines[full[0] : full[-1] + 1] if full else []
 
 
-def level_text(scored: LevelScore, name: str, engines: Mapping[str, Stability]) -> str:
-    """Return a level's score as text: before and after beside each other, what fell, and the likeliest letters.
+def score_lines(scored: LevelScore, name: str, engines: Mapping[str, Stability], width: int) -> Iterator[str]:
+    """Yield a level's score as text: drawings, the blocks that fell, and the likeliest letters.
 
     Args:
         scored: The level.
         name: The name of its file.
-        engines: The end of the level with each physics engine, where engines are compared.
+        engines: The end of the level with each physics engine, if engines are compared.
+        width: The columns of the terminal.
     """
-    lines = [f"{printable_line(name)}: read as {_KINDS[scored.read_as]}"]
-    lines += [] if scored.reason else level_lines(scored)
+    yield f"{printable_line(name)}: read as {_KINDS[scored.read_as]}"
     verdict = scored.verdict
-    if not scored.reason and not scored.probabilities:
-        verdict = f"stability {scored.stability:.3f}; similarity is not known without a classifier"
-    return "\n".join([*lines, f"{scored.letter}: {verdict}", *_engine_lines(scored, engines)])
+    if not scored.reason:
+        yield from level_lines(scored, width)
+        if not scored.probabilities:
+            verdict = f"stability {scored.stability:.3f}; similarity is not known without a classifier"
+    yield f"{scored.letter}: {verdict}"
+    yield from _engine_lines(scored, engines)
 
 
-def level_lines(scored: LevelScore) -> list[str]:
-    """Return a level's drawings before and after beside each other, what fell, and the likeliest letters."""
+def level_lines(scored: LevelScore, width: int) -> Iterator[str]:
+    """Yield a level's drawings before and after, the blocks that fell, and the likeliest letters."""
     before, after = map(drawing, scored.before_and_after())
-    blocks = len(scored.blocks)
-    lines = ["", f"{'before':{COLUMNS + 4}}after"]
-    height = max(len(before), len(after))
-    sides = ([""] * (height - len(side)) + side for side in (before, after))  # both stand on the ground
-    lines += [f"{left:{COLUMNS + 4}}{right}".rstrip() for left, right in zip_longest(*sides, fillvalue="")]
+    yield ""
+    if width >= 2 * COLUMNS + _GAP:
+        yield f"{'before':{COLUMNS + _GAP}}after"
+        height = max(len(before), len(after))
+        sides = ([""] * (height - len(side)) + side for side in (before, after))  # both stand on the ground
+        yield from (f"{left:{COLUMNS + _GAP}}{right}".rstrip() for left, right in zip(*sides, strict=True))
+    else:
+        yield from ("before", *before, "", "after", *after)
     fallen = [block for block in scored.blocks if block.fate != "stayed"]
-    lines += ["", f"{blocks - len(fallen)} of {blocks} blocks stayed{':' if fallen else ''}"]
-    lines += [f"  {block_text(block)}" for block in fallen]
+    yield ""
+    yield f"{len(scored.blocks) - len(fallen)} of {len(scored.blocks)} blocks stayed{':' if fallen else ''}"
+    yield from (f"  {block_text(block)}" for block in fallen)
     if scored.simulated and (starts := sorted(scored.simulated.starts)):
         spread = f"{starts[0]:.3f} to {starts[-1]:.3f}, {fmean(starts):.3f} on average"
-        lines.append(f"{len(starts)} starts up to {1000 * scored.physics.jitter:g} mm beside: stability {spread}")
+        yield f"{len(starts)} starts up to {1000 * scored.physics.jitter:g} mm beside: stability {spread}"
     if scored.probabilities:
-        lines.append("likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in scored.likeliest))
-    return lines
+        yield "likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in scored.likeliest)
 
 
-def _engine_lines(scored: LevelScore, engines: Mapping[str, Stability]) -> list[str]:
-    """Return a line for each physics engine, and the blocks on which they differ."""
-    lines = [f"{name:8} stability {end.score:.3f}, {end.moving_blocks} moved" for name, end in engines.items()]
-    if len(engines) == 1:
-        return [f"{lines[0]}; no other engine is installed: `pip install 'pcgeval[box2d]'`"]
+def _engine_lines(scored: LevelScore, engines: Mapping[str, Stability]) -> Iterator[str]:
+    """Yield the result of each physics engine, and the blocks on which they differ."""
+    for name, end in engines.items():
+        hint = "" if len(engines) > 1 else "; no other engine is installed: `pip install 'pcgeval[box2d]'`"
+        yield f"{name:8} stability {end.score:.3f}, {end.moving_blocks} moved{hint}"
     for number, block in enumerate(scored.blocks):
         moving = [name for name, end in engines.items() if end.moved[number]]
         if 0 < len(moving) < len(engines):
-            lines.append(f"  {block.number:2} {printable_line(block.call)}  moved with {' and '.join(moving)} only")
-    return lines
+            yield f"  {block.number:2} {printable_line(block.call)}  moved with {' and '.join(moving)} only"
 
 
 def block_text(block: CalledBlock) -> str:
-    """Return a call and the fate of its block in a line."""
+    """Return a call and the fate of its block."""
     text = f"{block.number:2} {printable_line(block.call)}  {block.fate}"
     if block.fate != "moved" or block.distance is None or block.fell is None or block.turned is None:
         return text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from pcgeval.cli.options import Assignments, Json, group, print_json
+from pcgeval.cli.options import Assignments, Json, group, print_json, print_lines, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_bytes, write_text
@@ -27,25 +27,25 @@ app = group()
 @app.command()
 def level(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A response, calls or an XML level; - reads stdin.")],
-    letter: Annotated[str, typer.Option(metavar="L", help="The capital letter that it is to look like.")],
+    letter: Annotated[str, typer.Option(metavar="L", help="The letter that the level should look like.")],
     png: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the evaluator's picture there.")
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Save the picture that the classifier sees.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write a drawing there.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Save a drawing.")] = None,
     replay: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write an SVG that plays the simulation.")
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Save an SVG that plays the simulation.")
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Score it again whenever the file changes.")] = False,
-    engines: Annotated[bool, typer.Option("--engines", help="Compare all physics engines that are installed.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Score the level again whenever the file changes.")] = False,
+    engines: Annotated[bool, typer.Option("--engines", help="Compare all installed physics engines.")] = False,
     assignments: Assignments = None,
     json: Json = False,
 ) -> None:
-    """Score one level: what fell, which letter it shows.
+    """Score one level: which blocks fell, which letter it shows.
 
-    Physics and classifier are those of params.yaml, else pcgeval's own. Exit code 1 means that a stage failed, so that
-    the level scores 0.
+    Physics and classifier come from params.yaml, if there is one. Exit code 1: the level failed in a stage, so it
+    scores 0.
     """
-    from pcgeval.cli.level_output import level_text
+    from pcgeval.cli.level_output import score_lines
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.packages import MissingPackageError
     from pcgeval.evaluator.level_score import score_level
@@ -54,24 +54,25 @@ def level(
 
     _check_arguments(file, letter, (png, svg, replay), watch=watch)
     params = load_params_or_default(assignments or ())
-    physics, similarity = params.physics, params.similarity
-    is_required = any(assignment.startswith("similarity.") for assignment in assignments or ())
     try:
-        classifier = Classifier.load(similarity.model, similarity.revision)
+        classifier = Classifier.load(params.similarity.model, params.similarity.revision)
     except MissingPackageError as error:
-        if is_required:
+        if any(assignment.startswith("similarity.") for assignment in assignments or ()):
             raise
         classifier = None
         print_stderr(f"The level is only simulated: {error}")
 
     def score(text: str) -> bool:
-        scored = score_level(text, letter, classifier, physics, classify=classifier is not None)
-        ends = simulate_with_all_engines(scored.xml, physics) if engines and scored.xml and scored.simulated else {}
+        scored = score_level(text, letter, classifier, params.physics, classify=classifier is not None)
+        ends = {}
+        if engines and scored.xml and scored.simulated:
+            ends = simulate_with_all_engines(scored.xml, params.physics)
         if json:
             by_engine = {name: {"stability": end.score, "moved": list(end.moved)} for name, end in ends.items()}
             print_json(scored.to_dict() | ({"engines": by_engine} if engines else {}))
         else:
-            print(level_text(scored, "stdin" if file == STDIN else str(file), ends))
+            name = "stdin" if file == STDIN else str(file)
+            print_lines(score_lines(scored, name, ends, terminal_width(piped=sys.maxsize)))
         sys.stdout.flush()
         if scored.simulated:
             _write_pictures(scored, png, svg, replay)
@@ -96,23 +97,6 @@ def _check_arguments(file: Path, letter: str, pictures: Iterable[Path | None], *
             raise typer.BadParameter(f"{path.parent}: no such folder.")
 
 
-def _score_changes(file: Path, score: Callable[[str], bool]) -> NoReturn:
-    """Score a file now and whenever it changes; one that cannot be read for a while is waited for."""
-    before: str | None = None
-    while True:
-        try:
-            now = _read(file)
-        except PcgevalError as error:
-            now = str(error)
-            if now != before:
-                print_stderr(now)
-        else:
-            if now != before:
-                score(now)
-        before = now
-        time.sleep(WATCH_SECONDS)
-
-
 def _write_pictures(scored: "LevelScore", png: Path | None, svg: Path | None, replay: Path | None) -> None:
     from pcgeval.evaluator.image import png_bytes
 
@@ -122,6 +106,22 @@ def _write_pictures(scored: "LevelScore", png: Path | None, svg: Path | None, re
         write_text(svg, scored.svg())
     if replay:
         write_text(replay, scored.replay_svg())
+
+
+def _score_changes(file: Path, score: Callable[[str], bool]) -> NoReturn:
+    """Score a file now and whenever it changes, and wait for one that cannot be read."""
+    before: str | None = None
+    while True:
+        try:
+            now = _read(file)
+            if now != before:
+                score(now)
+        except PcgevalError as error:
+            now = str(error)
+            if now != before:
+                print_stderr(now)
+        before = now
+        time.sleep(WATCH_SECONDS)
 
 
 def _read(path: Path) -> str:

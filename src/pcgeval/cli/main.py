@@ -30,10 +30,10 @@ from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
 _SECTIONS = {
     "Take part in a competition": ("validate", "try"),
     "Run a competition": ("init", "submit", "check", "run", "status"),
-    "Look at its results": ("ranking", "explain", "compare"),
+    "Look at the results": ("ranking", "explain", "compare"),
     "Prove and exchange results": ("audit", "bundle", "verify", "rescore", "export"),
     "Score levels": ("level", "evaluate"),
-    "Grade by a rubric": ("grade", "rubric"),
+    "Grade with a rubric": ("grade", "rubric"),
     "Local language models": ("models",),
 }
 
@@ -57,7 +57,7 @@ class _Sections(TyperGroup):
 app = typer.Typer(
     name="pcgeval",
     cls=_Sections,
-    help="Evaluate Science Birds levels that language models write, from submissions to a ranking.",
+    help="Evaluate Science Birds levels written by language models, from submissions to a ranking.",
     epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -76,9 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         heed_signals()
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="backslashreplace")  # a text of a submission need not fit the terminal's encoding
+            reconfigure(errors="backslashreplace")  # the terminal's encoding may lack a character of a submission
 
-    def run() -> int:
+    def run_command() -> int:
         try:
             app(list(words), prog_name="pcgeval")
         except SystemExit as end:
@@ -87,11 +87,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return end.code if isinstance(end.code, int) else 0
         return 0
 
-    code = exit_code_of(run, " ".join(["pcgeval", *words[:1]]))
+    code = exit_code_of(run_command, " ".join(["pcgeval", *words[:1]]))
     if code == EXIT_INTERRUPTED and arguments is None:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # a thread may be in the middle of a model's call, for which a usual end would wait or crash
+        os._exit(code)  # a normal exit would wait for threads that still call a model
     return code
 
 
@@ -109,4 +109,4 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Keep the options that come before the command."""
+    """Declare the options that come before the command."""

@@ -1,64 +1,56 @@
-"""Options that several commands share, and the form of their output: JSON, tables, the ranking."""
+"""Options that several commands share, and how commands print JSON and tables."""
 
 import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-_WIDE = 100  # columns of a terminal from which on the columns of a table stand two spaces apart
-_PIPED = 140  # columns of a table that no terminal shows, unless its names and numbers need more
+WIDE = 100  # columns of a terminal from which on the columns of a table stand two spaces apart
 _NAMES = frozenset(
-    {"model", "team", "state", "status", "grading", "submission", "paper", "what", "judge", "attack"}
-)  # never broken
-_TEXTS = frozenset({"before", "after"})  # broken where they are long
+    {"model", "team", "state", "status", "grading", "submission", "paper", "what", "judge", "attack", "category"}
+)
+_TEXTS = _NAMES | {"before", "after"}  # columns that are aligned to the left
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 GradeFormat = Annotated[
     Literal["pcgeval", "paperbench"],
-    typer.Option("--format", help="Of a grade in JSON: paperbench is what PaperBench reads, its grader_output.json."),
+    typer.Option("--format", help="The format of the JSON; paperbench is PaperBench's grader_output.json."),
 ]
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", dir_okay=False, help="Also write it as a page.")]
-Anonymous = Annotated[
-    bool, typer.Option("--anonymous", help="Write pseudonyms for the names of all teams but baselines.")
-]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", dir_okay=False, help="Also write a web page.")]
 Assignments = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="A key of params.yaml, such as physics.starts=20; may be repeated."
+        "--set", metavar="KEY=VALUE", help="Override a key of params.yaml, such as physics.starts=20. Repeatable."
     ),
 ]
-Scheduler = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS", help="A Dask cluster's, such as tcp://10.0.0.1:8786; default: that of params.yaml."
-    ),
-]
-Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server.")]
+Letters = Annotated[str, typer.Option(metavar="LETTERS", help="The letters to score, such as HIL.")]
+Trials = Annotated[int, typer.Option(metavar="N", help="Trials per letter.")]
 BaseUrl = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="The model's endpoint, of OpenAI's interface; its key is OPENAI_API_KEY."),
+    typer.Option(metavar="URL", help="An OpenAI-compatible endpoint that serves the model; its key: OPENAI_API_KEY."),
 ]
 TrustPrograms = Annotated[
     bool,
-    typer.Option("--trust-programs", help="Run it with your rights where there is no sandbox for programs."),
+    typer.Option("--trust-programs", help="Without a sandbox, run the program with your own rights."),
 ]
 
 
 def group() -> typer.Typer:
-    """Return an empty group of commands whose help and errors are plain text."""
+    """Return an empty group of commands with help and errors in plain text."""
     return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
 
 
 def assign(values: dict[str, Any], assignment: str) -> None:
-    """Set a key of nested mappings to the value of `KEY=VALUE`, with dots for keys within keys; the value is YAML.
+    """Set a key of nested mappings to the value of `KEY=VALUE`: dots separate nested keys, the value is YAML.
 
     Raises:
-        BadParameter: It is no assignment.
+        BadParameter: The assignment is malformed.
     """
     import yaml
 
@@ -67,7 +59,7 @@ def assign(values: dict[str, Any], assignment: str) -> None:
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise typer.BadParameter(f"--set {assignment}: the value is no YAML.") from error
+        raise typer.BadParameter(f"--set {assignment}: the value is not valid YAML.") from error
     section: Any = values
     for key in outer:
         section = section.setdefault(key, {}) if isinstance(section, dict) else None
@@ -76,56 +68,65 @@ def assign(values: dict[str, Any], assignment: str) -> None:
     section[last] = value
 
 
+def refuse_two_formats(form: str | None, *, json: bool, option: str = "--format") -> None:
+    """Raise BadParameter if both --json and another format are given."""
+    if json and form not in {None, "json"}:
+        raise typer.BadParameter(f"--json and {option}: use one of them.")
+
+
 def print_json(value: Any) -> None:
-    """Print a value as one line of JSON; what a terminal cannot show, or obeys, is escaped."""
+    """Print a value as one line of JSON, with control characters escaped."""
     text = json.dumps(value, ensure_ascii=False)
     sys.stdout.write("".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text) + "\n")
 
 
+def terminal_width(piped: int) -> int:
+    """Return the columns of the terminal, or `piped` if stdout is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else piped
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table of plain text, numbers to the right; on a terminal too narrow for it a few lines for each row."""
-    from rich.console import Console
-    from rich.table import Table
+    """Print a table as plain text, with numbers aligned to the right.
 
-    rows, headers = list(rows), list(columns)
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else max(_PIPED, _least_width(headers, rows, 2))
-    gap = 2 if width >= _WIDE else 1
-    if _least_width(headers, rows, gap) > width:
-        headers = [header.replace(" ", "\n") for header in columns]
-    if _least_width(headers, rows, gap) > width:
-        _print_rows(columns, rows, width)
-        return
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for column, header in zip(columns, headers, strict=True):
-        is_number = column not in _NAMES | _TEXTS
-        table.add_column(
-            header, justify="right" if is_number else "left", no_wrap=column not in _TEXTS, overflow="fold"
-        )
+    If the terminal is too narrow, headers are broken at spaces; if that is not enough, each row becomes a few lines.
+    """
+    rows, width = list(rows), terminal_width(piped=sys.maxsize)
+    gap = " " * (2 if width >= WIDE else 1)
+    cells = zip(columns, *rows, strict=True)
+    broken = (textwrap.wrap(column[0], max(map(len, (*column[0].split(), *column[1:])))) for column in cells)
+    for headers in ([columns], list(zip_longest(*broken, fillvalue=""))):
+        lines = _aligned(columns, [*headers, *rows], gap)
+        if max(map(len, lines)) <= width:
+            for number, line in enumerate(lines):
+                typer.secho(line, bold=number < len(headers))
+            return
     for row in rows:
-        table.add_row(*row)
-    Console(width=width, markup=False, emoji=False, highlight=False).print(table)
+        print_lines(_stacked(columns, row))
 
 
-def _least_width(headers: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> int:
-    """Return the columns of a terminal that a table needs, in which only long texts are broken."""
-    widths = []
-    for header, *cells in zip(headers, *rows, strict=True):
-        unbroken = [] if header in _TEXTS else cells
-        widths.append(max(map(len, [*header.split("\n"), *unbroken])))
-    return sum(widths) + gap * len(widths)
+def _aligned(columns: Sequence[str], lines: Sequence[Sequence[str]], gap: str) -> list[str]:
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    aligned = []
+    for line in lines:
+        cells = [
+            cell.ljust(width) if column in _TEXTS else cell.rjust(width)
+            for column, cell, width in zip(columns, line, widths, strict=True)
+        ]
+        aligned.append(gap.join(cells).rstrip())
+    return aligned
 
 
-def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> None:
-    """Print the names of each row in a line, and below them its other cells with their columns."""
-    for row in rows:
-        cells = list(zip(columns, row, strict=True))
-        names = [cell for column, cell in cells if column in _NAMES]
-        others = ", ".join(f"{column} {cell}" for column, cell in cells if column not in _NAMES)
-        lines = textwrap.wrap(others, max(1, width - 2), break_on_hyphens=False, break_long_words=False)
-        sys.stdout.writelines(f"{line}\n" for line in (" ".join(names), *(f"  {line}" for line in lines)))
+def _stacked(columns: Sequence[str], row: Sequence[str]) -> Iterator[str]:
+    """Yield the names of a row, then its other cells, each after its column."""
+    cells = list(zip(columns, row, strict=True))
+    yield " ".join(cell for column, cell in cells if column in _NAMES)
+    yield "  " + ", ".join(f"{column} {cell}" for column, cell in cells if column not in _NAMES)
 
 
-def refuse_two_formats(form: str | None, *, json: bool, option: str = "--format") -> None:
-    """Raise BadParameter where both --json and another format are given."""
-    if json and form not in {None, "json"}:
-        raise typer.BadParameter(f"--json and {option}: use one of them.")
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of text; those too long for the terminal are broken at spaces and go on with a deeper indent."""
+    width = terminal_width(piped=sys.maxsize)
+    for line in lines:
+        indent = " " * (2 + len(line) - len(line.lstrip()))
+        parts = textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+        sys.stdout.writelines(f"{part}\n" for part in parts or [""])

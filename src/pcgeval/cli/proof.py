@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +15,7 @@ from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
 from pcgeval.core.untrusted import printable_line, printable_name, printable_text
 
 if TYPE_CHECKING:
+    from pcgeval.proof.asking import AskedCall
     from pcgeval.proof.audit import Audit
     from pcgeval.proof.compare import Label
 
@@ -27,9 +28,7 @@ Trust = Annotated[
     list[str] | None,
     typer.Option(metavar="STAGE", help="Take a stage's published output instead of running it; may be repeated."),
 ]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Fail also where something was not run again or is not committed.")
-]
+Strict = Annotated[bool, typer.Option("--strict", help="Also fail if anything was not run again or is not committed.")]
 
 
 @app.command()
@@ -37,14 +36,14 @@ def audit(
     trust: Trust = None,
     strict: Strict = False,
     ask: Annotated[
-        int, typer.Option(metavar="N", min=0, max=1_000_000, help="Ask the models N of the calls again.")
+        int, typer.Option(metavar="N", min=0, max=1_000_000, help="Ask the models N recorded calls again.")
     ] = 0,
     json: Json = False,
 ) -> None:
-    """Run the whole evaluation again, compare every file.
+    """Run the whole evaluation again and compare every file.
 
     It runs in an empty folder, from the inputs and the recorded replies alone; programs run in the sandbox. Exit code 1
-    means that a published file differs, or that a call that was asked again was not answered as before.
+    means that a published file differs, or that a model answered a call of --ask differently.
     """
     import dvc  # noqa: F401 - it is run as a program, and an extra brings it
 
@@ -54,14 +53,7 @@ def audit(
 
     result = audit_folder(Path(), trust=trust or ())
     asked = ask_again(Path(), load_params(), ask, report=print_stderr) if ask else []
-    passed = result.passed(strict=strict) and all(call.same for call in asked)
-    if json:
-        print_json({"passed": passed, **result.to_json(), "asked": [asdict(call) for call in asked]})
-    else:
-        _print_audit(result, passed=passed)
-        _print_lines("asked", map(str, asked))
-    if not passed:
-        raise typer.Exit(EXIT_CHECK_FAILED)
+    _show_audit(result, strict=strict, json=json, asked=asked)
 
 
 @app.command()
@@ -91,39 +83,97 @@ def bundle(
 @app.command()
 def verify(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A bundle that `pcgeval bundle` wrote.")
+        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A bundle of `pcgeval bundle`.")
     ],
     trust: Trust = None,
     strict: Strict = False,
     json: Json = False,
 ) -> None:
-    """Run the evaluation of a bundle again with this release.
+    """Run the evaluation of a bundle again with the installed release.
 
-    Exit code 1 means that a file of it differs from what its inputs give.
+    Exit code 1 means that a file of the bundle does not follow from its inputs.
     """
     from pcgeval.core.files import sha256_file
     from pcgeval.proof.bundle import verify_bundle
 
     result = verify_bundle(file, trust=trust or ())
-    passed, digest = result.passed(strict=strict), sha256_file(file)
+    _show_audit(result, strict=strict, json=json, bundle_sha256=sha256_file(file))
+
+
+def _show_audit(
+    result: "Audit",
+    *,
+    strict: bool,
+    json: bool,
+    asked: "Sequence[AskedCall] | None" = None,
+    bundle_sha256: str | None = None,
+) -> None:
+    """Print an audit: the verdict, a line for each team, and what differs.
+
+    Raises:
+        Exit: It failed: exit code 1.
+    """
+    from pcgeval.scoring.decimals import rounded
+
+    passed = result.passed(strict=strict) and all(call.same for call in asked or ())
     if json:
-        print_json({"passed": passed, "sha256": digest, **result.to_json()})
+        values: dict[str, Any] = {"passed": passed, **result.to_json()}
+        values |= {"sha256": bundle_sha256} if bundle_sha256 else {"asked": [asdict(call) for call in asked or ()]}
+        print_json(values)
     else:
-        _print_audit(result, passed=passed)
-        sys.stdout.write(f"SHA-256 of the bundle {digest}\n")
+        verdict = "PASSED" if passed else "FAILED"
+        sys.stdout.write(f"{verdict}  {printable_name(result.competition)}: {_verdict(result)}\n")
+        if result.result:
+            sys.stdout.write(f"result hash {result.result}\n")
+        rows = []
+        for team in result.teams:
+            totals = ["-" if total is None else rounded(total) for total in (team.total, team.again)]
+            figures = (team.submission[:12], str(team.trials), str(team.failed))
+            rows.append((str(team.rank or "-"), printable_name(team.team), team.status, *figures, *totals))
+        print_table(("rank", "team", "status", "submission", "trials", "failed", "total", "again"), rows)
+        for word, lines in (
+            ("differs", list(map(str, result.differences))),
+            ("fault", result.faults),
+            ("not run again", result.not_run),
+            ("not published", result.unpublished),
+            ("note", result.notes),
+            ("asked", list(map(str, asked or ()))),
+        ):
+            sys.stdout.writelines(f"{word}: {printable_text(line)}\n" for line in lines[:_MOST])
+            if len(lines) > _MOST:
+                sys.stdout.write(f"{word}: and {len(lines) - _MOST} more; --json has all\n")
+        if bundle_sha256:
+            sys.stdout.write(f"SHA-256 of the bundle {bundle_sha256}\n")
     if not passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
+def _verdict(result: "Audit") -> str:
+    number = len(result.differences)
+    if number:
+        differ = "differs" if number == 1 else "differ"
+        verdict = f"{count(number, 'published file')} {differ} from a new run of the inputs"
+    elif result.faults:
+        verdict = "the files agree, but there are faults"
+    else:
+        verdict = "every published file follows from the inputs"
+    if (result.differences or result.faults) and result.winners is not None:
+        verdict += f"; by the inputs the winner is {', '.join(result.winners) or 'nobody'}"
+    if result.not_run:
+        stages = ", ".join(dict.fromkeys(line.partition(":")[0] for line in result.not_run))
+        verdict += f"; not all was run again: {stages}"
+    return verdict
+
+
 @app.command()
 def compare(
-    before: Annotated[str, typer.Argument(metavar="BEFORE", help="A revision of git, a folder, or a bundle.")],
+    before: Annotated[str, typer.Argument(metavar="BEFORE", help="A git revision, a folder, or a bundle.")],
     after: Annotated[
-        str | None, typer.Argument(metavar="AFTER", help="Another one; default: the folder as it is.")
+        str | None, typer.Argument(metavar="AFTER", help="Another one; default: the working directory.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show two evaluations side by side, and what differs."""
+    """Compare two evaluations and show the differences."""
     from pcgeval.core.layout import RANKING_JSON
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
@@ -133,55 +183,11 @@ def compare(
     values = compare_states(before, after, Path())
     if after is None:
         for doubt in result_doubts(load_params(), RankingFile.read(RANKING_JSON)):
-            print_stderr(f"warning: the folder has the ranking of an earlier run: {doubt}")
+            print_stderr(f"warning: this folder has the ranking of an earlier run: {doubt}")
     if json:
         print_json([{**label._asdict(), "before": before, "after": after} for label, before, after in values])
     else:
         print_table(("what", "before", "after"), _compared_rows(values))
-
-
-def _print_audit(result: "Audit", *, passed: bool) -> None:
-    """Print the verdict, a line for each team, and what differs."""
-    from pcgeval.scoring.decimals import rounded
-
-    sys.stdout.write(f"{'PASSED' if passed else 'FAILED'}  {printable_name(result.competition)}: {_verdict(result)}\n")
-    if result.result:
-        sys.stdout.write(f"result hash {result.result}\n")
-    rows = []
-    for team in result.teams:
-        totals = ["-" if total is None else rounded(total) for total in (team.total, team.again)]
-        figures = (team.submission[:12], str(team.trials), str(team.failed))
-        rows.append((str(team.rank or "-"), printable_name(team.team), team.status, *figures, *totals))
-    print_table(("rank", "team", "status", "submission", "trials", "failed", "total", "again"), rows)
-    _print_lines("differs", map(str, result.differences))
-    _print_lines("fault", result.faults)
-    _print_lines("not run again", result.not_run)
-    _print_lines("not published", result.unpublished)
-    _print_lines("note", result.notes)
-
-
-def _verdict(result: "Audit") -> str:
-    number = len(result.differences)
-    if number:
-        differ = "differs" if number == 1 else "differ"
-        verdict = f"{count(number, 'published file')} {differ} from what the inputs give"
-    elif result.faults:
-        verdict = "something is not as it should be"
-    else:
-        verdict = "every published file is what the inputs give"
-    if (result.differences or result.faults) and result.winners is not None:
-        verdict += f"; by the inputs the winner is {', '.join(result.winners) or 'nobody'}"
-    if result.not_run:
-        stages = ", ".join(dict.fromkeys(line.partition(":")[0] for line in result.not_run))
-        verdict += f"; not all was run again: {stages}"
-    return verdict
-
-
-def _print_lines(word: str, lines: Iterable[str]) -> None:
-    lines = list(lines)
-    sys.stdout.writelines(f"{word}: {printable_text(line)}\n" for line in lines[:_MOST])
-    if len(lines) > _MOST:
-        sys.stdout.write(f"{word}: and {len(lines) - _MOST} more; --json has all\n")
 
 
 def _compared_rows(values: "Iterable[tuple[Label, Any, Any]]") -> Iterator[tuple[str, str, str]]:
@@ -189,8 +195,8 @@ def _compared_rows(values: "Iterable[tuple[Label, Any, Any]]") -> Iterator[tuple
         rows = list(group_values)
         most = _MOST_LETTERS if kind == "letter" else len(rows)
         for label, before, after in rows[:most]:
-            what = printable_line(" ".join(filter(None, (team, model, kind, label.name))))
-            yield what, _shown(kind, before), "=" if before == after else _shown(kind, after)
+            name = printable_line(" ".join(filter(None, (team, model, kind, label.name))))
+            yield name, _shown(kind, before), "=" if before == after else _shown(kind, after)
         if rows[most:]:
             yield printable_line(f"{team} {model} letter ..."), f"{len(rows) - most} more: --json", ""
 

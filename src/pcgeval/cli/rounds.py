@@ -1,7 +1,7 @@
-"""Another round of the same competition, evaluated in a workspace below `rounds/`.
+"""Evaluate another round of the same competition in a workspace below `rounds/`.
 
-The workspace has the same stages and inputs, other outputs and another lock file, and shares the cache and the call
-log: neither round disturbs the other, and what both need is computed, or asked of a model, once.
+The workspace has copies of stages and inputs, and outputs of its own. It shares the cache and the call log: what both
+rounds need is computed, or asked of a model, once.
 """
 
 import os
@@ -16,7 +16,7 @@ import yaml
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import derived_seed, write_text
-from pcgeval.core.layout import CALLS, DVC_IGNORED, PACKAGE_FILE, STATE, SUBMISSIONS, state_name
+from pcgeval.core.layout import CALLS, DVC_IGNORED, EXAMPLE_LETTERS, PACKAGE_FILE, STATE, SUBMISSIONS, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import ParamsError, load_params
 from pcgeval.submissions.filing import LOCK
@@ -31,18 +31,25 @@ INPUTS = (
     "data/rubrics",
     "data/classifier",
 )
+_DVC_CONFIG = """\
+[core]
+    analytics = false
+    no_scm = true
+    check_update = false
+[cache]
+    dir = {cache}
+    type = copy
+"""
 
 
 def run_round(name: str, scheduler: str | None) -> None:
-    """Evaluate a round of params.yaml in rounds/NAME, by `pcgeval run` there.
+    """Evaluate a round of params.yaml in rounds/NAME with `pcgeval run`.
 
     Raises:
-        ParamsError: There is no such round.
-        FileError: An input is missing, or the folder exists and pcgeval did not make it.
-        Exit: The evaluation did not come to its end; the exit code is that of `pcgeval run`.
+        Exit: The evaluation failed; the exit code is that of `pcgeval run`.
     """
     with lock_folder(ROUNDS / name, STATE / f"round-{state_name(ROUNDS / name)}.lock"):
-        with lock_folder(SUBMISSIONS, LOCK):  # a submission that is filed meanwhile would be copied in halves
+        with lock_folder(SUBMISSIONS, LOCK):  # copy no half of a submission that is being filed
             workspace = prepare_round(name)
         print_stderr(f"evaluating the round {name} in {workspace}")
         environment = {**os.environ, INSIDE_RUN: "1"}
@@ -55,35 +62,30 @@ def run_round(name: str, scheduler: str | None) -> None:
             raise typer.Exit(code if code == EXIT_BAD_INPUT else EXIT_CHECK_FAILED)
 
 
-def prepare_round(name: str, params_file: Path = Path("params.yaml")) -> Path:
-    """Make or refresh the workspace of a round and return its folder; outputs of an earlier run in it are kept.
-
-    Args:
-        name: A key of `rounds` in params.yaml.
-        params_file: The competition's params.yaml; the other inputs lie beside it.
+def prepare_round(name: str, root: Path = Path()) -> Path:
+    """Make or refresh the workspace of a round in a competition's folder, and return it; its outputs are kept.
 
     Raises:
         ParamsError: There is no such round.
-        FileError: An input is missing, or the folder exists and pcgeval did not make it.
+        FileError: An input is missing, or the workspace has files of others.
     """
-    root = params_file.parent
-    rounds = load_params(params_file).rounds
+    rounds = load_params(root / "params.yaml").rounds
     if name not in rounds:
         known = ", ".join(rounds) or "none"
         raise ParamsError(f"params.yaml has no round {name!r} below `rounds` ({known}). Add its letters and trials.")
-    values = yaml.safe_load(params_file.read_bytes())
+    values = yaml.safe_load((root / "params.yaml").read_bytes())
     seed = rounds[name].seed
-    if seed is None:  # else an earlier round would show the replies of the final
+    if seed is None:  # with the final's seed, an earlier round would reveal its replies
         seed = derived_seed(values["competition"]["seed"], name)
     values["competition"] |= {"round": name, **values["rounds"][name], "seed": seed}
     workspace = root / ROUNDS / name
-    dvc_config = workspace / ".dvc" / "config"  # written first: it also says that pcgeval made the workspace
+    dvc_config = workspace / ".dvc" / "config"  # comes first: it marks the workspace as ours
     if workspace.exists() and not dvc_config.is_file() and any(workspace.iterdir()):
         raise FileError(f"{workspace}: already exists and `pcgeval run --round` did not make it. Move it elsewhere.")
-    core = "[core]\n    analytics = false\n    no_scm = true\n    check_update = false\n"
-    write_text(dvc_config, f"{core}[cache]\n    dir = {root.resolve() / '.dvc' / 'cache'}\n    type = copy\n")
+    write_text(dvc_config, _DVC_CONFIG.format(cache=root.resolve() / ".dvc" / "cache"))
     code = str(PACKAGE_FILE) if (root / PACKAGE_FILE).is_file() else "src"
-    for path in (*INPUTS, code):
+    letters = [str(EXAMPLE_LETTERS)] if (root / EXAMPLE_LETTERS).is_dir() else []  # dvc.yaml names them then
+    for path in (*INPUTS, *letters, code):
         source, target = root / path, workspace / path
         if not source.exists():
             raise FileError(f"{source}: is missing. Restore it from git; every round needs it.")

@@ -1,16 +1,22 @@
 """The commands `pcgeval rubric ...`."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from enum import StrEnum
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcgeval.cli.grade_output import TableFormat, print_grade_table
-from pcgeval.cli.judge_options import DryRun, MaxInvalid, judge_settings, print_plans
+from pcgeval.cli.judge_options import (
+    Baselines,
+    DryRun,
+    MaxInvalid,
+    Models,
+    TableFormat,
+    named_judges,
+    print_grade_table,
+    print_plans,
+)
 from pcgeval.cli.options import (
     Assignments,
     BaseUrl,
@@ -29,27 +35,17 @@ from pcgeval.core.untrusted import printable_name
 
 if TYPE_CHECKING:
     from pcgeval.judge.attack import AttackResult
-    from pcgeval.judge.settings import JudgeSettings
     from pcgeval.rubric.agreement import Pair
-    from pcgeval.rubric.explanation import NodeShare
 
 MAX_NAMES = 20  # in one message
-
-
-class Baseline(StrEnum):
-    """The judges that need no model."""
-
-    RANDOM = "random"
-    DUMMY = "dummy"
-    CHECKS = "checks"
-
+Grade = Annotated[Path, typer.Argument(metavar="GRADE", help="A grade.json, or a grading of PaperBench.")]
 
 app = group()
 
 
 @app.command()
 def show(
-    grade: Annotated[Path, typer.Argument(metavar="GRADE", help="A grade.json, or a grading of PaperBench.")],
+    grade: Grade,
     leaf: Annotated[
         str | None, typer.Option(metavar="NUMBER", help="A criterion by its number, its path, or the end of its path.")
     ] = None,
@@ -72,43 +68,28 @@ def show(
         write_text(page, grade_page(output, str(grade)))
     tree = output.graded_task_tree
     if leaf is None:
-        values = {**output.to_json(), "parts": [_share_json(share) for share in NodeShare(tree).walk()]}
+        values = {**output.to_json(), "parts": [part.to_json() for part in NodeShare(tree).walk()]}
         del values["graded_task_tree"]
         lines = [*summary_lines(output), "", *tree_lines(tree)]
     else:
         way = way_to(tree, leaf)
-        node = {**way[-1].node.to_json(), "sub_tasks": [_share_json(share) for share in way[-1].below]}
-        values = {"way": [_share_json(share) for share in way], "node": node}
+        node = {**way[-1].node.to_json(), "sub_tasks": [part.to_json() for part in way[-1].below]}
+        values = {"way": [part.to_json() for part in way], "node": node}
         lines = list(criterion_lines(output, way))
-    sys.stdout.write((to_json(values) if json else "\n".join(lines)) + "\n")
+    _print(values, lines, json=json)
 
 
 @app.command()
-def convert(
-    grade: Annotated[
-        Path,
-        typer.Argument(metavar="GRADE", help="A grade.json, or a grading of PaperBench."),
-    ],
-    form: GradeFormat = "paperbench",
-) -> None:
+def convert(grade: Grade, form: GradeFormat = "paperbench") -> None:
     """Print a grade as JSON in another format."""
     from pcgeval.rubric.grade_files import paperbench_json, read_grade
 
     output = read_grade(grade)
-    sys.stdout.write(to_json(output.to_json() if form == "pcgeval" else paperbench_json(output)) + "\n")
+    _print(output.to_json() if form == "pcgeval" else paperbench_json(output), (), json=True)
 
 
-def _share_json(share: "NodeShare") -> dict[str, Any]:
-    node = share.node
-    return {
-        "number": share.number,
-        "path": node.path,
-        "requirements": node.requirements,
-        "weight": node.weight,
-        "score": node.score,
-        "share": share.share,
-        "contribution": share.contribution,
-    }
+def _print(value: Any, lines: Iterable[str], *, json: bool) -> None:
+    sys.stdout.write((to_json(value) if json else "\n".join(lines)) + "\n")
 
 
 @app.command()
@@ -121,7 +102,7 @@ def agreement(
     json: Json = False,
 ) -> None:
     """Measure how far two gradings by one rubric agree, and where A is right if B is the truth."""
-    from pcgeval.rubric.agreement import agreement, agreement_lines, disagreement_form
+    from pcgeval.rubric.agreement import FIGURE_COLUMNS, agreement, agreement_lines, disagreement_form
 
     pairs = list(_read_pairs(a, b))
     if form and len(pairs) != 1:
@@ -129,9 +110,11 @@ def agreement(
     refuse_two_formats("form" if form else None, json=json, option="--form")
     result = agreement(pairs)
     if form:
-        sys.stdout.write("".join(f"{line}\n" for line in disagreement_form(pairs[0].a, pairs[0].b)))
+        sys.stdout.writelines(f"{line}\n" for line in disagreement_form(pairs[0].a, pairs[0].b))
         return
-    sys.stdout.write((to_json(result.to_json()) if json else "\n".join(agreement_lines(result))) + "\n")
+    if not json:
+        print_table(FIGURE_COLUMNS, [figures.cells(name) for name, figures in result.groups.items()])
+    _print(result.to_json(), agreement_lines(result), json=json)
 
 
 def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
@@ -141,15 +124,14 @@ def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
     from pcgeval.rubric.grade_files import read_graded_tree
     from pcgeval.rubric.grades import GradeError
 
-    def grade_files(folder: Path) -> dict[str, Path]:
-        files = {path.stem: path for path in folder.glob("*.json")}
-        return files | {path.parent.name: path for path in folder.glob(f"*/{GRADE_FILE}")}
+    def grade_files(place: Path) -> dict[str, Path]:
+        if not place.is_dir():
+            return {"": place}
+        files = {path.stem: path for path in place.glob("*.json")}
+        return files | {path.parent.name: path for path in place.glob(f"*/{GRADE_FILE}")}
 
     if a.is_dir() != b.is_dir():
         raise GradeError(f"{a} and {b}: give two files or two folders.")
-    if not a.is_dir():
-        yield Pair("", read_graded_tree(a), read_graded_tree(b))
-        return
     in_a, in_b = grade_files(a), grade_files(b)
     for folder, missing in ((b, in_a.keys() - in_b.keys()), (a, in_b.keys() - in_a.keys())):
         if missing:
@@ -164,12 +146,8 @@ def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
 def judge_eval(
     *,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="PAPER/EXAMPLE/..., as PaperBench's data/judge_eval.")],
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="M", help="A judge, as `pcgeval grade` takes it; can be given again.")
-    ] = None,
-    judge: Annotated[
-        list[Baseline] | None, typer.Option(help="A judge without a model, beside these; can be given again.")
-    ] = None,
+    model: Models = None,
+    judge: Baselines = None,
     votes: Annotated[
         list[int] | None, typer.Option(metavar="N", help="How often a model grades each leaf; can be given again.")
     ] = None,
@@ -193,18 +171,20 @@ def judge_eval(
     from pcgeval.judge.grading import GradingProgress
     from pcgeval.rubric.judge_figures import judge_eval_json, judge_eval_lines
 
-    judges = _judges(
-        folder, model or [], [baseline.value for baseline in judge or ()], votes or [], base_url, assignments or []
-    )
+    keys = assignments or []
+    if (papers := folder.resolve().parent / "papers").is_dir():
+        keys = [f"rubric.papers_dir={papers}", *keys]
+    models, others = named_judges(model, judge, base_url, keys)
+    judges = evaluation.judges_of(models, votes or [], others)
+    if any(settings.max_depth is not None for settings in judges.values()):
+        raise typer.BadParameter("max_depth grades parts as a whole, but people graded the leaves. Leave it out.")
     examples = evaluation.read_examples(folder, example or [])
-    for named in examples:
-        for other in named.others:
-            print_stderr(f"{named.id}: {other} is not graded, as people's grades are of {named.submission.name}")
+    for id_, other, submission in [(entry.id, other, entry.submission) for entry in examples for other in entry.others]:
+        print_stderr(f"{id_}: {other} is not graded, as people's grades are of {submission.name}")
     with evaluation.unpacked(examples) as examples:
         if dry_run:
             for name, settings in judges.items():
-                plans = evaluation.plan_judge(examples, settings)
-                print_plans([replace(plan, name=f"{name}, {plan.name}") for plan in plans], settings, json=json)
+                print_plans(evaluation.plan_judge(examples, settings), settings, judge=name, json=json)
             return
         results = evaluation.evaluate_judges(examples, judges, out, GradingProgress)
     people = {example.id: example.expected for example in examples}
@@ -212,12 +192,11 @@ def judge_eval(
         print_json(judge_eval_json(people, results))
     else:
         sys.stdout.writelines(f"{line}\n" for line in judge_eval_lines(people, results))
-    outputs = [(result.name, id_, output) for result in results for id_, output in result.outputs.items()]
-    for name, id_, output in outputs:
-        for warning in output.warnings:
-            print_stderr(f"{name}, {id_}: {warning}")
-    print_stderr(f"the gradings and these tables stand in {out}")
-    if any(output.num_invalid_leaf_nodes > max_invalid for _, _, output in outputs):
+    outputs = [(f"{result.name}, {id_}", output) for result in results for id_, output in result.outputs.items()]
+    for name, warning in [(name, warning) for name, output in outputs for warning in output.warnings]:
+        print_stderr(f"{name}: {warning}")
+    print_stderr(f"The gradings and these tables are in {out}.")
+    if any(output.num_invalid_leaf_nodes > max_invalid for _, output in outputs):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -226,12 +205,8 @@ def attack(
     *,
     submission: Annotated[Path, typer.Argument(metavar="SUBMISSION", help="The folder of an attempt at a paper.")],
     paper: Annotated[str, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")],
-    model: Annotated[
-        list[str] | None, typer.Option(metavar="M", help="A judge, as `pcgeval grade` takes it; can be given again.")
-    ] = None,
-    judge: Annotated[
-        list[Baseline] | None, typer.Option(help="A judge without a model, beside these; can be given again.")
-    ] = None,
+    model: Models = None,
+    judge: Baselines = None,
     base_url: BaseUrl = None,
     assignments: Assignments = None,
     max_inflation: Annotated[
@@ -247,22 +222,14 @@ def attack(
     means that a grading did not come to its end, that the submission as it is got no grade, or what --max-inflation
     says.
     """
-    from pcgeval.cli.settings import load_params_or_default
     from pcgeval.judge.attack import attack_judge, plan_attacks
     from pcgeval.judge.grading import GradingProgress
 
-    if not model and not judge:
-        raise typer.BadParameter("name what to attack: models with --model, and others with --judge.")
-    params, keys = load_params_or_default(), assignments or ()
-    judges = {
-        name: judge_settings(params, judge="simple", model=name, base_url=base_url, assignments=keys)
-        for name in model or ()
-    }
-    judges |= {name.value: judge_settings(params, judge=name.value, assignments=keys) for name in judge or ()}
+    models, others = named_judges(model, judge, base_url, assignments or [])
+    judges = {**models, **others}
     if dry_run:
         for name, settings in judges.items():
-            plans = plan_attacks(settings, submission, paper)
-            print_plans([replace(plan, name=f"{name}, {plan.name}") for plan in plans], settings, json=json)
+            print_plans(plan_attacks(settings, submission, paper), settings, judge=name, json=json)
         return
     results = [
         result
@@ -285,35 +252,6 @@ def attack(
 def _attack_row(result: "AttackResult") -> tuple[str, ...]:
     figures = f"{result.submitted:.3f}", f"{result.attacked:.3f}", f"{result.difference:+.3f}"
     return printable_name(result.judge), result.attack, *figures, f"{result.ungraded} of {result.leaves}"
-
-
-def _judges(
-    folder: Path,
-    models: Sequence[str],
-    others: "Sequence[Literal['random', 'dummy', 'checks']]",
-    votes: Sequence[int],
-    base_url: str | None,
-    assignments: Sequence[str],
-) -> dict[str, "JudgeSettings"]:
-    from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.judge.judge_eval import judges_of
-
-    if not models and not others:
-        raise typer.BadParameter("name what to measure: models with --model, and others with --judge.")
-    if (papers := folder.resolve().parent / "papers").is_dir():
-        assignments = [f"rubric.papers_dir={papers}", *assignments]
-    params = load_params_or_default()
-    judges = judges_of(
-        {
-            name: judge_settings(params, judge="simple", model=name, base_url=base_url, assignments=assignments)
-            for name in models
-        },
-        votes,
-        {name: judge_settings(params, judge=name, assignments=assignments) for name in others},
-    )
-    if any(settings.max_depth is not None for settings in judges.values()):
-        raise typer.BadParameter("max_depth grades parts as a whole, but people graded the leaves. Leave it out.")
-    return judges
 
 
 @app.command()
@@ -369,17 +307,14 @@ def leaves(
     file = next((folder / "rubric.json" for folder in folders if folder.is_dir()), Path(rubric))
     root, _ = load_rubric_with_checks(file)
     tree = grade_tree(root, lambda _: Verdict(1.0, ""))  # all passed, so that each leaf has its share
-    parts = {part.node.path: part for part in NodeShare(tree).walk()}
+    shares = [part.share for part in NodeShare(tree).walk() if part.node.is_leaf]
     values: list[dict[str, Any]] = []
     lines: list[str] = []
-    for leaf in leaves_of(root):
-        share = parts[leaf.path].share
+    for leaf, share in zip(leaves_of(root), shares, strict=True):
         check = None if leaf.check is None else {"name": leaf.check.name, "arguments": dict(leaf.check.arguments)}
         fields = {"path": leaf.path, "id": leaf.id, "share": share, "task_category": leaf.task_category}
         values.append({**fields, "requirements": leaf.requirements, "check": check})
-        if form:
-            lines += form_lines(leaf.path, leaf.requirements)
-        else:
-            by = f", check {leaf.check.name}" if leaf.check else ""
-            lines.append(one_line(f"{100 * share:6.2f} %  {leaf.path}  ({leaf.task_category}{by})"))
-    sys.stdout.write((to_json(values) if json else "\n".join(lines)) + "\n")
+        by = f", check {leaf.check.name}" if leaf.check else ""
+        line = one_line(f"{100 * share:6.2f} %  {leaf.path}  ({leaf.task_category}{by})")
+        lines += form_lines(leaf.path, leaf.requirements) if form else [line]
+    _print(values, lines, json=json)

@@ -11,7 +11,7 @@ import typer
 
 from pcgeval.cli.check import check
 from pcgeval.cli.competition import show_ranking
-from pcgeval.cli.options import Scheduler, group
+from pcgeval.cli.options import group
 from pcgeval.core.console import EXIT_CHECK_FAILED, INSIDE_RUN, SCHEDULER, check_package, print_stderr
 from pcgeval.core.layout import RUN_LOCK
 from pcgeval.core.locks import lock_folder
@@ -21,26 +21,23 @@ app = group()
 
 @app.command()
 def run(
-    scheduler: Scheduler = None,
+    scheduler: Annotated[str | None, typer.Option(metavar="TCP://HOST:PORT", help="Compute on a Dask cluster.")] = None,
     round_name: Annotated[
-        str | None, typer.Option("--round", metavar="NAME", help="Evaluate a key of `rounds` in rounds/NAME instead.")
+        str | None, typer.Option("--round", metavar="NAME", help="Evaluate this round of params.yaml in rounds/NAME.")
     ] = None,
 ) -> None:
     """Evaluate the competition, from the checks to the ranking.
 
-    Runs `check`, `dvc repro --keep-going` and `ranking`. Only what changed is computed again, and a run that was
-    stopped goes on where it was. If a stage fails, those that do not need it are run all the same, and the exit code is
-    1.
+    The command runs `check`, `dvc repro --keep-going` and `ranking`. Only changes are computed, and a stopped run goes
+    on where it was. Exit code 1: a stage failed; the stages that do not need it have run.
     """
-    import dvc  # noqa: F401 - it is run as a program, and an extra brings it
-
     from pcgeval.cli.rounds import run_round
     from pcgeval.core.params import load_params
 
     if round_name is not None:
         run_round(round_name, scheduler)
         return
-    load_params()  # elsewhere than in a competition's folder nothing is left behind
+    load_params()  # outside a competition's folder, leave nothing behind
     check_package()
     with lock_folder(Path.cwd(), RUN_LOCK):
         check()
@@ -57,7 +54,6 @@ def run(
             print_stderr("")  # DVC may have been in the middle of a line
             raise
     if failed:
-        print_stderr("The evaluation is not complete: a stage failed for the reason above. What does not need it is")
-        print_stderr("done. Correct what the message names and run again.")
+        print_stderr("The evaluation is not complete: a stage failed for the reason above. Fix that and run again.")
         raise typer.Exit(EXIT_CHECK_FAILED)
     show_ranking()

@@ -1,4 +1,4 @@
-"""The params and models that commands work with, in a competition's folder and outside of one."""
+"""The params and models that commands work with, inside a competition's folder and elsewhere."""
 
 import re
 from collections.abc import Sequence
@@ -12,35 +12,10 @@ from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.params import Model, Params, load_params, parse_params
 from pcgeval.core.untrusted import printable_name
 from pcgeval.llm.backends import named_model
-from pcgeval.llm.local_models import LOCAL_MODELS, find_model, full_name
+from pcgeval.llm.local_models import find_model, full_name
 
-# the limits of LLMs4PCG 2025, and the demo's seed and models, for a participant who has only the package: the same
-# prompt gets the same replies here and there
-_DEFAULT_PARAMS = {
-    "competition": {
-        "name": "rehearsal",
-        "edition": "-",
-        "characters": "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-        "trials": 10,
-        "seed": 6280,
-    },
-    "teams": ["participant"],
-    "models": {
-        re.sub(r"[^A-Za-z0-9_-]", "-", model.name): {
-            "backend": "llamacpp",
-            "name": model.name,
-            "digest": model.sha256,
-            "options": {"temperature": 1, "repeat_penalty": 1.1, "num_predict": 200, "num_ctx": 2048},
-        }
-        for model in LOCAL_MODELS
-    },
-    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-    "physics": {},
-    "similarity": {"model": str(PACKAGED_DATA / "classifier")},
-    "diversity": {},
-    "scoring": {},
-    "rubric": {},
-}
+_LOCAL_PARAMS = PACKAGED_DATA / "competitions" / "local.yaml"  # of `pcgeval init`: the same prompt, the same replies
+_FINAL_TRIALS = 10  # per letter, in the final of 2025
 
 
 class SettingsError(PcgevalError):
@@ -48,43 +23,51 @@ class SettingsError(PcgevalError):
 
 
 def load_params_or_default(assignments: Sequence[str] = ()) -> Params:
-    """Return params.yaml of the working directory, or the default params, without teams, where there is none.
+    """Return params.yaml of the working directory, or default params without teams if there is none.
 
     Args:
-        assignments: `KEY=VALUE`, keys of params.yaml that have another value.
+        assignments: `KEY=VALUE` for each key to override.
 
     Raises:
-        BadParameter: One is no assignment.
+        BadParameter: An assignment is malformed.
         ParamsError: A value is invalid.
     """
     params = load_params() if Path("params.yaml").is_file() else default_params()
     if not assignments:
         return params
-    values = params.model_dump(mode="json", exclude_unset=True) | {"teams": params.teams or _DEFAULT_PARAMS["teams"]}
+    values = params.model_dump(mode="json", exclude_unset=True) | {"teams": params.teams or ["participant"]}
     for assignment in assignments:
         assign(values, assignment)
     return parse_params(values, "--set").model_copy(update={"teams": params.teams})
 
 
 def default_params() -> Params:
-    """Return the params that hold outside a competition's folder; they have no teams."""
-    return parse_params(_DEFAULT_PARAMS, "the default params").model_copy(update={"teams": ()})
+    """Return the params that apply outside a competition's folder: those of `pcgeval init`, without teams."""
+    params = load_params(_LOCAL_PARAMS)
+    return params.model_copy(
+        update={
+            "competition": params.competition.model_copy(update={"name": "rehearsal", "trials": _FINAL_TRIALS}),
+            "teams": (),
+            "similarity": params.similarity.model_copy(update={"model": str(PACKAGED_DATA / "classifier")}),
+            "scoring": params.scoring.model_copy(update={"baseline": None}),
+        }
+    )
 
 
 def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str | None = None) -> Model:
-    """Return one of params' models, a local model, or else the one that `named_model` returns.
+    """Return the model that a name means, with a backend that asks it for real.
 
-    A model that params replays is asked for real: in this process if it is a local model, else on the server.
+    A recorded model of params.yaml is asked in this process if it is a local model, otherwise on its server.
 
     Args:
         params: The competition.
-        name: Its key or name in params, the name of a local model, or the beginning of one of these; with an address,
-            or if it is none of them, the name that a server has for it.
-        host: An Ollama server.
-        base_url: An endpoint of OpenAI's interface.
+        name: The key or name of a model of params.yaml or of a local model, or how one begins. With an address, or if
+            it matches none of them, the name that a server has for it.
+        host: The address of an Ollama server.
+        base_url: The address of an OpenAI-compatible endpoint.
 
     Raises:
-        SettingsError: Several models begin so, or the address is no URL.
+        SettingsError: The name is ambiguous, or the address is invalid.
     """
     is_addressed = host is not None or base_url is not None
     model = known_model(params, name, may_be_short=not is_addressed) or Model(backend="recorded", name=name)
@@ -98,37 +81,34 @@ def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str
     if asked.backend == "openai":
         digest, options = None, {option: value for option, value in options.items() if option != "num_ctx"}
     elif host is not None and find_model(model.name):
-        digest = None  # Ollama's of the same model is another one than its file's
+        digest = None  # Ollama hashes the same model in another way
     return asked.model_copy(update={"digest": digest, "options": options, "profile": model.profile})
 
 
 def known_model(params: Params, name: str, *, may_be_short: bool = True) -> Model | None:
-    """Return one of params' models or a local one by its key, its name or, if that is wanted, the beginning of these.
+    """Return the model of params.yaml, or the local model, with this key or name, or with one that begins so.
 
     Raises:
         SettingsError: Several models begin so.
     """
     models = {model.name: model for model in (*default_params().models.values(), *params.models.values())}
     models |= params.models
-    if name in models:
-        return models[name]
-    wanted = full_name(name)
-    for model in models.values():
-        if full_name(model.name) == wanted:
-            return model
+    same = [model for model in models.values() if full_name(model.name) == full_name(name)]
+    if name in models or same:
+        return models.get(name) or same[0]
     begun = {model.name: model for key, model in models.items() if key.casefold().startswith(name.casefold())}
     if not name or not may_be_short or not begun:
         return None
     if len(begun) > 1:
         raise SettingsError(
-            f"model {printable_name(name)}: could be {' or '.join(sorted(begun))}. Write more of it; or name the "
-            "server that has a model of this name, with --host or --base-url."
+            f"model {printable_name(name)}: could be {' or '.join(sorted(begun))}. Write more of the name, or name "
+            "the server that has a model of this name with --host or --base-url."
         )
     return next(iter(begun.values()))
 
 
 def params_for_try(params: Params, model: Model, letters: str, trials: int) -> Params:
-    """Return params reduced to some letters, a number of trials and one model.
+    """Return the params with one model, some letters and a number of trials.
 
     Raises:
         SettingsError: The letters or the number are invalid.

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json, print_table
+from pcgeval.cli.options import Json, group, print_json, print_lines, print_table, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, duration, print_stderr
+from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
 
 if TYPE_CHECKING:
     from pcgeval.report.status import RunStatus
@@ -18,21 +19,19 @@ WATCH_SECONDS = 5.0  # between two looks
 
 @app.command()
 def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Look again until all trials are evaluated.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until all trials are evaluated.")] = False,
     json: Json = False,
 ) -> None:
-    """Show a run: trials done, failed and left, and the time left.
+    """Show the progress of a run: trials done, failed and left.
 
-    It works before, during and after a run, and never disturbs it. Before the run, the time is estimated by earlier
+    It works before, during and after a run, and never disturbs it. Before the run, it estimates the time from earlier
     calls to the same models.
     """
     from pcgeval.core.params import load_params
     from pcgeval.report.status import run_status
 
     while True:
-        params = load_params()
-        run = run_status(params)
-        goes_on = watch and not run.done
+        run = run_status(load_params())
         if json:
             print_json(run.to_json())
         else:
@@ -40,7 +39,7 @@ def status(
                 sys.stdout.write("\x1b[H\x1b[2J")  # from the top of an empty screen
             _print_status(run)
         sys.stdout.flush()
-        if not goes_on:
+        if run.done or not watch:
             return
         time.sleep(WATCH_SECONDS)
 
@@ -68,7 +67,7 @@ def _print_status(run: "RunStatus") -> None:
         ],
     }
     print_table([*columns], zip(*columns.values(), strict=True))
-    sys.stdout.write(f"{run.summary}\n")
+    print_lines([run.summary])
     for note in run.notes:
         print_stderr(note)
 
@@ -77,21 +76,18 @@ def _print_status(run: "RunStatus") -> None:
 def explain(
     team: Annotated[str, typer.Argument(metavar="TEAM", help="A team of params.yaml.")],
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model of params.yaml.")],
-    letter: Annotated[str, typer.Argument(metavar="LETTER", help="One of its letters.")],
+    letter: Annotated[str, typer.Argument(metavar="LETTER", help="A letter of the competition.")],
     trial: Annotated[int, typer.Argument(metavar="TRIAL", help="The number of the trial, from 1.")],
     long: Annotated[bool, typer.Option("--long", help="Show whole messages and hashes, and all calls.")] = False,
     json: Json = False,
 ) -> None:
-    """Explain a trial: from prompt to its share of the total.
+    """Explain a trial, from its prompt to its share of the total.
 
-    One screen: what was asked and answered, which blocks fell, what the classifier saw, every formula with its figures,
-    computed again from the measurements, and the SHA-256 of each step's file. Exit code 1 means that the ranking has
-    other figures than the measurements make.
+    One screen shows the prompt, the answer, the blocks that fell, the classifier's letters, each formula with its
+    figures, and the SHA-256 of each step's file. The figures are computed from the measurements; exit code 1 means
+    that the ranking has others.
     """
-    import shutil
-
-    from pcgeval.cli.explain_output import explain_text
-    from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
+    from pcgeval.cli.explain_output import explain_lines
     from pcgeval.core.params import load_params
     from pcgeval.generation.tasks import stale_records
     from pcgeval.report.explanation import explain as explain_trial
@@ -99,25 +95,25 @@ def explain(
 
     params = load_params()
     numbers = [str(number) for number in range(1, params.competition.trials + 1)]
-    for what, value, known in (
+    for argument, value, known in (
         ("team", team, params.teams),
         ("model", model, [*params.models]),
         ("letter", letter, [*params.competition.characters]),
         ("trial", str(trial), numbers),
     ):
         if value not in known:
-            raise typer.BadParameter(f"{what} {value!r}: params.yaml has {', '.join(known)}.")
+            raise typer.BadParameter(f"{argument} {value!r}: params.yaml has {', '.join(known)}.")
     explained = explain_trial(params, team, model, Trial(letter, trial))
-    submission = load_submission(SUBMISSIONS / team)
-    if Trial(letter, trial) in stale_records(params, model, submission, stage_dir("raw", model, team)):
+    if Trial(letter, trial) in stale_records(
+        params, model, load_submission(SUBMISSIONS / team), stage_dir("raw", model, team)
+    ):
         print_stderr(
-            f"warning: {letter}{trial} with {model}: made from another submission, model, seed or limits than are "
-            "there now; a prompt that is shown is that of now"
+            f"warning: {letter}{trial} with {model}: made from another submission, model, seed or limits; the prompt "
+            "below is the present one"
         )
     if json:
         print_json(explained.to_json())
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 120
-        sys.stdout.write(explain_text(explained, width, long=long) + "\n")
+        print_lines(explain_lines(explained, terminal_width(piped=120), long=long))
     if explained.differences:
         raise typer.Exit(EXIT_CHECK_FAILED)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pcgeval.cli.options import BaseUrl, Host, Json, TrustPrograms, group, print_json
+from pcgeval.cli.options import BaseUrl, Json, Letters, Trials, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 
 app = group()
@@ -16,7 +16,7 @@ SubmissionPath = Annotated[Path, typer.Argument(metavar="PATH", help="The submis
 @app.command()
 def validate(path: SubmissionPath, json: Json = False) -> None:
     """Check a submission and list every problem."""
-    from pcgeval.submissions.hand_in import printable_findings
+    from pcgeval.submissions.validate import printable_findings
     from pcgeval.submissions.validate import validate as check
 
     checked = check(path)
@@ -37,24 +37,24 @@ def try_command(
     model: Annotated[
         str,
         typer.Option(
-            metavar="M",
-            help="A local model (`pcgeval models list`) or one of params.yaml, or a server's; may be shortened.",
+            metavar="M", help="A model of params.yaml or `pcgeval models list`, or a server's. May be shortened."
         ),
     ],
-    letters: Annotated[str, typer.Option(help="The letters to try.")] = "IL",
-    trials: Annotated[int, typer.Option(help="Trials per letter.")] = 2,
-    host: Host = None,
+    letters: Letters = "IL",
+    trials: Trials = 2,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server that has the model.")] = None,
     base_url: BaseUrl = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the files go; default: rehearsals/<team>/<model>.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Write all files to this folder; default: rehearsals/<team>/<model>."),
     ] = None,
     trust_programs: TrustPrograms = False,
     json: Json = False,
 ) -> None:
-    """Run a few trials of your submission and show their scores.
+    """Run a few trials of your submission and score them.
 
-    The trials are those of the competition: the same seeds, requests and limits. Ctrl-C stops it, and the same command
-    goes on; another run in the same folder keeps the replies and pictures of other letters.
+    The trials run exactly as in the competition, with the same seeds, requests and limits. After Ctrl-C, the same
+    command goes on where it stopped. Trials of other letters in the same folder are kept.
     """
     print_stderr(f"checking {program}")  # before the imports, which take a second
     from pcgeval.cli import settings
@@ -72,19 +72,19 @@ def try_command(
 def submit(
     path: SubmissionPath,
     team: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Default: the name of the folder or zip file.")
+        str | None, typer.Option(metavar="NAME", help="The team; default: the name of the folder or zip file.")
     ] = None,
     may_replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the team's submission, which is moved to .pcgeval/replaced.")
+        bool, typer.Option("--replace", help="Replace the team's earlier submission; .pcgeval/replaced keeps it.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Check a submission, file it, and add its team to params.yaml.
 
-    It is copied to data/submissions/TEAM.
+    The command copies the submission to data/submissions/TEAM.
     """
     from pcgeval.submissions.filing import submit as file_submission
-    from pcgeval.submissions.hand_in import printable_findings
+    from pcgeval.submissions.validate import printable_findings
 
     filed = file_submission(path, team, may_replace=may_replace)
     if json:

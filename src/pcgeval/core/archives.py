@@ -1,4 +1,4 @@
-"""Unpack zip and tar files that may be damaged, or made to do damage: submissions, attempts at papers, bundles."""
+"""Unpack zip and tar files of strangers: submissions, attempts at papers, bundles."""
 
 import gzip
 import io
@@ -17,8 +17,8 @@ from pcgeval.core.untrusted import UntrustedFileError, printable_line
 MAX_NAME = 1000  # characters of a path
 MAX_PART = 255  # bytes of a file's name
 MAX_DEPTH = 100  # folders in one another
-_MAX_HEADER = 2**26  # bytes that are read at once: an archive says itself how long its list of files is
-_PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods can ask for any amount of memory
+_MAX_HEADER = 2**26  # bytes of a header or a list of files, whose length the archive itself states
+_PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods can take any amount of memory
 _ENCRYPTED = 0x1 | 0x40 | 0x2000  # bits of an entry's flags
 _DOS_LINK = 0x400  # a reparse point, in the attributes of Windows
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -28,27 +28,26 @@ _DAMAGED = (
     zlib.error,
     gzip.BadGzipFile,
     EOFError,
-    # of zipfile: a wrong size, an unknown method, a password
-    ValueError,
+    ValueError,  # this and the next ones are zipfile's, of a wrong size, an unknown method or a password
     OverflowError,
     RuntimeError,
 )
 
 
 def unpack(path: Path, folder: Path, *, max_files: int, max_bytes: int) -> None:
-    """Unpack the regular files of a zip or tar file, the latter perhaps packed with gzip, into a new folder.
+    """Unpack the regular files of a zip or tar file into a new folder, which appears only when all are unpacked.
 
-    Links, pipes and devices are refused in a zip file, and left out of a tar file, where programs put links.
+    A zip file with links, pipes or devices is refused; those of a tar file, where programs put links, are left out.
 
     Args:
-        path: The archive.
-        folder: Does not exist yet, and does so only once all is unpacked.
+        path: The archive; gzip may have packed a tar file.
+        folder: The new folder.
         max_files: The most files.
         max_bytes: The most bytes of all files together.
 
     Raises:
-        UntrustedFileError: The file is no such archive, is damaged, holds too much, or names a place outside of the
-            folder, a place twice, or a kind of file that is not unpacked.
+        UntrustedFileError: The file is no archive, is damaged or holds too much, or a name leads out of the folder,
+            stands twice or is that of a link.
     """
     if not path.is_file():
         raise UntrustedFileError(path, "missing", "is no file", "Check the name.")
@@ -120,19 +119,19 @@ def _unpack_tar(path: Path, file: io.BufferedReader, folder: Path, max_files: in
 
 
 class _BoundedReader(io.BufferedReader):
-    """Never reads more at once than the longest list of files, or header, may have."""
+    """Reads at most `_MAX_HEADER` bytes at once."""
 
     def __init__(self, path: Path, stream: io.RawIOBase | gzip.GzipFile | None = None) -> None:
         super().__init__(stream or io.FileIO(path))
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return at most so many bytes; -1 or None for all means as many as a list of files may have."""
+        """Return at most so many bytes; -1 and None stand for the most that a list of files may have."""
         if size is not None and size > _MAX_HEADER:
             raise tarfile.ReadError(f"a header or the list of files has over {_MAX_HEADER} bytes")
         return super().read(_MAX_HEADER if size is None or size < 0 else size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Go to a place, of which a damaged list of files may name one before the beginning."""
+        """Go to a place; a damaged list of files may name one before the beginning."""
         if whence == os.SEEK_SET and offset < 0:
             raise zipfile.BadZipFile("a file is said to begin before the archive")
         return super().seek(offset, whence)

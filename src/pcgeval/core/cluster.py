@@ -1,8 +1,7 @@
-"""Work on a Dask cluster that is there already: the same results as on one machine.
+"""Work on a Dask cluster that is running already, with the same results as on one machine.
 
-Batches and results travel as bytes, and so do the files of the folders that the work reads, once to each worker. What a
-worker computes with must be what this machine has, or it refuses: the same pcgeval and versions of packages. Dask runs
-the batches of a lost worker elsewhere.
+The files of the folders that the work reads are sent once to each worker. A worker with another pcgeval or other
+versions of packages refuses the work. Dask runs the batches of a lost worker elsewhere.
 """
 
 import sys
@@ -19,16 +18,16 @@ from pcgeval.core.files import write_bytes
 from pcgeval.core.packages import installed_versions, source_sha256
 from pcgeval.core.parallel import AHEAD, RECEIVED, ClusterError, Item, Result, Work
 
-ROOM_SECONDS = 1.0  # between two looks at how many workers there are
-CONNECT_SECONDS = 30  # for the scheduler to answer, and for it to have a worker
-LOST_SECONDS = 300.0  # for another worker once all were lost: whatever started them may do so again
+ROOM_SECONDS = 1.0  # between two looks at the number of workers
+CONNECT_SECONDS = 30  # for the scheduler to answer, and for its first worker
+LOST_SECONDS = 300.0  # without any worker: the service that started them may start others
 # the packages that a result is computed with, where they are installed
 PACKAGES = ("Box2D", "lxml", "numpy", "pillow", "pydantic", "pymunk", "safetensors", "torch", "transformers")
 
 
 @cache
 def environment() -> dict[str, str]:
-    """Return what a result is computed with: the versions of Python and packages, and a hash of pcgeval's modules."""
+    """Return the versions of Python and packages, and a hash of pcgeval's modules."""
     return {
         "Python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "pcgeval": source_sha256("")[:12],
@@ -41,7 +40,7 @@ def open_cluster(address: str, folders: Mapping[str, Path]) -> Iterator["Cluster
     """Connect to the scheduler of a cluster and send folders to its workers.
 
     Raises:
-        ClusterError: It does not answer, has no workers, or is lost.
+        ClusterError: The scheduler does not answer, has no workers, or is lost.
     """
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
@@ -76,26 +75,26 @@ class Cluster:
         self.client = client
 
     def room(self) -> int:
-        """Return how many batches may be under way at once."""
+        """Return how many batches may run at once."""
         return AHEAD * max(1, self._threads())
 
     def submit(self, work: Work[Item, Result], batch: Sequence[Item]) -> "Future[Sequence[Result]]":
-        """Let a worker that computes with what this machine has do a batch; equal ones are done each for itself."""
+        """Let a worker with the versions of this machine do a batch."""
         return self.client.submit(_call, environment(), work, batch, pure=False)
 
     def result(self, future: "Future[Sequence[Result]]") -> Sequence[Result]:
-        """Wait for the result of a batch, as long as there are workers.
+        """Wait for the result of a batch.
 
         Raises:
-            ClusterError: The cluster has lost its workers, and got no other one in time.
-            KilledWorker: Every worker that did it ended; Dask also blames batches that only waited on these workers.
+            ClusterError: The cluster has lost its workers, and no other one has come in time.
+            KilledWorker: Every worker that did the batch crashed, or did so with another batch beside it.
         """
-        since = time.monotonic()  # when there was a worker
+        since = time.monotonic()  # the last time that there was a worker
         while True:
             try:
                 return future.result(timeout=ROOM_SECONDS)
             except TimeoutError as error:
-                if future.status == "error":  # the work may raise one, too
+                if future.status == "error":  # the work itself has raised a TimeoutError
                     return future.result()
                 if self._threads():
                     since = time.monotonic()
@@ -112,29 +111,28 @@ class Cluster:
 
 
 def _call(expected: Mapping[str, str], work: Work[Item, Result], batch: Sequence[Item]) -> Sequence[Result]:
-    if environment() != expected:
-        names = sorted({*expected, *environment()})
+    present = environment()
+    if present != expected:
         differing = [
-            f"{name} is {environment().get(name, 'missing')} and not {expected.get(name, 'missing')}"
-            for name in names
-            if environment().get(name) != expected.get(name)
+            f"{name} is {present.get(name, 'missing')} and not {expected.get(name, 'missing')}"
+            for name in sorted({*expected, *present})
+            if present.get(name) != expected.get(name)
         ]
         raise ClusterError(f"a worker would compute something else: {', '.join(differing)}. Install the same there.")
     return work(batch)
 
 
 class _SentFolder(WorkerPlugin):
-    """Writes the files of a folder on each worker, also on those that come later."""
+    """Writes the files of a folder on each worker, also on later ones."""
 
     idempotent = True
 
     def __init__(self, sha256: str, folder: Path) -> None:
         self.name = f"pcgeval-{sha256}"
         self.sha256 = sha256
-        self.files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+        self.files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
     def setup(self, worker: Worker) -> None:
-        """Write the files below the worker's own folder."""
         folder = Path(worker.local_directory) / self.name
         for name, content in self.files.items():
             write_bytes(folder / name, content)

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
-SCHEDULER = "PCGEVAL_SCHEDULER"  # gives the stages another scheduler than params.yaml
-INSIDE_RUN = "PCGEVAL_RUN"  # set for what `pcgeval run` starts: it says itself that it was stopped
 EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
+SCHEDULER = "PCGEVAL_SCHEDULER"  # gives the stages another scheduler than params.yaml
+INSIDE_RUN = "PCGEVAL_RUN"  # set for the processes of `pcgeval run`, which reports an interruption itself
 LINE_SECONDS = 5.0  # the shortest time between plain lines about the same activity
-_PARENT_SECONDS = 0.5  # between two looks whether DVC is still there
+_PARENT_SECONDS = 0.5  # between two looks whether DVC still runs
 _GARBAGE = 100_000  # new objects between two searches for cycles, which took a fifth of a report's time
 _SHELLS = frozenset({"sh", "dash", "bash", "zsh", "fish", "ksh"})
 
@@ -49,21 +49,18 @@ def exit_code_of(action: Callable[[], int | None], command: str) -> int:
         if missing is None:
             raise
         print_stderr(f"error: {missing}")
-        return EXIT_BAD_INPUT
     except PcgevalError as error:
         print_stderr(f"error: {error}")
-        return EXIT_BAD_INPUT
     except OSError as error:
-        named = error.filename2 or error.filename  # of a file that is replaced: its own name, not that of its new text
-        place = f"{named}: " if named else ""
-        print_stderr(
-            f"error: {place}{error.strerror or error}. Check the disk's space and permissions, then run again."
-        )
-        return EXIT_BAD_INPUT
+        name = error.filename2 or error.filename  # the first one is that of a replaced file
+        place = f"{name}: " if name else ""
+        remedy = "Check the disk's space and permissions, then run again."
+        print_stderr(f"error: {place}{error.strerror or error}. {remedy}")
     except KeyboardInterrupt:
         if INSIDE_RUN not in os.environ:
             print_stderr("stopped; what was finished is kept, run again to continue")
         return EXIT_INTERRUPTED
+    return EXIT_BAD_INPUT
 
 
 def heed_signals() -> None:
@@ -74,12 +71,10 @@ def heed_signals() -> None:
 
 
 def run_stage(stage: Callable[..., None]) -> NoReturn:
-    """Run a function of `pcgeval.pipeline` on this folder's params.yaml and the command line, and end the process.
+    """Run a function of `pcgeval.pipeline` on this folder's params.yaml, and end the process.
 
-    Outputs are not synced to the disk: DVC can make them again.
-
-    Args:
-        stage: Takes the params and the words of the command line.
+    The function takes the params and the words of the command line. Its outputs are not synced to the disk, as DVC can
+    make them again.
     """
     heed_signals()
     gc.set_threshold(_GARBAGE)
@@ -90,7 +85,7 @@ def run_stage(stage: Callable[..., None]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     if code == EXIT_INTERRUPTED:
-        os._exit(code)  # a thread may be in the middle of a model's call, for which a usual end would wait or crash
+        os._exit(code)  # a usual exit would wait for a thread that asks a model
     sys.exit(code)
 
 
@@ -108,7 +103,7 @@ def stage_exit_code(stage: Callable[..., None], *words: str) -> int:
 
 
 def check_package() -> None:
-    """Check that the code that runs is that in `src/pcgeval` of this folder, or in pcgeval.json, which DVC hashes.
+    """Check that Python imports the pcgeval whose hash DVC knows: `src/pcgeval` of this folder, or pcgeval.json.
 
     Raises:
         FileError: Python imports another one.
@@ -127,10 +122,9 @@ def check_package() -> None:
 
 
 def _end_with_dvc() -> None:
-    """Stop this process once the DVC that started it has ended: when killed, it leaves its stage running."""
+    """Stop this process once the DVC that started it has ended: a killed DVC leaves its stage running."""
     with contextlib.suppress(psutil.NoSuchProcess, StopIteration):  # the latter where only a shell is left
         parents = psutil.Process().parents()
-        # most shells make way for what they start
         dvc = next(parent for parent in parents if parent.name() not in _SHELLS)
         while dvc.is_running() and dvc.status() != psutil.STATUS_ZOMBIE:
             time.sleep(_PARENT_SECONDS)
@@ -138,14 +132,13 @@ def _end_with_dvc() -> None:
 
 
 class StatusLine:
-    """Show on stderr what is under way: on a terminal in a line that changes, elsewhere in lines now and then.
+    """Show the current activity on stderr: on a terminal in a line that changes, elsewhere in lines now and then.
 
-    Several threads may use it. As a context manager, it removes its line at the end, and threads that still run show
-    no more.
+    Several threads may use it. As a context manager, it removes its line at the end.
     """
 
     def __init__(self, *, every: float = LINE_SECONDS) -> None:
-        """Show no activity yet; `every` is the shortest time between lines about the same activity, in seconds."""
+        """Show nothing yet; `every` is the shortest time between plain lines about the same activity, in seconds."""
         self.every = every
         self._activity, self._printed, self._has_ended = "", 0.0, False
         self._line: Status | None = None
@@ -156,37 +149,34 @@ class StatusLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the line."""
+        """End the line; threads that still run show no more."""
         self._has_ended = True
         self.clear()
 
     def show(self, activity: str, detail: str = "") -> None:
-        """Show an activity, and how far it is; other words for the activity are shown at once."""
+        """Show an activity with a detail; another activity is shown at once."""
         text, now = printable_line(f"{activity}{detail}"), time.monotonic()
         with self._lock:
             if self._has_ended:
                 return
             if sys.stderr.isatty():
-                self._show_line(text)
+                from rich.console import Console  # noqa: PLC0415 - slow to import, and only a terminal needs it
+                from rich.markup import escape  # noqa: PLC0415
+
+                if self._line is None:
+                    self._line = Console(stderr=True).status("")
+                    self._line.start()
+                self._line.update(escape(text))
             elif activity != self._activity or now - self._printed >= self.every:
                 print_stderr(text)
                 self._activity, self._printed = activity, now
 
     def clear(self) -> None:
-        """Make room for other output: the line on a terminal is removed."""
+        """Remove the line on a terminal, to make room for other output."""
         with self._lock:
             if self._line is not None:
                 self._line.stop()
             self._line, self._activity = None, ""
-
-    def _show_line(self, text: str) -> None:
-        from rich.console import Console  # noqa: PLC0415 - rich takes a while to import, and only a terminal shows it
-        from rich.text import Text  # noqa: PLC0415
-
-        if self._line is None:
-            self._line = Console(stderr=True).status("")
-            self._line.start()
-        self._line.update(Text(text))
 
 
 class Progress:
@@ -196,18 +186,12 @@ class Progress:
     """
 
     def __init__(self, title: str, total: int | None, *, failed_as: str = "failed") -> None:
-        """Start counting to `total`, if that is known.
-
-        Args:
-            title: What is counted.
-            total: How many items there are.
-            failed_as: The word for items that failed.
-        """
+        """Name the items, their number if it is known, and the word for those that fail."""
         self.title, self.total, self.failed_as = printable_line(title), total, failed_as
         self.done = self.failed = self.tokens = self._repeated = 0
         self._started = self._printed = time.monotonic()
-        self._show: Callable[..., None] | None = None  # changes the bar, while there is one
-        self._end: Callable[[], None] = lambda: None
+        self._bar = contextlib.ExitStack()
+        self._update: Callable[..., None] | None = None  # changes the bar
 
     def __enter__(self) -> Self:
         """Show the bar on a terminal."""
@@ -219,34 +203,31 @@ class Progress:
             title = TextColumn("{task.description}", markup=False)
             note = TextColumn("{task.fields[note]}", markup=False)
             bar = Bar(title, BarColumn(bar_width=20), MofNCompleteColumn(), note, console=Console(stderr=True))
-            task = bar.add_task(self.title, total=self.total, note="")
-            self._show, self._end = partial(bar.update, task), bar.stop
-            bar.start()
+            self._update = partial(bar.update, bar.add_task(self.title, total=self.total, note=""))
+            self._bar.enter_context(bar)
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the bar."""
-        self._end()
+        self._bar.close()
 
     def step(self, note: str = "", *, tokens: int = 0, failed: bool = False, repeated: bool = False) -> None:
         """Count one finished item.
 
         Args:
-            note: Which item it was, or what happened to it.
+            note: The item and its outcome in words.
             tokens: Tokens that a model read and wrote for it.
             failed: Whether it failed.
-            repeated: Whether an earlier run did it; it is then left out of the rate.
+            repeated: Whether an earlier run did it; the rate leaves it out.
         """
         self.done += 1
         self.tokens += tokens
         self.failed += failed
         self._repeated += repeated
-        if self._show is not None:
-            self._show(total=self.total, completed=self.done, note=self._figures(note))
-            return
-        now, is_last = time.monotonic(), self.done == self.total
-        if is_last or now - self._printed >= LINE_SECONDS:
-            self._printed = now
+        if self._update is not None:
+            self._update(total=self.total, completed=self.done, note=self._figures(note))
+        elif self.done == self.total or time.monotonic() - self._printed >= LINE_SECONDS:
+            self._printed = time.monotonic()
             goal = "" if self.total is None else f"/{self.total}"
             figures = self._figures(note)
             print_stderr(f"{self.title}: {self.done}{goal}{', ' if figures else ''}{figures}")

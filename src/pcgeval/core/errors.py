@@ -1,7 +1,7 @@
-"""The one base of every fault that a user can fix.
+"""The base of every error that a user can fix.
 
-Each module defines its own subclass beside the code that raises it. The message says what was wrong, which value,
-where (team, letter and trial, or file and line) and ends with what to do. The commands print it without a traceback.
+Modules define subclasses beside the code that raises them. A message says what was wrong, which value, where (team,
+letter and trial, or file and line) and ends with what to do. Commands print it without a traceback.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ class PcgevalError(Exception):
 
 
 class FileError(PcgevalError):
-    """A file that should be there is missing, unreadable or malformed."""
+    """A file is missing, unreadable or malformed."""
 
 
 class FaultsError(PcgevalError):
-    """Something with faults; `faults` has all of them, the message the first two hundred."""
+    """A file or folder has faults; `faults` has all of them, the message the first two hundred."""
 
     def __init__(self, source: object, faults: Sequence[object]) -> None:
-        """Compose the message: the name of what is faulty, the count, and the faults."""
+        """Name the source, the number of faults, and the faults."""
         lines = [f"{source}: {len(faults)} fault{'s' if len(faults) > 1 else ''}", *map(str, faults[:_SHOWN_FAULTS])]
         if len(faults) > _SHOWN_FAULTS:
             lines.append(f"and {len(faults) - _SHOWN_FAULTS} more. Fix these first.")

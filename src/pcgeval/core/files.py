@@ -1,4 +1,4 @@
-"""Reading, hashing and writing files so that a killed run leaves either the old file or the new one."""
+"""Read, hash and write files; a killed run leaves either the old file or the new one."""
 
 import hashlib
 import json
@@ -15,12 +15,12 @@ from pcgeval.core.untrusted import read_bounded_json, read_bounded_text, well_fo
 
 MAX_BYTES = 2**30  # of a file that is read as a whole
 _synced: ContextVar[bool] = ContextVar("synced", default=True)
-_written: ContextVar[set[Path] | None] = ContextVar("written", default=None)  # in a folder that is being rewritten
+_written: ContextVar[set[Path] | None] = ContextVar("written", default=None)  # inside `rewritten_folder`
 
 
 @contextmanager
 def unsynced() -> Iterator[None]:
-    """Let what is written meanwhile reach the disk when the system chooses: for folders that go with their process."""
+    """Do not sync files to the disk inside this context: the run can make them again."""
     token = _synced.set(False)
     try:
         yield
@@ -29,10 +29,7 @@ def unsynced() -> Iterator[None]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write atomically: a reader sees the whole old file or the whole new one, also after a crash.
-
-    A file that has this content already stays untouched, so that DVC does not hash it again.
-    """
+    """Write a file atomically; one that has this content already stays untouched, so DVC does not hash it again."""
     written = _written.get()
     if written is not None:
         written.add(path)
@@ -46,10 +43,10 @@ def write_bytes(path: Path, content: bytes) -> None:
             file.flush()
             if _synced.get():
                 os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp makes 0600; outputs are as readable as any other file
+        os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp makes 0600
         os.replace(temporary, path)  # noqa: PTH105
     finally:
-        Path(temporary).unlink(missing_ok=True)  # gone already unless something failed
+        Path(temporary).unlink(missing_ok=True)
 
 
 def _has_content(path: Path, content: bytes) -> bool:
@@ -86,20 +83,12 @@ def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
 
 
 def read_text(path: Path) -> str:
-    """Read UTF-8 text with its line ends as they are.
-
-    Raises:
-        UntrustedFileError: The file is missing, unreadable or not UTF-8.
-    """
+    """Read UTF-8 text with its line ends as they are; raise UntrustedFileError if that is impossible."""
     return read_bounded_text(path, MAX_BYTES, follow_link=True)
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        UntrustedFileError: The file is missing, unreadable or not JSON.
-    """
+    """Read a JSON file; raise UntrustedFileError if it is missing, unreadable or not JSON."""
     return read_bounded_json(path, MAX_BYTES, follow_link=True)
 
 
@@ -110,14 +99,14 @@ def shown_folders(folder: Path) -> list[Path]:
 
 @contextmanager
 def rewritten_folder(folder: Path, *, keep: Path) -> Iterator[None]:
-    """Let a stage write its output into a folder, then remove every file that it did not write: an earlier run's.
+    """Let a stage write its output folder, then remove every file in it that the stage did not write.
 
     Args:
         folder: The output.
         keep: The stage's input, which must not lie in the output.
 
     Raises:
-        FileError: The input is missing or lies in the folder, or a file cannot be removed.
+        FileError: The input is missing or lies in the output, or a file cannot be removed.
     """
     if not keep.is_dir():
         raise FileError(f"{keep}: is missing. Run `dvc repro` to make it.")
@@ -135,21 +124,19 @@ def rewritten_folder(folder: Path, *, keep: Path) -> Iterator[None]:
 
 
 def remove_others(folder: Path, wanted: set[Path]) -> None:
-    """Remove every file below a folder but the wanted ones, and the folders that are then empty.
+    """Remove every file below a folder except the wanted ones, and the folders that are empty then.
 
     Raises:
         FileError: A file cannot be removed.
     """
     try:
         for place, folders, names in os.walk(folder, topdown=False):
-            for path in (Path(place, name) for name in names):
-                if path not in wanted:
+            for path in (Path(place, name) for name in [*names, *folders]):
+                if path.is_dir() and not path.is_symlink():
+                    if not any(path.iterdir()):
+                        path.rmdir()
+                elif path not in wanted:
                     path.unlink()
-            for path in (Path(place, name) for name in folders):
-                if path.is_symlink():
-                    path.unlink()
-                elif not any(path.iterdir()):
-                    path.rmdir()
     except OSError as error:
         raise FileError(f"{error.filename}: cannot be removed ({error.strerror}). Remove it by hand.") from error
 
@@ -160,7 +147,7 @@ def sha256_bytes(content: bytes) -> str:
 
 
 def sha256_text(text: str) -> str:
-    """Return the hexadecimal SHA-256 of a text in UTF-8; texts that differ in lone surrogates have different ones."""
+    """Return the hexadecimal SHA-256 of a text in UTF-8; lone surrogates count as they are."""
     return sha256_bytes(text.encode("utf-8", errors="surrogatepass"))
 
 
@@ -169,13 +156,13 @@ def sha256_json(value: Any) -> str:
     return sha256_text(to_json(value, indent=None))
 
 
-def derived_seed(*parts: object) -> int:
-    """Derive a seed in [0, 2**31) from values: the first 31 bits of the SHA-256 of their texts with `/` between."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:4], "big") >> 1
-
-
 def sha256_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def derived_seed(*parts: object) -> int:
+    """Return a seed in [0, 2**31): the first 31 bits of the SHA-256 of the parts' texts with `/` between them."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1

@@ -1,7 +1,6 @@
 """Every path and file name of a competition.
 
-Outputs lie in `data/<stage folder>/<model>/<team>/<letter>/<team>_<letter>_<trial>.<ext>` with the official names of
-folders and files, so that a later stage depends on a parent folder and DVC draws the edges.
+Outputs lie in `data/<stage folder>/<model>/<team>/<letter>/<team>_<letter>_<trial>.<ext>`, with the official names.
 """
 
 import re
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pcgeval.core.files import sha256_json
 
-if TYPE_CHECKING:  # console needs no more than paths, and starts fast
+if TYPE_CHECKING:  # a command's help needs no params
     from pcgeval.core.params import Params
 
 # the official names of the folders that the stages generate, extract, convert, simulate, classify and diversity fill
@@ -27,6 +26,7 @@ RECORDINGS = DATA / "recordings"
 JUDGE_RECORDINGS = RECORDINGS / "judge"  # beside those of the models
 RUBRICS = DATA / "rubrics"
 PAPERS = DATA / "papers"
+EXAMPLE_LETTERS = DATA / "examples" / "letters"  # optional: hand-made letters beside the ranking
 TRIALS = DATA / "trials"
 REPLAYS = DATA / "replays"
 EVIDENCE = DATA / "evidence"
@@ -37,21 +37,21 @@ OFFICIAL_RESULTS = RESULTS / "official"
 REPORT = RESULTS / "report"
 RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
-METRICS = RESULTS / "metrics.json"
+METRICS = RESULTS / "metrics"  # a file a team, for `dvc metrics show`
 SEAL = RESULTS / "seal.json"  # written before a run; no stage makes it
-STATE = Path(".pcgeval")  # what a killed run resumes from: outside DVC's outputs and outside git
-RUN_LOCK = STATE / "run.lock"  # held while `pcgeval run` evaluates the competition
+STATE = Path(".pcgeval")  # for the next run after a killed one; neither DVC nor git has it
+RUN_LOCK = STATE / "run.lock"  # of `pcgeval run`
 DVC_LOCK = Path("dvc.lock")
 PACKAGE_FILE = Path("pcgeval.json")  # the pcgeval that a competition runs, where it has no src/pcgeval
-CALLS = STATE / "calls"  # every reply of a model that was paid for; a round's workspace links to its parent's
+CALLS = STATE / "calls"  # all replies of models; a round's workspace links to its parent's
 GRADE_FILE = "grade.json"
-TASK_FILE = "task.md"  # beside a rubric, optional: the task that the submissions were set, in words
+TASK_FILE = "task.md"  # beside a rubric, optional: the task of the submissions in words
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
 TRIALS_FILE = "trials.json"  # beside the stability files: which trials failed, in which stage and why
 # the rules of .dvcignore
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
-# pcgeval's own classifier, rubric and example paper: inside the package if it is installed, in a checkout beside src
+# pcgeval's classifier, rubric and example paper: inside an installed package, in a checkout beside src
 _PACKAGE = Path(__file__).parents[1]
 PACKAGED_DATA = _PACKAGE / "data" if (_PACKAGE / "data").is_dir() else _PACKAGE.parents[1] / "data"
 RELEASED_PIPELINE = PACKAGED_DATA.parent if PACKAGED_DATA.parent != _PACKAGE else PACKAGED_DATA / "pipeline"
@@ -60,20 +60,20 @@ _TRIAL_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,18})(?![0-9])")
 
 
 def is_ignored(name: str) -> bool:
-    """Tell whether a file or folder of this name is never part of an input or output, as .dvcignore says too."""
+    """Tell whether files and folders of this name are no part of an input or output, as in .dvcignore."""
     return _IGNORED.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, order=True)
 class Trial:
-    """One trial of one team: the letter that was asked for and the number of the attempt, from 1."""
+    """One trial of one team: its letter and its number, from 1."""
 
     letter: str
     number: int
 
 
 def trials(params: "Params", letters: str = "") -> Iterator[Trial]:
-    """Yield the trials of one team and model in order: of some letters, or of all."""
+    """Yield the trials of one team and model in order, of some letters or of all."""
     for letter in letters or params.competition.characters:
         for number in range(1, params.competition.trials + 1):
             yield Trial(letter, number)
@@ -85,37 +85,32 @@ def stage_dir(name: StageDir, model: str, team: str) -> Path:
 
 
 def generation_lock(model: str, state: Path = STATE) -> Path:
-    """Return the lock of the process that does the trials with a model."""
+    """Return the lock of the process that generates with a model."""
     return state / "locks" / f"{model}.lock"
 
 
 def recording_file(model: str, team: str) -> Path:
-    """Return the recording of a model's calls by a team's submission; its folder is there for every model and team."""
+    """Return the recording of a team's trials with a model; its folder is there for every model and team."""
     return RECORDINGS / model / team / "calls.jsonl"
 
 
-def recorded_trials_file(model: str, team: str) -> Path:
-    """Return the recording of a program's finished trials with a model: they are replayed without running it."""
-    return RECORDINGS / model / team / "trials.jsonl"
-
-
 def summaries_file(model: str, team: str) -> Path:
-    """Return the summaries of a team's trials with a model: failures, costs, flags, and the hash of each record."""
+    """Return the summaries of a team's trials with a model."""
     return TRIALS / model / f"{team}.json"
 
 
 def replays_file(model: str, team: str) -> Path:
-    """Return where the replays of a team's levels with a model lie."""
+    """Return the replays of a team's levels with a model."""
     return REPLAYS / model / f"{team}.json"
 
 
 def evidence_file(model: str, team: str) -> Path:
-    """Return where the evidence of a team with one model lies; the team comes first, as a grade needs all models."""
+    """Return the evidence about a team with one model."""
     return EVIDENCE / team / f"{model}.json"
 
 
 def own_or_packaged(path: Path) -> Path:
-    """Return an input below data/ of the working folder, or where that has none, pcgeval's own copy if there is one."""
+    """Return an input below data/; pcgeval's own copy where the working folder has none."""
     packaged = PACKAGED_DATA / path.relative_to(DATA) if path.is_relative_to(DATA) else path
     return packaged if packaged.exists() and not path.exists() else path
 
@@ -126,23 +121,23 @@ def rubric_file(rubric: str) -> Path:
 
 
 def human_grades_file(rubric: str, team: str) -> Path:
-    """Return where a person's grades of a team lie."""
+    """Return a person's grades of a team."""
     return RUBRICS / rubric / "human" / f"{team}.yaml"
 
 
 def judge_recording_file(team: str) -> Path:
-    """Return the recording of the judge's calls about a team's submission; its folder is there for every team."""
+    """Return the recording of the judge's calls about a team's submission."""
     return JUDGE_RECORDINGS / team / "calls.jsonl"
 
 
 def state_name(submission: Path) -> str:
-    """Return the name of the folder with a submission's state: its own name, and a hash of where it lies."""
+    """Return the name of the folder with a submission's state: its name, and a hash of its place."""
     folder = submission.resolve()
     return f"{folder.name[:80]}-{sha256_json(str(folder))[:12]}"
 
 
 def judgement_file(team: str) -> Path:
-    """Return where the judge's exchanges about a team's submission are kept while it is graded, and after."""
+    """Return the log of the judge's calls about a team's submission."""
     return JUDGEMENTS / team / "calls.jsonl"
 
 
@@ -157,9 +152,9 @@ def tag(team: str, trial: Trial) -> str:
 
 
 def trial_number(name: str) -> int | None:
-    """Return the trial in a name such as `levels/A/team_A_10.xml`: the number after the last underscore.
+    """Return the number after the last underscore of a name such as `levels/A/team_A_10.xml`; None without one.
 
-    None if there is none. The official script reads it with JavaScript's parseInt, which ignores what follows it.
+    As JavaScript's parseInt in the official script, it ignores what follows the number.
     """
     match = _TRIAL_NUMBER.match(name.rsplit("_", 1)[-1].split(".", 1)[0])
     return int(match[1]) if match else None

@@ -1,22 +1,24 @@
-"""The table of levels, a row each, as Parquet: what `pcgeval evaluate` writes, and a competition beside its report.
+"""The table of levels in Parquet, a row each, of `pcgeval evaluate` and of a competition's report.
 
 | column | type | |
 |---|---|---|
 | `id` | string | as in the input; `MODEL/TEAM/LETTER/TRIAL` in a competition |
 | `letter` | string | the letter that was asked for |
 | `failed_stage` | string | the stage in which the level failed; null if it did not |
-| `reason` | string | why; null if it did not |
-| `blocks`, `moved` | int32 | how many blocks the level has, and how many of them moved or broke |
+| `reason` | string | the reason of the failure |
+| `blocks`, `moved` | int32 | the number of blocks, and of those that moved or broke |
 | `stability` | float64 | share of blocks that stayed, 0 to 1 |
-| `starts` | list of float64 | the stability of each of `physics.starts` jittered starts, which do not count |
+| `starts` | list of float64 | the stability of `physics.starts` jittered starts, which do not count |
 | `similarity` | float64 | probability of the letter, 0 to 1 |
+| `score` | float64 | stability x similarity, in a competition times the letter's weight; 0 for a level that failed |
 | `likeliest` | string | the letter with the highest probability |
-| `p_A` ... `p_Z` | float32 | probability of each letter; rounded to 7 decimals, which single precision keeps |
-| `embedding` | list of float32 | the classifier's CLS token; only where it was asked for |
+| `p_A` ... `p_Z` | float32 | probability of each letter, with 7 decimals |
+| `embedding` | list of float32 | the classifier's CLS token; only with `--embeddings` |
 | `engine` | string | hash of engine, physics and versions; see `engine_sha256` |
 | `classifier` | string | SHA-256 over the classifier's files |
 
-What a level did not reach is null, so that a mean over a column is one over the levels that have a value.
+A value that a level did not reach is null, so a mean over a column leaves such levels out. The table of a competition
+also has the columns `model`, `team`, `trial`, `calls`, `tokens`, `supplied` and `flags`.
 """
 
 import io
@@ -24,6 +26,8 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from pcgeval.core.files import sha256_json
 from pcgeval.core.packages import packages_for
@@ -36,16 +40,12 @@ if TYPE_CHECKING:
 
 LETTERS = string.ascii_uppercase
 PARQUET_SUFFIX = ".parquet"
+CARD = "README.md"  # of a Hugging Face dataset
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRow:
-    """One level of the table; None for what it did not reach.
-
-    Attributes:
-        probabilities: Of the letters A to Z.
-        embedding: The classifier's CLS token.
-    """
+    """One level of the table; a value that it did not reach is None. The probabilities are those of A to Z."""
 
     id: str | None = None
     letter: str | None = None
@@ -56,6 +56,7 @@ class LevelRow:
     stability: float | None = None
     starts: Sequence[float] | None = None
     similarity: float | None = None
+    score: float | None = None
     probabilities: Sequence[float] | None = None
     embedding: "NDArray[np.float32] | None" = None
 
@@ -66,16 +67,12 @@ class LevelRow:
 
 
 def engine_sha256(engine: dict[str, str] | str, packages: dict[str, str], physics: dict[str, Any]) -> str:
-    """Return one hash over what simulated and drew a level, the fields of `simulations.json` with the same names."""
+    """Return one hash over the fields of `simulations.json` with these names."""
     return sha256_json([engine, packages, physics])
 
 
 def import_pyarrow() -> Any:
-    """Return the package pyarrow with its module for Parquet.
-
-    Raises:
-        MissingPackageError: It is not installed.
-    """
+    """Return the package pyarrow with its module for Parquet; raise MissingPackageError if it is not installed."""
     with packages_for("a table in Parquet"):
         import pyarrow  # noqa: ICN001, PLC0415 - slow to import
         import pyarrow.parquet  # noqa: PLC0415
@@ -85,17 +82,7 @@ def import_pyarrow() -> Any:
 def level_table(
     rows: Sequence[LevelRow], engine: str, classifier: str | None, *, embeddings: bool = False
 ) -> "pa.Table":
-    """Return the table of some levels.
-
-    Args:
-        rows: The levels.
-        engine: The column `engine`, of levels that have a stability.
-        classifier: The column `classifier`, of levels that have probabilities.
-        embeddings: Whether there is a column for them.
-
-    Raises:
-        MissingPackageError: pyarrow is not installed.
-    """
+    """Return the table of some levels; `engine` and `classifier` stand in the rows that these computed."""
     pa = import_pyarrow()
     text, share, count, probability = pa.string(), pa.float64(), pa.int32(), pa.float32()
     columns: dict[str, tuple[Any, list[Any]]] = {
@@ -108,6 +95,7 @@ def level_table(
         "stability": (share, [row.stability for row in rows]),
         "starts": (pa.list_(share), [row.starts for row in rows]),
         "similarity": (share, [row.similarity for row in rows]),
+        "score": (share, [row.score for row in rows]),
         "likeliest": (text, [row.likeliest for row in rows]),
     }
     for number, letter in enumerate(LETTERS):
@@ -124,8 +112,21 @@ def level_table(
 
 
 def parquet_bytes(table: "pa.Table") -> bytes:
-    """Return a table as a Parquet file: the same bytes with the same version of pyarrow, on every machine."""
+    """Return a table as a Parquet file; the same version of pyarrow gives the same bytes on every machine."""
     sink = io.BytesIO()
     # Snappy, the default, compresses otherwise on other processors
     import_pyarrow().parquet.write_table(table, sink, compression="zstd", row_group_size=max(1, table.num_rows))
     return sink.getvalue()
+
+
+def dataset_card(name: str, data_files: str, notes: str = "") -> str:
+    """Return the card that makes a folder with such tables a Hugging Face dataset.
+
+    Args:
+        name: The name of the dataset.
+        data_files: The tables: a pattern relative to the card.
+        notes: Markdown above the description of the columns.
+    """
+    settings = {"pretty_name": name, "configs": [{"config_name": "default", "data_files": data_files}]}
+    front_matter = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    return f"---\n{front_matter}---\n\n# {name}\n\n{notes}{__doc__}"

@@ -1,4 +1,4 @@
-"""Lock a folder, so that two runs never work on it at once, or one thing, so that nothing is done twice."""
+"""Locks: one run at a time works on a folder, and one process at a time makes a call."""
 
 import errno
 import json
@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from pcgeval.core.errors import PcgevalError
 
-_CLOCK_SECONDS = 60.0  # by which the clock of a disk elsewhere may be slow
+_CLOCK_SECONDS = 60.0  # the most by which the clock of a network disk may be slow
 _POLL_SECONDS = 0.02  # between two tries to get a lock
 
 
@@ -25,8 +25,8 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
     """Hold the lock of a folder; it is released when the process ends, however that happens.
 
     Args:
-        folder: The folder that is worked on, for the message.
-        lock: The lock's file. It stays when the lock is released: removing it would let two others both hold one.
+        folder: The folder, for the message.
+        lock: The lock's file. It stays after the release: removing it would let two others both hold one.
 
     Raises:
         FolderBusyError: Another process holds the lock; the message names it.
@@ -37,11 +37,10 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
         file.acquire()
     except Timeout:
         holder = lock.read_text(encoding="ascii", errors="replace").strip()
-        if holder.isdecimal():
-            fault = f"process {holder} is working on it. Wait until it ends, or stop it with `kill {holder}`."
-        else:
-            fault = "another process is working on it. Wait until it ends."
-        raise FolderBusyError(f"{folder}: {fault}") from None
+        process, kill = (
+            (f"process {holder}", f", or stop it with `kill {holder}`") if holder else ("another process", "")
+        )
+        raise FolderBusyError(f"{folder}: {process} is working on it. Wait until it ends{kill}.") from None
     try:
         lock.write_text(f"{os.getpid()}\n", encoding="ascii")
         yield
@@ -51,14 +50,14 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
 
 
 def lock_holder(lock: Path) -> tuple[int, float] | None:
-    """Return the process that holds a folder's lock and the time since when; None if none does. It stays untouched."""
+    """Return the process that holds a folder's lock and the time since when; None if none does."""
     try:
         holder, since = int(lock.read_text(encoding="ascii")), lock.stat().st_mtime
-        # a killed process leaves its number in the file, and the system may have given it to another process since
+        # a killed process leaves its number in the file, which another process may have by now
         is_other = psutil.Process(holder).create_time() > since + _CLOCK_SECONDS
-    except psutil.AccessDenied:  # it is there, and another user's
+    except psutil.AccessDenied:  # another user's process
         return holder, since
-    except (OSError, ValueError, OverflowError, psutil.NoSuchProcess):
+    except (OSError, ValueError, psutil.NoSuchProcess):
         return None
     return None if is_other else (holder, since)
 
@@ -67,23 +66,17 @@ def dvc_is_running(root: Path) -> bool:
     """Tell whether DVC runs a stage of a competition now, by the outputs that it has locked in `.dvc/tmp/rwlock`."""
     try:
         locked = json.loads((root / ".dvc" / "tmp" / "rwlock").read_text(encoding="utf-8")).get("write", {})
-        return any(psutil.pid_exists(holder["pid"]) for holder in locked.values())
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):  # none yet, or DVC is just writing it
+    except (OSError, ValueError):  # none, or DVC is writing it
         return False
+    return any(psutil.pid_exists(holder["pid"]) for holder in locked.values())
 
 
 @contextmanager
 def lock_briefly(lock: Path, seconds: float) -> Iterator[None]:
-    """Wait for a lock among threads and processes and hold it; its file is removed after use.
-
-    A process that is killed leaves the file, unlocked, for the next one that wants the lock.
-
-    Args:
-        lock: The lock's file.
-        seconds: The longest wait.
+    """Hold a lock among threads and processes, which wait for it at most so long; its file is removed after use.
 
     Raises:
-        TimeoutError: The lock was held all that time.
+        TimeoutError: Another one held the lock all that time.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     file = FileLock(lock, timeout=seconds, poll_interval=_POLL_SECONDS)
@@ -94,5 +87,5 @@ def lock_briefly(lock: Path, seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)  # while it is held: who opened the removed file notices and opens a new one
+        lock.unlink(missing_ok=True)  # before the release: a waiting process notices, and opens a new file
         file.release()

@@ -18,6 +18,7 @@ EXTRAS = {
     "huggingface_hub": "classifier",
     "openai": "openai",
     "pyarrow": "parquet",
+    "pymunk": "levels",
     "torch": "classifier",
     "transformers": "classifier",
     "verifiers": "verifiers",
@@ -27,11 +28,11 @@ EXTRAS = {
 
 
 class MissingPackageError(PcgevalError, ModuleNotFoundError):
-    """A package that an extra of pcgeval brings is not installed; `name` is the package."""
+    """A package of an extra of pcgeval is not installed; `name` is the package."""
 
 
 def missing_package(error: ModuleNotFoundError, user: str) -> MissingPackageError | None:
-    """Return an error that names who needs the missing package and the extra; None if no extra brings it."""
+    """Return an error that says who needs the missing package and which extra brings it; None if no extra does."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None
@@ -41,11 +42,7 @@ def missing_package(error: ModuleNotFoundError, user: str) -> MissingPackageErro
 
 @contextmanager
 def packages_for(user: str) -> Iterator[None]:
-    """Import packages of an extra within this context.
-
-    Raises:
-        MissingPackageError: One is not installed; the message says that `user` needs it, and the extra.
-    """
+    """Import packages of an extra inside this context; raise MissingPackageError if one is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -62,13 +59,13 @@ def installed_version(name: str) -> str | None:
 
 
 def installed_versions(*names: str) -> dict[str, str]:
-    """Return the installed versions of those packages that are installed, by name."""
+    """Return the versions of the packages that are installed, by name."""
     return {name: version for name in names if (version := installed_version(name)) is not None}
 
 
 @functools.cache
 def source_sha256(*packages: str) -> str:
-    """Return one SHA-256 over the modules of some packages of pcgeval, such as `evaluator`; "" is all of it."""
+    """Return one SHA-256 over the modules of packages of pcgeval, such as `evaluator`; "" is all of it."""
     source = Path(__file__).parents[1]
     modules = sorted(path for package in packages for path in (source / package).rglob("*.py"))
     return sha256_json([[path.relative_to(source).as_posix(), sha256_file(path)] for path in modules])

@@ -1,7 +1,7 @@
 """Map a function over batches in processes of this machine or of a Dask cluster, and over items in threads.
 
-Neither the results nor their order depend on the number of processes. An item that ends every process that works on it
-costs that item alone.
+The results and their order do not depend on the number of processes. An item that crashes its process costs only its
+own result.
 """
 
 import os
@@ -16,18 +16,22 @@ from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from pcgeval.core.console import SCHEDULER
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.packages import packages_for
 from pcgeval.core.params import Params
 
+if TYPE_CHECKING:
+    from pcgeval.core.cluster import Cluster
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Work = Callable[[Sequence[Item]], Sequence[Result]]
+Workers = Union["_Processes", "Cluster"]
 RECEIVED: dict[str, Path] = {}  # on a worker of a cluster: the folders that were sent to it, by their hash
-AHEAD = 2  # batches of each process that are under way, or done before their turn
+AHEAD = 2  # batches of each process that run, or wait for their turn to be yielded
 
 
 class WorkerError(PcgevalError):
@@ -35,31 +39,11 @@ class WorkerError(PcgevalError):
 
 
 class ClusterError(PcgevalError):
-    """A Dask cluster cannot be reached, has no workers, or has workers that would compute something else."""
-
-
-class Workers(Protocol):
-    """Processes that work on batches."""
-
-    @property
-    def crash(self) -> type[Exception]:
-        """The error that `result` raises where a batch ended its process."""
-
-    def room(self) -> int:
-        """Return how many batches may be under way at once."""
-
-    def submit(self, work: Work[Item, Result], batch: Sequence[Item]) -> Any:
-        """Begin a batch and return its future result."""
-
-    def result(self, future: Any) -> Sequence[Any]:
-        """Wait for the result of a batch."""
-
-    def restart(self) -> None:
-        """Be ready to work again after a crash; nothing is under way then."""
+    """A Dask cluster cannot be reached, has no workers, or has workers with other versions."""
 
 
 def chosen_scheduler(params: Params) -> str | None:
-    """Return the address of the scheduler whose cluster does the work; None for this machine."""
+    """Return the address of the Dask scheduler to use; None for this machine."""
     return os.environ.get(SCHEDULER) or params.execution.scheduler
 
 
@@ -75,54 +59,54 @@ def map_batches(
     scheduler: str | None = None,
     folders: Mapping[str, Path] = MappingProxyType({}),
 ) -> Iterator[Sequence[Result | None]]:
-    """Yield the results of each batch in order, one for each item; None for one that ends every process that does it.
+    """Yield the results of each batch in order, one for each item; None for an item that crashes its process.
 
-    Batches are drawn as they are needed, a few ahead of the one whose results are yielded.
+    Only a few batches are drawn ahead of the one that is yielded.
 
     Args:
-        work: Takes a batch and returns a result for each item; it is pickled, as are these.
+        work: Takes a batch and returns a result for each item; function, items and results are pickled.
         batches: The items, as many at once as are worth the way to another process.
-        processes: How many share the work, beside this one.
+        processes: The number of processes on this machine.
         scheduler: The address of a Dask cluster that does the work instead.
-        folders: The folders that the work reads, by a hash of their files, which are sent to the cluster's workers;
-            `received_folder` returns their place there.
+        folders: The folders that the work reads, by a hash of their files; a cluster's workers receive copies, and
+            `received_folder` returns their place.
 
     Raises:
         WorkerError: No process can be started.
         ClusterError: The cluster cannot be used.
-        PcgevalError: `work` raised it.
     """
     with _cluster(scheduler, folders) if scheduler else closing(_Processes(processes)) as workers:
         waiting = iter(batches)
-        under_way: deque[tuple[Sequence[Item], Any]] = deque()
+        running: deque[tuple[Sequence[Item], Any]] = deque()
         while True:
-            for batch in islice(waiting, max(0, workers.room() - len(under_way))):
-                under_way.append((batch, workers.submit(work, batch) if batch else None))
-            if not under_way:
+            for batch in islice(waiting, max(0, workers.room() - len(running))):
+                running.append((batch, workers.submit(work, batch) if batch else None))
+            if not running:
                 return
-            batch, future = under_way.popleft()
+            batch, future = running.popleft()
             try:
                 yield workers.result(future) if batch else []
-            except workers.crash:  # any of the batches under way may have ended its process
-                suspects = [batch, *(batch for batch, _ in under_way)]
-                under_way.clear()
+            except workers.crash:  # any of the running batches may have crashed its process
+                suspects = [batch, *(batch for batch, _ in running)]
+                running.clear()
                 workers.restart()
                 for suspect in suspects:
                     yield _alone(workers, work, suspect)
 
 
 def _alone(workers: Workers, work: Work[Item, Result], batch: Sequence[Item]) -> list[Result | None]:
-    """Return the results of a batch that is done while nothing else is under way."""
+    """Return the results of a batch while nothing else runs; after a crash, item by item."""
     if not batch:
         return []
     try:
-        return list(workers.result(workers.submit(work, batch)))
+        future: Any = workers.submit(work, batch)
+        return list(workers.result(future))
     except workers.crash:
         workers.restart()
     return [None] if len(batch) == 1 else [result for item in batch for result in _alone(workers, work, [item])]
 
 
-def _cluster(scheduler: str, folders: Mapping[str, Path]) -> AbstractContextManager[Workers]:
+def _cluster(scheduler: str, folders: Mapping[str, Path]) -> "AbstractContextManager[Cluster]":
     with packages_for("a Dask cluster"):
         from pcgeval.core.cluster import open_cluster  # noqa: PLC0415 - an extra, and slow to import
     return open_cluster(scheduler, folders)
@@ -154,11 +138,6 @@ class _Processes:
         self.pool.shutdown(cancel_futures=True)
 
     def restart(self) -> None:
-        """Start other processes.
-
-        Raises:
-            WorkerError: They end although no work has begun.
-        """
         self.pool.shutdown()
         self.pool = _pool(self.number)
         try:
@@ -175,7 +154,7 @@ def _pool(processes: int) -> ProcessPoolExecutor:
 
 
 def _start_worker() -> None:
-    """Use one core, leave Ctrl-C to the process that started this one, and end with it, also when it is killed."""
+    """Use one core, leave Ctrl-C to the parent process, and end with it, also when it is killed."""
     os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it when it is imported
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -195,17 +174,16 @@ class _StoppedError(Exception):
 def map_in_threads(
     work: Callable[[Item], Result], items: Sequence[Item], threads: int, stopping: threading.Event | None = None
 ) -> Iterator[Result]:
-    """Yield the result of `work` for each item, in the order in which they end.
+    """Yield the result of `work` for each item, in the order in which the calls end.
+
+    After an error, running calls end and are yielded, no other begins, and the error is raised. An interruption does
+    not wait for running calls.
 
     Args:
         work: Called in several threads at once.
         items: The arguments of these calls.
-        threads: How many calls are under way at once.
-        stopping: Set as soon as nothing new is to be begun: after an error, or when the caller is interrupted.
-
-    Raises:
-        Exception: The first error of `work`, after the calls under way beside it have ended and were yielded.
-            An interruption does not wait for the calls under way.
+        threads: The most calls at once.
+        stopping: Set as soon as no other call begins.
     """
     stopping = stopping or threading.Event()
     errors: list[BaseException] = []

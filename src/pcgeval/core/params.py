@@ -25,8 +25,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 # options of a judge's model that are settings of the judge, too
-_JUDGE_OPTIONS = {"num_ctx": "context", "seed": "seed"}
-# settings that a backend ignores, which a reader would believe to have an effect
+_JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
+# settings that a backend would ignore
 _FOREIGN: dict[str, frozenset[str]] = {
     "recorded": frozenset(),
     "ollama": frozenset({"base_url"}),
@@ -72,13 +72,12 @@ class Round(_Section):
 class Model(_Section):
     """One language model: where it runs, its exact bytes, and its sampling options.
 
-    `host`, `keep_alive` and `base_url` tell how to reach a server; a replay (`recorded`) ignores them,
-    so that a model can be asked and replayed by the change of one word.
+    A replay (`recorded`) ignores `host`, `keep_alive` and `base_url`, so that `backend` alone turns a run into one.
     """
 
     backend: Literal["recorded", "ollama", "llamacpp", "openai"]
     name: str
-    # "unpinned:" stands before the digest of a name alone, in recordings of the backend openai
+    # in recordings of the backend openai, "unpinned:" and the hash of the name
     digest: Annotated[str, Field(pattern=r"^(unpinned:)?[0-9a-f]{64}$")] | None = None
     host: str | None = None  # of Ollama; default: OLLAMA_HOST, else this machine
     base_url: str | None = None  # of the backend openai; its key comes from OPENAI_API_KEY
@@ -86,11 +85,11 @@ class Model(_Section):
     stream: bool = True
     concurrency: int = Field(1, ge=1, le=256)  # trials that run at once
     options: dict[str, int | float | str | bool] = {}
-    profile: ModelProfile | None = None  # of a judge; fields that are not given are those known of the model
+    profile: ModelProfile | None = None  # of a judge; other fields are those known of the model
 
     @property
     def known_profile(self) -> ModelProfile:
-        """The known profile of the model's name, with the fields given here instead."""
+        """The known profile of the model's name, with the fields of `profile` instead."""
         known = known_profile(self.name, is_hosted=self.base_url is not None)
         if self.profile is None:
             return known
@@ -111,35 +110,30 @@ class Model(_Section):
             raise ValueError(f"the backend {self.backend} takes no {foreign[0]}; remove it")
         if "@" in (self.host or ""):
             raise ValueError("a host's address holds a password, which would be committed to git; remove it")
-        self._check_openai()
-        if self.backend == "llamacpp" and self.concurrency > 1:
-            raise ValueError("the backend llamacpp answers one call at a time; set concurrency to 1")
-        return self
-
-    def _check_openai(self) -> None:
-        if self.backend != "openai":
-            return
-        if self.base_url is None or not _ENDPOINT.fullmatch(self.base_url):
+        if self.backend == "openai" and (self.base_url is None or not _ENDPOINT.fullmatch(self.base_url)):
             raise ValueError(
                 "the backend openai needs a base_url such as http://127.0.0.1:1234/v1, without a key or password in it"
             )
-        if self.digest is not None:
+        if self.backend == "openai" and self.digest is not None:
             raise ValueError("the backend openai shows no digest of its model, so none can be pinned; remove it")
+        if self.backend == "llamacpp" and self.concurrency > 1:
+            raise ValueError("the backend llamacpp answers one call at a time; set concurrency to 1")
+        return self
 
 
 class Limits(_Section):
     """Limits of one trial; the 2025 final: 25 000 tokens and 500 s, prompts of at most 900 words."""
 
     tokens: int = Field(ge=1)  # prompt and output together
-    seconds: float = Field(gt=0)  # after which no call is begun
-    # After `seconds`, for the call that is under way then and for the program's end. The default is the timeout of the
-    # openai client, which the competition's package leaves as it is.
+    seconds: float = Field(gt=0)  # after which no call begins
+    # after `seconds`, for a running call and for the program's end; the default is the openai client's timeout, which
+    # the competition's package leaves as it is
     call_seconds: float = Field(600.0, ge=0)
     prompt_words: int = Field(ge=1)
 
     @property
     def overtime(self) -> str:
-        """The reason why a trial failed that did not end in time."""
+        """The reason of failure of a trial that did not end in time."""
         return f"took more than {self.seconds:g} s and did not end in the {self.call_seconds:g} s for its last call"
 
 
@@ -149,7 +143,7 @@ class PhysicsParams(_Section):
     engine: Literal["pymunk", "box2d"] = "pymunk"
     trials: int = Field(3, ge=1, le=100)  # best of; stops at a score of 1
     jitter: float = Field(1e-4, ge=0, le=0.01)  # of the start positions, from the second trial on
-    starts: int = Field(0, ge=0, le=1000)  # more trials with a jitter, which only tell how fragile each level is
+    starts: int = Field(0, ge=0, le=1000)  # more trials with a jitter, which show how fragile a level is
     seed: int = Field(0, ge=0, lt=2**31)
     seconds: float = Field(10.0, gt=0, le=60)
     step: float = Field(0.02, ge=0.001, le=0.1)
@@ -165,7 +159,7 @@ class Similarity(_Section):
     revision: str | None = None
     batch: int = Field(32, ge=1, le=4096)
     device: str = "cpu"
-    precision: Literal["float64", "float32", "bfloat16"] = "float64"  # only the first gives everywhere the same bytes
+    precision: Literal["float64", "float32", "bfloat16"] = "float64"  # the others differ from machine to machine
 
 
 class Diversity(_Section):
@@ -183,44 +177,31 @@ class Scoring(_Section):
 
 
 class RubricParams(_Section):
-    """Which rubric grades the submissions, and who judges its leaves.
+    """The rubric that grades the submissions, and the judge of its leaves.
 
-    The fields from `model` to `call_seconds` are for the judge `simple`. How its model is asked follows from the
-    model's profile; its options come first.
-
-    Attributes:
-        votes: How often each leaf is graded; several need a temperature.
-        context: Tokens of one call, the answer included; None: the profile's, of a hosted model at most 128 000.
-        prompts: The family of prompts: our own, or one that asks PaperBench's questions with its strictness.
-        call_seconds: Time limit of one call.
-        deadline: Time limit of a grading in seconds; leaves not asked by then have no grade.
-        max_cost: US dollars that all calls of a grading may cost, by the price in the model's profile.
-        max_tokens: Tokens that all calls of a grading may read and write.
-        papers_dir: The papers; may be those of a checkout of PaperBench.
-        code_only: Grade only the leaves about code, and do not run reproduce.sh.
-        resources_provided: Give weight 0 to acquiring data sets and models, because they were handed out.
-        propagate_zero_weights: Do the same to nodes below which every weight is 0.
-        max_depth: Levels of the rubric; deeper nodes are graded as a whole by the node above. None: all.
-        ignore_checks: Ask the model about leaves with a check too.
+    The fields from `model` to `call_seconds` are for the judge `simple`; the model's options override its profile.
     """
 
     id: str = "competition"
     judge: Literal["simple", "checks", "random", "dummy", "human"] = "checks"
     seed: int = Field(0, ge=0, lt=2**31)
     model: Model | None = None
-    votes: int = Field(1, ge=1, le=99)
+    votes: int = Field(1, ge=1, le=99)  # gradings of each leaf; several need a temperature
+    # tokens of one call, the answer included; None: the profile's, of a hosted model at most 128 000
     context: int | None = Field(None, ge=1024, le=2**24)
-    prompts: Literal["pcgeval", "paperbench"] = "pcgeval"
-    call_seconds: float = Field(600.0, gt=0)
-    deadline: float | None = Field(None, gt=0)
-    max_cost: float | None = Field(None, gt=0)
-    max_tokens: int | None = Field(None, ge=1)
-    papers_dir: str = "data/papers"
-    code_only: bool = False
-    resources_provided: bool = False
-    propagate_zero_weights: bool = False
-    max_depth: int | None = None
-    ignore_checks: bool = False
+    max_tokens: int | None = Field(None, ge=16)  # of one answer, thoughts included; None: the profile's
+    prompts: Literal["pcgeval", "paperbench"] = "pcgeval"  # the second asks PaperBench's questions
+    evidence: bool = False  # a pass must quote lines of a file that show it; a false quote leaves no grade
+    call_seconds: float = Field(600.0, gt=0)  # of one call
+    deadline: float | None = Field(None, gt=0)  # seconds of a grading; later leaves have no grade
+    max_cost: float | None = Field(None, gt=0)  # US dollars of a grading, by the price in the model's profile
+    token_budget: int | None = Field(None, ge=1)  # of a grading, read and written
+    papers_dir: str = "data/papers"  # may be that of a checkout of PaperBench
+    code_only: bool = False  # grade only the leaves about code, and do not run reproduce.sh
+    resources_provided: bool = False  # weight 0 for acquiring data sets and models, which were handed out
+    propagate_zero_weights: bool = False  # and for nodes below which every weight is 0
+    max_depth: int | None = None  # levels of the rubric; the last one grades deeper nodes as a whole; None: all
+    ignore_checks: bool = False  # ask the model about leaves with a check too
 
     @model_validator(mode="after")
     def _judge_model(self) -> "RubricParams":
@@ -235,20 +216,24 @@ class RubricParams(_Section):
             tokens = options.get(option, 1)
             if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
                 raise ValueError(f"model.options.{option} is {tokens!r}; give a number of tokens")
+        if self.evidence and self.prompts == "paperbench":
+            raise ValueError(
+                "evidence is for prompts: pcgeval, as PaperBench's judge asks for none; leave one of them out"
+            )
         if self.max_depth is not None and self.max_depth < 1:
             raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
         return self
 
 
 class Execution(_Section):
-    """Where stages are computed; the same bytes come out, so that no stage depends on it and no hash covers it."""
+    """Where stages are computed; it changes no byte, so no stage depends on it."""
 
     # of a Dask cluster, such as tcp://10.0.0.1:8786; None: this machine
     scheduler: Annotated[str, Field(pattern=r"^(tcp|tls|ws|wss)://[^\s@]+$")] | None = None
 
 
 class Params(_Section):
-    """All of params.yaml; sections that a stage depends on must be there, because the stages name them."""
+    """All of params.yaml; the sections that dvc.yaml names are required."""
 
     competition: Competition
     rounds: dict[str, Round] = {}
@@ -272,7 +257,14 @@ class Params(_Section):
                 raise ValueError(f"model {model!r}: {_NAME_RULE}")
             if model.lower() == RESERVED_MODEL:
                 raise ValueError(f"model {model!r}: the name is reserved for the judge's recordings; choose another")
-        self._check_endpoints()
+        endpoints: dict[str, str] = {}  # the name alone identifies a model that reports no digest
+        for key, asked in self.models.items():
+            other = endpoints.setdefault(asked.name, key) if asked.backend == "openai" else key
+            if self.models[other].base_url != asked.base_url:
+                raise ValueError(
+                    f"models {other!r} and {key!r}: both are named {asked.name!r}, but have different base_url, "
+                    "so their replies could not be told apart; give the models different names"
+                )
         if len({team.casefold() for team in self.teams}) != len(self.teams):
             raise ValueError("teams: a name is listed twice (upper and lower case count as the same, as on some disks)")
         if self.scoring.baseline is not None and self.scoring.baseline not in self.teams:
@@ -281,20 +273,9 @@ class Params(_Section):
             )
         return self
 
-    def _check_endpoints(self) -> None:
-        """Refuse two endpoints under one name: only the name identifies a model that reports no digest."""
-        owners: dict[str, str] = {}
-        for key, model in self.models.items():
-            other = owners.setdefault(model.name, key) if model.backend == "openai" else key
-            if self.models[other].base_url != model.base_url:
-                raise ValueError(
-                    f"models {other!r} and {key!r}: both are named {model.name!r}, but have different base_url, "
-                    "so their replies could not be told apart; give the models different names"
-                )
-
 
 def team_name_fault(name: str) -> str | None:
-    """Return why a team cannot have this name, in words that follow it; None if it can."""
+    """Return the rule that a team's name breaks, in words that follow the name; None if it breaks none."""
     if not _NAME.fullmatch(name):
         return _NAME_RULE
     if name.lower() in RESERVED_TEAMS:  # some disks take upper and lower case for the same
@@ -302,21 +283,12 @@ def team_name_fault(name: str) -> str | None:
     return None
 
 
-def load_params(path: Path = Path("params.yaml")) -> Params:
+def load_params(path: Path = Path(PARAMS_FILE), *, allow_aliases: bool = True) -> Params:
     """Read and check params.yaml.
 
     Raises:
         ParamsError: Every problem of the file, one line each, with a suggestion for misspelt keys.
     """
-    return _load(path, allow_aliases=True)
-
-
-def load_untrusted_params(path: Path) -> Params:
-    """Read and check the params.yaml of a stranger, in which aliases are refused; raises ParamsError."""
-    return _load(path, allow_aliases=False)
-
-
-def _load(path: Path, *, allow_aliases: bool) -> Params:
     try:
         text = read_bounded_text(path, _MAX_BYTES, follow_link=True)
     except UntrustedFileError as error:
@@ -329,13 +301,18 @@ def _load(path: Path, *, allow_aliases: bool) -> Params:
     return parse_params(values, str(path))
 
 
-def add_team(team: str, path: Path = Path("params.yaml")) -> None:
-    """Write a team into `teams` in params.yaml, if it is not there, and leave every other character as it is.
+def load_untrusted_params(path: Path) -> Params:
+    """Read and check the params.yaml of a stranger, which has no aliases; raise ParamsError as `load_params` does."""
+    return load_params(path, allow_aliases=False)
+
+
+def add_team(team: str, path: Path = Path(PARAMS_FILE)) -> None:
+    """Add a team to `teams` in params.yaml, if it is not there, and leave every other character as it is.
 
     Raises:
-        ParamsError: The file is faulty, cannot take this team, or lists its teams in a form that is not edited here.
+        ParamsError: The file is faulty or cannot take this team, or its list of teams has an unknown form.
     """
-    path = path.resolve()  # what a link leads to is written, and the link stays
+    path = path.resolve()  # a link stays a link
     if team in load_params(path).teams:
         return
     text = read_text(path)
@@ -360,11 +337,7 @@ def add_team(team: str, path: Path = Path("params.yaml")) -> None:
 
 
 def parse_params(values: Any, source: str) -> Params:
-    """Check values as read from YAML; `source` is the name that messages give them.
-
-    Raises:
-        ParamsError: Every problem, one line each.
-    """
+    """Check values as read from YAML; raise ParamsError with every problem, one line each, after the `source`."""
     try:
         return Params.model_validate(values)
     except ValidationError as error:

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from pcgeval.core.files import sha256_file, sha256_json, to_json
-from pcgeval.core.layout import PACKAGE_FILE, RELEASED_PIPELINE, is_ignored
+from pcgeval.core.layout import EXAMPLE_LETTERS, PACKAGE_FILE, RELEASED_PIPELINE, is_ignored
 from pcgeval.core.packages import installed_version
 
 _SOURCE_DEPS = re.compile(r"src/pcgeval/[^\s,\]]+(,\s+src/pcgeval/[^\s,\]]+)*")
@@ -27,10 +27,10 @@ def installed_release() -> dict[str, str | None]:
 def pipeline_files() -> dict[str, bytes]:
     """Return the files of a competition's folder that belong to the release: pcgeval.json, dvc.yaml and the stages.
 
-    They are those of the repository, but for the dependencies on `src/pcgeval` in dvc.yaml.
+    They are those of the repository, but for the dependencies on `src/pcgeval` and on the example letters in dvc.yaml.
     """
     stages = sorted((RELEASED_PIPELINE / "stages").glob("*.py"))
-    pipeline = (RELEASED_PIPELINE / "dvc.yaml").read_text("utf-8")
+    pipeline = (RELEASED_PIPELINE / "dvc.yaml").read_text("utf-8").replace(f"{EXAMPLE_LETTERS}, ", "")
     return {
         "dvc.yaml": _SOURCE_DEPS.sub(str(PACKAGE_FILE), pipeline).encode(),
         str(PACKAGE_FILE): f"{to_json(installed_release())}\n".encode(),

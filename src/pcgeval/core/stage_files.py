@@ -1,20 +1,19 @@
-"""One typed model for each file that passes between stages, with the function that writes it and the one that reads it.
+"""One typed model for each file between stages.
 
-The official files keep their official field names, which are the aliases here. Any of them may come from the official
-tools instead of our stages: sizes are bounded before reading, unknown fields are ignored, and a field that no stage of
-ours reads need not be there. A refused value is named by file, field and value.
+Official files keep their official field names, which are the aliases here. The official tools may have written them:
+unknown fields are ignored, and fields that no stage reads may be missing. Messages name the refused field and value.
 """
 
 import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
@@ -23,9 +22,10 @@ from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
 _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
-_LARGEST = Decimal("1e400")  # above every product of floats; as 2 000 places are: more could not be printed
+_LARGEST = Decimal("1e400")  # no product of floats is larger, or has more than 2 000 places
 _SHOWN = 80  # characters of a refused value in a message
 _REMAKE = "Make the file again with the stage that wrote it (`dvc repro`)."
+Content = TypeVar("Content")
 
 
 def plain(value: Decimal) -> str:
@@ -37,7 +37,6 @@ def plain(value: Decimal) -> str:
 
 
 Share = Annotated[float, Field(ge=-_SLACK, le=1 + _SLACK)]
-Coordinate = Annotated[float, Field(ge=-1e6, le=1e6)]
 Exact = Annotated[
     Decimal, Field(ge=-_LARGEST, le=_LARGEST, decimal_places=2000, allow_inf_nan=False), PlainSerializer(plain)
 ]
@@ -59,28 +58,25 @@ class StageFile(_Part):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read and check a file.
-
-        Raises:
-            FileError: The file is missing, no regular file, too large or of another shape; the message names the field.
-        """
-        content = read_stage_file(path)
-        try:
-            return cls.model_validate_json(content)
-        except ValidationError as error:
-            raise refusal(path, error) from error
+        """Read a file; raise FileError with the first refused field if it has another shape."""
+        return parsed(path, cls.model_validate_json)
 
     def write(self, path: Path) -> None:
         """Write the file as canonical JSON, atomically."""
         write_json(path, self.model_dump(by_alias=True), indent=self.indent)
 
 
-def read_stage_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Read a file that a stage wrote.
+def parsed(path: Path, parse: Callable[[bytes], Content], max_bytes: int = MAX_FILE_BYTES) -> Content:
+    """Read a file with a parser of pydantic; raise FileError if it cannot be read or has another shape."""
+    content = read_stage_file(path, max_bytes)
+    try:
+        return parse(content)
+    except ValidationError as error:
+        raise refusal(path, error) from error
 
-    Raises:
-        FileError: The file is missing, no regular file, unreadable or larger than `max_bytes`.
-    """
+
+def read_stage_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Read a file that a stage wrote; raise FileError if it is missing, no regular file, unreadable or too large."""
     try:
         return read_bounded(path, max_bytes, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:
@@ -88,31 +84,28 @@ def read_stage_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def refusal(path: Path | str, error: ValidationError, remedy: str = _REMAKE) -> FileError:
-    """Return the error that names the first refused field of a file, or of a line `<path>:<number>`, and its value."""
+    """Return an error that names the first refused field of a file, or of a line `<path>:<number>`, and its value."""
     fault = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in fault["loc"])[:200]
+    field = ".".join(str(part) for part in fault["loc"])[:200]
     problem = fault["msg"].replace("Invalid JSON", "not valid JSON")
-    what = f"{place}: {problem}" if place else problem
     if fault["type"] not in {"missing", "json_invalid"}:
-        what += f", found {repr(fault['input'])[:_SHOWN]}"
-    return FileError(f"{path}: {what[:400]}. {remedy}")
+        problem += f", found {repr(fault['input'])[:_SHOWN]}"
+    fields = f"{field}: " if field else ""
+    return FileError(f"{path}: {fields}{problem}"[: len(str(path)) + 400] + f". {remedy}")
 
 
 class TrialOutcome(_Part):
-    """One trial after its level was simulated; a failed one with the stage and the reason of its failure.
-
-    `picture_sha256` is the hash of the level's picture; None where another tool drew it, and for a failed trial.
-    """
+    """The outcome of a trial; a failed one has the stage and the reason of its failure."""
 
     letter: str
     trial: int
-    picture_sha256: Sha256 | None = None
+    picture_sha256: Sha256 | None = None  # of a simulated level; None where another tool drew the picture
     failed_stage: StageName | None = Field(None, alias="failed_step")
     reason: str | None = None
 
     @property
     def key(self) -> Trial:
-        """The trial that this is the outcome of."""
+        """The trial."""
         return Trial(self.letter, self.trial)
 
 
@@ -136,17 +129,8 @@ def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
 
 
 def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
-    """Read `trials.json` from the stability folder of a model and a team.
-
-    Raises:
-        FileError: The file is missing or is not a list of outcomes.
-    """
-    path = folder / TRIALS_FILE
-    content = read_stage_file(path)
-    try:
-        return {outcome.key: outcome for outcome in _OUTCOMES.validate_json(content)}
-    except ValidationError as error:
-        raise refusal(path, error) from error
+    """Read `trials.json` from the stability folder of a model and a team; raise FileError if it is no such file."""
+    return {outcome.key: outcome for outcome in parsed(folder / TRIALS_FILE, _OUTCOMES.validate_json)}
 
 
 class TrialEntry(_Part):
@@ -173,7 +157,7 @@ def rate(values: Sequence[float]) -> float:
 
 
 class StabilityEntry(TrialEntry):
-    """One level; `name` is the path of its file."""
+    """One simulated level; `name` is the path of its file."""
 
     name: str = Field(alias="tag")
     score: Share
@@ -257,42 +241,26 @@ class SimulatedLevel(_Part):
 
     best_of: int | None = None  # which of the simulations is reported, from 1
     types: tuple[Literal["RectSmall", "SquareTiny"], ...]
-    positions: tuple[tuple[Coordinate, Coordinate, Coordinate], ...]
+    positions: tuple[tuple[float, float, float], ...]
     moved: tuple[bool, ...]
     dead: tuple[bool, ...]
     starts: tuple[Share, ...] = ()  # the stability of each of `physics.starts` jittered starts
 
-    @model_validator(mode="after")
-    def _same_lengths(self) -> Self:
-        if len({len(self.types), len(self.positions), len(self.moved), len(self.dead)}) > 1:
-            raise ValueError("types, positions, moved and dead have different lengths")
-        return self
-
 
 class SimulatedTrial(SimulatedLevel):
-    """The end of the level of one trial."""
+    """The end of one trial's level."""
 
     letter: str
     trial: int
 
 
 class SimulationsFile(StageFile):
-    """`simulations.json` beside the stability files: the engine, the physics and the end of every level.
+    """`simulations.json` beside the stability files: the engine, the physics and the end of every level."""
 
-    `engine` is its name and version and those of its parts; one line of text where another tool simulated. `packages`
-    are the versions of the packages that simulated and drew.
-    """
-
-    engine: dict[str, str] | str
-    packages: dict[str, str] = {}
+    engine: dict[str, str] | str  # name, version and the versions of its parts; a text where another tool simulated
+    packages: dict[str, str] = {}  # versions of the packages that simulated and drew
     physics: dict[str, Any] = {}
     trials: tuple[SimulatedTrial, ...] = ()
-
-    @model_validator(mode="after")
-    def _named_engine(self) -> Self:
-        if isinstance(self.engine, dict) and not {"name", "version"} <= self.engine.keys():
-            raise ValueError("engine: needs a name and a version")
-        return self
 
     @property
     def engine_line(self) -> str:
@@ -308,17 +276,17 @@ KeyFrame = tuple[int, int, int, int]
 
 
 class BlockPath(_Part):
-    """The way of one block of a level, from 0: it moves evenly between key frames, of which the first is the start.
+    """The path of one block: it starts at the first key frame and moves evenly from one to the next.
 
-    After the last one a block that lives stays where it is; one that broke vanishes.
+    After the last one a living block stays and a broken one vanishes.
     """
 
-    block: int = Field(ge=0)
+    block: int = Field(ge=0)  # its place in the level, from 0
     keys: tuple[KeyFrame, ...] = Field(min_length=1)
 
 
 class KeptSimulation(StageFile):
-    """One simulation as it is kept for later runs: the end of a level and the ways of its blocks, or why it failed."""
+    """A cached simulation: the end of a level and the paths of its blocks, or the reason why it failed."""
 
     reason: str | None = None
     level: SimulatedLevel | None = None
@@ -326,7 +294,7 @@ class KeptSimulation(StageFile):
 
 
 class ReplayedTrial(_Part):
-    """The simulation of one level that counts: the ways of all blocks that moved visibly or broke."""
+    """The paths of all blocks of one trial's level that moved visibly or broke."""
 
     letter: str
     trial: int
@@ -334,13 +302,13 @@ class ReplayedTrial(_Part):
 
 
 class ReplaysFile(StageFile):
-    """The replays of a model and a team, for show; a level in which nothing moved has none."""
+    """The replays of a model and a team; a level in which nothing moved has none."""
 
     trials: tuple[ReplayedTrial, ...] = ()
 
 
 class ClassifierFile(StageFile):
-    """`classifier.json` beside the similarity files: which classifier made them, with which versions of packages."""
+    """`classifier.json` beside the similarity files: the classifier and the versions of its packages."""
 
     indent: ClassVar[int | None] = 1
 
@@ -352,7 +320,7 @@ class ClassifierFile(StageFile):
 
 
 class OfficialWeight(_Part):
-    """One letter in `constants.json`: its weight and the three factors of it."""
+    """The weight of one letter in `constants.json`, and its three factors."""
 
     letter: str = Field(alias="character")
     weight: Exact
@@ -396,7 +364,7 @@ class LetterRow(_Part):
 
 
 class PromptRow(_Part):
-    """One line of `prompt_scores_ranks.csv`: a program's share of all scores in percent, its score and its rank."""
+    """One line of `prompt_scores_ranks.csv`: a team's share of all scores in percent, its score and its rank."""
 
     team: str
     normalised: Exact = Field(alias="normalizedPromptScore")
@@ -422,11 +390,7 @@ def csv_text(kind: type[Row], rows: Sequence[Row]) -> str:
 
 
 def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
-    """Read an official table.
-
-    Raises:
-        FileError: The file is missing, too large, no CSV, or has other columns or values.
-    """
+    """Read an official table; raise FileError if it is no CSV file, or has other columns or values."""
     place, rows = str(path), []
     try:
         lines = io.StringIO(read_stage_file(path).decode("utf-8"), newline="")
@@ -442,14 +406,14 @@ def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
 
 
 class TeamModelScore(_Part):
-    """A team's result with one model; `normalised` in percent of that model's sum."""
+    """A team's result with one model; the last three fields are None where the responses have no records."""
 
     score: Exact
-    normalised: Exact
+    normalised: Exact  # percent of the sum over all teams
     failed_trials: int = Field(ge=0)
-    flagged_trials: int | None = None  # None where no records lie beside the responses, as the next two
+    flagged_trials: int | None = None
     blocks: int | None = None  # of all responses
-    supplied: int | None = None  # blocks that the submission told the model before the model named them
+    supplied: int | None = None  # blocks that stood in the submission's messages before the model named them
 
 
 class ScoreInterval(NamedTuple):
@@ -460,7 +424,7 @@ class ScoreInterval(NamedTuple):
 
 
 class RankedTeam(_Part):
-    """One line of the ranking. A disqualified team has no totals and no models; only a ranked team has a rank."""
+    """One line of the ranking; a disqualified team has no totals and no models, and only a ranked team has a rank."""
 
     team: str
     status: Literal["ranked", "baseline", "disqualified"]
@@ -470,12 +434,12 @@ class RankedTeam(_Part):
     normalised: Exact | None
     interval: ScoreInterval | None
     models: dict[str, TeamModelScore]
-    prompt_length: int | None = None  # characters; decides between equal totals
+    prompt_length: int | None = None  # characters; of equal totals the shorter prompt is ahead
     disqualified: str | None  # the reason
 
     @property
     def supplied_share(self) -> float | None:
-        """The share of its blocks that the submission told the models first; None without records or blocks."""
+        """The share of blocks that the submission supplied; None without records or blocks."""
         blocks = sum(model.blocks or 0 for model in self.models.values())
         return sum(model.supplied or 0 for model in self.models.values()) / blocks if blocks else None
 
@@ -510,20 +474,17 @@ class ResultHash(_Part):
 
 
 class RankingFile(StageFile):
-    """`ranking.json`, the best team first; `reason` is one sentence about the winners.
-
-    `packages` are all versions of each package that measured a level. A ranking that no pipeline made has no `result`.
-    """
+    """`ranking.json`, the best team first."""
 
     indent: ClassVar[int | None] = 1
 
     winners: tuple[str, ...]
-    reason: str
+    reason: str  # one sentence about the winners
     baseline: str | None
     rules: RankingRules
     engine: str
     classifier: str
-    packages: dict[str, tuple[str, ...]] = {}
+    packages: dict[str, tuple[str, ...]] = {}  # all versions of each package that measured a level
     intervals: RankingIntervals | None
     teams: tuple[RankedTeam, ...]
-    result: ResultHash | None = None
+    result: ResultHash | None = None  # None where `rescore` made the ranking

@@ -1,7 +1,7 @@
-"""The record of a trial: the JSON file that the generate stage lays beside each response, and what later stages read.
+"""The records of trials, which the stage generate writes beside the responses, and their summaries for later stages.
 
-A record is written after its response and carries the response's hash, so a run that is killed between the two leaves
-a trial that is simply done again. A submission cannot write it, but what a flag quotes in it is a stranger's text.
+A record is written after its response and has the response's hash, so the next run repeats a trial that was killed
+between the two.
 """
 
 from collections import Counter
@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes, to_json, unsynced, write_json, write_text
 from pcgeval.core.layout import Trial, trial_file
-from pcgeval.core.stage_files import read_stage_file, refusal
-from pcgeval.core.untrusted import well_formed
+from pcgeval.core.stage_files import parsed
 
 FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
 FaultCause = Literal["server", "machine"]  # a model's server, or this machine with its sandbox and disk
 MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial; indentation can triple small messages
-MAX_DETAILS = 3  # of one kind in one trial: enough to see what the others are like
+MAX_DETAILS = 3  # of one kind in one trial
 MAX_DETAIL = 300  # characters
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _Count = Annotated[int, Field(ge=0)]
@@ -40,10 +39,12 @@ class Message:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """One reply with its costs; `seconds` is the wall time that the model took when it was really asked.
+    """One reply with its costs; only a judge's replies have the last two fields.
 
-    Of a judge's replies alone, `cached_tokens` says how many of the prompt's tokens the endpoint had in its cache, and
-    `estimated` that it reports no tokens, so that these are estimates.
+    Attributes:
+        seconds: The wall time of the call when it was really made.
+        cached_tokens: The prompt's tokens that the endpoint had in its cache.
+        estimated: True where the endpoint reports no tokens, so that these are estimates.
     """
 
     __pydantic_config__ = _STRICT
@@ -63,8 +64,7 @@ class Exchange:
 
     Attributes:
         key: SHA-256 of the request.
-        reply: The model's reply.
-        messages: What a program sent beyond what it repeats; None for a prompt, whose submission and letter make it.
+        messages: A program's new messages; None for a prompt, which follows from submission and letter.
         repeats: How many messages of the exchange before, its reply included, come first; None for a prompt.
     """
 
@@ -78,18 +78,18 @@ class Exchange:
 
 @dataclass(frozen=True)
 class FailedCall:
-    """A call that the backend gave up: its place among the trial's calls, from 1, its key, and why."""
+    """A call that the backend gave up."""
 
     __pydantic_config__ = _STRICT
 
-    turn: int
+    turn: int  # among the trial's calls, from 1
     key: str
     reason: str
 
 
 @dataclass(frozen=True)
 class Flag:
-    """Something that an inspector should look at; what follows from it is the organiser's decision."""
+    """A fact for the organisers, who decide what follows from it; `detail` may quote a stranger."""
 
     kind: FlagKind
     detail: str
@@ -97,31 +97,30 @@ class Flag:
 
 @dataclass(frozen=True)
 class SuppliedBlocks:
-    """The blocks of a response, and how many of them its submission supplied: see `generation.summaries`."""
+    """The blocks of a response, and how many of them its submission supplied; see `generation.summaries`."""
 
     blocks: int = 0
     supplied: int = 0
 
     @property
     def share(self) -> float | None:
-        """The supplied share, from 0 to 1; None where there is no block."""
+        """The supplied share, from 0 to 1; None without blocks."""
         return self.supplied / self.blocks if self.blocks else None
 
     def __str__(self) -> str:
-        """Say it in a clause."""
+        """Return a clause for people."""
         return f"{self.supplied} of {self.blocks} blocks stood in the submission's messages before the model named them"
 
 
 @dataclass(frozen=True)
 class TrialUsage:
-    """The cost of a trial, and what was noticed in it.
+    """The cost and the flags of a trial.
 
     Attributes:
-        calls: How often the model was asked and replied.
-        tokens: Prompt and output tokens of all these calls.
-        flags: The first few of each kind, in the order in which they were noticed.
-        contained: False if a program ran without a sandbox, so that it could have done what nobody noticed.
-        supplied: How many of the blocks the submission told the model.
+        calls: The number of replies.
+        tokens: Prompt and output tokens of all calls.
+        flags: The first few of each kind.
+        contained: False if a program ran without a sandbox, where nobody sees what it does.
     """
 
     calls: int
@@ -140,8 +139,8 @@ class TrialRecord:
     """One trial; `reason` is None unless it failed, and then the response is empty.
 
     Attributes:
-        cause: Whose fault a failure was, if not the submission's. Such a trial is done again in the next run.
-        contained: False if the program ran without a sandbox, because the organiser said so.
+        cause: What was at fault, if not the submission; the next run does such a trial again.
+        contained: False if the program ran without a sandbox, as the organiser allowed.
     """
 
     __pydantic_config__ = _STRICT
@@ -160,7 +159,7 @@ class TrialRecord:
 
     @property
     def is_final(self) -> bool:
-        """Whether the trial is not to be done again."""
+        """Whether no later run does the trial again."""
         return self.cause is None
 
     @property
@@ -170,7 +169,7 @@ class TrialRecord:
 
     @property
     def calls(self) -> tuple[Exchange | FailedCall, ...]:
-        """All calls in the order in which they were made, the failed ones among them."""
+        """All calls in order, with the failed ones."""
         calls: list[Exchange | FailedCall] = list(self.exchanges)
         for failure in self.failures:
             calls.insert(failure.turn - 1, failure)
@@ -178,11 +177,11 @@ class TrialRecord:
 
     @property
     def call_outcomes(self) -> tuple[tuple[str, ChatReply | str], ...]:
-        """The key of each call with its reply, or the reason why there is none, in the order of `calls`."""
+        """The key of each call with its reply or the reason why there is none."""
         return tuple((call.key, call.reason if isinstance(call, FailedCall) else call.reply) for call in self.calls)
 
     def usage(self, supplied: SuppliedBlocks) -> TrialUsage:
-        """Return cost and flags of the trial for later stages; long details and many flags of a kind are cut."""
+        """Return cost and flags of the trial for later stages; details are cut to `MAX_DETAIL` characters."""
         seen: Counter[FlagKind] = Counter()
         flags = []
         for flag in self.flags:
@@ -193,40 +192,19 @@ class TrialRecord:
 
 
 @dataclass(frozen=True)
-class RecordedTrial:
-    """One line of a program's recording: a finished trial, replayed without running the program."""
-
-    __pydantic_config__ = _STRICT
-
-    letter: str
-    trial: int
-    response: str
-    record: TrialRecord
-
-
-@dataclass(frozen=True)
 class TrialSummary:
-    """A trial as later stages see it: one entry of `data/trials/<model>/<team>.json`.
-
-    Attributes:
-        letter: The trial's letter.
-        trial: Its number.
-        sha256: Of the record; the record has the hash of the response.
-        failure: Why it failed; None if it did not.
-        usage: What it cost, and its flags.
-    """
+    """A trial as later stages see it: one entry of `data/trials/<model>/<team>.json`."""
 
     __pydantic_config__ = _STRICT
 
     letter: str
     trial: int
-    sha256: str
-    failure: str | None
+    sha256: str  # of the record, which has the hash of the response
+    failure: str | None  # the reason
     usage: TrialUsage
 
 
 _RECORD = TypeAdapter(TrialRecord)
-_RECORDED = TypeAdapter(RecordedTrial)
 _SUMMARIES = TypeAdapter(tuple[TrialSummary, ...])
 
 
@@ -235,27 +213,24 @@ def record_path(folder: Path, team: str, trial: Trial) -> Path:
     return trial_file(folder, "raw", team, trial).with_suffix(".json")
 
 
+def record_text(record: TrialRecord) -> str:
+    """Return the content of a record's file."""
+    return to_json(_RECORD.dump_python(record, exclude_defaults=True)) + "\n"
+
+
 def write_trial(folder: Path, team: str, trial: Trial, response: str, record: TrialRecord) -> None:
-    """Write the response, then the record that vouches for it, each whole or not at all.
+    """Write the response, then its record, into the raw folder of a model and a team, each whole or not at all.
 
-    Neither is synced: what a power loss tears fails the check against its hash and is made again from the call log.
-
-    Args:
-        folder: The raw folder of the model and team.
-        team: Its name is part of the files' names.
-        trial: As the team.
-        response: The record has its SHA-256.
-        record: All else about it.
+    Neither is synced: a file that a power loss tears does not match its hash, and is made again from the call log.
 
     Raises:
-        FileError: The disk is full or fails; neither file is half-written.
+        FileError: The disk is full or fails.
     """
     path = trial_file(folder, "raw", team, trial)
-    values = _RECORD.dump_python(record, exclude_defaults=True)
     try:
         with unsynced():
             write_text(path, response)
-            write_json(record_path(folder, team, trial), values)
+            write_text(record_path(folder, team, trial), record_text(record))
     except OSError as error:
         raise FileError(
             f"{path}: cannot be written ({error.strerror or error}). Make room on its disk, then run again to go on."
@@ -263,7 +238,7 @@ def write_trial(folder: Path, team: str, trial: Trial, response: str, record: Tr
 
 
 def finished_trial(folder: Path, team: str, trial: Trial, fingerprint: str) -> TrialRecord | None:
-    """Return the record of a trial if it is finished and was made from exactly these inputs, else None."""
+    """Return the record of a trial if it is finished and has this fingerprint of its inputs, else None."""
     try:
         record = read_record(record_path(folder, team, trial))
         response = trial_file(folder, "raw", team, trial).read_bytes()
@@ -274,15 +249,8 @@ def finished_trial(folder: Path, team: str, trial: Trial, fingerprint: str) -> T
 
 
 def read_record(path: Path) -> TrialRecord:
-    """Read one record.
-
-    Raises:
-        FileError: The file is missing or is not a record.
-    """
-    try:
-        return _RECORD.validate_json(read_stage_file(path, MAX_RECORD_BYTES))
-    except ValidationError as error:
-        raise refusal(path, error) from error
+    """Read one record; raise FileError if the file is missing or no record."""
+    return parsed(path, _RECORD.validate_json, MAX_RECORD_BYTES)
 
 
 def write_summaries(path: Path, summaries: Iterable[TrialSummary]) -> None:
@@ -294,42 +262,9 @@ def read_summaries(path: Path) -> dict[Trial, TrialSummary]:
     """Read the summaries of a model's and a team's trials; none where the responses were made elsewhere.
 
     Raises:
-        FileError: The file is unreadable or of another shape.
+        FileError: The file cannot be read or has another shape.
     """
     if not path.exists():
         return {}
-    try:
-        summaries = _SUMMARIES.validate_json(read_stage_file(path, MAX_RECORD_BYTES))
-    except ValidationError as error:
-        raise refusal(path, error) from error
+    summaries = parsed(path, _SUMMARIES.validate_json, MAX_RECORD_BYTES)
     return {Trial(summary.letter, summary.trial): summary for summary in summaries}
-
-
-def recorded_line(recorded: RecordedTrial) -> str:
-    """Return a trial as a line of a program's recording."""
-    return to_json(_RECORDED.dump_python(recorded, exclude_defaults=True), indent=None) + "\n"
-
-
-def read_recorded_trials(path: Path) -> dict[Trial, RecordedTrial]:
-    """Read a program's recorded trials; none if there is no such file.
-
-    Raises:
-        FileError: The file cannot be read, or a line is not a finished trial.
-    """
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it is readable.") from error
-    trials: dict[Trial, RecordedTrial] = {}
-    for number, line in enumerate(lines, start=1):
-        if line:
-            try:
-                recorded = _RECORDED.validate_json(line)
-            except ValidationError as error:
-                raise refusal(f"{path}:{number}", error) from error
-            if recorded.record.response_sha256 != sha256_bytes(well_formed(recorded.response).encode()):
-                raise FileError(f"{path}:{number}: the response is not the record's. Restore the file from git.")
-            trials[Trial(recorded.letter, recorded.trial)] = recorded
-    return trials

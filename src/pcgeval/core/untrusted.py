@@ -1,6 +1,6 @@
-"""Read and show what teams, models and downloaded files contain: bounded files, bounded folders, printable text.
+"""Read and show the files of teams, models and strangers: bounded files, bounded folders, printable text.
 
-No function follows a link unless it is asked to, waits for a pipe, or reads more than its limit.
+No function follows a link unless `follow_link` is set, waits for a pipe, or reads more than its limit.
 """
 
 import errno
@@ -24,38 +24,34 @@ MAX_DEPTH = 40  # folders in one another
 MAX_LINE = 300  # characters of a name or a message that is shown
 _MAX_DIGITS = 100  # of a number in YAML
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# control characters but tab and line ends, and what changes the direction of the text or cannot be seen: with these, a
-# page could be made to say something else than it does
+# control characters other than tab and line end, invisible characters, and those that change the direction of text
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 
 
 class UntrustedFileError(FileError):
-    """A file or folder is missing, of the wrong kind, too large or malformed, or the system cannot read it.
-
-    Attributes:
-        kind: The kind of the reason; `system` is no fault of the file's author.
-        reason: Why, in words that follow the file's name.
-        remedy: What to do, a sentence.
-    """
+    """A file or folder is missing, of the wrong kind, too large or malformed, or the system cannot read it."""
 
     def __init__(self, path: Path, kind: FaultKind, reason: str, remedy: str) -> None:
-        """Name the file, the reason and the remedy."""
+        """Name the file, the reason in words that follow its name, and a remedy in a sentence.
+
+        The kind `system` is no fault of the file's author.
+        """
         super().__init__(f"{printable_name(str(path), 1000)}: {reason}. {remedy}")
         self.kind, self.reason, self.remedy = kind, reason, remedy
 
 
 @contextmanager
 def open_regular(path: Path, *, follow_link: bool = False) -> Iterator[BinaryIO]:
-    """Open a regular file; any OSError up to the end of the block is taken for one of reading it.
+    """Open a regular file; an OSError inside the block counts as one of reading it.
 
     Args:
         path: The file.
-        follow_link: Whether `path` may be a link to it, as DVC's cache may make of our own outputs.
+        follow_link: Whether `path` may be a link to the file; DVC may link its cache.
 
     Raises:
-        UntrustedFileError: It is missing, a link, a pipe, a device or a folder; or it cannot be read.
+        UntrustedFileError: The file is missing, unreadable, a link, a pipe, a device or a folder.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)  # NONBLOCK: for pipes
     try:
@@ -75,14 +71,10 @@ def open_regular(path: Path, *, follow_link: bool = False) -> Iterator[BinaryIO]
 
 
 def read_bounded(path: Path, limit: int, *, follow_link: bool = False) -> bytes:
-    """Return a regular file's bytes.
-
-    Raises:
-        UntrustedFileError: It cannot be read, see `open_regular`, or has more than `limit` bytes.
-    """
+    """Return a regular file's bytes; raise UntrustedFileError if it has more than `limit` or cannot be read."""
     with open_regular(path, follow_link=follow_link) as file:
         size = os.fstat(file.fileno()).st_size
-        content = b"" if size > limit else file.read(size + 1)  # reading into a buffer of the limit would cost more
+        content = b"" if size > limit else file.read(size + 1)  # a buffer of the limit would cost more
         if len(content) > size:  # the file grew
             content += file.read(limit + 1 - len(content))
     if max(size, len(content)) > limit:
@@ -91,26 +83,18 @@ def read_bounded(path: Path, limit: int, *, follow_link: bool = False) -> bytes:
 
 
 def read_start(path: Path, size: int, *, follow_link: bool = False) -> bytes:
-    """Return at most the first `size` bytes of a regular file; raises as `open_regular` does."""
+    """Return at most the first `size` bytes of a regular file."""
     with open_regular(path, follow_link=follow_link) as file:
         return file.read(min(size, os.fstat(file.fileno()).st_size))
 
 
 def read_bounded_text(path: Path, limit: int, *, follow_link: bool = False) -> str:
-    """Return a regular file's UTF-8 text, line ends as they are.
-
-    Raises:
-        UntrustedFileError: It cannot be read, has more than `limit` bytes, or is not UTF-8.
-    """
+    """Return a regular file's UTF-8 text, line ends as they are; raise UntrustedFileError if there is none."""
     return _decoded(read_bounded(path, limit, follow_link=follow_link), path)
 
 
 def read_stdin(limit: int) -> str:
-    """Return the UTF-8 text of standard input.
-
-    Raises:
-        UntrustedFileError: It has more than `limit` bytes, or is not UTF-8.
-    """
+    """Return the UTF-8 text of standard input; raise UntrustedFileError if it is none or has over `limit` bytes."""
     content, name = sys.stdin.buffer.read(limit + 1), Path("standard input")
     if len(content) > limit:
         raise UntrustedFileError(name, "too large", f"is larger than {limit} bytes", "Shorten it.")
@@ -126,11 +110,7 @@ def _decoded(content: bytes, path: Path) -> str:
 
 
 def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> Any:
-    """Return the value of a JSON file.
-
-    Raises:
-        UntrustedFileError: It cannot be read, has more than `limit` bytes, or is not JSON in UTF-8.
-    """
+    """Return the value of a JSON file; raise UntrustedFileError if it holds none or has more than `limit` bytes."""
     try:
         return json.loads(read_bounded_text(path, limit, follow_link=follow_link))
     except (ValueError, RecursionError) as error:
@@ -141,15 +121,13 @@ def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> A
 def parse_yaml(text: str, *, allow_aliases: bool = False) -> Any:
     """Return the value of a YAML document; None for an empty one.
 
-    A key that stands twice in a mapping is refused, and so is a number of more digits than a message could show.
-
     Args:
         text: The document.
         allow_aliases: Whether `*name` may stand for a value. A few aliases can stand for more text than there is
             memory, so a stranger's document has none.
 
     Raises:
-        ValueError: It is no such document; the message says why, with the line where that is known.
+        ValueError: The document is malformed, repeats a key or has a huge number; the message names the line.
     """
     import yaml  # noqa: PLC0415 - only a few commands read any
 
@@ -196,7 +174,7 @@ def path_below(root: Path, name: str) -> Path:
     """Return the path of a file below a folder.
 
     Raises:
-        UntrustedFileError: The name leads out of the folder, or a part of the way is a link or missing.
+        UntrustedFileError: The name leads out of the folder, or a part of it is a link or missing.
     """
     parts = PurePosixPath(name).parts
     path = root.joinpath(*parts)
@@ -218,26 +196,20 @@ def path_below(root: Path, name: str) -> Path:
 
 @dataclass(frozen=True)
 class FolderEntry:
-    """One file or folder of a tree, or a place in it that cannot be looked at.
+    """One file or folder of a tree."""
 
-    Attributes:
-        name: Relative to the root, with forward slashes; empty for the root itself.
-        status: Of the file itself, not of what a link leads to; None if there is a fault.
-        fault: Why it cannot be looked at, in words that follow the name.
-    """
-
-    name: str
-    status: os.stat_result | None
-    fault: str = ""
+    name: str  # relative to the root, with forward slashes; empty for the root itself
+    status: os.stat_result | None  # of a link itself; None if there is a fault
+    fault: str = ""  # why the entry cannot be read, in words that follow the name
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file."""
+        """Whether the entry is a regular file."""
         return self.status is not None and S_ISREG(self.status.st_mode)
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder, which then was not entered."""
+        """Whether the entry is a folder; `walk` has not entered it."""
         return self.status is not None and S_ISDIR(self.status.st_mode)
 
 
@@ -246,14 +218,13 @@ def walk(
 ) -> Iterator[FolderEntry]:
     """Yield the entries of a tree level by level, each level in byte order; links are yielded and not followed.
 
-    What comes does not depend on the order of names on the disk. Folders are yielded only if they are not entered.
+    Folders are yielded only if they are not entered. An entry with a fault stands for what a bound leaves out.
 
     Args:
         root: The folder.
-        limit: The most entries: a larger folder is not looked into, and after so many in all the walk ends, each with
-            an entry that says so.
+        limit: The most entries of a folder, and of the tree.
         depth: The most folders in one another.
-        enter: Whether to look into the folder of this relative name.
+        enter: Tells whether to enter the folder of a relative name.
     """
     level, left = [""], limit
     for _ in range(depth + 1):
@@ -292,7 +263,7 @@ def files_below(folder: Path) -> list[Path]:
     """Return all regular files below a folder in byte order of their relative paths, links left out.
 
     Raises:
-        UntrustedFileError: A folder cannot be read, is too deep, or there are too many files.
+        UntrustedFileError: A folder cannot be read or is too deep, or there are too many files.
     """
     names = []
     for entry in walk(folder):
@@ -304,7 +275,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def well_formed(text: str) -> str:
-    """Return the text with U+FFFD for each lone surrogate, which no file of UTF-8 and no tokenizer takes."""
+    """Return the text with U+FFFD for each lone surrogate, which UTF-8 cannot hold."""
     return _SURROGATE.sub("\ufffd", text)
 
 
@@ -320,7 +291,7 @@ def printable_line(text: str, limit: int = MAX_LINE) -> str:
 
 
 def printable_name(text: str, limit: int = MAX_LINE) -> str:
-    """Return a name or a quotation on one line, with escapes for what cannot be printed, cut to `limit` characters."""
+    """Return a name or a quotation on one line of `limit` characters, with escapes for unprintable characters."""
     shown = "".join(
         character if character.isprintable() else character.encode("unicode_escape").decode()
         for character in text[:limit]
@@ -329,13 +300,13 @@ def printable_name(text: str, limit: int = MAX_LINE) -> str:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return the first names as `printable_name` does, and how many more there are: `a, b and 3 more`."""
+    """Return the first names and the number of others: `a, b and 3 more`."""
     shown = ", ".join(map(printable_name, names[:most]))
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def printable_text(text: str) -> str:
-    """Return text of several lines with U+FFFD for control characters and what turns its direction around."""
+    """Return text of several lines with U+FFFD for control characters and those that change its direction."""
     return _INVISIBLE.sub("\ufffd", text)
 
 

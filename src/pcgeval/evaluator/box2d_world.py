@@ -1,8 +1,8 @@
 """A level as a world of Box2D 2.3, the engine inside the official evaluator.
 
 Box2D's own constants are those of Unity: polygon radius 0.01, linear slop 0.005, velocity threshold 1 m/s, Baumgarte
-0.2, sleep after 0.5 s below 0.01 m/s and 2 degrees a second. It computes in 32 bits: the same processor family gives
-the same bits, another one may not.
+0.2, sleep after 0.5 s below 0.01 m/s and 2 degrees a second. It computes in 32 bits, so another processor family may
+give other bits.
 """
 
 import math
@@ -46,7 +46,7 @@ class Box2dWorld(World):
         self._world.contactListener = self._contacts
 
     def advance(self) -> None:
-        """Let one step pass, and take what died in it out of the world."""
+        """Let one step pass, and remove the blocks that died in it."""
         self._world.Step(self.step, self._iterations, self._iterations)
         for index in self.dying:
             body = self._bodies[index]
@@ -80,14 +80,14 @@ class Box2dWorld(World):
 
 
 class _Contacts(Box2D.b2ContactListener):  # type: ignore[misc]  # Box2D has no types
-    """Makes both bodies of a new contact lose as much life as their relative speed."""
+    """Takes the relative speed of a new contact from the life of both bodies."""
 
     def __init__(self, world: Box2dWorld) -> None:
         super().__init__()
         self._world = world
 
     def BeginContact(self, contact: "Box2D.b2Contact") -> None:  # noqa: N802 - Box2D's name
-        """Damage the two bodies of a contact, but for the ground."""
+        """Damage both bodies of a contact, except the ground."""
         first, second = contact.fixtureA.body, contact.fixtureB.body
         speed = (first.linearVelocity - second.linearVelocity).length
         for body in (first, second):

@@ -1,4 +1,4 @@
-"""Draw levels as SVG, and tell the fate of the block of each call."""
+"""Draw levels as SVG, and return the fate of each call's block."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from pcgeval.levels.blocks import Block, BlockType
 
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
 _MARGIN = 12
-_HOLD = 1000  # milliseconds for which a replay shows its end before it begins again
+_HOLD = 1000  # milliseconds that a replay holds its end before it begins again
 _COLOURS = {"stayed": "#24405e", "moved": "#e0762f", "broke": "#e0762f"}
 SimulatedBlocks = Stability | SimulatedLevel  # the end of a level
 Place = Sequence[float]  # x and y in metres, rotation in radians
@@ -22,26 +22,18 @@ Fate = Literal["stayed", "moved", "broke", "not simulated"]
 
 @dataclass(frozen=True)
 class CalledBlock:
-    """A call of the answer and the fate of its block; call and block have the same number, from 1.
+    """A call and the fate of its block; a block that broke or was not simulated has no distances."""
 
-    Attributes:
-        call: The line of code, cut if it is long; of a level without calls the block's type.
-        distance: Metres between the block's places before and after the simulation; None if it was not simulated or
-            broke.
-        fell: Metres of it downwards; negative upwards.
-        turned: Degrees by which it turned, from 0 to 180.
-    """
-
-    number: int
-    call: str
+    number: int  # of call and block, from 1
+    call: str  # the line of code, cut if it is long; of a level without calls the block's type
     fate: Fate
-    distance: float | None = None
-    fell: float | None = None
-    turned: float | None = None
+    distance: float | None = None  # metres between the block's places before and after the simulation
+    fell: float | None = None  # metres downwards; negative upwards
+    turned: float | None = None  # degrees, 0 to 180
 
 
 def called_blocks(calls: Sequence[str], blocks: Sequence[Block], end: SimulatedBlocks) -> Iterator[CalledBlock]:
-    """Yield each call with the fate of its block: all are in the order of the calls, and equally many."""
+    """Yield each call with the fate of its block; calls and blocks are in the same order."""
     for number, (call, block, drawn) in enumerate(zip(calls, blocks, _drawn_blocks(end), strict=True), start=1):
         if drawn.fate == "broke":
             yield CalledBlock(number, call, "broke")
@@ -75,10 +67,9 @@ def _living(level: SimulatedBlocks) -> list[_DrawnBlock]:
 
 
 def outlines(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> dict[str, str]:
-    """Outline the living blocks as SVG paths in whole units, y downwards: those that `stayed` and those that `moved`.
+    """Return the outlines of the living blocks that `stayed` and that `moved` as SVG paths in whole units, y downwards.
 
-    As in the evaluator's picture, the square around all living colliders fills the view, and sprites, which are a
-    little larger, are cut off at it. With `also`, the square holds the blocks of that state, too.
+    The square around all living colliders fills the view; with `also`, the square holds the blocks of that state too.
     """
     living = _living(level)
     if not living:
@@ -91,13 +82,13 @@ def outlines(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> dic
 
 
 def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
-    """Return the upper left corner of the square around blocks, and how many units of the view a metre is."""
+    """Return the upper left corner of the square around blocks, and the units of the view in a metre."""
     corner, side = square_around([point for block in blocks for point in corners(COLLIDERS[block.kind], *block.place)])
     return corner, VIEW / side
 
 
 def _outline(size: Size, place: Place, corner: Point, units: float) -> str:
-    """Return one block as a closed path; a page holds thousands, so each side is relative to the one before."""
+    """Return one block as a closed path with relative sides, which are shorter: a page holds thousands."""
     ring = [(round((at.x - corner.x) * units), round((corner.y - at.y) * units)) for at in corners(size, *place)]
     path = f"M{ring[0][0]} {ring[0][1]}"
     for (x, y), (next_x, next_y) in pairwise(ring):
@@ -107,11 +98,11 @@ def _outline(size: Size, place: Place, corner: Point, units: float) -> str:
 
 
 def motion(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
-    """Return the ways of a level's blocks as text for a page that has its `outlines`, in their units.
+    """Return the paths of a level's blocks as text for a page, in the units of its `outlines`.
 
-    Blocks are divided by `|`, and what is said of one by commas: `s`, `m` or `b` for a block that stayed, moved or
-    broke, with its place among those of its kind, from 0; width and height; then for each key frame the tenths of a
-    second, x and y of the centre and degrees clockwise, each less those of the key frame before.
+    `|` separates blocks, and commas the values of a block: `s`, `m` or `b` for stayed, moved or broke, with its number
+    among those, from 0; width and height; then for each key frame tenths of a second, x and y of the centre and degrees
+    clockwise, as differences to the key frame before.
     """
     blocks = list(_drawn_blocks(level))
     starts = [blocks[path.block]._replace(place=_place(path.keys[0])) for path in paths]
@@ -138,27 +129,22 @@ def _place(key: KeyFrame) -> Place:
 
 
 def _on_view(place: Place, corner: Point, units: float) -> tuple[float, float, float]:
-    """Return where the middle of a block is on the view, and the degrees by which it is turned clockwise there."""
+    """Return the centre of a block on the view, and its rotation in degrees clockwise."""
     x, y, angle = place
     return (x - corner.x) * units, (corner.y - y) * units, -math.degrees(angle)
 
 
 def level_svg(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> str:
-    """Return a level as an SVG document: blocks that stayed dark, those that moved orange, broken ones left out.
+    """Return a level as an SVG document: blocks that stayed dark, moved ones orange, broken ones left out.
 
-    With `also`, drawings of both states have one scale.
+    With `also`, the drawings of both states have one scale.
     """
     paths = "".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level, also).items())
     return _document(paths)
 
 
 def replay_svg(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
-    """Return a simulation as an animated SVG document, which any browser plays again and again.
-
-    Args:
-        level: The end of the simulation.
-        paths: The ways of its blocks that moved visibly or broke.
-    """
+    """Return a simulation as an animated SVG document, which any browser plays again and again."""
     ways: dict[int, Sequence[KeyFrame]] = {path.block: path.keys for path in paths}
     end = _HOLD + max((keys[-1][0] for keys in ways.values()), default=0)
     stations: list[tuple[_DrawnBlock, Sequence[KeyFrame], list[Place]]] = []
@@ -185,10 +171,7 @@ def replay_svg(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
 def _animations(
     keys: Sequence[KeyFrame], places: Sequence[tuple[float, float, float]], end: int, *, breaks: bool
 ) -> str:
-    """Return the SVG animations of a block that moves along places of the view, in `end` milliseconds again and again.
-
-    They replace the transform that the block has without them.
-    """
+    """Return the SVG animations of a block along places of the view, which repeat every `end` milliseconds."""
     if not keys:
         return ""
     always = f'dur="{end / 1000:g}s" repeatCount="indefinite"/>'

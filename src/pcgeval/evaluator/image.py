@@ -31,13 +31,13 @@ def render(stability: Stability, size: int = SIZE, margin: int = MARGIN, also: S
 
 
 def level_png(stability: Stability) -> bytes:
-    """Return `png_bytes` of what `render` draws, without the detour of a grey image."""
+    """Return the picture of `render` as PNG, as `png_bytes` writes it but faster."""
     black = _blackened(stability, SIZE, MARGIN)
     return _png(~np.packbits(black, axis=1), black.shape, bits=1)
 
 
 def _blackened(stability: Stability, size: int, margin: int, also: Stability | None = None) -> NDArray[np.bool_]:
-    """Return which pixels are black."""
+    """Return whether each pixel is black."""
     view = size - 2 * margin
     if margin < 0 or view < 1:
         raise ValueError(
@@ -63,10 +63,10 @@ def _living(stability: Stability) -> list[tuple[BlockType, list[float]]]:
 
 
 def png_bytes(image: Image.Image) -> bytes:
-    """Encode a grey image (mode `L`) as PNG, with one bit a pixel if all of it is black or white.
+    """Encode a grey image (mode `L`) as PNG, with one bit a pixel if it is black and white.
 
-    The same image gives the same bytes everywhere: rows are stored as differences to the row above and only runs are
-    compressed, which leaves a compressor no choices; only the pixels are written.
+    The same image gives the same bytes everywhere: rows are differences to the row above, and only runs are compressed,
+    which leaves a compressor no choice.
 
     Raises:
         ValueError: The image has another mode.
@@ -94,7 +94,7 @@ def _chunk(name: bytes, content: bytes) -> bytes:
 
 
 def _fill_polygon(view: NDArray[np.bool_], ring: Sequence[tuple[int, int]]) -> None:
-    """Blacken a convex polygon, given by its corners in subpixels of the view: in each row, what lies between edges."""
+    """Blacken a convex polygon, given by its corners in subpixels of the view: each row between its edges."""
     height, width = view.shape
     top = max(_first_pixel(min(y for _, y in ring)), 0)
     bottom = min(_first_pixel(max(y for _, y in ring)), height)
@@ -122,5 +122,5 @@ def _fill_polygon(view: NDArray[np.bool_], ring: Sequence[tuple[int, int]]) -> N
 
 
 def _first_pixel(subpixel: int) -> int:
-    """Return the first pixel whose centre is at or after a subpixel, along either axis."""
+    """Return the first pixel with its centre at or after a subpixel, along either axis."""
     return -((SUBPIXELS // 2 - subpixel) // SUBPIXELS)

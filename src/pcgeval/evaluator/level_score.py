@@ -1,4 +1,4 @@
-"""Score one level: the competition's stages from a text to its similarity, in memory."""
+"""Score one level in memory, by the competition's stages from a text to its similarity."""
 
 import html
 import math
@@ -27,16 +27,14 @@ LIKELIEST = 5
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LevelScore(Walk):
-    """Everything known about one level; how far its text came, and what was measured.
+    """The measurements of one level, and the results of all steps to them.
 
     Attributes:
-        letter: The letter that was asked for.
-        read_as: What the text was taken for: a model's `response`, whose last fenced block counts; bare `calls`; or a
+        read_as: The kind of the text: a model's `response`, of which the last fenced block counts; bare `calls`; or a
             Science Birds `level` in XML.
-        physics: The physics it is simulated with.
         blocks: Each call, or each block of a level in XML, with its fate.
-        probabilities: What the classifier gives each letter, A to Z; empty without a picture or without a classifier.
-        embedding: The classifier's vector of the picture; empty without a picture or without a classifier.
+        probabilities: The probability of each letter, A to Z; empty without a picture or without a classifier.
+        embedding: The classifier's vector of the picture; empty like the probabilities.
     """
 
     letter: str
@@ -48,12 +46,12 @@ class LevelScore(Walk):
 
     @property
     def stability(self) -> float:
-        """The share of blocks that stayed, 0 to 1; 0 for a level that failed, as the rules say."""
+        """The share of blocks that stayed, 0 to 1; 0 for a level that failed."""
         return self.simulated.score if self.simulated else 0.0
 
     @property
     def similarity(self) -> float:
-        """The probability of the letter, 0 to 1; 0 for a level that failed, as the rules say; nan if it is unknown."""
+        """The probability of the letter, 0 to 1; 0 for a level that failed, nan if it is unknown."""
         return self.probabilities.get(self.letter, 0.0 if self.reason else math.nan)
 
     @property
@@ -63,14 +61,14 @@ class LevelScore(Walk):
 
     @property
     def verdict(self) -> str:
-        """The scores in a line, or why there are none."""
+        """The scores in a line, or the reason of the failure."""
         if self.reason is not None:
             return f"0, failed in {self.failed_stage}: {printable_line(self.reason)}"
         return f"{self.score:.4f} = stability {self.stability:.3f} x similarity {self.similarity:.4f}"
 
     @property
     def likeliest(self) -> tuple[tuple[str, float], ...]:
-        """The five likeliest letters with their probabilities, the likeliest first."""
+        """The five likeliest letters with their probabilities."""
         ordered = sorted(self.probabilities.items(), key=lambda item: (-item[1], item[0]))
         return tuple(ordered[:LIKELIEST])
 
@@ -88,24 +86,24 @@ class LevelScore(Walk):
         return tuple("".join(line) for line in reversed(rows))
 
     def image(self, *, before: bool = False) -> Image.Image:
-        """Return the evaluator's picture, 1024 x 1024 and grey: of the end, or of the level as it was written.
+        """Return the evaluator's picture, 1024 x 1024 and grey, of the end or of the level as it was written.
 
         Raises:
-            LevelError: There is no level to draw; so do the other drawings.
+            LevelError: There is no level to draw; the other drawings raise it too.
         """
         return render(self._drawn(before=before))
 
     def before_and_after(self) -> tuple[Image.Image, Image.Image]:
-        """Return pictures of the level as it was written and of the end, like `image`, but both at one scale."""
+        """Return pictures of the level as it was written and of the end, at one scale."""
         before, after = self._drawn(before=True), self._drawn()
         return render(before, also=after), render(after, also=before)
 
     def svg(self, *, before: bool = False) -> str:
-        """Return an SVG document: blocks that stayed dark, those that moved orange, broken ones left out."""
+        """Return an SVG document: blocks that stayed dark, moved ones orange, broken ones left out."""
         return level_svg(self._drawn(before=before))
 
     def replay_svg(self) -> str:
-        """Return the simulation that counts as an animated SVG document."""
+        """Return the best simulation as an animated SVG document."""
         end = self._drawn()
         return replay_svg(end, end.paths)
 
@@ -162,15 +160,15 @@ def score_level(
 ) -> LevelScore:
     """Score a level that a model or a person wrote: extract, convert, simulate, draw, classify.
 
-    A level that fails in a stage is a result too: its scores are 0, and `reason` says why.
+    A level that fails in a stage scores 0, and `reason` says why.
 
     Args:
         text: A model's response, bare calls, or a level in XML.
-        letter: The capital letter that it is to look like.
-        classifier: Tells how much it does; default: pcgeval's own, which is loaded once.
+        letter: The capital letter that the level should look like.
+        classifier: Default: pcgeval's own, which is loaded once.
         physics: Settings of the simulation; default: those of `params.yaml` as published.
-        read_as: What to take the text for; default: as it looks. A competition counts responses alone.
-        classify: Without it the level is only simulated: `probabilities` is empty, and the similarity unknown.
+        read_as: The kind of the text; default: as it looks. A competition counts responses alone.
+        classify: False only simulates the level: `probabilities` is empty, and the similarity unknown.
 
     Raises:
         ValueError: The letter is none of A to Z.

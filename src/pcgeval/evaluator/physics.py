@@ -1,4 +1,4 @@
-"""Stability of a level: ten seconds of gravity, best of up to three trials, as the Science Birds Evaluator does it."""
+"""The stability of a level: ten seconds of gravity, the best of up to three trials, as in the official evaluator."""
 
 import math
 import random
@@ -17,28 +17,32 @@ from pcgeval.evaluator.world import World
 from pcgeval.levels.blocks import Block, level_blocks
 
 STEPS_BETWEEN_SLEEP_CHECKS = 5  # asking every block costs about as much as a step
-LOST_BELOW = 2  # times the distance from which on a block counts as moved: from there none climbs back to its place
-INSIDE_DISTANCE = 0.2  # metres: blocks whose centres are nearer than this lie in each other, however they are turned
+LOST_BELOW = 2  # times `moved_distance`: a block that is so far below its place does not climb back
+INSIDE_DISTANCE = 0.2  # metres: blocks with nearer centres overlap, however they are turned
 ENGINE_PACKAGES = {"pymunk": "pymunk", "box2d": "Box2D"}  # the package of each engine
-MAX_INSIDE = 5000  # pairs of such blocks; the work of a step grows with them, and the grid allows next to none
+MAX_INSIDE = 5000  # overlapping pairs; the work of a step grows with them, and the grid allows next to none
 
 
 class SimulationError(PcgevalError):
-    """A level that can be read but not simulated."""
+    """A level cannot be simulated."""
 
 
 def simulate(xml: str | bytes, physics: PhysicsParams | None = None, *, paths: bool = True) -> Stability:
-    """Simulate a level and return the best of up to `physics.trials` trials.
+    """Simulate a level and return the best of up to `physics.trials` trials, of equal ones the first.
 
     The first trial takes the level as written. The others shift every block by up to `physics.jitter` metres in x and
-    y, drawn from `physics.seed`, where the official evaluator relies on the timing of its frames to differ. A trial in
-    which nothing moves ends the search, and one that cannot become the best ends early; of equal trials the first is
-    kept. `physics.starts` more trials with other jitters do not count: their scores tell how fragile the
-    level is. The `paths` of the blocks are for replays; it takes less time without them.
+    y, drawn from `physics.seed`; the official evaluator's trials differ by the timing of its frames. A trial in which
+    nothing moves ends the search, and one that cannot become the best ends early. `physics.starts` more trials with
+    other jitters do not count: their scores show how fragile the level is.
+
+    Args:
+        xml: The level.
+        physics: Settings of the simulation; default: those of `params.yaml` as published.
+        paths: Whether to record the paths of the blocks for a replay, which takes time.
 
     Raises:
         LevelError: The text is no level.
-        SimulationError: Too many blocks lie in each other, or the engine lost track of one.
+        SimulationError: Too many blocks overlap, or the engine lost track of one.
     """
     physics = physics or PhysicsParams()
     blocks = level_blocks(xml)
@@ -56,23 +60,14 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None, *, paths: b
 
 
 def simulate_with_all_engines(xml: str | bytes, physics: PhysicsParams | None = None) -> dict[str, Stability]:
-    """Simulate a level with each physics engine that is installed and return the stabilities by engine.
-
-    Raises:
-        LevelError: The text is no level.
-        SimulationError: Too many blocks lie in each other, or an engine lost track of one.
-    """
+    """Simulate a level with each installed engine; return the stabilities by engine, or raise as `simulate` does."""
     physics = physics or PhysicsParams()
     installed = [engine for engine, package in ENGINE_PACKAGES.items() if installed_version(package)]
     return {engine: simulate(xml, physics.model_copy(update={"engine": engine})) for engine in installed}
 
 
 def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
-    """Put a level into a new world of the engine that `physics.engine` names.
-
-    Raises:
-        PcgevalError: The engine is not installed.
-    """
+    """Return a new world of `physics.engine` with a level's blocks; raise PcgevalError without the engine."""
     if physics.engine == "pymunk":
         return PymunkWorld(blocks, physics)
     try:
@@ -98,9 +93,9 @@ def _check_overlaps(blocks: Sequence[Block]) -> None:
 def _trial(
     blocks: Sequence[Block], trial: int, physics: PhysicsParams, *, record: bool, to_beat: float = math.inf
 ) -> tuple[Stability, Recording]:
-    """Simulate a trial, to its end unless, as the record shows, as many blocks are lost as moved in the one to beat.
+    """Simulate a trial; a recorded one ends as soon as `to_beat` blocks are lost, that is, broke or fell.
 
-    A block is lost if it broke, or lies so far below its place that it would have to climb to be counted as staying.
+    A block has fallen when it lies so far below its place that it would have to climb to count as staying.
     """
     start = blocks if trial == 1 else _jittered(blocks, f"{physics.seed}:{trial}", physics.jitter)
     world = build_world(start, physics)
@@ -126,7 +121,7 @@ def _jittered(blocks: Sequence[Block], seed: str, jitter: float) -> list[Block]:
 
 
 def _steps(world: World, physics: PhysicsParams) -> Iterator[int]:
-    """Let the time of a trial pass and yield the number of each step, until all is at rest."""
+    """Advance the world and yield the number of each step, until all blocks sleep."""
     for step in range(1, round(physics.seconds / physics.step) + 1):
         world.advance()
         yield step
@@ -135,7 +130,7 @@ def _steps(world: World, physics: PhysicsParams) -> Iterator[int]:
 
 
 def _stability(blocks: Sequence[Block], world: World, trial: int, physics: PhysicsParams) -> Stability:
-    """Read the end of a trial; `moved` follows from the rounded positions, so that the written figures prove it."""
+    """Return the end of a trial; `moved` follows from the rounded positions, so the written figures prove it."""
     positions = np.round(np.array(world.places, dtype=np.float64).reshape(-1, 3), 6) + 0.0  # + 0.0: no negative zeros
     if not np.isfinite(positions).all():
         raise SimulationError(

@@ -1,14 +1,12 @@
-"""A level as a pymunk space, set up to behave like the Box2D 2.3 inside Unity that the official evaluator uses.
+"""A level as a pymunk space that behaves like Box2D 2.3 inside Unity, the engine of the official evaluator.
 
-Where the two engines differ, the comment says how the setting of the one is expressed in the other.
+Comments say how a setting of Box2D is expressed in pymunk.
 """
 
 import math
 from collections.abc import Sequence
 
-import pymunk
-from pymunk.batch import BodyFields, Buffer, get_space_bodies
-
+from pcgeval.core.packages import packages_for
 from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.shapes import COLLIDERS
 from pcgeval.evaluator.world import (
@@ -23,6 +21,10 @@ from pcgeval.evaluator.world import (
     World,
 )
 from pcgeval.levels.blocks import Block
+
+with packages_for("the simulation of a level"):
+    import pymunk
+    from pymunk.batch import BodyFields, Buffer, get_space_bodies
 
 SKIN = 0.01  # Box2D's polygon radius: colliders meet this far outside their outline
 FLAT_SKIN = 0.005  # the part of a block's skin that is added to its flat sides, see `_body`
@@ -66,7 +68,7 @@ class PymunkWorld(World):
         space.on_collision(begin=self._begin_contact)
 
     def advance(self) -> None:
-        """Let one step pass, and take what died in it out of the space."""
+        """Let one step pass, and remove the blocks that died in it."""
         self._space.step(self.step)
         for index in self.dying:
             body = self._bodies[index]
@@ -94,9 +96,9 @@ class PymunkWorld(World):
         return list(self._places)
 
     def _give_back_turning(self) -> None:
-        """Undo what pymunk, which has one drag for both motions, took too much from angular velocities since last time.
+        """Correct angular velocities, as pymunk has one drag for both motions, and takes too much from turning.
 
-        Slow turning is left alone: to set a velocity is to wake a body, and Box2D lets bodies sleep below this speed.
+        Slow turning stays, because a body whose velocity is set wakes up, and Box2D lets it sleep below this speed.
         """
         turning, ids = self._read(_TURNING)
         for body_id, speed in zip(ids, turning, strict=True):
@@ -106,14 +108,14 @@ class PymunkWorld(World):
                     _set_turning(body, speed * self._turning_given_back)
 
     def _read(self, fields: BodyFields) -> tuple[list[float], list[int]]:
-        """Return what the fields say of the bodies in the space, the ground among them, and the bodies' ids."""
+        """Return these fields of all bodies in the space, the ground among them, and the bodies' ids."""
         self._buffer.clear()
         get_space_bodies(self._space, fields, self._buffer)
         values = list(memoryview(self._buffer.float_buf()).cast("d"))
         return values, memoryview(self._buffer.int_buf()).cast("P").tolist()
 
     def _begin_contact(self, arbiter: pymunk.Arbiter, _space: pymunk.Space, _data: object) -> None:
-        """Make both bodies of a new contact lose as much life as their relative speed."""
+        """Take the relative speed of a new contact from the life of both bodies."""
         first, second = arbiter.bodies
         speed = abs(first.velocity - second.velocity)
         for body in (first, second):
@@ -131,10 +133,10 @@ def _ground(space: pymunk.Space) -> pymunk.Shape:
 
 
 def _body(block: Block) -> pymunk.Body:
-    """Return a block's body and, attached to it, its collider.
+    """Return a block's body with its collider.
 
-    Box2D lets a contact reach two skins past the end of one of the two touching sides, of the body that was created
-    first; in pymunk it ends with the flat part of the shorter side. Half the skin made flat lies between.
+    In Box2D a contact reaches two skins past the end of one touching side, that of the older body; in pymunk it ends
+    with the flat part of the shorter side. A skin that is half flat lies between the two.
     """
     size = COLLIDERS[block.type]
     mass = DENSITY * size.width * size.height

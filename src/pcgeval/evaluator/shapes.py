@@ -1,14 +1,13 @@
-"""The two blocks of the competition: what collides and what is drawn, as in the Science Birds Evaluator."""
+"""The colliders and the sprites of the competition's two blocks, as in the Science Birds Evaluator."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pcgeval.levels.blocks import BlockType
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """Width and height of an unrotated rectangle, in metres."""
 
     width: float
@@ -19,9 +18,8 @@ COLLIDERS: dict[BlockType, Size] = {"RectSmall": Size(0.70, 0.22), "SquareTiny":
 SPRITES: dict[BlockType, Size] = {"RectSmall": Size(0.72, 0.24), "SquareTiny": Size(0.24, 0.23)}
 
 
-@dataclass(frozen=True)
-class Point:
-    """A place in the level in metres, y upwards."""
+class Point(NamedTuple):
+    """A point in the level in metres, y upwards."""
 
     x: float
     y: float
@@ -43,7 +41,7 @@ def corners(size: Size, x: float, y: float, angle: float) -> list[Point]:
 
 
 def square_around(points: Sequence[Point]) -> tuple[Point, float]:
-    """Return the smallest square on the middle of points that holds all of them: its upper left corner and its side."""
+    """Return the upper left corner and the side of the smallest square around points."""
     left, right = min(point.x for point in points), max(point.x for point in points)
     bottom, top = min(point.y for point in points), max(point.y for point in points)
     side = max(right - left, top - bottom)

@@ -1,4 +1,4 @@
-"""The result of simulating one level: which blocks stayed where they were put."""
+"""The result of a simulation: the blocks that stayed, moved and broke."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,13 @@ class Stability:
     """One simulated level; all sequences are in the order of the blocks in the XML file.
 
     Attributes:
-        types: The type of each block.
         positions: Shape (n, 3), float64, read-only: x and y in metres (y upwards) and the rotation in radians at the
             end, rounded to 6 decimals. A dead block has the place where it died.
         moved: Whether each block ended `moved_distance` or more from its place in the level, or died.
-        dead: Whether each block was destroyed by impacts; it is not drawn.
-        trial: Which of the trials is the best one, reported here; 1 is the level exactly as written.
+        dead: Whether impacts destroyed each block.
+        trial: The number of the best trial, which is reported here; 1 is the level exactly as written.
         starts: The scores of `physics.starts` more trials with a jitter, which do not count.
-        paths: The ways of the blocks that moved visibly or broke; none if it was not simulated here.
+        paths: The paths of the blocks that moved visibly or broke.
     """
 
     types: tuple[BlockType, ...]
@@ -51,19 +50,14 @@ class Stability:
 
 
 def share_that_stayed(moved: Sequence[bool]) -> float:
-    """Return the share of blocks that stayed, 0 to 1, from whether each of them moved or died.
-
-    A level without blocks scores 0: nothing stands. The official evaluator divides 0 by 0 there and writes NaN, which
-    no later stage can use; the rules give nothing for an empty level.
-    """
+    """Return the share of blocks that stayed, 0 to 1; 0 without blocks, where the official evaluator writes NaN."""
     return (len(moved) - sum(moved)) / len(moved) if moved else 0.0
 
 
 def stability_file(team: str, moved: Mapping[Trial, Sequence[bool]]) -> StabilityFile:
-    """Return a letter's file as the Science Birds Evaluator writes it, from which blocks of each level moved.
+    """Return a letter's official file from `moved` of each level.
 
-    The official tag is the full path of the level file; ours starts at the team's folder, so that it is the same on
-    every machine.
+    The official tag is the full path of the level file; ours starts at the team's folder, the same on every machine.
     """
     levels = tuple(
         StabilityEntry(

@@ -1,7 +1,7 @@
 """The stage simulate: from the levels of all models and teams to stability files, pictures and replays.
 
-Equal levels are simulated once. What a simulation gave is kept below `.cache`, by the hash of the level and of what
-simulated it, so that only new levels are simulated again; the folder can be deleted any time.
+Equal levels are simulated once. `.cache` keeps simulations by the hashes of the level, the engine, the physics and the
+code, so a run simulates only new levels. Anybody may delete the folder.
 """
 
 import os
@@ -53,22 +53,21 @@ from pcgeval.levels.stages import missing_level
 CACHE = Path(".cache", "simulations")
 MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
 CRASHED = "the physics engine crashed on this level"
-LEVELS_PER_PROCESS = 50  # starting a process costs about as much as simulating so many
-Levels = Mapping[Trial, bytes | str | None]  # a team's levels: bytes, why they cannot be read, or None for no level
+LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating so many
+Levels = Mapping[Trial, bytes | str | None]  # a team's levels: bytes, the reason of a failure, or None for no level
 
 
 def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None = None) -> None:
     """Simulate each level once; write stability files, pictures, replays and the outcome of each trial.
 
     `data/stability/<model>/<team>` gets the official `<letter>.json`, `simulations.json` with the engine, the physics
-    and the end of every block, and `trials.json` with the trials that failed up to here. The levels are simulated in
-    other processes, so that one that crashes the engine fails alone.
+    and the end of every block, and `trials.json` with the failures up to here. Other processes simulate the levels, so
+    a level that crashes the engine fails alone.
 
     Args:
         params: The competition.
         root: Its folder.
-        processes: The number of processes that simulate; None chooses by the number of levels and cores. The files do
-            not depend on it.
+        processes: The number of processes; default: by the number of new levels and cores.
 
     Raises:
         FileError: A level, a response or a record cannot be read, or an output cannot be written.
@@ -93,7 +92,7 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
 
 
 def _read(path: Path) -> bytes | str | None:
-    """Return a level, the reason why its author's level cannot be read, or None where there is none."""
+    """Return a level, the reason of its author's failure, or None without a level."""
     try:
         return read_bounded(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:
@@ -105,22 +104,22 @@ def _read(path: Path) -> bytes | str | None:
 
 
 def _maker(physics: PhysicsParams) -> str:
-    """Return one hash over all that decides a simulation beside the level: engine, physics, packages and code."""
+    """Return one hash over engine, physics, packages and code, which decide a simulation beside the level."""
     packages, source = installed_packages(physics), source_sha256("evaluator", "levels")
     return sha256_json([installed_engine(physics), packages, physics.model_dump(mode="json"), source])
 
 
 def _kept_file(folder: Path, level: bytes) -> Path:
-    """Return where the simulation of a level is kept; its picture lies beside it."""
+    """Return the file that keeps the simulation of a level, beside its picture."""
     name = sha256_bytes(level)
     return folder / name[:2] / f"{name}.json"
 
 
 def _simulate_new(levels: Iterable[bytes], params: Params, folder: Path, processes: int | None) -> None:
-    """Simulate the levels that were not simulated before, equal ones once; one that crashed is tried in each run."""
+    """Simulate new levels, equal ones once; each run tries again a level that crashed."""
     new = {path: level for level in levels if not (path := _kept_file(folder, level)).is_file()}
     if not new:
-        return  # a cluster need not be there
+        return  # no cluster is needed
     processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)
     work = partial(_simulate, physics=params.physics)
     batches = ([level] for level in new.values())
@@ -135,7 +134,7 @@ def _simulate_new(levels: Iterable[bytes], params: Params, folder: Path, process
 
 
 def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
-    """Return the simulation of each level, or why there is none, as it is kept; and its picture."""
+    """Return the simulation of each level as it is kept, and its picture."""
     return [_kept(end_of(level, physics)) for level in levels]
 
 
@@ -199,11 +198,11 @@ def _write_team(physics: PhysicsParams, root: Path, model: str, team: str, level
 
 
 def installed_engine(physics: PhysicsParams) -> dict[str, str]:
-    """Return the name and the version of the physics engine that simulates here, and those of its parts."""
+    """Return the name and the version of the physics engine, and the versions of its parts."""
     version = {"name": physics.engine, "version": installed_version(ENGINE_PACKAGES[physics.engine]) or "not installed"}
     return version | ({"chipmunk": pymunk.chipmunk_version} if physics.engine == "pymunk" else {})
 
 
 def installed_packages(physics: PhysicsParams) -> dict[str, str]:
-    """Return the versions of the packages that simulate and draw here."""
+    """Return the versions of the packages that simulate and draw."""
     return installed_versions("numpy", "pillow", ENGINE_PACKAGES[physics.engine])

@@ -1,4 +1,4 @@
-"""The way of a text to its level and the end of its simulation, for the stages, `score_level` and `evaluate` alike."""
+"""The steps from a text to its level and its simulation, for the stages, `score_level` and `evaluate`."""
 
 import re
 from dataclasses import dataclass, replace
@@ -19,27 +19,18 @@ _CALL_LINE = re.compile(r"^\s*drop_block\(", re.IGNORECASE | re.MULTILINE)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Walk:
-    """How far a text came.
+    """The results of the steps; those that the text did not reach are None."""
 
-    Attributes:
-        code: The calls as read, one a line; None if there are none.
-        xml: The level; None if there is none.
-        before: The blocks as the level has them.
-        simulated: The end of its simulation; None if there is none.
-        failed_stage: The stage in which the level failed; None if it did not.
-        reason: Why it failed.
-    """
-
-    code: str | None = None
-    xml: str | None = None
-    before: tuple[Block, ...] = ()
-    simulated: Stability | None = None
+    code: str | None = None  # the calls, one a line
+    xml: str | None = None  # the level
+    before: tuple[Block, ...] = ()  # the blocks of the level
+    simulated: Stability | None = None  # the end of its simulation
     failed_stage: StageName | None = None
-    reason: str | None = None
+    reason: str | None = None  # of the failure
 
 
 def text_kind(text: str) -> TextKind:
-    """Return what a text is: a level begins with `<`, calls stand on lines of their own and not in a fenced block."""
+    """Return the kind of a text: a level begins with `<`, and bare calls begin lines outside of fenced blocks."""
     if text.lstrip("\ufeff \t\r\n").startswith("<"):
         return "level"
     if "```" not in text and _CALL_LINE.search(text):
@@ -48,7 +39,7 @@ def text_kind(text: str) -> TextKind:
 
 
 def walk_to_level(text: str, kind: TextKind) -> Walk:
-    """Extract the calls of a text and convert them to a level; bare calls count as if they stood in a fenced block."""
+    """Extract the calls of a text and convert them to a level."""
     code, xml = None, text
     try:
         if kind != "level":
@@ -63,7 +54,7 @@ def walk_to_level(text: str, kind: TextKind) -> Walk:
 
 
 def walk_to_end(walk: Walk, physics: PhysicsParams) -> Walk:
-    """Simulate the level of a walk, if it came to one."""
+    """Simulate the level of a walk, if there is one."""
     if walk.xml is None:
         return walk
     end = end_of(walk.xml, physics)
@@ -73,7 +64,7 @@ def walk_to_end(walk: Walk, physics: PhysicsParams) -> Walk:
 
 
 def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | str:
-    """Return the end of a level, or why it cannot be simulated; `paths` are for replays."""
+    """Return the end of a level, or the reason why it cannot be simulated; `paths` are for replays."""
     try:
         return simulate(xml, physics, paths=paths)
     except LevelError as error:

@@ -1,7 +1,6 @@
-"""A level in motion, whichever physics engine moves it, and the settings of the official evaluator for all of them.
+"""The interface of the physics engines, and the settings of the Science Birds Evaluator for all of them.
 
-Units are metres, seconds, kilograms and radians. Each constant names the setting of the Science Birds Evaluator
-(Unity 2019.4, with Box2D 2.3 as its 2D physics) that it stands for.
+Units are metres, seconds, kilograms and radians. The evaluator runs in Unity 2019.4, with Box2D 2.3 as its 2D physics.
 """
 
 from abc import ABC, abstractmethod
@@ -23,23 +22,22 @@ GROUND_HALF_WIDTH = 10_000.0  # wider than any block can travel from the farthes
 class World(ABC):
     """A level in motion; every sequence is in the order of the level's blocks.
 
-    The ground and then the blocks, in this order, are put into the engine's world: the order decides the order in which
-    contacts are solved, and so the outcome.
+    An engine gets the ground first and then the blocks in order, because the order of contacts changes the outcome.
     """
 
     def __init__(self, blocks: Sequence[Block], physics: PhysicsParams) -> None:
         self.step = physics.step
-        self.life = [physics.life] * len(blocks)  # what contacts have left of each block, in m/s; 0 or less is dead
+        self.life = [physics.life] * len(blocks)  # of each block, in m/s; at 0 or less it is dead
         self.dying: list[int] = []  # killed by the step in progress
 
     @abstractmethod
     def advance(self) -> None:
-        """Let one step of time pass; blocks that died in it vanish at its end."""
+        """Let one step of time pass; blocks that die in it vanish at its end."""
 
     @property
     @abstractmethod
     def asleep(self) -> bool:
-        """Whether every living block sleeps, after which nothing can change any more."""
+        """Whether every living block sleeps, after which nothing changes."""
 
     @property
     @abstractmethod
@@ -52,7 +50,7 @@ class World(ABC):
         return tuple(life <= 0 for life in self.life)
 
     def damage(self, index: int, speed: float) -> None:
-        """Make a block lose as much life as the relative speed of a contact that began, in m/s."""
+        """Take the relative speed of a new contact, in m/s, from a block's life."""
         if self.life[index] > 0:
             self.life[index] -= speed
             if self.life[index] <= 0:

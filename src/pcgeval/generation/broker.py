@@ -1,18 +1,17 @@
-"""Serve the calls of a program, enforce the limits of its trial, and note what an inspector should see.
+"""Serve the calls of a program, enforce the limits of its trial, and flag what an inspector should see.
 
-Tokens, seconds, seed, model and options are set here, in a process that the program cannot reach; what it counts or
-claims itself changes nothing. As with the competition's package, a call that goes over the tokens raises ValueError in
-the program and one that begins after the seconds TimeoutError, and a program that catches them may hand in what it has.
-A call that is under way when the seconds end goes on to its end, for `limits.call_seconds` at most; by then the program
-has to end as well. That one call wants more replies than come by then is no fault of the server. A call counts with the
-seconds that the model took for its reply: neither a replay, nor a server that failed first and was asked again, changes
-the time that a program has.
+Tokens, seconds, seed, model and options are decided in this process, which the program cannot reach; its own counters
+and claims change nothing. As with the competition's package, a call that goes over the tokens raises ValueError in the
+program and one that begins after the seconds TimeoutError, and a program that catches them may hand in its results.
+A call that is under way when the seconds end continues for `limits.call_seconds` at most; by then the program has to
+end as well. If one call wants more replies than come by then, the server is not at fault. A call counts with the
+seconds that the model took for its reply: neither a replay nor a server that first failed changes a program's time.
 
-The first reply to a conversation is asked for with the trial's seed, each further one, be it to another call or to one
-that wants several (`n`), with a seed derived from it: branches of a tree of thought differ.
+The first reply to a conversation has the trial's seed. Every further one, to another call or to one that wants several
+(`n`), has a seed derived from it, so that the branches of a tree of thought differ.
 
 The program may send lines without end, no JSON, deep nesting or wrong types, close the pipe, or never read its replies.
-Reading takes time linear in what comes, and memory and waiting are bounded.
+Reading takes time linear in the input, and memory and waiting are bounded.
 """
 
 import json
@@ -22,8 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any
 
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Exchange, Flag, FlagKind
@@ -36,8 +34,8 @@ TRIAL_BYTES = 64 * 2**20  # of all messages of a trial, which its record may com
 TRIAL_LINES = 10_000
 CHUNK_BYTES = 65_536
 MAX_REPLIES = 128  # to one call, as with the API that the competition's package speaks
-LAST_WORDS_SECONDS = 5.0  # at least, for a program to hand in what it has once its time is up
-MAX_FLAGS = 10  # of one kind; what an inspector is to look at fits on a page
+LAST_WORDS_SECONDS = 5.0  # at least, for a program to hand in its results once its time is up
+MAX_FLAGS = 10  # of one kind; an inspector reads a page
 _CALL = re.compile(r"drop_block\s*\([^()]*\)")
 
 
@@ -50,22 +48,13 @@ class TrialFailed(Exception):  # noqa: N818 - an outcome
 
 
 class Pipe:
-    """The connection to a program, a JSON message a line; as a context manager it closes both ends."""
+    """The connection to a program, a JSON message a line."""
 
     def __init__(self) -> None:
         """Open both ends."""
-        self._here, self._guest = socket.socketpair()
+        self._host, self._guest = socket.socketpair()
         self._buffer = bytearray()
         self._bytes = self._lines = 0
-
-    def __enter__(self) -> Self:
-        """Return the pipe."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close both ends."""
-        self._here.close()
-        self._guest.close()
 
     @property
     def guest_end(self) -> int:
@@ -73,7 +62,12 @@ class Pipe:
         return self._guest.fileno()
 
     def close_guest_end(self) -> None:
-        """Close the program's end here, so that its exit is noticed."""
+        """Close the program's end in this process, so that its exit is noticed."""
+        self._guest.close()
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._host.close()
         self._guest.close()
 
     def receive(self, deadline: float) -> Any:
@@ -94,7 +88,7 @@ class Pipe:
                 raise TrialFailed(f"sent a message of more than {LINE_BYTES // 2**20} MiB")
             self._wait_until(deadline)
             try:
-                chunk = self._here.recv(CHUNK_BYTES)
+                chunk = self._host.recv(CHUNK_BYTES)
             except ConnectionError:  # it left something unread
                 chunk = b""
             if not chunk:
@@ -114,29 +108,21 @@ class Pipe:
             raise TrialFailed("sent something that is no message of the interface (not valid JSON)") from error
 
     def send(self, values: Mapping[str, object], deadline: float) -> None:
-        """Send the program a message; one that has ended may have said something before, which is still to be received.
+        """Send the program a message, unless it has ended; its last messages can still be received.
 
         Raises:
-            TimeoutError: It did not read it in time.
+            TimeoutError: It did not read the message in time.
         """
         self._wait_until(deadline)
         with suppress(ConnectionError):
-            self._here.sendall(json.dumps(values).encode() + b"\n")
+            self._host.sendall(json.dumps(values).encode() + b"\n")
 
     def _wait_until(self, deadline: float) -> None:
-        self._here.settimeout(max(0.001, deadline - time.monotonic()))
+        self._host.settimeout(max(0.001, deadline - time.monotonic()))
 
 
 def _refuse_constant(constant: str) -> object:
     raise ValueError(constant)  # NaN and Infinity are no JSON
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """The reason why a call gets no reply: the exception that the program sees, and its text."""
-
-    refused: str
-    why: str
 
 
 class Broker:
@@ -145,7 +131,7 @@ class Broker:
     Attributes:
         exchanges: Every call that was answered, in order.
         flags: Findings for an inspector, in the order in which they were noticed.
-        limit: The limit that was reached, if any.
+        limit: What the program is told of the limit that was reached, if any.
     """
 
     def __init__(self, job: TrialJob, backend: Backend, limits: Limits, pipe: Pipe) -> None:
@@ -155,12 +141,12 @@ class Broker:
         self._replayed = 0.0  # seconds that replies took the model, less those for which they were waited for now
         self._late_since: float | None = None  # when it was noticed that time is up
         self._tokens = 0
-        self._replies: list[str] = []  # as `_comparable` makes them
+        self._replies: list[str] = []  # as `_comparable` returns them
         self._asked: Counter[str] = Counter()  # replies asked for, by the key of a conversation's first
         self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
         self.exchanges: tuple[Exchange, ...] = ()
         self.flags: tuple[Flag, ...] = ()
-        self.limit: Refusal | None = None
+        self.limit: ValueError | TimeoutError | None = None
 
     def serve(self) -> str:
         """Answer the program's calls until it hands in an answer; return that.
@@ -197,23 +183,26 @@ class Broker:
     def _reply_to(self, messages: object, n: object) -> dict[str, object]:
         """Ask the model as often as the call wants replies; return these or the refusal, and the call's cost."""
         before = len(self.exchanges)
+        texts: list[str] = []
+        refusal: Exception | None
         try:
             sent, wanted = conversation(messages), reply_count(n)
         except ValueError as error:
-            return {"prompt_tokens": 0, "output_tokens": 0, **asdict(Refusal("ValueError", str(error)))}
-        for message in sent:
-            if message.role == "assistant" and _comparable(message.content) not in self._replies:
-                self._flag_text("invented-reply", "the model never said in this trial", message.content)
-        if self._is_late() and self.limit is None:
-            self.limit = Refusal("TimeoutError", f"took more than {self._limits.seconds:g} s")
-        texts: list[str] = []
-        while self.limit is None and len(texts) < wanted:
-            texts.append(self._ask(sent))
+            refusal = error
+        else:
+            for message in sent:
+                if message.role == "assistant" and _comparable(message.content) not in self._replies:
+                    self._flag_text("invented-reply", "the model never said in this trial", message.content)
+            if self._is_late() and self.limit is None:
+                self.limit = TimeoutError(f"took more than {self._limits.seconds:g} s")
+            while self.limit is None and len(texts) < wanted:
+                texts.append(self._ask(sent))
+            refusal = self.limit
         replies = [exchange.reply for exchange in self.exchanges[before:]]
         return {
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
             "output_tokens": sum(reply.output_tokens for reply in replies),
-            **(asdict(self.limit) if self.limit else {"texts": texts}),
+            **({"refused": type(refusal).__name__, "why": str(refusal)} if refusal else {"texts": texts}),
         }
 
     def _ask(self, messages: tuple[Message, ...]) -> str:
@@ -229,7 +218,7 @@ class Broker:
             is_servers = isinstance(error, ServerFaultError) and time.monotonic() < self._deadline
             raise TrialFailed(self._limits.overtime if was_late and not is_servers else str(error)) from error
         self._replayed += reply.seconds - (time.monotonic() - started)
-        # a program mostly sends what was said so far and a little more: only that little is recorded
+        # a program mostly repeats the conversation and adds a little: only that little is recorded
         pairs = enumerate(zip(self._conversation, messages, strict=False))
         shorter = min(len(self._conversation), len(messages))
         repeats = next((at for at, (before, now) in pairs if before != now), shorter)
@@ -240,12 +229,12 @@ class Broker:
         if reply.seconds > seconds:  # when the model was really asked
             raise TrialFailed(self._limits.overtime)
         if self._tokens > self._limits.tokens:
-            self.limit = Refusal("ValueError", f"used {self._tokens} tokens; the limit is {self._limits.tokens}")
+            self.limit = ValueError(f"used {self._tokens} tokens; the limit is {self._limits.tokens}")
         self._is_late()
         return reply.text
 
     def _is_late(self) -> bool:
-        """Return whether no call may be begun any more, and note since when."""
+        """Return whether no call may begin any more, and note since when."""
         now = time.monotonic()
         if self._late_since is None and now >= self._start + self._limits.seconds - self._replayed:
             self._late_since = now
@@ -257,14 +246,12 @@ class Broker:
         # a program that reached a limit may hand in the replies that it has, as the official tree of thought does
         if text and text not in self._replies and not (self.limit and self._is_joined(text)):
             why = "none of the model's replies in this trial is the answer"
-            self._flag_text(
-                "altered-answer",
-                why if self.exchanges else "the model gave no reply in this trial; the answer",
-                answer,
-            )
+            if not self.exchanges:
+                why = "the model gave no reply in this trial; the answer"
+            self._flag_text("altered-answer", why, answer)
 
     def _is_joined(self, text: str) -> bool:
-        """Tell whether a text is several whole replies in the order in which they came, and nothing else."""
+        """Tell whether a text is several whole replies in the order in which they came."""
         ends = {0}
         for reply in self._replies:
             new = {end + len(reply) for end in ends if reply and text.startswith(reply, end)}
@@ -304,11 +291,14 @@ def conversation(messages: object) -> tuple[Message, ...]:
 
 def _content_text(content: object) -> str:
     parts = content if isinstance(content, list) and content else [{"type": "text", "text": content}]
-    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-    whole = [text for text in texts if isinstance(text, str)]
-    if len(whole) < len(parts):
-        raise ValueError("the content of a message must be a text, or parts that are texts")
-    return "".join(whole)
+    texts = []
+    for part in parts:
+        match part:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case _:
+                raise ValueError("the content of a message must be a text, or parts that are texts")
+    return "".join(texts)
 
 
 def reply_count(n: object) -> int:
@@ -324,10 +314,8 @@ def reply_count(n: object) -> int:
 
 def _comparable(text: str) -> str:
     """Return a text with single spaces outside of its calls; within a call white space can change what is extracted."""
-    text = well_formed(text)
     pieces, end = [], 0
     for call in _CALL.finditer(text):
-        pieces += [" ".join(text[end : call.start()].split()), call[0]]
+        pieces += [*text[end : call.start()].split(), call[0]]
         end = call.end()
-    pieces.append(" ".join(text[end:].split()))
-    return " ".join(piece for piece in pieces if piece)
+    return " ".join([*pieces, *text[end:].split()])

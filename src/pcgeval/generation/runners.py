@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,9 +23,9 @@ from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.packages import REQUIREMENTS, RequirementsError, interpreter_for
 from pcgeval.submissions.sources import RANDOM, python_files, unseeded_random
 
-GUEST = Path(__file__).parent / "guest"  # what a program sees of us
+GUEST = Path(__file__).parent / "guest"  # the part of pcgeval that a program sees
 SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end
-STARTS = 8  # programs that are started at once to see whether they start
+STARTS = 8  # programs that `start_programs` starts at once
 START_SECONDS = 60.0  # in which a program asks the model for the first time, or answers
 
 
@@ -38,7 +38,7 @@ class TrialRun:
     flags: tuple[Flag, ...] = ()
     reason: str | None = None
     contained: bool = True  # False for a program that ran without a sandbox
-    printed: str = ""  # by the program, as far as it is kept: a stranger's text
+    printed: str = ""  # by the program, if it is wanted: a stranger's text
 
 
 Runner = Callable[[TrialJob, Backend], TrialRun]  # raises LlmError if the model cannot be asked at all, SandboxError
@@ -46,12 +46,12 @@ Runner = Callable[[TrialJob, Backend], TrialRun]  # raises LlmError if the model
 
 @contextmanager
 def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool = False) -> Iterator[Runner]:
-    """Yield what runs the trials of a submission, from several threads at once.
+    """Yield the function that runs a trial of a submission; several threads may call it.
 
     Args:
         task: The submission and its limits.
         trust_programs: Run a program without a sandbox where there is none.
-        keep_output: Return what a program prints with each trial; then it also gets a moment to end by itself.
+        keep_output: Return the output of a program with each trial; then it also gets a moment to end by itself.
 
     Raises:
         InstallError: The packages of a program cannot be installed now, through no fault of the program.
@@ -72,7 +72,7 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
 
 
 def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, backend: Backend) -> TrialRun:
-    """Send the prompt; the reply to this first and only call counts if it ends, as with programs."""
+    """Send the prompt; as for programs, the reply to the first call counts if it ends."""
     request = job.request(Message("user", prompt.for_letter(job.trial.letter)))
     seconds = limits.seconds + limits.call_seconds
     try:
@@ -88,12 +88,12 @@ def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, backend: Backend)
 
 
 class ProgramRunner:
-    """Start a program in a fresh process for each trial; several trials may be run at once from several threads."""
+    """Starts a program in a fresh process for each trial; several threads may run trials at once."""
 
     def __init__(
         self, program: Program, sandbox: Sandbox, limits: Limits, interpreter: Path, *, keep_output: bool = False
     ) -> None:
-        """Look through the program's files; `interpreter` is the Python that has what the program requires."""
+        """Read the program's files; `interpreter` is the Python with the packages that the program requires."""
         self._program, self._sandbox, self._limits = program, sandbox, limits
         self._command = [str(interpreter), program.entry]
         self._flags = unseeded_random(list(python_files(program.folder, RANDOM)))
@@ -106,7 +106,7 @@ class ProgramRunner:
             LlmError: The model cannot be asked at all.
             SandboxError: The sandbox could not be set up.
         """
-        with Pipe() as pipe:
+        with closing(Pipe()) as pipe:
             broker = Broker(job, backend, self._limits, pipe)
             process = self._start(job, pipe)
             try:
@@ -131,14 +131,15 @@ class ProgramRunner:
             "pipe": pipe.guest_end,
             "line_bytes": LINE_BYTES,
         }
-        # what is printed is not held back by a program that is going to be killed
-        unbuffered = {"PYTHONUNBUFFERED": "1"} if self._keep_output else {}
+        environment = {"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial)}
+        if self._keep_output:
+            environment["PYTHONUNBUFFERED"] = "1"  # a program that is killed prints everything before
         return self._sandbox.start(
             self._command,
             folder=self._program.folder,
             readable=(GUEST,),
             descriptors=(pipe.guest_end,),
-            environment={"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial), **unbuffered},
+            environment=environment,
         )
 
 
@@ -150,7 +151,7 @@ def _serve(process: SandboxedProcess, broker: Broker) -> tuple[str, str | None]:
         reason = str(failure)
     except PipeClosed:
         reason = _ending(process)
-    return "", broker.limit.why if broker.limit else reason
+    return "", str(broker.limit) if broker.limit else reason
 
 
 def _ending(process: SandboxedProcess) -> str:
@@ -165,7 +166,7 @@ def _ending(process: SandboxedProcess) -> str:
 
 
 class TrialBackend:
-    """The way of one trial to its model: what was answered before is taken from the call log, all else is asked.
+    """The model as one trial asks it: the call log answers calls that were made before.
 
     Attributes:
         failures: The calls so far that the backend gave up.
@@ -175,7 +176,7 @@ class TrialBackend:
     def __init__(
         self, backend: Backend, log: CallLog, team: str, trial: Trial, observer: TrialObserver | None = None
     ) -> None:
-        """Wrap a model's backend; team and trial are noted with each call for a reader of the log."""
+        """Wrap a model's backend; the log names team and trial with every call."""
         self._backend, self._log, self._team, self._trial = backend, log, team, trial
         self._observer = observer
         self._turns = 0
@@ -191,13 +192,13 @@ class TrialBackend:
 
         Raises:
             CallError: The backend gives this call up.
-            LlmError: The backend cannot serve, or its reply cannot be kept.
+            LlmError: The backend cannot serve, or the log cannot keep its reply.
         """
         self._turns += 1
         if isinstance(self._backend, RecordedModel):
             call = self._ask(request, timeout)
         else:
-            call = self._log.answer(request.key, lambda seconds: self._ask(request, seconds), timeout)
+            call = self._log.answer(request.key, partial(self._ask, request), timeout)
         if call.reply is None:
             self.failures.append(FailedCall(self._turns, request.key, call.reason or ""))
             self.cause = call.cause
@@ -228,7 +229,7 @@ class TrialBackend:
 
 
 def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: str) -> Iterator[tuple[str, str | None]]:
-    """Start every program as a trial does, several at once, until it asks the model or gives an answer.
+    """Start every program as a trial does, several at once, until it asks the model or answers.
 
     Args:
         programs: The programs by team; the packages that they require are installed.
@@ -249,7 +250,7 @@ def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: st
         program = programs[team]
         try:
             run = ProgramRunner(program, sandbox, limits, interpreter_for(program.folder)).run_trial(job, model)
-        except LlmError:  # it asked the model, and that is all that was wanted of it
+        except LlmError:  # it asked the model
             return team, None
         if run.reason == limits.overtime:
             return team, f"neither asked the model nor gave an answer within {START_SECONDS:g} s"

@@ -1,4 +1,4 @@
-"""Summarise trials for later stages, with the blocks that a submission told the model before the model named them."""
+"""Summarise trials for later stages, and count the blocks that a submission named before the model did."""
 
 import re
 from collections.abc import Iterable
@@ -16,30 +16,17 @@ _BLOCK = re.compile(r"(?<![A-Za-z0-9_])(b11|b13|b31)[\s'\",;|]{1,8}([0-9]{1,3})(
 
 
 def summarise_trials(path: Path, folder: Path, submission: Submission, trials: Iterable[Trial]) -> None:
-    """Summarise the trials of a model and a team in one file, which changes with every response.
-
-    Args:
-        path: The file.
-        folder: The raw folder of the model and team.
-        submission: The team's.
-        trials: The trials, all of which have a record.
+    """Write the summaries of the trials in a raw folder, whose file changes with every response.
 
     Raises:
         FileError: A record or response is missing, or the former is not a record.
     """
-    summaries = []
-    for trial in trials:
-        record = read_record(record_path(folder, submission.team, trial))
-        summaries.append(trial_summary(folder, submission, trial, record))
-    write_summaries(path, summaries)
+    records = {trial: read_record(record_path(folder, submission.team, trial)) for trial in trials}
+    write_summaries(path, [trial_summary(folder, submission, trial, record) for trial, record in records.items()])
 
 
 def trial_summary(folder: Path, submission: Submission, trial: Trial, record: TrialRecord) -> TrialSummary:
-    """Summarise a trial, of which record and response lie in a raw folder.
-
-    Raises:
-        FileError: The response is missing.
-    """
+    """Summarise a trial whose record and response lie in a raw folder; raises FileError if the response is missing."""
     path = record_path(folder, submission.team, trial)
     response = read_text(path.with_suffix(".txt"))
     usage = record.usage(supplied_blocks(submission.work, trial.letter, response, record))
@@ -50,13 +37,8 @@ def supplied_blocks(work: Prompt | Program, letter: str, response: str, record: 
     """Count the blocks of a response, and those of them that the submission supplied.
 
     A block, its type with its column, is supplied if it stands in a message of the submission before it stands in a
-    reply of the model. The examples of a prompt supply blocks, too: the share is a figure, and no verdict.
-
-    Args:
-        work: The prompt or program.
-        letter: The trial's letter.
-        response: What was handed in; its blocks are those of the calls that are extracted from it.
-        record: The calls of the trial.
+    reply of the model. The examples of a prompt supply blocks, too: the share is a figure, and no verdict. The blocks
+    of a response are those of the calls that are extracted from it.
     """
     said: set[tuple[str, int]] = set()
     supplied: set[tuple[str, int]] = set()

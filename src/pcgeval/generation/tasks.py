@@ -1,4 +1,4 @@
-"""Describe the work of one model and team: the requests, the seeds, and the fingerprint of each trial."""
+"""The requests, the seeds and the fingerprints of the trials of one model and team."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from pcgeval.core.trials import read_record, record_path
 from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
-PROMPT_INTERFACE = "prompt-2"  # raise it when the way in which a prompt becomes a request changes
-PROGRAM_INTERFACE = "program-2"  # raise it when what a program sees of us changes
+PROMPT_INTERFACE = "prompt-2"  # raise it when a prompt becomes another request
+PROGRAM_INTERFACE = "program-2"  # raise it when programs see another interface
 TEMPERATURE = 1  # the competition's rule; params may set another value for experiments
 
 
@@ -32,7 +32,7 @@ class TrialJob:
 
         Args:
             messages: The conversation.
-            repetition: How often the trial asked the very same before; each time has another seed.
+            repetition: How often the trial asked the same before; every repetition has another seed.
         """
         seed = derived_seed(self.seed, repetition) if repetition else self.seed
         options = {"temperature": TEMPERATURE, **self.model.options, "seed": seed}
@@ -40,13 +40,13 @@ class TrialJob:
 
 
 class TrialObserver(Protocol):
-    """Is told of trials while they run, from the threads that run them."""
+    """Follows trials while they run; the threads that run them call it."""
 
     def asking(self, trial: Trial, call: int) -> None:
-        """Take note that a trial's program is started (call 0), or that it asks the model for the first time (1)..."""
+        """Note that a trial's program starts (call 0), or that the trial makes its first call (1), second call..."""
 
     def ended(self, trial: Trial, printed: str) -> None:
-        """Take what a trial's program printed, bounded, but a stranger's text; its record is not written yet."""
+        """Take what a trial's program printed: a stranger's text of bounded length. The record does not exist yet."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,12 @@ class GenerationTask:
         return TrialJob(trial, self.model, self.digest, derived_seed(self.master_seed, trial.letter, trial.number))
 
     def request(self, trial: Trial) -> ChatRequest:
-        """Return the one request of a prompt submission's trial."""
+        """Return the one request of a prompt's trial."""
         assert isinstance(self.submission.work, Prompt)  # noqa: S101 - the caller knows
         return self.job(trial).request(Message("user", self.submission.work.for_letter(trial.letter)))
 
     def fingerprint(self, trial: Trial) -> str:
-        """Return the SHA-256 of all that decides a trial's response."""
+        """Return the SHA-256 of everything that decides a trial's response."""
         if isinstance(self.submission.work, Prompt):
             return sha256_json([PROMPT_INTERFACE, self.request(trial).key, vars(trial), self._limits])
         key = self.job(trial).request().key
@@ -88,10 +88,9 @@ class GenerationTask:
 
 
 def present_fingerprint(params: Params, model: str, submission: Submission) -> Callable[[Trial, str], str]:
-    """Return a function that gives the fingerprint which a kept trial has if nothing changed since it was made.
+    """Return a function from a trial, and the digest in its record, to the fingerprint that it has if nothing changed.
 
-    Its arguments are the trial and the digest of the model in the trial's record, which counts where params.yaml names
-    none. The files of a program are read once for each digest.
+    That digest counts where params.yaml pins none. The files of a program are read once for each digest.
     """
     settings = params.models[model]
 
@@ -103,16 +102,10 @@ def present_fingerprint(params: Params, model: str, submission: Submission) -> C
 
 
 def stale_records(params: Params, model: str, submission: Submission, folder: Path) -> list[Trial]:
-    """Return the trials whose records tell that they were made from another submission, model, seed or limits.
-
-    Args:
-        params: The competition.
-        model: The model's key in params.
-        submission: The team's submission.
-        folder: The raw folder of the model and team; a trial without a record in it was made elsewhere, or not yet.
+    """Return the trials in a raw folder that were made from another submission, model, seed or limits.
 
     Raises:
-        FileError: A record is not what the stage writes.
+        FileError: A file is not a record.
     """
     fingerprint = present_fingerprint(params, model, submission)
     paths = {trial: record_path(folder, submission.team, trial) for trial in trials(params)}

@@ -127,7 +127,7 @@ class AttackResult:
         judge: The judge's name.
         attack: Its name in ATTACKS, or AS_SUBMITTED.
         submitted: The score of the submission as it is, from 0 to 1; a leaf without a grade counts as 0.
-        attacked: The score after the attack; as in `submitted`, a heuristic's guess is not used.
+        attacked: The score after the attack.
         leaves: The leaves of the rubric.
         ungraded: The leaves without a grade.
         problem: Why the difference says nothing, if so.
@@ -157,11 +157,7 @@ class AttackResult:
 
 
 def attacked_copies(submission: Path, paper_id: str, settings: JudgeSettings) -> Iterator[tuple[str, GradingTask]]:
-    """Yield the submission as it is, and after each attack a copy of it that lasts until the next one is asked for.
-
-    Raises:
-        PcgevalError: As `submission_task` raises it.
-    """
+    """Yield the submission as it is, and after each attack a copy of it that lasts until the next one is asked for."""
     task = submission_task(submission, paper_id, settings)
     yield AS_SUBMITTED, task
     criteria = [" ".join(leaf.requirements.split()) for leaf in leaves(settings.cut(task.rubric))]
@@ -195,16 +191,13 @@ def attack_judge(
     """Yield how a judge grades the submission as it is, and then each attacked copy; one budget is for all of them.
 
     Replies are kept in the call log, so that nothing is paid for twice.
-
-    Raises:
-        PcgevalError: As `submission_task` and `grade` raise it.
     """
     limits, opened, submitted = CallLimits(settings), opened_once(open_backend), None
     with CallFiles().opened(submission, settings) as log:
         for attack, task in attacked_copies(submission, paper_id, settings):
             report = report_of(f"{judge}, {attack}")
             output = grade(task, settings, log, report, open_backend=opened, limits=limits)
-            score, ungraded, problem = output.graded_task_tree.score, output.num_invalid_leaf_nodes, output.partial
+            score, ungraded, problem = output.score, output.num_invalid_leaf_nodes, output.partial
             if submitted is None:
                 submitted = score
                 if ungraded == output.num_leaf_nodes:
@@ -213,11 +206,7 @@ def attack_judge(
 
 
 def plan_attacks(settings: JudgeSettings, submission: Path, paper_id: str) -> list[GradingPlan]:
-    """Return what the gradings would cost, by attack; see `plan_grading`.
-
-    Raises:
-        PcgevalError: As `submission_task` and `plan_grading` raise it.
-    """
+    """Return what the gradings would cost, by attack; see `plan_grading`."""
     with CallFiles().opened(submission, settings, read_only=True) as log:
         copies = attacked_copies(submission, paper_id, settings)
         return [plan_grading(attack, task, settings, log) for attack, task in copies]

@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import CALLS, state_name
 from pcgeval.core.locks import lock_folder
@@ -45,7 +44,6 @@ _ANSWERS_TO_LENGTH = 4  # prompts that are tried at an endpoint that finds them 
 _LEAST_CONTEXT = 1024  # tokens; a smaller number in a refusal is something else
 _LESS_CONTEXT = 0.8  # of the context, after a refusal that names none
 _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
-_LOOK_SECONDS = 0.5  # between two looks whether a call that waits is still wanted
 _OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has a fixed context
 _OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
 
@@ -74,27 +72,16 @@ class CallFiles:
 
         Raises:
             FolderBusyError: Another grading asks about it at this moment.
-            FileError: A recording is missing, a file holds something else than calls, or the export has other calls
-                than a judge's.
+            FileError: A recording is missing, or a file holds something else than calls.
         """
-        if missing := [path for path in self.recordings if not path.is_file()]:
-            raise FileError(f"{missing[0]}: no such recording. Name a file of recorded calls, or leave it out.")
-        if read_only:
-            yield CallLog(self.log, self.recordings, read_only=True)
-            return
+        is_replay, recordings = settings.is_replay and not read_only, self.recordings
+        if self.export is not None and self.export.is_file() and not (is_replay or read_only):
+            recordings = (*recordings, self.export)
         with ExitStack() as stack:
-            if self.log is not None and settings.judge == "simple" and not settings.is_replay:
+            if self.log is not None and settings.judge == "simple" and not settings.is_replay and not read_only:
                 lock = self.log.parent / "judgements" / state_name(submission) / "grading.lock"
                 stack.enter_context(lock_folder(submission, lock))
-            exported = () if self.export is None or not self.export.is_file() else (self.export,)
-            if any(call.leaf is None for path in exported for call in read_recording(path)):
-                raise FileError(
-                    f"{self.export}: holds calls that no judge made and would be rewritten. Name another file."
-                )
-            if settings.is_replay:
-                yield self.shared or CallLog(None, self.recordings)
-            else:
-                yield self.shared or CallLog(self.log, (*self.recordings, *exported))
+            yield self.shared or CallLog(None if is_replay else self.log, recordings, read_only=read_only)
 
     def write_export(self, log: CallLog, *, keep_others: bool) -> None:
         """Write the calls that a grading used, in an order that does not depend on their timing.
@@ -115,7 +102,7 @@ def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
 
 
 class CallLimits:
-    """What several gradings share: the number of calls at once, the budget, and whether the model can be asked at all.
+    """What several gradings share: the budget, and whether the model can be asked at all.
 
     A reply counts when it is used, whenever it was paid for: a grading that is begun again has what is left of the
     budget. No call begins once the budget is used up; those under way then come to their end, and may pass it.
@@ -123,8 +110,7 @@ class CallLimits:
 
     def __init__(self, settings: JudgeSettings) -> None:
         """Take the limits of the settings."""
-        self.places = threading.BoundedSemaphore(settings.concurrency)
-        self._settings, self._price = settings, settings.price
+        self._settings = settings
         self._lock = threading.Lock()
         self._counted: set[str] = set()  # keys of calls
         self._cost, self._tokens, self._failures = 0.0, 0, 0
@@ -132,25 +118,25 @@ class CallLimits:
 
     def count(self, key: str, usage: CallUsage) -> None:
         """Count a call, or all calls of a grading that was finished before, once."""
+        price = self._settings.price
         with self._lock:
             if key in self._counted:
                 return
             self._counted.add(key)
             self._tokens += usage.prompt_tokens + usage.output_tokens
-            if self._price is not None:
-                self._cost += self._price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
+            if price is not None:
+                self._cost += price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
 
     def reason_to_end(self) -> str | None:
         """Return why no call may begin: the budget is used up, or earlier calls failed; None if one may."""
-        with self._lock:
-            for spent, most, unit, name in (
-                (self._cost, self._settings.max_cost, "US dollars", "max_cost"),
-                (self._tokens, self._settings.max_tokens, "tokens", "max_tokens"),
-            ):
-                if most is not None and spent >= most:
-                    advice = "Raise it, and grade again to go on."
-                    self._ended = self._ended or f"the budget of {most} {unit} ({name}) is used up. {advice}"
-            return self._ended
+        for spent, most, unit, name in (
+            (self._cost, self._settings.max_cost, "US dollars", "max_cost"),
+            (self._tokens, self._settings.token_budget, "tokens", "token_budget"),
+        ):
+            if most is not None and spent >= most:
+                advice = "Raise it, and grade again to go on."
+                self._ended = self._ended or f"the budget of {most} {unit} ({name}) is used up. {advice}"
+        return self._ended
 
     def note(self, error: Exception | None) -> None:
         """Note how a call ended: after five failures in a row, or one that holds for all calls, none begins."""
@@ -190,29 +176,20 @@ class JudgeClient:
         self.model, self._settings, self._log = settings.model, settings, log
         self._stopping, self._limits = stopping, limits or CallLimits(settings)
         self._ends = None if settings.deadline is None else time.monotonic() + settings.deadline
-        self._profile = settings.model.known_profile
         self._open_backend = open_backend
         self._lock = threading.Lock()
         self._backend: Backend | None = None
         self._context = settings.context_tokens  # smaller once the endpoint says so
-        self._called: set[str] = set()
         self.digest = settings.model.digest
         if settings.model.backend == "openai":
             self.digest = unpinned_digest(settings.model.name)
+        self.called: set[str] = set()  # the leaves about which a call was made and not found in the log
         self.stopped: str | None = None  # why no call is made any more
         self.failed: dict[str, str] = {}  # why a call failed, by its leaf
 
     def fitted(self, call: JudgeCall) -> FittedCall:
         """Return a call as it fits the context of the settings; raises ContextError."""
         return call.fitted(self._settings.context_tokens, self._room(call) or 0)
-
-    def stop(self) -> None:
-        """Let no further call begin."""
-        self._stopping.set()
-
-    def was_called(self, leaf: str) -> bool:
-        """Return whether a call about this leaf was made, not found in the log."""
-        return leaf in self._called
 
     def knows(self, call: JudgeCall) -> bool:
         """Return whether the reply to a call is there already; the model is not opened for it."""
@@ -228,19 +205,18 @@ class JudgeClient:
             CallError: This call failed, now or when it was recorded; or it was not recorded.
             LlmError: No call can be made any more.
         """
-        is_replay = self._settings.is_replay
         try:
             key = self.key(call)
-            logged = self._log.find(key, failed_too=is_replay)
-            if logged is None and is_replay:
+            logged = self._log.find(key, failed_too=self._settings.is_replay)
+            if logged is None and self._settings.is_replay:
                 raise CallError(
                     f"no reply of {self.model.name} to this call is recorded: it was never made, or the criterion, the "
                     "files, the prompts or the model changed since. Set the judge's backend to the one that has the "
                     "model, grade again, and keep the replies with `pcgeval export recordings`."
                 )
             if logged is None:
-                with self._place():
-                    logged = self._log.answer(key, lambda _: self._call(call, key), self._seconds_left())
+                self._check_running()
+                logged = self._log.answer(key, lambda _: self._call(call, key), self._seconds_left())
         except LlmError as error:
             self.stopped = self.stopped or str(error)
             self.failed[call.leaf] = self.stopped
@@ -274,10 +250,11 @@ class JudgeClient:
 
     def _options(self, call: JudgeCall) -> dict[str, Option]:
         """Return the options that decide an answer: the profile's, then the user's own; what is None is not sent."""
-        usual = {"temperature": self._profile.temperature, "reasoning_effort": self._profile.reasoning_effort}
+        profile = self.model.known_profile
+        usual = {"temperature": profile.temperature, "reasoning_effort": profile.reasoning_effort}
         options = {name: value for name, value in usual.items() if value is not None}
         options |= {name: value for name, value in self.model.options.items() if name not in _OF_SETTINGS}
-        if self._profile.seed or "seed" in self.model.options:
+        if profile.seed or "seed" in self.model.options:
             options["seed"] = self._settings.first_seed + call.vote
         if (room := self._room(call)) is not None:
             options["num_predict"] = room
@@ -304,30 +281,21 @@ class JudgeClient:
             self._check_running()
             if self._backend is None:
                 try:
-                    self._backend, digest = self._open()
+                    context = {"num_ctx": self._settings.context_tokens} if self.model.backend in _OWN_CONTEXT else {}
+                    backend = self._open_backend(_without_own_options(self.model, context))
+                    digest = pinned_digest(self.model, backend)
                 except LlmError as error:
                     by_name = self.model.backend == "ollama" and self.model.digest is None
                     self._limits.note(error)
                     self.stopped = f"{error} {WAYS}" if by_name else str(error)  # before another thread tries the same
                     raise LlmError(self.stopped) from error
-                self.digest = self.digest or digest
+                self._backend, self.digest = backend, self.digest or digest
             return self._backend
-
-    def _open(self) -> tuple[Backend, str]:
-        context = {"num_ctx": self._settings.context_tokens} if self.model.backend in _OWN_CONTEXT else {}
-        backend = self._open_backend(_without_own_options(self.model, context))
-        digest = backend.digest()
-        if self.model.digest not in {None, digest}:
-            raise LlmError(
-                f"model {self.model.name}: the judge's digest is pinned to {self.model.digest}, but the backend "
-                f"serves {digest}. Fetch the pinned model, or change the digest to judge with the other one."
-            )
-        return backend, digest
 
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
         """Make a call and return it as it is logged: with a reply, or the reason why there is none."""
         backend = self._opened()
-        self._called.add(call.leaf)
+        self.called.add(call.leaf)
         reply = reason = None
         try:
             reply = self._reply(backend, call)
@@ -355,20 +323,15 @@ class JudgeClient:
         options = self._options(call)
         if self.model.backend in _OWN_CONTEXT:
             options["num_ctx"] = self._settings.context_tokens
+        schema = call.schema if self.model.known_profile.structured_output else None
         for number in range(1, _ANSWERS_TO_LENGTH + 1):
             context, fitted = self._context, self.fitted(call)
             if context < self._settings.context_tokens:
                 if "num_predict" in options:
                     options["num_predict"] = min(int(options["num_predict"]), context // 2)
                 fitted = call.fitted(context, int(options.get("num_predict", 0)))
-            request = ChatRequest(
-                self.model.name,
-                self.digest or "",
-                fitted.messages,
-                options,
-                call.schema if self._profile.structured_output else None,
-                adaptable=True,
-            )
+            digest = self.digest or ""
+            request = ChatRequest(self.model.name, digest, fitted.messages, options, schema, adaptable=True)
             self._check_running()
             try:
                 return backend.chat(request, self._seconds_left())
@@ -380,34 +343,20 @@ class JudgeClient:
                 self._context = min(self._context, less)
         raise AssertionError("the last try returns or raises")
 
-    @contextmanager
-    def _place(self) -> Iterator[None]:
-        """Wait until another call may be under way; it is until its reply is kept."""
-        self._check_running()
-        while not self._limits.places.acquire(timeout=_LOOK_SECONDS):
-            self._check_running()
-        try:
-            self._check_running()
-            yield
-        finally:
-            self._limits.places.release()
-
     def _seconds_left(self) -> float:
         """Return how long a call that begins now may take."""
         seconds = self._settings.call_seconds
         return seconds if self._ends is None else max(_LEAST_SECONDS, min(seconds, self._ends - time.monotonic()))
 
     def _check_running(self) -> None:
-        if self._ends is not None and time.monotonic() >= self._ends:
-            self.stopped = self.stopped or (
+        if self.stopped is None and self._ends is not None and time.monotonic() >= self._ends:
+            self.stopped = (
                 f"the deadline of {self._settings.deadline:g} s for this grading has passed. Raise it, and grade again "
                 "to go on."
             )
-        if self._stopping.is_set():
-            self.stopped = self.stopped or "the grading was stopped. Grade again to go on."
-        if self.stopped is not None:
-            raise LlmError(self.stopped)
-        if (reason := self._limits.reason_to_end()) is not None:
+        if self.stopped is None and self._stopping.is_set():
+            self.stopped = "the grading was stopped. Grade again to go on."
+        if reason := self.stopped or self._limits.reason_to_end():
             raise LlmError(reason)
 
 

@@ -67,7 +67,6 @@ class SubmissionFile:
     path: Path
     suffix: str
     written: float  # seconds since 1970
-    size: int = 0  # bytes
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ def list_files(folder: Path) -> SubmissionFiles:
         if not reason and len(files) == MAX_OFFERED:
             name, reason = "(more files)", f"only the {MAX_OFFERED} nearest to the top are offered"
         if not reason and entry.status is not None:
-            files.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime, entry.status.st_size))
+            files.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime))
         elif len(refused) < MAX_REFUSED:
             name = name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
             refused.append(RefusedFile(name=name, reason=reason))

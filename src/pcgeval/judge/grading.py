@@ -2,8 +2,8 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from functools import partial
 
 from pcgeval.checks.checks import run_check
@@ -19,64 +19,44 @@ from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
-from pcgeval.llm.protocol import LlmError
-from pcgeval.rubric.grades import HEURISTIC, GradedTaskNode, JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode, leaves
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 _LITTLE = 0.5  # of a text
 _MOST_WARNINGS = 10
-REPRODUCED, NOT_REPRODUCED = 0.5, 0.2  # PaperBench's figures for the heuristic
 VerdictOf = Callable[[TaskNode], Verdict]
 
 
-@dataclass(frozen=True)
-class JudgedLeaf:
-    """A leaf with its verdict; `number` counts the leaves judged so far of `total`."""
-
-    leaf: TaskNode
-    verdict: Verdict
-    number: int
-    total: int
-    is_new: bool = False  # whether the model was asked about it just now
+Report = Callable[[TaskNode, Verdict, int, bool], None]
+"""Is given each judged leaf, its verdict, the number of all leaves, and whether the model was asked just now."""
 
 
-Report = Callable[[JudgedLeaf], None]
-
-
-def no_report(_: JudgedLeaf) -> None:
+def no_report(*_: object) -> None:
     """Report nothing."""
 
 
 class GradingProgress:
-    """Shows the leaves as they are judged: score and cost of each, and of all together; several threads may use it."""
+    """Shows the leaves as they are judged: score and cost of each, and of all together."""
 
     def __init__(self, title: str, total: int | None = None) -> None:
         """Start the clock; `total` is the number of leaves where there are several gradings."""
         self._progress, self._is_one = Progress(title, total, failed_as="without a grade"), total is None
-        self._lock = threading.Lock()
 
-    def __call__(self, judged: JudgedLeaf) -> None:
+    def __call__(self, leaf: TaskNode, verdict: Verdict, total: int, is_new: bool) -> None:
         """Count one leaf."""
-        usage, score = record_of(judged.verdict.judge_metadata).usage, judged.verdict.score
+        usage, score = record_of(verdict.judge_metadata).usage, verdict.score
         shown = "no grade" if score is None else f"{score:.2f}"
         cost = f", {usage.tokens} tokens" if usage.tokens else ""
-        with self._lock:
-            if self._is_one:
-                self._progress.total = judged.total
-            self._progress.step(
-                f"{judged.leaf.id}: {shown}{cost}",
-                tokens=usage.tokens,
-                failed=score is None,
-                repeated=not judged.is_new,
-            )
+        if self._is_one:
+            self._progress.total = total
+        self._progress.step(f"{leaf.id}: {shown}{cost}", tokens=usage.tokens, failed=score is None, repeated=not is_new)
 
     def skip(self, leaves: int) -> None:
         """Count leaves that were judged before."""
-        with self._lock:
-            for _ in range(leaves):
-                self._progress.step("graded before", repeated=True)
+        for _ in range(leaves):
+            self._progress.step("graded before", repeated=True)
 
 
 def grade(
@@ -104,7 +84,11 @@ def grade(
         case "simple":
             stopping = stopping or threading.Event()
             client = JudgeClient(settings, log, stopping=stopping, open_backend=open_backend, limits=limits)
-            return _with_notes(_grade_by_model(task, settings, client, report), task, settings)
+            try:
+                return _with_notes(_grade_by_model(task, settings, client, report), task, settings)
+            except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
+                stopping.set()
+                raise
         case "checks":
             verdict_of: VerdictOf = partial(check_verdict, task.evidence)
         case "random":
@@ -150,47 +134,26 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
         """Let a check decide its leaf, so that it never costs a call, and the model all others."""
         return judge.verdict(leaf) if leaf.path in asked else check_verdict(task.evidence, leaf)
 
-    try:
-        judge.rank_all(asked.values(), settings.concurrency)
-        tree = judge_leaves(
-            task.rubric,
-            verdict_of,
-            settings.concurrency,
-            lambda judged: report(replace(judged, is_new=client.was_called(judged.leaf.path))),
-        )
-    except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
-        client.stop()
-        raise
-    graded = tree.leaves
-    records = [record_of(leaf.judge_metadata) for leaf in graded if leaf.valid_score]
-    output = JudgeOutput(settings.judge, tree)
-    # leaves that are 0 without a call (no results, no files) say too little to stand for a whole rubric
-    if len(records) < len(graded) and not any(record.usage.grade.calls or record.check for record in records):
-        has_run = task.run is not None and task.run.exit_code == 0
-        output = heuristic_output(tree, has_reproduced=has_run and (task.folder / REPRODUCE_SCRIPT).is_file())
-    partial = _partial(tree, client)
+    judge.rank_all(asked.values(), settings.concurrency)
+    tree = judge_leaves(task.rubric, verdict_of, settings.concurrency, report, client.called)
+    failed = [client.failed[leaf.path] for leaf in tree.leaves if not leaf.valid_score and leaf.path in client.failed]
+    partial = None
+    if failed:
+        why = client.stopped or max(sorted(set(failed)), key=failed.count)
+        partial = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
     how = "The grading ended early" if client.stopped else "Calls failed"
-    warnings = [*output.warnings, *([f"{how}: {partial}"] if partial else [])]
-    return replace(
-        output,
+    return JudgeOutput(
+        settings.judge,
+        tree,
         partial=partial,
-        warnings=(*warnings, *_cut_warnings(judge.shown)),
-        prompts=settings.prompts,
+        warnings=(*([f"{how}: {partial}"] if partial else []), *_cut_warnings(judge.shown)),
+        prompts=f"{settings.prompts}, with evidence" if settings.evidence else settings.prompts,
         model=client.model.name,
         model_digest=client.digest,
-        prompt_version=prompt_version(settings.prompts),
+        prompt_version=prompt_version(settings.prompts, evidence=settings.evidence),
         votes=settings.votes,
         price=settings.price,
     )
-
-
-def _partial(tree: GradedTaskNode, client: JudgeClient) -> str | None:
-    """Return how many leaves have no grade because a call failed or was not made, and why; None if there are none."""
-    failed = [client.failed[leaf.path] for leaf in tree.leaves if not leaf.valid_score and leaf.path in client.failed]
-    if not failed:
-        return None
-    why = client.stopped or max(sorted(set(failed)), key=failed.count)
-    return f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
 
 
 def _cut_warnings(shown: Mapping[tuple[str, str], float]) -> list[str]:
@@ -206,16 +169,6 @@ def _cut_warnings(shown: Mapping[tuple[str, str], float]) -> list[str]:
     ]
     more = len(warnings) - _MOST_WARNINGS
     return warnings if more <= 0 else [*warnings[:_MOST_WARNINGS], f"The same holds for {more} other files."]
-
-
-def heuristic_output(tree: GradedTaskNode, *, has_reproduced: bool) -> JudgeOutput:
-    """Return a guess in place of a grading that could not run: 0.5 if reproduce.sh succeeded, else 0.2."""
-    reasons = [leaf.explanation for leaf in tree.leaves if not leaf.valid_score]
-    first = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
-    ran = "reproduce.sh succeeded" if has_reproduced else "no reproduce.sh succeeded"
-    guess = REPRODUCED if has_reproduced else NOT_REPRODUCED
-    warning = f"The grading could not run: {first} The score {guess} is only a guess, made because {ran}."
-    return JudgeOutput(HEURISTIC, tree, guess=guess, warnings=(warning,))
 
 
 def dummy_verdict(_: TaskNode) -> Verdict:
@@ -246,11 +199,16 @@ def judge_leaves(
     verdict_of: VerdictOf,
     concurrency: int = 1,
     report: Report = no_report,
+    called: Container[str] = (),
 ) -> GradedTaskNode:
     """Judge every leaf and compute the scores of all nodes above; the tree does not depend on which leaf ends first.
 
-    Leaves are begun in the order of the rubric. `verdict_of` is called in several threads at once if `concurrency` is
-    above 1, `report` in this thread; leaves for which `verdict_of` raises LlmError have no grade, for that reason.
+    Args:
+        rubric: The graded part of the rubric, in the order of which leaves are begun.
+        verdict_of: Judges a leaf; called in several threads at once if `concurrency` is above 1.
+        concurrency: The number of threads.
+        report: Called in this thread.
+        called: The paths of leaves about which the model was asked just now.
 
     Raises:
         GradeError: A verdict's score is not from 0 to 1.
@@ -259,13 +217,10 @@ def judge_leaves(
     verdicts: dict[str, Verdict] = {}
 
     def judged(leaf: TaskNode) -> tuple[TaskNode, Verdict]:
-        try:
-            return leaf, verdict_of(leaf)
-        except LlmError as error:
-            return leaf, Verdict(None, f"not judged: {error}")
+        return leaf, verdict_of(leaf)
 
     # one at a time in this thread, so that Ctrl-C interrupts the call
     for leaf, verdict in map(judged, tasks) if concurrency == 1 else map_in_threads(judged, tasks, concurrency):
         verdicts[leaf.path] = verdict
-        report(JudgedLeaf(leaf, verdict, len(verdicts), len(tasks)))
+        report(leaf, verdict, len(tasks), leaf.path in called)
     return grade_tree(rubric, lambda leaf: verdicts[leaf.path])

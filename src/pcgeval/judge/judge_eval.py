@@ -8,23 +8,20 @@ there is none, an `other_submission` is graded.
 """
 
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pcgeval.checks.evidence import PaperEvidence
-from pcgeval.core.archives import unpack
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
-from pcgeval.core.untrusted import UntrustedFileError
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
 from pcgeval.judge.files import list_files
 from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.plan import GradingPlan, plan_grading
-from pcgeval.judge.run import submission_task
+from pcgeval.judge.run import SUBMISSION, submission_folder, submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.agreement import disagreement_form
@@ -34,18 +31,17 @@ from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_ev
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, TaskNode, leaves
 
-SUBMISSION, EXPECTED = "submission", "expected_result.json"
+EXPECTED = "expected_result.json"
+_OF_EXAMPLE = (SUBMISSION, EXPECTED, f"grading/{EXPECTED}")
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
 _SPELLINGS = {  # of a category, without what is no letter
     **dict.fromkeys(("codedevelopment", "codedev", "development"), CODE_DEVELOPMENT),
     **dict.fromkeys(("codeexecution", "execution"), CODE_EXECUTION),
     **dict.fromkeys(("resultanalysis", "resultsanalysis", "resultmatch", "resmatch"), RESULT_ANALYSIS),
 }
-
 _SUBMISSIONS = tuple(  # the first that is there is graded
     f"{name}{ending}" for name in (SUBMISSION, f"other_{SUBMISSION}") for ending in ("", ".tar", ".tar.gz", ".tgz")
 )
-_MAX_FILES, _MAX_UNPACKED = 200_000, 20 * 2**30  # of a tar file; bytes
 
 
 class JudgeEvalError(FaultsError):
@@ -111,7 +107,7 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
     places = {
         place.relative_to(folder).as_posix(): place
         for paper in shown_folders(folder)
-        for place in ([paper] if _is_example(paper) else shown_folders(paper))
+        for place in ([paper] if any((paper / name).exists() for name in _OF_EXAMPLE) else shown_folders(paper))
     }
     if not places:
         raise JudgeEvalError(folder, [f"has no examples. Lay them out as {_LAYOUT}."])
@@ -131,10 +127,6 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
     return tuple(examples)
 
 
-def _is_example(folder: Path) -> bool:
-    return any((folder / name).exists() for name in (SUBMISSION, EXPECTED, f"grading/{EXPECTED}"))
-
-
 def _people(example: Path) -> GradedTaskNode:
     """Return people's grades of an example."""
     path = example / "grading" / EXPECTED
@@ -147,23 +139,11 @@ def _people(example: Path) -> GradedTaskNode:
 
 
 @contextmanager
-def unpacked(examples: Iterable[Example]) -> Iterator[tuple[Example, ...]]:
-    """Give the examples with folders in place of tar files, which are unpacked until the end of the block.
-
-    Raises:
-        UntrustedFileError: One is no tar file, a damaged one, or one that names a place outside of its folder.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        with_folders = []
-        for number, example in enumerate(examples):
-            if example.submission.is_file() and not is_lfs_pointer(example.submission):
-                place = Path(folder, str(number))
-                unpack(example.submission, place, max_files=_MAX_FILES, max_bytes=_MAX_UNPACKED)
-                folder_of_it = place / SUBMISSION if (place / SUBMISSION).is_dir() else place
-                with_folders.append(replace(example, submission=folder_of_it))
-            else:
-                with_folders.append(example)
-        yield tuple(with_folders)
+def unpacked(examples: Sequence[Example]) -> Iterator[tuple[Example, ...]]:
+    """Give the examples with folders in place of tar files, which are unpacked until the end of the block."""
+    with ExitStack() as stack:
+        folders = [stack.enter_context(submission_folder(example.submission)) for example in examples]
+        yield tuple(replace(example, submission=folder) for example, folder in zip(examples, folders, strict=True))
 
 
 def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings]) -> None:
@@ -175,43 +155,34 @@ def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings])
     demanding = {settings.judge: settings for settings in judges if JUDGES[settings.judge].reads_submission}
     faults: list[str] = []
     for example in examples if demanding else ():
-        fault = _submission_fault(example.submission)
-        faults += [f"{example.id}: {fault}"] if fault else []
-        for judge, settings in demanding.items():
-            try:
+        if fault := _submission_fault(example.submission):
+            faults.append(f"{example.id}: {fault}")
+        try:
+            for judge, settings in demanding.items():
                 load_paper(Path(settings.papers_dir), example.paper_id, needs_text=judge == "simple")
-            except PcgevalError as error:
-                faults.append(f"{example.id}: {error} Or name the folder of the papers in rubric.papers_dir.")
-                break
+        except PcgevalError as error:
+            faults.append(f"{example.id}: {error} Or name the folder of the papers in rubric.papers_dir.")
     if faults:
         raise JudgeEvalError("judge-eval", faults)
 
 
 def _submission_fault(submission: Path) -> str | None:
-    if submission.is_file():
-        return f"{submission} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}."
-    if not submission.is_dir():
+    if not submission.exists():
         return (
             f"no folder {submission}. Put the submission that people graded there, or grade the other examples "
             "alone; the judges random and dummy need none."
         )
-    files = list_files(submission).files
+    files = [submission] if submission.is_file() else [file.path for file in list_files(submission).files]
     if not files:
         return f"{submission} has no file that a judge could read. Fetch the submission: {LFS_ADVICE}."
-    try:
-        pointer = next((file.name for file in files if is_lfs_pointer(file.path)), None)
-    except UntrustedFileError as error:
-        return str(error)
-    return pointer and f"{submission}/{pointer} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}."
+    pointers = [file for file in files if is_lfs_pointer(file)]
+    return f"{pointers[0]} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}." if pointers else None
 
 
 def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
     """Return an example's submission as it lies, to be graded by the criteria of people's grades.
 
     Leaves with the id of one of the paper's rubric have its check.
-
-    Raises:
-        PcgevalError: As `submission_task` raises it.
     """
     if not JUDGES[settings.judge].reads_submission:
         return GradingTask(example.rubric, example.submission, PaperEvidence(example.submission))
@@ -227,11 +198,7 @@ def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
 
 
 def plan_judge(examples: Sequence[Example], settings: JudgeSettings) -> list[GradingPlan]:
-    """Return what the gradings by one judge would cost; see `plan_grading`.
-
-    Raises:
-        PcgevalError: As `submission_task` and `plan_grading` raise it.
-    """
+    """Return what the gradings by one judge would cost; see `plan_grading`."""
     check_examples(examples, [settings])
     with CallFiles().opened(examples[0].submission, settings, read_only=True) as log:
         return [plan_grading(example.id, grading_task(example, settings), settings, log) for example in examples]
@@ -274,7 +241,6 @@ def evaluate_judges(
 
     Raises:
         JudgeEvalError: An example lacks what a judge needs, or `out` is a folder with files of something else.
-        PcgevalError: As `grade` raises it.
     """
     check_examples(examples, judges.values())
     results = out / "results.json"

@@ -1,46 +1,36 @@
-"""Many gradings at once: all runs of a folder, each with a file of its own, under one budget and one limit of calls.
+"""Many gradings: all runs of a folder, one after the other, each with a file of its own and all under one budget.
 
 A finished grading is skipped when it is asked for again, unless its submission, its paper or the settings have changed
 since. That is noted in the kept state and not in its file, which is the same wherever the submission lies.
 """
 
 import json
-import shutil
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_json
-from pcgeval.core.layout import CALLS, GRADE_FILE, STATE, own_or_packaged, state_name
+from pcgeval.core.layout import CALLS, GRADE_FILE, own_or_packaged
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.parallel import map_in_threads
 from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
 from pcgeval.judge.grading import GradingProgress
 from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.prompts import prompt_version
-from pcgeval.judge.run import grade_submission, state_of, submission_task
+from pcgeval.judge.run import grade_submission, state_folder, state_of, submission_folder, submission_task
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grade_table import RunGrade
-from pcgeval.rubric.grades import HEURISTIC
 from pcgeval.rubric.papers import list_papers, load_paper
 from pcgeval.rubric.runs import PaperRun, find_runs
 from pcgeval.rubric.tree import leaves
 from pcgeval.submissions.reproduction import Computer, computer_identity
 
-TOP = "submission"  # the folder in PaperBench's tar files; beside it lie logs
-MAX_UNPACKED = 20 * 2**30  # bytes of a submission
-MAX_FILES = 200_000
-_MOST_AT_ONCE = 8  # gradings; each keeps the texts of its submission in memory
-_NOT_DECIDING = ("deadline", "max_cost", "max_tokens", "call_seconds")  # settings of the way and not of the result
+_NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # settings of the way and not of the result
 
 
 @dataclass(frozen=True)
@@ -83,7 +73,7 @@ class ManyGradings:
         failed: list[RunGrade] = []
         for run in self.runs:
             try:
-                with _folder_of(run.submission()) as folder:
+                with submission_folder(run.submission()) as folder:
                     task = submission_task(folder, run.paper_id, self.settings)
                     plans.append(plan_grading(run.id, task, self.settings, log))
             except (PcgevalError, OSError) as error:
@@ -98,39 +88,20 @@ class ManyGradings:
             GradingError: `out` lies among the runs.
             FolderBusyError: Another process grades into the same folder.
         """
-        runs, settings, stopping = self.runs, self.settings, threading.Event()
+        runs, settings = self.runs, self.settings
         if self.out.resolve().is_relative_to(self.folder.resolve()):
             raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades.")
-        limits = CallLimits(settings)
-        has_budget = settings.max_cost is not None or settings.max_tokens is not None
-        # one after the other with a budget, so that as many as it covers come to their end
-        threads = 1 if self.computer or has_budget else min(settings.concurrency, _MOST_AT_ONCE)
-        log = CallLog(None if settings.is_replay else CALLS, self.recordings)
-        with lock_folder(self.out, _state(self.out) / "gradings.lock"):
-            work = partial(
-                self._graded,
-                calls=CallFiles(shared=log),
-                limits=limits,
-                stopping=stopping,
-                report=GradingProgress(f"grade {self.folder}", self._leaves(runs)),
-                max_invalid=max_invalid,
-            )
-            ends = map(work, runs) if threads == 1 else map_in_threads(work, runs, threads, stopping)
-            return sorted(ends, key=lambda end: end.run)
+        calls = CallFiles(shared=CallLog(None if settings.is_replay else CALLS, self.recordings))
+        limits, report = CallLimits(settings), GradingProgress(f"grade {self.folder}", self._leaves(runs))
+        with lock_folder(self.out, state_folder(self.out) / "gradings.lock"):
+            return [self._graded(run, calls, limits, report, max_invalid) for run in runs]
 
     def _graded(
-        self,
-        run: PaperRun,
-        calls: CallFiles,
-        limits: CallLimits,
-        stopping: threading.Event,
-        report: GradingProgress,
-        *,
-        max_invalid: int,
+        self, run: PaperRun, calls: CallFiles, limits: CallLimits, report: GradingProgress, max_invalid: int
     ) -> RunGrade:
         """Grade one run, unless that is done, and write its file; a fault of the run is its result."""
         file = self.out / run.group / run.name / GRADE_FILE
-        note = _state(file.parent) / "finished.json"  # the SHA-256 of what decided the grade, and of its file
+        note = state_folder(file.parent) / "finished.json"  # the SHA-256 of what decided the grade, and of its file
         try:
             submission = run.submission()
             inputs = self._inputs(run, submission)
@@ -144,7 +115,7 @@ class ManyGradings:
             file.unlink(missing_ok=True)
             if self.computer is not None and (reason := limits.reason_to_end()) is not None:
                 return RunGrade(run, problem=f"reproduce.sh was not run: {reason}")
-            with _folder_of(submission) as folder:
+            with submission_folder(submission) as folder:
                 output = grade_submission(
                     folder,
                     run.paper_id,
@@ -152,12 +123,11 @@ class ManyGradings:
                     self.computer,
                     calls,
                     report,
-                    stopping=stopping,
                     open_backend=self.open_backend,
                     limits=limits,
                 )
             write_json(file, output.to_json())
-            if output.partial is None and output.judge_type != HEURISTIC:
+            if output.partial is None:
                 write_json(note, [inputs, sha256_file(file)])
         except (PcgevalError, OSError) as error:
             return RunGrade.failed(run, error)
@@ -182,39 +152,10 @@ class ManyGradings:
         places = [place.resolve() for place in (submission, paper, *others) if place is not None and place.exists()]
         files = [state_of(place) if place.is_dir() else _stamp(place) for place in places]
         computer = None if self.computer is None else computer_identity(self.computer)
-        version_of_prompts = prompt_version(self.settings.prompts)
+        version_of_prompts = prompt_version(self.settings.prompts, evidence=self.settings.evidence)
         return sha256_json([version("pcgeval"), version_of_prompts, settings, computer, list(map(str, places)), files])
-
-
-def _state(folder: Path) -> Path:
-    return STATE / "judgements" / state_name(folder)
 
 
 def _stamp(file: Path) -> list[int]:
     status = file.stat()
     return [status.st_size, status.st_mtime_ns]
-
-
-@contextmanager
-def _folder_of(submission: Path) -> Iterator[Path]:
-    """Give a submission's folder; a tar file is unpacked until the end of the block, always at the same place.
-
-    So a run of its reproduce.sh that was killed, or whose grading is partial, is found again.
-
-    Raises:
-        FolderBusyError: Another process grades it or plans its grading.
-        UntrustedFileError: It is no tar file, a damaged one, or one that names a place outside of its folder.
-    """
-    if submission.is_dir():
-        yield submission
-        return
-    state = _state(submission)
-    folder = state / "unpacked" / sha256_json(_stamp(submission))[:16]
-    with lock_folder(submission, state / "unpacked.lock"):
-        if not folder.is_dir():  # else it was left by a process that was killed
-            shutil.rmtree(folder.parent, ignore_errors=True)
-            unpack(submission, folder, max_files=MAX_FILES, max_bytes=MAX_UNPACKED)
-        try:
-            yield folder / TOP if (folder / TOP).is_dir() else folder
-        finally:
-            shutil.rmtree(folder.parent, ignore_errors=True)

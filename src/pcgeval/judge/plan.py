@@ -5,6 +5,7 @@ long as replies of the same kind and model in the call log, else a stated figure
 A token is four bytes; an endpoint has in its cache the beginning that a prompt has in common with the one before.
 """
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Iterable
@@ -12,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pcgeval.core.files import sha256_file
-from pcgeval.core.params import Model
 from pcgeval.core.profiles import Price
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.settings import GradingTask, JudgeSettings
@@ -65,8 +65,7 @@ class GradingPlan:
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
-        price = self.price and self.price.model_dump()
-        return {**{name: getattr(self, name) for name in ("name", *_COUNTS)}, "cost": self.cost, "price": price}
+        return {**vars(self), "cost": self.cost, "price": self.price and self.price.model_dump()}
 
 
 def total_plan(plans: Iterable[GradingPlan]) -> GradingPlan:
@@ -87,7 +86,11 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
     if settings.judge != "simple" or settings.model is None or settings.is_replay:
         return plan
     task = replace(task, rubric=settings.cut(task.rubric))
-    model = settings.model.model_copy(update={"digest": _digest(settings.model)})
+    model = settings.model
+    if model.backend == "llamacpp":  # to open it would take its memory
+        model = model.model_copy(update={"digest": model.digest or sha256_file(model_file(model.name))})
+    elif model.backend == "ollama":  # its list of models: nothing is asked
+        model = model.model_copy(update={"digest": model.digest or open_backend(model).digest()})
     settings = settings.model_copy(update={"model": model})
     client = JudgeClient(settings, log, stopping=threading.Event())
     judge, before, kinds = LeafJudge(task, client, settings), "", Counter[str]()
@@ -101,7 +104,7 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
                 plan.known_calls += 1
                 continue
             prompt = "\n".join(message.content for message in client.fitted(call).messages)
-            cached = usual_tokens(_common_beginning(before, prompt))
+            cached = usual_tokens(os.path.commonprefix([before, prompt]))  # noqa: RUF071 - of texts, not of paths
             before = prompt
             kinds[call.kind] += 1
             plan.prompt_tokens += usual_tokens(prompt)
@@ -119,16 +122,3 @@ def _answer_tokens(settings: JudgeSettings, log: CallLog, kind: str) -> int:
         return round(sum(lengths) / len(lengths))
     thinks = (settings.answer_tokens or 0) > _USUAL_ROOM
     return _USUAL_ANSWERS[kind] + (_THOUGHTS[kind] if thinks else 0)
-
-
-def _common_beginning(one: str, other: str) -> str:
-    pairs = enumerate(zip(one, other, strict=False))
-    return other[: next((at for at, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))]
-
-
-def _digest(model: Model) -> str | None:
-    if model.digest is not None or model.backend == "openai":
-        return model.digest
-    if model.backend == "llamacpp":
-        return sha256_file(model_file(model.name))
-    return open_backend(model).digest()  # Ollama's list of models: nothing is asked

@@ -92,6 +92,7 @@ class GradingPrompt:
         run: What we know of the run of reproduce.sh.
         key: The key of the tags; empty: each call has its own.
         parts: What all calls may be shown, in this order: always the same cut of it.
+        evidence: Whether a pass must quote lines that show it.
     """
 
     family: str
@@ -99,20 +100,17 @@ class GradingPrompt:
     run: str = ""
     key: str = ""
     parts: tuple[PromptPart, ...] = ()
-    _cuts: dict[tuple[int, frozenset[str]], list[tuple[PromptPart, str]]] = field(default_factory=dict, compare=False)
+    evidence: bool = False
 
     def shown(self, room: int, names: Sequence[str] | None = None) -> list[tuple[PromptPart, str]]:
         """Return the parts, or those with these names, as they are shown in so many tokens: the smallest are whole."""
-        chosen = frozenset(part.name for part in self.parts if names is None or part.name in names)
-        if (room, chosen) not in self._cuts:
-            texts = {part: self.keyless(part) for part in self.parts if part.name in chosen}
-            left, rooms = room, {}
-            for number, part in enumerate(sorted(texts, key=lambda part: count_tokens(texts[part]))):
-                share = left // (len(texts) - number)
-                rooms[part] = share - _TAGS
-                left -= min(count_tokens(texts[part]) + _TAGS, share)
-            self._cuts[room, chosen] = [(part, cut(text, rooms[part], part.tail)) for part, text in texts.items()]
-        return self._cuts[room, chosen]
+        texts = {part: self.keyless(part) for part in self.parts if names is None or part.name in names}
+        left, rooms = room, {}
+        for number, part in enumerate(sorted(texts, key=lambda part: count_tokens(texts[part]))):
+            share = left // (len(texts) - number)
+            rooms[part] = share - _TAGS
+            left -= min(count_tokens(texts[part]) + _TAGS, share)
+        return [(part, cut(text, rooms[part], part.tail)) for part, text in texts.items()]
 
     def keyless(self, part: PromptPart) -> str:
         """Return a part's text without the grading's key."""
@@ -225,7 +223,8 @@ class JudgeCall:
             **{name: _MARKS.sub(lambda mark: f"{mark.group()} ", text) for name, text in self.fields.items()},
             **ours,
         }
-        return filled(section(family, f"system {named}"), fields), filled(section(family, self.kind), fields)
+        question = section("evidence" if self.kind == "grade" and self.prompt.evidence else family, self.kind)
+        return filled(section(family, f"system {named}"), fields), filled(question, fields)
 
     def _block(self, part: PromptPart, text: str) -> str:
         return fenced(part.name, self.key, text) if part.is_data else f"<{part.name}>\n{text}\n</{part.name}>"
@@ -306,9 +305,9 @@ def section(family: str, name: str) -> str:
 
 
 @cache
-def prompt_version(family: str) -> str:
+def prompt_version(family: str, *, evidence: bool) -> str:
     """Return the beginning of the SHA-256 of a family's texts; replies to other texts do not count for these."""
-    return sha256_text(_prompt_file(family))[:16]
+    return sha256_text(_prompt_file(family) + (_prompt_file("evidence") if evidence else ""))[:16]
 
 
 def filled(text: str, fields: Mapping[str, str]) -> str:

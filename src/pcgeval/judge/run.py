@@ -5,8 +5,8 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from pcgeval.checks.evidence import PaperEvidence
+from pcgeval.core.archives import unpack
 from pcgeval.core.files import sha256_json, write_json
 from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
@@ -26,9 +27,9 @@ from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.settings import GPT_4O, GradingError, GradingTask, JudgeSettings, model_of
 from pcgeval.llm.backends import open_backend
-from pcgeval.rubric.grades import JudgeOutput
-from pcgeval.rubric.papers import Paper, load_paper
-from pcgeval.rubric.record import ReproductionRecord
+from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
+from pcgeval.rubric.papers import Paper, is_lfs_pointer, load_paper
+from pcgeval.rubric.record import ReproductionRecord, record_of
 from pcgeval.submissions.reproduction import (
     CREATION_TIME,
     REPRODUCE_LOG,
@@ -39,6 +40,9 @@ from pcgeval.submissions.reproduction import (
     computer_identity,
 )
 
+REPRODUCED, NOT_REPRODUCED = 0.5, 0.2  # PaperBench's figures for a guess
+SUBMISSION = "submission"  # the folder in PaperBench's tar files; beside it lie logs
+_MAX_FILES, _MAX_UNPACKED = 200_000, 20 * 2**30  # of a tar file; bytes
 _MAX_DEPTH = 100  # folders in one another; the sandbox copies fewer
 _RUN: TypeAdapter[ReproductionRun] = TypeAdapter(ReproductionRun)
 _SAME_TIME = 1.5  # seconds; the log's line has whole ones
@@ -59,7 +63,8 @@ async def run_judge(
 ) -> JudgeOutput:
     """Grade an attempt to reproduce a paper without blocking the event loop; see `grade_submission`.
 
-    When the caller is cancelled, no further call is made to the model. Replies that came are kept.
+    When the caller is cancelled, no further call is made to the model. Replies that came are kept. If the judge
+    `simple` could grade not one leaf, the output is a guess with `judge_type` `heuristic` and a warning.
 
     Args:
         submission_path: The submission's folder.
@@ -85,11 +90,33 @@ async def run_judge(
     settings = JudgeSettings.checked(values)
     stopping = threading.Event()
     try:
-        return await asyncio.to_thread(
+        output = await asyncio.to_thread(
             grade_submission, submission_path, paper_id, settings, computer, calls, stopping=stopping
         )
     finally:
         stopping.set()
+    return output if settings.judge != "simple" or _is_graded(output) else guessed(output)
+
+
+def _is_graded(output: JudgeOutput) -> bool:
+    """Tell whether a call or a check graded a leaf, or no leaf lacks a grade.
+
+    A leaf that is 0 without a call (no results, no files) says too little to stand for a whole rubric.
+    """
+    leaves = output.graded_task_tree.leaves
+    records = [record_of(leaf.judge_metadata) for leaf in leaves if leaf.valid_score]
+    return len(records) == len(leaves) or any(record.usage.grade.calls or record.check for record in records)
+
+
+def guessed(output: JudgeOutput) -> JudgeOutput:
+    """Return a guess in place of a grading that could not run: 0.5 if reproduce.sh succeeded, else 0.2."""
+    reasons = [leaf.explanation for leaf in output.graded_task_tree.leaves if not leaf.valid_score]
+    first = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
+    has_reproduced = output.reproduction is not None and output.reproduction.exit_code == 0
+    ran = "reproduce.sh succeeded" if has_reproduced else "no reproduce.sh succeeded"
+    guess = REPRODUCED if has_reproduced else NOT_REPRODUCED
+    warning = f"The grading could not run: {first} The score {guess} is only a guess, made because {ran}."
+    return replace(output, judge_type=HEURISTIC, guess=guess, warnings=(warning, *output.warnings))
 
 
 def grade_submission(
@@ -135,6 +162,32 @@ def grade_submission(
         if place is not None and output.partial is None:  # else grading again goes on with the same results
             shutil.rmtree(place, ignore_errors=True)
     return output
+
+
+@contextmanager
+def submission_folder(submission: Path) -> Iterator[Path]:
+    """Give a submission's folder; a tar file is unpacked until the end of the block, always at the same place.
+
+    So a run of its reproduce.sh that was killed, or whose grading is partial, is found again. What is no such file, or
+    only a pointer to Git LFS, is given as it is.
+
+    Raises:
+        FolderBusyError: Another process grades it or plans its grading.
+        UntrustedFileError: It is no tar file, a damaged one, or one that names a place outside of its folder.
+    """
+    if not submission.is_file() or is_lfs_pointer(submission):
+        yield submission
+        return
+    state, status = state_folder(submission), submission.stat()
+    folder = state / "unpacked" / sha256_json([status.st_size, status.st_mtime_ns])[:16]
+    with lock_folder(submission, state / "unpacked.lock"):
+        if not folder.is_dir():  # else it was left by a process that was killed
+            shutil.rmtree(folder.parent, ignore_errors=True)
+            unpack(submission, folder, max_files=_MAX_FILES, max_bytes=_MAX_UNPACKED)
+        try:
+            yield folder / SUBMISSION if (folder / SUBMISSION).is_dir() else folder
+        finally:
+            shutil.rmtree(folder.parent, ignore_errors=True)
 
 
 def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeSettings) -> GradingTask:
@@ -216,12 +269,16 @@ def _run_folder(submission: Path, stack: ExitStack, *, is_kept: bool) -> Path:
 
     A submission that is the present folder has its state within it, where no copy of it may lie.
     """
-    folder = submission.resolve()
-    state = STATE / "judgements" / state_name(folder)
-    if not is_kept or state.resolve().is_relative_to(folder):
+    state = state_folder(submission)
+    if not is_kept or state.resolve().is_relative_to(submission.resolve()):
         return Path(stack.enter_context(tempfile.TemporaryDirectory())) / "reproduction"
     stack.enter_context(lock_folder(submission, state / "reproduction.lock"))
     return state / "reproduction"
+
+
+def state_folder(submission: Path) -> Path:
+    """Return where the state of a submission's gradings is kept."""
+    return STATE / "judgements" / state_name(submission)
 
 
 def _reproduced(computer: Computer, submission: Path, place: Path) -> ReproductionRun:

@@ -55,7 +55,7 @@ class JudgeSettings(RubricParams):
         if self.max_cost is not None and self.price is None and not self.is_replay:
             raise ValueError(
                 f"max_cost is {self.max_cost:g} US dollars, but the price of {self.model.name} is unknown. Give it in "
-                "params.yaml (rubric.model.profile.price), or bound the tokens with max_tokens"
+                "params.yaml (rubric.model.profile.price), or bound the tokens with token_budget"
             )
         return self
 
@@ -106,8 +106,8 @@ class JudgeSettings(RubricParams):
         At most a quarter of the context, but 2 000 tokens where these are no more than half of it.
         """
         assert self.model is not None  # noqa: S101 - asked only of a judge with a model
-        if "num_predict" in self.model.options:
-            return int(self.model.options["num_predict"])
+        if given := self.max_tokens or self.model.options.get("num_predict"):
+            return int(given)
         room = self.model.known_profile.answer_tokens
         return room and min(room, max(self.context_tokens // 4, _LEAST_ROOM), self.context_tokens // 2)
 

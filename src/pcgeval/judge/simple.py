@@ -1,11 +1,11 @@
 """The judge `simple`: for each leaf a language model is shown files, grades in words, and the score is read.
 
-Only where the words cannot be read, a call asks the model to copy the score; else it grades once more, told why.
+Only where the words cannot be read, a call asks the model to copy the score; else it grades once more, told why. With
+`evidence` a pass must quote lines that show it, which are looked up in the file.
 """
 
-import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, reduce
@@ -24,9 +24,10 @@ from pcgeval.judge.answers import (
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.files import SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
 from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, fence_key, filled, section
+from pcgeval.judge.quotes import verify_quote, without_evidence
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.protocol import REASONING, REFUSAL, CallError, ChatReply, LlmError
-from pcgeval.rubric.grades import Verdict, weighted_mean
+from pcgeval.rubric.grades import PASSED, Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, SUBTREE, TaskNode, prior_nodes
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
@@ -76,16 +77,16 @@ class LeafJudge:
         self.shown: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
         self._rankings: dict[str, Ranking] = {}  # by the leaf
         self._chosen: dict[str, Counter[str]] = {}  # how many leaves below a node chose a file, by the node's path
-        self._lock = threading.Lock()
 
     def _common_prompt(self) -> GradingPrompt:
         family, run, parts = self._settings.prompts, self._task.run, (*self._background, *self._run_parts)
+        evidence = self._settings.evidence
         if run is None:
-            return GradingPrompt(family, "competition", parts=parts)
+            return GradingPrompt(family, "competition", parts=parts, evidence=evidence)
         how = "brought" if run.log is not None else "none"
         how = "code only" if self._settings.code_only else "ours" if run.is_ours else how
         key = fence_key((), [*(part.digest for part in parts), *(file.name for file in self.files.files)])
-        return GradingPrompt(family, "paper", section(family, f"run {how}"), key, parts)
+        return GradingPrompt(family, "paper", section(family, f"run {how}"), key, parts, evidence)
 
     def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
         """Return the files that a leaf may be judged by, sorted by name; reproduce.sh is shown to every leaf anyway."""
@@ -110,12 +111,9 @@ class LeafJudge:
         Raises:
             LlmError: The model cannot be asked any more.
         """
-        with self._lock:
-            if leaf.path in self._rankings:
-                return self._rankings[leaf.path]
-        ranking = self._ranked(leaf)
-        with self._lock:
-            return self._rankings.setdefault(leaf.path, ranking)
+        if leaf.path not in self._rankings:
+            self._rankings[leaf.path] = self._ranked(leaf)
+        return self._rankings[leaf.path]
 
     def rank_all(self, leaves: Iterable[TaskNode], concurrency: int) -> None:
         """Rank the files of all leaves with more than ten, before the first of these is graded.
@@ -128,7 +126,7 @@ class LeafJudge:
             for _ in map_in_threads(self.rank, asked, concurrency):
                 pass
         for leaf in asked:
-            files = self._rankings[leaf.path].files if leaf.path in self._rankings else ()
+            files = self._rankings.get(leaf.path, Ranking(())).files
             self._chosen.setdefault(leaf.path.rpartition("/")[0], Counter()).update(file.name for file in files)
 
     def _ranked(self, leaf: TaskNode) -> Ranking:
@@ -148,23 +146,23 @@ class LeafJudge:
         return Ranking(tuple(first), how, usage)
 
     def verdict(self, leaf: TaskNode) -> Verdict:
-        """Judge one leaf; whatever the model answers, this gives a score or the reason why there is none.
-
-        Raises:
-            LlmError: The model cannot be asked any more.
-        """
-        ranking, votes, agreement = Ranking(()), [], None
-        if self.files.fault is not None:
-            result = Verdict(None, self.files.fault)
-        elif (reason := self.zero_reason(leaf)) is not None:
-            result = Verdict(0.0, reason)
-        elif (ranking := self.rank(leaf)).fault is not None:
-            result = Verdict(None, f"the files could not be ranked: {ranking.fault}")
-        else:
-            usage = [ranking.usage]
-            votes = [self._vote(leaf, number, ranking.files, usage) for number in range(self._settings.votes)]
-            ranking = ranking._replace(usage=reduce(TokenUsage.plus, usage))
-            result, agreement = count_votes(votes, continuous=is_continuous(leaf))
+        """Judge one leaf; whatever the model answers, this gives a score or the reason why there is none."""
+        ranking, agreement = Ranking(()), None
+        votes: list[VoteRecord] = []
+        usage: list[TokenUsage] = []
+        try:
+            if self.files.fault is not None:
+                result = Verdict(None, self.files.fault)
+            elif (reason := self.zero_reason(leaf)) is not None:
+                result = Verdict(0.0, reason)
+            elif (ranking := self.rank(leaf)).fault is not None:
+                result = Verdict(None, f"the files could not be ranked: {ranking.fault}")
+            else:
+                for number in range(self._settings.votes):
+                    votes += [self._vote(leaf, number, ranking.files, usage)]
+                result, agreement = count_votes(votes, continuous=is_continuous(leaf))
+        except LlmError as error:  # the calls before are paid for and count
+            result = Verdict(None, f"not judged: {error}")
         files = self.offered(leaf)
         notes = {file.name: self.file_text(file).note for file in ranking.files}
         record = JudgeRecord(
@@ -178,36 +176,63 @@ class LeafJudge:
             ),
             votes=tuple(votes),
             agreement=agreement,
-            usage=ranking.usage,
+            usage=reduce(TokenUsage.plus, usage, ranking.usage),
             reason=result.explanation if result.score is None else None,
         )
         return replace(result, judge_metadata=record)
 
     def _vote(self, leaf: TaskNode, vote: int, files: Sequence[SubmissionFile], usage: list[TokenUsage]) -> VoteRecord:
-        """Let the model grade a leaf, and a second time if its answer has no score."""
+        """Let the model grade a leaf, and a second time if its answer has no score or a pass has no evidence."""
         words = problem = ""
-        continuous = is_continuous(leaf)
         try:
             for attempt in range(_ATTEMPTS):
                 call = self.grade_call(leaf, files, vote, attempt, problem)
                 reply = self._ask(call, usage)
-                self.shown |= {(leaf.path, name): share for name, share in self._client.fitted(call).shown.items()}
-                words, is_cut = _words_of(reply), reply.done_reason in CUT_OFF
+                shown = self._client.fitted(call).shown
+                self.shown |= {(leaf.path, name): share for name, share in shown.items()}
+                words = _words_of(reply)
                 try:
-                    score = read_score(reply.text, continuous=continuous, cut=is_cut)
-                    return VoteRecord(score=score, explanation=reality_of(words), answer=words)
+                    score, explanation = self._read(leaf, call, reply, usage)
+                    quote = {}
+                    if self._settings.evidence and score > PASSED:
+                        quote["quote"] = verify_quote(words, self._texts_of(call, files, shown))
+                    return VoteRecord(score=score, explanation=explanation, answer=words, **quote)
                 except UnreadableAnswer as error:
                     problem = str(error)
-                if is_cut:  # what it quotes last could be copied for its score
-                    continue
-                with suppress(UnreadableAnswer):
-                    parsed = self._ask(self.parse_call(leaf, words, vote, attempt), usage)
-                    verdict = read_verdict(parsed.text, continuous=continuous)
-                    return VoteRecord(score=verdict.score, explanation=verdict.explanation, answer=words)
             reason = f"the grade call was answered twice without use; the second time {problem}"
         except CallError as error:
             reason = str(error)
         return VoteRecord(score=None, explanation="", reason=reason, answer=words)
+
+    def _read(self, leaf: TaskNode, call: JudgeCall, reply: ChatReply, usage: list[TokenUsage]) -> tuple[float, str]:
+        """Return the score of an answer and its reason; if the words cannot be read, the model copies them as JSON.
+
+        Raises:
+            UnreadableAnswer: There is none.
+            CallError: The model gave no reply.
+            LlmError: The model cannot be asked any more.
+        """
+        continuous, is_cut = is_continuous(leaf), reply.done_reason in CUT_OFF
+        text = without_evidence(reply.text) if self._settings.evidence else reply.text
+        words = without_thinking(text)
+        try:
+            return read_score(text, continuous=continuous, cut=is_cut), reality_of(words)
+        except UnreadableAnswer:
+            if is_cut:  # what it quotes last could be copied for its score
+                raise
+            parsed = self._ask(self.parse_call(leaf, words, call.vote, call.attempt), usage)
+            with suppress(UnreadableAnswer):
+                verdict = read_verdict(parsed.text, continuous=continuous)
+                return verdict.score or 0.0, verdict.explanation
+            raise
+
+    def _texts_of(self, call: JudgeCall, files: Sequence[SubmissionFile], shown: Mapping[str, float]) -> dict[str, str]:
+        """Return the texts of the submission that a call showed, by their names."""
+        parts = [part for part in self._run_parts if part.name in call.shared]
+        by_label = zip((part.label for part in call.files), files, strict=False)
+        return {part.name: part.text for part in parts} | {
+            file.name: self.file_text(file).text for label, file in by_label if shown.get(label, 1)
+        }
 
     def _ask(self, call: JudgeCall, usage: list[TokenUsage]) -> ChatReply:
         """Return the model's reply, and add its cost; one that was cut off is asked for again with twice the room."""

@@ -23,7 +23,7 @@ def open_backend(
     Args:
         model: The model, as params.yaml describes it.
         recording: Where its exchanges lie, for the backend `recorded`.
-        report: Receives what a person should know while a run goes on, such as that a server fails.
+        report: Receives messages for a person, such as that a server begins to fail, changes, or answers again.
         on_text: Receives each piece of a reply as it comes, where the model sends its replies in pieces.
 
     Raises:
@@ -51,9 +51,8 @@ def open_backend(
 def named_model(name: str, base_url: str | None = None, host: str | None = None) -> Model:
     """Return the model that a person means by a name alone.
 
-    With a `base_url` it is at that endpoint of OpenAI's interface, with a `host` on that Ollama server. Else it is a
-    local model, run on this machine; a model of OpenAI's, at OPENAI_BASE_URL or OpenAI's own endpoint; or one of the
-    Ollama server.
+    With a `base_url` it is at that endpoint of OpenAI's interface, with a `host` on that Ollama server. Else it is one
+    of OpenAI's models, at OPENAI_BASE_URL or OpenAI's endpoint; a local model; or a model of the Ollama server.
     """
     if base_url is not None or (host is None and is_openai_model(name)):
         url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL

@@ -1,23 +1,12 @@
-"""Every reply that a language model gave, so that no identical call is ever paid for twice.
+"""The call log: every reply that a language model gave, so that no identical call is ever paid for twice.
 
-A `CallLog` is an append-only folder of JSON-lines files, `.pcgeval/calls`, shared by trials, `pcgeval try`, rounds and
-the judge. Each line is a `LoggedCall`. Its key is the SHA-256 of all that decides the reply: model digest, messages,
-options, schema, but no time limit. The options hold the seed, which differs each time that a trial asks the very same
-again. A key answers for ever: removing the folder is the only way to forget a reply.
+A `CallLog` is an append-only folder of JSON-lines files, `.pcgeval/calls`, which trials, `pcgeval try`, rounds and the
+judge share. Each line is a `LoggedCall`. Its key is the SHA-256 of everything that decides the reply: model digest,
+messages, options with the seed, and schema, but no time limit. A reply stays until the folder is removed.
 
-    def ask(seconds: float) -> LoggedCall:
-        try:
-            return LoggedCall(key=request.key, reply=backend.chat(request, seconds), leaf=...)
-        except CallError as error:
-            return LoggedCall(key=request.key, reason=str(error), leaf=...)
-
-    log = CallLog(CALLS)
-    call = log.answer(request.key, ask, seconds)  # on the disk now; `ask` is called if it was not before
-    log.used  # all calls that were found or appended, for `write_recording`
-
-Every process appends to one file, so that several run at once and logs of several machines are merged by copying
-files. A call that failed is kept, too, but answers nothing: the next run makes it again. A recording is one file of the
-same lines, which replays a run, its failed calls too: see llm/recorded.py, or `CallLog(None, [path])`.
+Every process appends to its own file, so several can run at once, and copying files merges the logs of several
+machines. A failed call is logged, too, but the next run makes it again. A recording is one file of the same lines and
+replays a run with its failed calls; of a program it holds each finished trial as a `RecordedTrial`, calls included.
 """
 
 import os
@@ -27,36 +16,43 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sync_folder, to_json, write_text
+from pcgeval.core.files import sha256_text, sync_folder, to_json, write_text
+from pcgeval.core.layout import Trial
 from pcgeval.core.locks import lock_briefly
-from pcgeval.core.trials import ChatReply, FaultCause
+from pcgeval.core.trials import ChatReply, FailedCall, FaultCause, TrialRecord, record_text
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import LlmError
 
-ROOM = 16 * 2**20  # bytes that must be free before a call is paid for: its reply has to be kept
+ROOM = 16 * 2**20  # bytes that must be free before a call is paid for, so that its reply can be kept
 
 
-class LoggedCall(BaseModel):
-    """One line: a call by its key, its reply or the reason why there is none, and what asked, for a reader."""
-
+class _Line(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    def line(self) -> str:
+        """Return the line of a file; lone surrogates, which UTF-8 cannot hold, become U+FFFD."""
+        return well_formed(to_json(self.model_dump(exclude_defaults=True), indent=None)) + "\n"
+
+
+class LoggedCall(_Line):
+    """A call by its key, its reply or the reason why it has none, and its origin for a reader."""
 
     key: str  # SHA-256 of the request
     reply: ChatReply | None = None  # None for a call that failed
     reason: str | None = None  # why it failed, without lone surrogates
-    cause: FaultCause | None = None  # who is at fault, if not the one that asked
+    cause: FaultCause | None = None  # who is at fault, unless it is the request
     model: str | None = None
     team: str | None = None  # the submission that asked, or is judged
     letter: str | None = None  # of a trial's call, as are the next two
     trial: int | None = None
     turn: int | None = None  # the call's place in the trial, from 1
     leaf: str | None = None  # of a judge's call, as are the next five: the path of the rubric's leaf
-    kind: str | None = None  # what the call was for
+    kind: str | None = None  # such as grade or rank
     vote: int | None = None  # from 0
     attempt: int | None = None  # 1 for the second, after an answer that could not be parsed
     sent: str | None = None  # SHA-256 of the messages after they were cut to the model's context
@@ -73,19 +69,56 @@ class LoggedCall(BaseModel):
         """The reply, or the reason why there is none."""
         return self.reply or self.reason or ""
 
-    def line(self) -> str:
-        """Return the call as a line of a file; lone surrogates, which UTF-8 cannot hold, become U+FFFD."""
-        return well_formed(to_json(self.model_dump(exclude_none=True), indent=None)) + "\n"
+    @property
+    def calls(self) -> "list[LoggedCall]":
+        """The calls of the line."""
+        return [self]
+
+
+class RecordedTrial(_Line):
+    """A program's finished trial, which is replayed without running the program."""
+
+    letter: str
+    trial: int
+    response: str
+    record: TrialRecord
+    sha256: str  # of the record's file, as in data/trials
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is as the stage wrote it. If a person edited a reply, the program runs again and gets that one."""
+        is_response = self.record.response_sha256 == sha256_text(self.response)
+        return is_response and self.sha256 == sha256_text(record_text(self.record))
+
+    @property
+    def calls(self) -> list[LoggedCall]:
+        """The calls of the line."""
+        return trial_calls(Trial(self.letter, self.trial), self.record)
+
+
+_AnyLine = TypeVar("_AnyLine", LoggedCall, RecordedTrial, LoggedCall | RecordedTrial)
+LINES: TypeAdapter[LoggedCall | RecordedTrial] = TypeAdapter(LoggedCall | RecordedTrial)
+
+
+def trial_calls(trial: Trial, record: TrialRecord) -> list[LoggedCall]:
+    """Return the calls of a trial, the failed ones among them, as a recording has them."""
+    calls = []
+    for turn, call in enumerate(record.calls, start=1):
+        reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
+        calls.append(
+            LoggedCall(key=call.key, reply=reply, reason=reason, letter=trial.letter, trial=trial.number, turn=turn)
+        )
+    return calls
 
 
 class CallLog:
     """The calls of a folder and of recordings; several threads and several processes may use it at once."""
 
     def __init__(self, folder: Path | None, recordings: Iterable[Path] = (), *, read_only: bool = False) -> None:
-        """Read recordings, then the folder, which is made with the first call; without one nothing is kept on disk.
+        """Read recordings, then the folder, which is created with the first call; without one the disk keeps nothing.
 
-        Where both know a call, the recording wins, and the first of several. If it is `read_only`, calls are kept in
-        memory alone.
+        Where both know a call, the recording wins, and the first of several. If it is `read_only`, new calls stay in
+        memory.
 
         Raises:
             FileError: A recording cannot be read, or a line of it is no call; the message names it.
@@ -116,7 +149,7 @@ class CallLog:
             return tuple(self._calls.values())
 
     def find(self, key: str, *, failed_too: bool = False) -> LoggedCall | None:
-        """Return a call that was made before, by whichever process; None if it is to be made.
+        """Return a call that any process made before; None if nobody did.
 
         Args:
             key: The SHA-256 of the request.
@@ -134,7 +167,7 @@ class CallLog:
             return call
 
     def answer(self, key: str, ask: Callable[[float], LoggedCall], seconds: float) -> LoggedCall:
-        """Return a call that was made before, or make it and keep it.
+        """Return a call that any process made before, or make and log it.
 
         Of several threads and processes that want the same call at once, one makes it and the others wait for it; if
         it fails, the next one makes it.
@@ -142,8 +175,8 @@ class CallLog:
         Args:
             key: The SHA-256 of the request.
             ask: Makes the call, in at most so many seconds.
-            seconds: The longest time for all, the wait for another process's call included; a call that only waited
-                has failed by a fault of the server, and is not kept.
+            seconds: The longest time for all, the wait for another process included; a call that only waited has
+                failed by a fault of the server, and is not logged.
 
         Raises:
             LlmError: A file of the folder cannot be read, or the reply cannot be kept.
@@ -164,22 +197,18 @@ class CallLog:
             return self.find(key) or self._keep(ask(ends - time.monotonic()))
 
     def _check_room(self, folder: Path) -> None:
-        """Check before a call is paid for that its reply can be kept."""
         folder.mkdir(parents=True, exist_ok=True)
         disk = os.statvfs(folder)
         if (free := disk.f_bavail * disk.f_frsize) < ROOM:
             raise self._cannot_keep(f"only {free // 2**20} MB are free on its disk, {ROOM // 2**20} are needed")
 
     def _keep(self, call: LoggedCall) -> LoggedCall:
-        """Keep a call that was just made and return it as it is kept; it is on the disk when this returns.
+        """Return a new call as a replay will have it; the disk has it when this returns.
 
         Where two threads without a folder have made the same call at once, the first reply answers both.
-
-        Raises:
-            LlmError: It cannot be written; the file is as before.
         """
         line = call.line()
-        call = LoggedCall.model_validate_json(line)  # without what a file cannot hold, so that a replay is the same
+        call = LoggedCall.model_validate_json(line)  # without what a file cannot hold
         with self._lock:
             if self._target is not None:
                 try:
@@ -191,7 +220,7 @@ class CallLog:
         return call
 
     def _read_new_lines(self) -> None:
-        """Read what other processes and earlier runs left; a line that is torn or no call is passed over."""
+        """Read what other processes and earlier runs appended, except torn lines and others that are no calls."""
         for path in sorted(self._folder.glob("*.jsonl")) if self._folder else ():
             if path.name == self._name:
                 continue
@@ -212,42 +241,48 @@ class CallLog:
             for line in lines[:-1]:  # behind the last line end, another process may be writing
                 start += len(line) + 1
                 with suppress(ValidationError):
-                    call = LoggedCall.model_validate_json(line)
-                    if call.reply:
-                        self._calls.setdefault(call.key, call)
+                    for call in LINES.validate_json(line).calls:
+                        if call.reply:
+                            self._calls.setdefault(call.key, call)
             self._read_until[path] = start
 
     def _cannot_keep(self, reason: str | None) -> LlmError:
         return LlmError(f"{self._target}: a reply cannot be kept: {reason}. Make room on the disk, then run again.")
 
 
-def read_recording(path: Path) -> Iterator[LoggedCall]:
-    """Yield the calls of a recording line by line; empty lines are passed over.
+def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:
+    """Yield the calls and trials of a recording line by line; empty lines are passed over.
 
     Raises:
-        FileError: The file cannot be read, or a line is no call; the message names it.
+        FileError: The file cannot be read, or a line is neither; the message names it.
     """
     number = 0
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):  # noqa: B007 - the error names it
                 if line.strip():
-                    yield LoggedCall.model_validate_json(line)
+                    yield LINES.validate_json(line)
     except ValidationError as error:
         raise FileError(
-            f"{path}:{number}: not a recorded call ({error.errors()[0]['msg']}). Restore the file from git."
+            f"{path}:{number}: not a recorded call or trial ({error.errors()[0]['msg']}). Restore the file from git."
         ) from error
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it exists and is readable.") from error
 
 
-def write_recording(path: Path, calls: Iterable[LoggedCall]) -> None:
+def read_recording(path: Path) -> Iterator[LoggedCall]:
+    """Yield the calls of a recording; raises FileError if the file cannot be read or a line holds no calls."""
+    for line in read_lines(path):
+        yield from line.calls
+
+
+def write_recording(path: Path, lines: Iterable[_AnyLine]) -> None:
     """Write a recording in the order given."""
-    write_text(path, "".join(call.line() for call in calls))
+    write_text(path, "".join(line.line() for line in lines))
 
 
 def _append(path: Path, content: bytes) -> None:
-    """Append to a file of this process, made if it is not there; raises OSError and leaves the file as it was."""
+    """Append to a file of this process; raises OSError and leaves the file as it was."""
     is_new = not path.exists()
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     size = os.fstat(file).st_size

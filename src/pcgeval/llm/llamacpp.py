@@ -1,7 +1,7 @@
-"""llama.cpp on this machine (extra `local-llm`): its own server, asked as any endpoint of OpenAI's interface.
+"""llama.cpp's own server on this machine (extra `local-llm`), asked through OpenAI's interface.
 
-Options carry Ollama's names and Ollama's defaults, so that the same request means the same to either server. The number
-of threads and the size of the context do not change a text; a cached prompt does, so the cache stays off for trials.
+Options have Ollama's names and defaults, so that the same request means the same to either server. The number of
+threads and the size of the context do not change a text; a cached prompt does, so the cache stays off for trials.
 """
 
 import os
@@ -53,7 +53,7 @@ class LlamaCpp(OpenAiServer):
 
         Raises:
             LlmError: The context is no size, or the file is missing or no model.
-            MissingPackageError: An extra is not installed.
+            MissingPackageError: The extra is not installed.
         """
         context = CONTEXT if context is None else context
         if isinstance(context, bool) or not isinstance(context, int) or context < 1:
@@ -93,11 +93,10 @@ def _native_options(options: Mapping[str, Option]) -> dict[str, Option]:
 
 
 def serve(path: Path, name: str, port: int) -> None:
-    """Serve a GGUF file under this name with OpenAI's interface on 127.0.0.1, one call after another.
+    """Serve a GGUF file under this name with OpenAI's interface on 127.0.0.1 until Ctrl-C, a call at a time.
 
     Raises:
         LlmError: llama.cpp cannot load the file or listen on the port.
-        KeyboardInterrupt: It was stopped.
     """
     server = _start(path, CONTEXT, name, port)
     print_stderr(f"{name}: {server.listening_address}/v1 (Ctrl-C stops it)")

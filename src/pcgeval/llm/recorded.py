@@ -1,25 +1,31 @@
-"""The backend of recorded models: replies that a real model gave once, found again by the SHA-256 of the request."""
+"""The backend of recorded models: a real model gave the replies once, and the SHA-256 of a request finds them."""
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
-from pcgeval.llm.call_log import LoggedCall, read_recording
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.core.layout import Trial
+from pcgeval.core.trials import ChatReply, TrialRecord
+from pcgeval.llm.call_log import LoggedCall, RecordedTrial, read_lines
+from pcgeval.llm.protocol import CallError, ChatRequest, LlmError
 
 
 class RecordedModel:
-    """Replays the calls of one recording; a request that was never recorded is an error, not an empty reply.
+    """Replays one recording; a request that was never recorded is an error, not an empty reply.
 
     Of several outcomes of the same request the first counts, as in the call log.
     """
 
-    def __init__(self, calls: Iterable[LoggedCall], digest: str, source: str) -> None:
-        """Take a model's calls, its digest, and the name of the recording for messages."""
+    def __init__(self, lines: Iterable[LoggedCall | RecordedTrial], digest: str, source: str) -> None:
+        """Take a model's calls and trials, its digest, and the name of the recording for messages."""
         self._digest, self._source = digest, source
         self._outcomes: dict[str, ChatReply | str] = {}  # by key: a reply, or the reason of a failed call
-        for call in calls:
-            self._outcomes.setdefault(call.key, call.outcome)
+        self._trials: dict[Trial, RecordedTrial] = {}
+        for line in lines:
+            for call in line.calls:
+                self._outcomes.setdefault(call.key, call.outcome)
+            if isinstance(line, RecordedTrial) and line.is_whole:
+                self._trials[Trial(line.letter, line.trial)] = line
 
     @classmethod
     def read(cls, recording: Path, digest: str | None) -> Self:
@@ -27,15 +33,16 @@ class RecordedModel:
 
         Raises:
             LlmError: There is no digest, or no such file.
+            FileError: A line of the file is neither a call nor a trial.
         """
         if digest is None:
             raise LlmError("a recorded model needs its digest in params.yaml: recordings are found by it.")
         if not recording.is_file():
             raise LlmError(f"{recording}: no such recording. Set the model's backend to ollama, or add the file.")
-        return cls(read_recording(recording), digest, str(recording))
+        return cls(read_lines(recording), digest, str(recording))
 
     def digest(self) -> str:
-        """Return the pinned digest; a reply of other bytes is never found."""
+        """Return the pinned digest; the replies of other bytes have other keys."""
         return self._digest
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:  # noqa: ARG002 - a replay takes no time
@@ -60,6 +67,11 @@ class RecordedModel:
         """Tell whether a request was recorded."""
         return request.key in self._outcomes
 
-    def replays(self, calls: Iterable[tuple[str, ChatReply | str]]) -> bool:
-        """Tell whether calls (key, and reply or reason) would end as they did."""
-        return all(self._outcomes.get(key) == outcome for key, outcome in calls)
+    def replays(self, record: TrialRecord) -> bool:
+        """Tell whether the calls of a trial would end as they did."""
+        return all(self._outcomes.get(key) == outcome for key, outcome in record.call_outcomes)
+
+    def finished_trial(self, trial: Trial, fingerprint: str) -> RecordedTrial | None:
+        """Return a program's recorded trial with this fingerprint, if there is one."""
+        recorded = self._trials.get(trial)
+        return recorded if recorded and recorded.record.fingerprint == fingerprint else None

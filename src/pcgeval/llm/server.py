@@ -1,14 +1,13 @@
-"""One model at a server: bounded HTTP exchanges, and the only retries.
+"""One model at a server: bounded HTTP exchanges and retries.
 
-httpx bounds single reads and writes, and a server may drip: so each exchange also runs under `asyncio.timeout`. All
+httpx bounds single reads and writes, and a server may drip, so each exchange also runs under `asyncio.timeout`. All
 clients share one event loop in a background thread, so that every thread uses the same open connections. A retry asks
-for the same reply: a request carries its seed.
+for the same reply, because a request carries its seed.
 """
 
 import asyncio
 import functools
 import re
-import ssl
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -35,11 +34,12 @@ REQUESTS = 6  # of one call at most
 PAUSE = 1.0  # seconds after the first failed request; doubles each time
 SILENCE = 60.0  # seconds without a byte after which a reply that has begun counts as broken off
 REPLY_LIMIT = 32 * 2**20  # bytes on the wire; a streamed reply of 25 000 tokens has about 5 MB
-TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the rest, as loading a model takes minutes
+_TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the rest, as loading a model takes minutes
 # servers close a connection that is idle for 5 s (llama.cpp, uvicorn, Node): ours must not be about to be used then
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _LIST_SECONDS = 30.0  # for the server's list of models
 _LIST_REQUESTS = 3  # a person waits for the first message
+_certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
 _Answer = TypeVar("_Answer")
 _LOOP = asyncio.new_event_loop()
 threading.Thread(target=_LOOP.run_forever, name="model servers", daemon=True).start()
@@ -48,11 +48,11 @@ threading.Thread(target=_LOOP.run_forever, name="model servers", daemon=True).st
 class TransientError(Exception):
     """One request failed in a way that another may not.
 
-    `wait` is how many seconds the server asks to wait; `advice` says what to start or where to look if nobody listens.
+    `wait` is how many seconds the server asks to wait; `advice` is what a person can do if nobody listens.
     """
 
     def __init__(self, text: str, wait: float = 0.0, advice: str = "") -> None:
-        """Describe what happened."""
+        """Describe the failure."""
         super().__init__(text)
         self.wait, self.advice = wait, advice
 
@@ -65,11 +65,7 @@ class ModelServer(ABC):
     _start_advice: ClassVar[str]
 
     def __init__(self, name: str, address: str, report: Callable[[str], None], on_text: OnText | None) -> None:
-        """Name a model and the URL of its server.
-
-        `report` receives a message when the server begins to fail or changes, and when it answers again; `on_text`
-        receives each piece of a reply as it comes.
-        """
+        """Name a model and the URL of its server; `report` and `on_text` receive what `open_backend` says."""
         self.name, self.address = name, address
         self._report, self._on_text = report, on_text
         self._is_failing = self._is_without_schemas = False
@@ -173,7 +169,7 @@ class ModelServer(ABC):
             raise TransientError(f"the answer does not follow {self._interface}'s interface") from error
 
     def _tell(self, text: str, *, is_failing: bool) -> None:
-        """Tell a person once that the server begins to fail, and once that it answers again."""
+        """Report once that the server begins to fail, and once that it answers again."""
         if is_failing != self._is_failing:
             self._is_failing = is_failing
             self._report(f"model {self.name}, server {self.address}: {text}")
@@ -181,18 +177,18 @@ class ModelServer(ABC):
     def _status_error(self, status: int, detail: object, retry_after: str = "", code: object = None) -> Exception:
         """Return the error for an answer with this status; -1 is one in the middle of a stream."""
         text = self._printable(detail)
-        what = f"{status}: {text}" if status > 0 else text
+        answer = f"{status}: {text}" if status > 0 else text
         if status == 404:
             return self._missing_model(text)
         if status in {401, 403}:
-            return LlmError(f"the server at {self.address} refuses access ({what}). Check {self._key_variable}.")
+            return LlmError(f"the server at {self.address} refuses access ({answer}). Check {self._key_variable}.")
         if status == 402 or code == "insufficient_quota":
-            return LlmError(f"{self.address} wants to be paid ({what}). Finished trials are kept; run again.")
+            return LlmError(f"{self.address} wants to be paid ({answer}). Finished trials stay; run again.")
         if 400 <= status < 500 and status not in {408, 409, 425, 429}:
-            return RefusedError(f"model {self.name}: the server refused the request ({what})")
+            return RefusedError(f"model {self.name}: the server refused the request ({answer})")
         if not re.fullmatch(r"[0-9]{1,9}", retry_after):
-            return TransientError(f"the server failed ({what})")
-        return TransientError(f"the server failed ({what}) and asks to wait {retry_after} s", float(retry_after))
+            return TransientError(f"the server failed ({answer})")
+        return TransientError(f"the server failed ({answer}) and asks to wait {retry_after} s", float(retry_after))
 
     def _printable(self, text: object) -> str:
         """Bring foreign text to one line of bounded length."""
@@ -210,7 +206,7 @@ def finished_reply(
         ServerFaultError: The server reports no such numbers.
     """
     seconds = round(time.monotonic() - started, 3)
-    is_reported = _is_count(read) and _is_count(written)
+    is_reported = is_count(read) and is_count(written)
     if request.adaptable and not (is_reported and read):
         read = sum(usual_tokens(message.content) for message in request.messages)
         return ChatReply(text, read, usual_tokens(text), reason, seconds, estimated=True)
@@ -222,7 +218,8 @@ def finished_reply(
     return ChatReply(text, read, written, reason, seconds)  # type: ignore[arg-type]
 
 
-def _is_count(tokens: object) -> bool:
+def is_count(tokens: object) -> bool:
+    """Tell whether a server's number of tokens is one."""
     return isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
 
 
@@ -235,24 +232,24 @@ async def parts_of(answer: Any) -> AsyncIterator[Any]:
         yield answer
 
 
-class BoundedTransport(httpx.AsyncHTTPTransport):
-    """The connections to a server; its answers are neither compressed, nor too long, nor silent for too long."""
+def http_settings() -> dict[str, Any]:
+    """Return how an httpx client connects: answers are neither compressed, nor too long, nor silent for too long."""
+    return {
+        "timeout": _TIMEOUT,
+        "limits": _CONNECTIONS,
+        "verify": _certificates(),
+        "trust_env": False,  # no proxy
+        "headers": {"accept-encoding": "identity"},
+        "event_hooks": {"response": [_bound]},
+    }
 
-    def __init__(self) -> None:
-        """Open no connection yet."""
-        super().__init__(verify=_certificates(), limits=_CONNECTIONS)
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request; raises httpx.TransportError or, while a body that is too long is read, ServerFaultError."""
-        request.headers["accept-encoding"] = "identity"  # a few compressed bytes could unfold to gigabytes
-        response = await super().handle_async_request(request)
-        if "content-encoding" in response.headers:
-            await response.aclose()
-            raise httpx.RemoteProtocolError("the answer is compressed although that was not asked for")
-        request.extensions["timeout"]["read"] = SILENCE  # httpcore reads it again where the body begins
-        assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - what an asynchronous transport returns
-        response.stream = _LimitedStream(response.stream)
-        return response
+async def _bound(response: httpx.Response) -> None:
+    if "content-encoding" in response.headers:  # a few compressed bytes could unfold to gigabytes
+        raise httpx.RemoteProtocolError("the answer is compressed although that was not asked for")
+    response.request.extensions["timeout"]["read"] = SILENCE  # httpcore reads it again where the body begins
+    assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - as all of an asynchronous client
+    response.stream = _LimitedStream(response.stream)
 
 
 class _LimitedStream(httpx.AsyncByteStream):
@@ -270,9 +267,3 @@ class _LimitedStream(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         """Close the stream that is counted."""
         await self._stream.aclose()
-
-
-@functools.cache
-def _certificates() -> ssl.SSLContext:
-    """Return the authorities that are trusted; to read them takes a tenth of a second, so once for all servers."""
-    return httpx.create_ssl_context()

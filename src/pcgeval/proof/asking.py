@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from pcgeval.core.console import Progress
 from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir, trials
 from pcgeval.core.params import Params
 from pcgeval.core.trials import TrialRecord, read_record, record_path
@@ -76,6 +77,7 @@ def ask_again(
     calls = [(*key, turn + 1) for key, record in records.items() for turn in range(len(record.exchanges))]
     chosen = set(random.Random(0).sample(calls, min(number, len(calls))))  # noqa: S311 - no secret
     asked = []
+    progress = Progress("calls asked again", len(chosen))
     for model, settings in params.models.items():
         of_model = [call for call in calls if call in chosen and call[0] == model]
         if not of_model:
@@ -101,6 +103,7 @@ def ask_again(
                 requests = list(_requests(task.job(trial), submissions[team], record))
                 same, detail = _ask(requests[turn - 1], turn, record, backend, params.limits.call_seconds)
             asked.append(AskedCall(model, team, trial.letter, trial.number, turn, same, detail))
+            progress.step()
     return asked
 
 
@@ -110,7 +113,7 @@ def _ask(
     """Ask a call again and return whether the answer is the same, and how it differs."""
     exchange = record.exchanges[turn - 1]
     if request.key != exchange.key:
-        return None, "its record is of another submission, model, seed or options than are there now"
+        return None, "the submission, model, seed or options have changed since it was recorded"
     try:
         reply = backend.chat(request, seconds)
     except (CallError, LlmError) as error:

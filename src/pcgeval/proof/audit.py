@@ -1,11 +1,11 @@
 """Audit a competition: run its stages again in an empty folder, from the inputs alone, and compare the files.
 
-No model is asked: the replies are those that are recorded. Nothing in the competition's folder is changed.
+No model is asked: the recorded replies answer. Nothing in the competition's folder is changed.
 """
 
 import os
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -13,11 +13,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pcgeval import pipeline
+from pcgeval.core.console import Progress, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import unsynced
 from pcgeval.core.layout import (
     CALLS,
     DVC_IGNORED,
+    EXAMPLE_LETTERS,
     RANKING_JSON,
     REPLAYS,
     RUN_LOCK,
@@ -25,7 +27,6 @@ from pcgeval.core.layout import (
     SUBMISSIONS,
     TRIALS,
     generation_lock,
-    is_ignored,
     own_or_packaged,
     stage_dir,
     summaries_file,
@@ -39,20 +40,12 @@ from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.proof.differences import Difference, compare_files
 from pcgeval.proof.release import Finding, check_release, check_repository
 from pcgeval.proof.replies import logged_calls, repeat_trials
+from pcgeval.scoring.result_hash import files_at
 from pcgeval.scoring.seal import seal_differences
 from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import load_submissions, submission_sha256
 
-INPUTS = (
-    PARAMS_FILE,
-    "stages",
-    "src/pcgeval",
-    "pcgeval.json",
-    "results/seal.json",
-    "data/submissions",
-    "data/recordings",
-    "data/rubrics",
-)
+INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "results/seal.json", "data/recordings", "data/rubrics")
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
 
 
@@ -87,10 +80,10 @@ class Audit:
         result: The result hash of the published ranking.
         teams: The lines of the published ranking.
         winners: The winners by the audit; None where it came to no ranking.
-        differences: The published files that are not what the inputs give, by stage, one place of each.
-        faults: What else is not as it should be, a sentence each.
-        not_run: What was not run again, and why, a sentence each.
-        unpublished: What is not committed, a sentence each.
+        differences: The published files that do not follow from the inputs, by stage, one place of each.
+        faults: Everything else that is wrong, a sentence each.
+        not_run: Stages that were not run again, with the reason, a sentence each.
+        unpublished: Files that are not committed, a sentence each.
         notes: What a reader should know, a sentence each.
     """
 
@@ -136,15 +129,14 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
     root = root.resolve()
     if unknown := [stage for stage in trust if stage not in pipeline.OUTPUTS]:
         raise AuditError(f"{unknown[0]}: is no stage. The stages are {', '.join(pipeline.OUTPUTS)}.")
-    # nothing elsewhere is asked to compute
+    # no cluster is asked to compute
     params = load_params(root / PARAMS_FILE).model_copy(update={"execution": Execution()})
     for lock in (RUN_LOCK, *map(generation_lock, params.models)):
         if holder := lock_holder(root / lock):
-            raise AuditError(f"process {holder[0]} evaluates this competition. Audit it when it has ended.")
+            raise AuditError(f"process {holder[0]} is evaluating this competition. Audit it when that has ended.")
     if not (root / RANKING_JSON).is_file():
         raise AuditError(f"{RANKING_JSON}: is missing. Run `make final-eval` to its end first.")
-    published = RankingFile.read(root / RANKING_JSON)
-    competition = params.competition
+    published, competition = RankingFile.read(root / RANKING_JSON), params.competition
     result = Audit(
         f"{competition.name} {competition.edition}, {competition.round}",
         published.result.sha256 if published.result else None,
@@ -152,33 +144,27 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
     with TemporaryDirectory(prefix="pcgeval-audit-") as folder, unsynced():
         rerun = _Rerun(params, root, Path(folder).resolve(), trust, NOT_BUNDLED if is_bundle else (), result)
         again = rerun.run()
-    result.winners = again.winners if again else None
-    folders = {team: root / SUBMISSIONS / team for team in params.teams}
-    submissions = {team: submission_sha256(folder) for team, folder in folders.items() if folder.is_dir()}
-    result.teams = _team_lines(submissions, published, again)
-    result.faults += seal_differences(params, root)
-    result.add(check_release(root))
-    if not is_bundle:
-        result.add(check_repository(root, rerun.left_over))
-    return result
-
-
-def _team_lines(submissions: Mapping[str, str], published: RankingFile, again: RankingFile | None) -> list[TeamLine]:
     totals = {team.team: team.total for team in again.teams} if again else {}
-    return [
-        TeamLine(
+    result.winners = again.winners if again else None
+    for team in published.teams:
+        submission = root / SUBMISSIONS / team.team
+        line = TeamLine(
             team=team.team,
             status="winner" if team.winner else team.status,
             rank=team.rank,
-            submission=submissions.get(team.team, "missing"),
+            submission=submission_sha256(submission) if submission.is_dir() else "missing",
             trials=len(team.models) * len(published.rules.letters) * published.rules.trials,
             failed=sum(model.failed_trials for model in team.models.values()),
             total=team.total,
             again=totals.get(team.team),
             models=tuple(team.models),
         )
-        for team in published.teams
-    ]
+        result.teams.append(line)
+    result.faults += seal_differences(params, root)
+    result.add(check_release(root))
+    if not is_bundle:
+        result.add(check_repository(root, rerun.left_over))
+    return result
 
 
 @dataclass
@@ -194,9 +180,10 @@ class _Rerun:
     left_over: list[Path] = field(default_factory=list)  # files of teams and models that take no part
 
     def run(self) -> RankingFile | None:
-        """Run every stage again, compare its output with what is published, and return the ranking."""
+        """Run every stage again, compare its output with the published one, and return the ranking."""
         self._copy_inputs()
-        for stage in pipeline.OUTPUTS:
+        for number, stage in enumerate(pipeline.OUTPUTS, start=1):
+            print_stderr(f"audit: {stage} ({number} of {len(pipeline.OUTPUTS)} stages)")
             if set(pipeline.OUTPUTS[stage]) <= set(self.left_out):
                 continue
             if stage in self.trust:
@@ -210,7 +197,7 @@ class _Rerun:
         return RankingFile.read(ranking) if ranking.is_file() else None
 
     def _copy_inputs(self) -> None:
-        for name in INPUTS:
+        for name in (*INPUTS, SUBMISSIONS, EXAMPLE_LETTERS):
             self._copy(name)
         if (self.root / CALLS).is_dir():
             (self.work / CALLS).parent.mkdir(parents=True)
@@ -221,7 +208,7 @@ class _Rerun:
             (self.work / model).parent.mkdir(parents=True, exist_ok=True)
             (self.work / model).symlink_to(classifier.resolve())
 
-    def _copy(self, name: str) -> None:
+    def _copy(self, name: str | Path) -> None:
         source, target = self.root / name, self.work / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -237,6 +224,7 @@ class _Rerun:
     def _generate(self) -> None:
         """Do the trials again on the known replies; where a program cannot be run, its trials are taken as they are."""
         submissions = load_submissions(self.params.teams, self.root / SUBMISSIONS)
+        progress = Progress("teams and models", len(self.params.models) * len(submissions))
         for model, settings in self.params.models.items():
             logged = logged_calls(settings, self.root)
             for team, submission in submissions.items():
@@ -244,16 +232,16 @@ class _Rerun:
                 try:
                     self.result.add(repeat_trials(self.params, model, submission, self.root, self.work, logged))
                 except (PcgevalError, OSError) as error:
-                    reason = str(error).partition(". ")[0]
-                    text = f"generate: the trials of {team} with {model} were taken as they are: {reason}."
-                    self.result.not_run.append(text)
+                    trials_of = f"generate: the trials of {team} with {model} were taken as they are"
+                    self.result.not_run.append(f"{trials_of}: {str(error).partition('. ')[0]}.")
                     shutil.rmtree(self.work / raw, ignore_errors=True)
-                    self._copy(str(raw))
+                    self._copy(raw)
                 try:
                     summaries = self.work / summaries_file(model, team)
                     summarise_trials(summaries, self.work / raw, submission, trials(self.params))
                 except PcgevalError as error:
                     self.result.faults.append(str(error).replace(f"{self.work}/", ""))
+                progress.step(f"{team} with {model}")
 
     def _run_stage(self, stage: str) -> None:
         try:
@@ -271,7 +259,7 @@ class _Rerun:
             self._trust_stage(stage, "could not be run again")
 
     def _compare(self, stage: str) -> None:
-        """Compare what a stage published with what it made now."""
+        """Compare the published output of a stage with the new one."""
         for output in pipeline.OUTPUTS[stage]:
             if output in self.left_out:
                 continue
@@ -293,12 +281,10 @@ class _Rerun:
 
 
 def _files(root: Path, output: str) -> Iterator[str]:
-    """Yield the files of an output; compiled files and what a file manager leaves are no part of it."""
+    """Yield the files of an output, without compiled files and those of a file manager."""
     if not (root / output).is_dir():
         yield output
-    for place, folders, names in os.walk(root / output):
-        folders[:] = [name for name in folders if not is_ignored(name)]
-        yield from (Path(place, name).relative_to(root).as_posix() for name in names if not is_ignored(name))
+    yield from files_at(root, Path(output))
 
 
 def _refuse(model: Model) -> Backend:

@@ -18,29 +18,23 @@ from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RANKING_JSON, STAG
 from pcgeval.core.params import PARAMS_FILE, load_untrusted_params
 from pcgeval.core.stage_files import RankingFile, Sha256, StageFile
 from pcgeval.core.untrusted import files_below, printable_name, read_bounded
-from pcgeval.proof.audit import Audit, audit
+from pcgeval.proof.audit import INPUTS, Audit, audit
 from pcgeval.scoring.result_hash import files_at, result_doubts
-from pcgeval.submissions.hand_in import name_fault
+from pcgeval.submissions.validate import name_fault
 
 MANIFEST = "manifest.json"
 MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
 _PLACES = (
-    "params.yaml",
+    *INPUTS,
     "dvc.yaml",
     "dvc.lock",
     ".dvcignore",
     "constraints.txt",
-    "stages",
-    "src/pcgeval",
-    "pcgeval.json",
-    "data/recordings",
-    "data/rubrics",
     "data/trials",
     "results/ranking.json",
     "results/ranking.csv",
-    "results/metrics.json",
-    "results/seal.json",
+    "results/metrics",
     "results/official",
 )
 

@@ -56,7 +56,7 @@ def compare_states(before: str, after: str | None, root: Path) -> list[tuple[Lab
 
 
 def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
-    folder, name = root / (place or ""), place or "the folder as it is"
+    folder, name = root / (place or ""), place or "the present folder"
     with tempfile.TemporaryDirectory(prefix="pcgeval-compare-") as temporary:
         try:
             if folder.is_file():

@@ -34,7 +34,7 @@ def check_release(root: Path) -> Iterator[Finding]:
         remedy = "to compare it with a release, run the installed release's `pcgeval audit` here"
         yield "notes", f"the audit ran the code of this folder: {remedy}."
     elif names := _without_source(root) if (root / PACKAGE_FILE).is_file() else _with_source(root, package):
-        yield "faults", f"other code than the installed release's: {listed(names, _MOST)}."
+        yield "faults", f"the code is not that of the installed release: {listed(names, _MOST)}."
     if (root / CLASSIFIER).is_dir() and (sha256 := Source("", None, root / CLASSIFIER).sha256) != SHIPPED_SHA256:
         hashes = f"their SHA-256 is {sha256}, and {SHIPPED_SHA256} is shipped"
         yield "faults", f"{CLASSIFIER}: these are not the weights that pcgeval ships: {hashes}."
@@ -76,7 +76,7 @@ def check_repository(root: Path, left_over: Collection[Path]) -> Iterator[Findin
         yield "unpublished", "the folder is no git repository: nothing says who published which code and params."
     elif status:
         names = listed([printable_line(line[3:]) for line in status.splitlines()], _MOST)
-        yield "unpublished", f"not as in the last commit: {names}."
+        yield "unpublished", f"changed since the last commit: {names}."
 
 
 def _dvc_faults(root: Path, left_over: Collection[Path]) -> Iterator[Finding]:
@@ -97,7 +97,7 @@ def _dvc_faults(root: Path, left_over: Collection[Path]) -> Iterator[Finding]:
                         reasons.append(f"{kind}: {path} {what}")
         if reasons:
             reason = printable_line("; ".join(reasons), _LONGEST)
-            yield "faults", f"stage {stage}: not as in {DVC_LOCK}: {reason}"
+            yield "faults", f"stage {stage}: differs from {DVC_LOCK}: {reason}"
 
 
 def _modules(folder: Path) -> set[Path]:

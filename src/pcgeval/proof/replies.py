@@ -88,7 +88,7 @@ def repeat_trials(
     do_trials(
         params.model_copy(update={"models": {**params.models, model: on_all_cores}}),
         model,
-        [TeamTrials(submission, replies, work / stage_dir("raw", model, team), {})],
+        [TeamTrials(submission, replies, work / stage_dir("raw", model, team))],
         lambda *_: None,
         state=work / STATE,
         calls=work / CALLS,

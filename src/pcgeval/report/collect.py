@@ -1,7 +1,6 @@
-"""Read everything that the page shows from the files of the stages, and check that the files belong together."""
+"""Read all that the page shows from the files of the stages."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,14 +8,13 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file
 from pcgeval.core.layout import (
     CLASSIFIER_FILE,
-    GRADE_FILE,
-    GRADES,
     OFFICIAL_RESULTS,
     RANKING_JSON,
     SIMULATIONS_FILE,
     SUBMISSIONS,
     TRIALS_FILE,
     Trial,
+    grade_file,
     letter_file,
     replays_file,
     stage_dir,
@@ -29,27 +27,23 @@ from pcgeval.core.stage_files import (
     ClassifierFile,
     ConstantsFile,
     LetterRow,
-    OfficialWeight,
     RankedTeam,
     RankingFile,
     ReplaysFile,
     SimilarityFile,
     SimulationsFile,
     StabilityFile,
-    TrialOutcome,
     TrialRow,
     by_trial,
     read_csv,
     read_outcomes,
 )
-from pcgeval.core.trials import read_record, read_summaries, record_path
+from pcgeval.core.trials import FLAG_KINDS, read_record, read_summaries, record_path
 from pcgeval.core.untrusted import UntrustedFileError, read_start
-from pcgeval.report.conversation import ConversationMessage, conversation
-from pcgeval.report.formats import shortened
+from pcgeval.report.conversation import conversation
 from pcgeval.report.results import (
-    FAILURE_WORDS,
     Evaluation,
-    Failure,
+    FlaggedTrials,
     LetterResult,
     ModelResult,
     ProgramSource,
@@ -65,34 +59,15 @@ from pcgeval.submissions.load import Program, Submission, load_submission, submi
 from pcgeval.submissions.sources import find_readme
 
 REPLIES = 400_000  # characters of all replies on a team's page together: a large competition shows less of each
-LONGEST_REPLY = 2_000  # characters
+LONGEST_REPLY = 2_000  # characters, as are the next three
 LONGEST_CODE = 4_000
+LONGEST_SOURCE = 50_000
+LONGEST_MESSAGE = 1_000
 MOST_MESSAGES = 12  # of a flagged trial's conversation
-LONGEST_REASON = 240  # characters
-LONGEST_SOURCE = 50_000  # characters of a program's entry and of its README
+MOST_DETAILS = 3  # different ones, of one kind of flag with one model
 _AGAIN = "Run `dvc repro` to make it again."
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")
-
-
-@dataclass(frozen=True)
-class _OfficialResults:
-    """The official result files of one model by team, letter and trial."""
-
-    folder: Path
-    weights: Mapping[str, OfficialWeight]
-    letters: Mapping[tuple[str, str], LetterRow]
-    trials: Mapping[tuple[str, str, int], TrialRow]
-
-    @classmethod
-    def read(cls, folder: Path) -> "_OfficialResults":
-        """Read the files of a folder such as `results/official/MODEL`."""
-        return cls(
-            folder,
-            {weight.letter: weight for weight in ConstantsFile.read(folder / CONSTANTS).weights},
-            {(row.team, row.letter): row for row in read_csv(LetterRow, folder / CHARACTER_SCORES)},
-            {(row.team, row.letter, row.trial): row for row in read_csv(TrialRow, folder / TRIAL_SCORES)},
-        )
 
 
 def collect(params: Params, root: Path) -> Evaluation:
@@ -102,53 +77,76 @@ def collect(params: Params, root: Path) -> Evaluation:
         FileError: A file is missing, is broken, or is about other teams, models or trials.
         SubmissionError: A team's submission cannot be read.
     """
-    path = root / RANKING_JSON
-    ranking = RankingFile.read(path)
-    _check_same(path, "teams", [team.team for team in ranking.teams], params.teams)
-    for team in ranking.teams:
-        if team.status != "disqualified":
-            _check_same(path, f"models of team {team.team!r}", team.models, params.models)
-    official = {model: _OfficialResults.read(root / OFFICIAL_RESULTS / model) for model in params.models}
+    ranking, competition = RankingFile.read(root / RANKING_JSON), params.competition
+    models = [set(team.models) for team in ranking.teams if team.models]
+    if (
+        {team.team for team in ranking.teams} != {*params.teams}
+        or any(names != {*params.models} for names in models)
+        or (ranking.rules.letters, ranking.rules.trials) != (competition.characters, competition.trials)
+    ):
+        raise FileError(f"{RANKING_JSON}: has other teams, models, letters or trials than params.yaml. {_AGAIN}")
+    official = {model: _OfficialResults(root / OFFICIAL_RESULTS / model) for model in params.models}
     teams = tuple(_team(params, root, row, official) for row in ranking.teams)
     return Evaluation(params, ranking, teams, read_seal(root), tuple(seal_differences(params, root)))
 
 
-def _check_same(path: Path, what: str, present: Iterable[str], expected: Iterable[str]) -> None:
-    if sorted(present) != sorted(expected):
-        names = ", ".join(present)[:400] or "none"
-        raise FileError(f"{path}: the {what} are {names}, in params.yaml they are others. Run `dvc repro`.")
+class _Rows(dict[_Key, _Row]):
+    """The rows of a file by their keys; a row that is missing is a fault of the file."""
+
+    def __init__(self, path: Path, rows: Iterable[tuple[_Key, _Row]]) -> None:
+        super().__init__(rows)
+        self._path = path
+
+    def __missing__(self, key: _Key) -> _Row:
+        raise FileError(f"{self._path}: has nothing about {key}. {_AGAIN}")
+
+
+class _OfficialResults:
+    """The official result files of one model by team, letter and trial."""
+
+    def __init__(self, folder: Path) -> None:
+        constants, letters, trials = (folder / name for name in (CONSTANTS, CHARACTER_SCORES, TRIAL_SCORES))
+        self.weights = _Rows(constants, ((row.letter, row) for row in ConstantsFile.read(constants).weights))
+        self.letters = _Rows(letters, (((row.team, row.letter), row) for row in read_csv(LetterRow, letters)))
+        self.trials = _Rows(trials, (((row.team, row.letter, row.trial), row) for row in read_csv(TrialRow, trials)))
 
 
 def _team(params: Params, root: Path, row: RankedTeam, official: Mapping[str, _OfficialResults]) -> TeamResult:
     folder = root / SUBMISSIONS / row.team
     submission = load_submission(folder)
     try:
-        grade = read_grade(root / GRADES / row.team / GRADE_FILE)
+        grade = read_grade(root / grade_file(row.team))
     except (FileError, GradeError) as error:
         raise FileError(f"{error} {_AGAIN}") from error
-    if grade.rubric is None:
-        raise FileError(f"the grade of {row.team} has no 'rubric'. {_AGAIN}")
-    team = TeamResult(
+    models = tuple(_model(params, root, row, model, official[model]) for model in params.models)
+    return TeamResult(
         row=row,
         submission=submission,
         submission_sha256=submission_sha256(folder),
         program=read_program(submission.work) if isinstance(submission.work, Program) else None,
         grade=grade,
-        models=tuple(_model(params, root, row, model, official[model]) for model in params.models),
+        models=models,
+        flags=tuple(flags for model in models for flags in _flags(root, submission, model)),
     )
-    return replace(team, conversations=dict(_conversations(root, team, submission)))
 
 
-def _conversations(
-    root: Path, team: TeamResult, submission: Submission
-) -> Iterator[tuple[tuple[str, Trial], tuple[ConversationMessage, ...]]]:
-    """Yield the conversations of the flagged trials that the page names."""
-    for flag in team.flags:
-        for result in flag.details.values():
-            folder = root / stage_dir("raw", flag.model, team.name)
-            record = read_record(record_path(folder, team.name, result.trial))
-            messages = conversation(submission, result.trial, record, MOST_MESSAGES)
-            yield (flag.model, result.trial), tuple(messages)
+def _flags(root: Path, submission: Submission, model: ModelResult) -> Iterator[FlaggedTrials]:
+    """Yield the flagged trials of a team with a model, kind by kind."""
+    raw = root / stage_dir("raw", model.name, submission.team)
+    for kind in FLAG_KINDS:
+        flagged = [trial for trial in model.trials if kind in trial.flag_kinds]
+        first: dict[str, TrialResult] = {}
+        for trial in flagged:
+            for flag in trial.usage.flags if trial.usage else ():
+                if flag.kind == kind and len(first) < MOST_DETAILS:
+                    first.setdefault(flag.detail, trial)
+        details = []
+        for detail, trial in first.items():
+            record = read_record(record_path(raw, submission.team, trial.trial))
+            messages = conversation(submission, trial.trial, record, MOST_MESSAGES, LONGEST_MESSAGE)
+            details.append((detail, trial, tuple(messages)))
+        if flagged:
+            yield FlaggedTrials(model.name, kind, len(flagged), tuple(details))
 
 
 def read_program(program: Program) -> ProgramSource:
@@ -166,24 +164,24 @@ def read_program(program: Program) -> ProgramSource:
             raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
     readme = find_readme(program.folder)
     return ProgramSource(
-        entry=program.entry,
-        entry_text=_start_of(program.folder / program.entry, LONGEST_SOURCE),
-        readme=_start_of(readme, LONGEST_SOURCE) if readme else None,
-        files=tuple(sources),
+        _start_of(program.folder / program.entry, LONGEST_SOURCE),
+        _start_of(readme, LONGEST_SOURCE) if readme else None,
+        tuple(sources),
     )
 
 
 def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _OfficialResults) -> ModelResult:
     """Read one team's results with one model; a trial that failed is absent from the files that it did not reach."""
+    team, competition, is_scored = row.team, params.competition, row.status != "disqualified"
     raw, code_dir, stability_dir, similarity_dir = (
-        root / stage_dir(name, model, row.team) for name in ("raw", "intermediate", "stability", "similarity")
+        root / stage_dir(name, model, team) for name in ("raw", "intermediate", "stability", "similarity")
     )
-    outcomes, summaries = read_outcomes(stability_dir), read_summaries(root / summaries_file(model, row.team))
+    outcomes = _Rows(stability_dir / TRIALS_FILE, read_outcomes(stability_dir).items())
+    summaries = read_summaries(root / summaries_file(model, team))
     simulations = SimulationsFile.read(stability_dir / SIMULATIONS_FILE)
     levels = {Trial(level.letter, level.trial): level for level in simulations.trials}
-    path = root / replays_file(model, row.team)
-    paths = {Trial(replay.letter, replay.trial): replay.paths for replay in ReplaysFile.read(path).trials}
-    competition, is_scored = params.competition, row.status != "disqualified"
+    replays = ReplaysFile.read(root / replays_file(model, team)).trials
+    paths = {Trial(replay.letter, replay.trial): replay.paths for replay in replays}
     replies = len(params.models) * len(competition.characters) * competition.trials
     letters = []
     for letter in competition.characters:
@@ -192,39 +190,31 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
         similarities, predictions = by_trial(file.trials), by_trial(file.predictions)
         trials = []
         for number in range(1, competition.trials + 1):
-            trial, key = Trial(letter, number), (row.team, letter, number)
-            what = f"team {row.team}, letter {letter}, trial {number}"
-            outcome = _entry(outcomes, trial, stability_dir / TRIALS_FILE, what)
+            trial = Trial(letter, number)
+            outcome, level, prediction = outcomes[trial], levels.get(trial), predictions.get(number)
             stability, similarity = stabilities.get(number), similarities.get(number)
-            score = _entry(official.trials, key, official.folder / TRIAL_SCORES, what).score if is_scored else None
+            if not outcome.failed_stage and None in (level, stability, similarity, prediction):
+                place = f"{similarity_dir}, {stability_dir}: team {team}, letter {letter}, trial {number}"
+                raise FileError(f"{place} did not fail, but it lacks a measurement. {_AGAIN}")
             has_code = outcome.failed_stage not in {"generate", "extract"}
-            code = trial_file(code_dir, "intermediate", row.team, trial)
-            result = TrialResult(
-                trial=trial,
-                failure=failure(outcome) if outcome.failed_stage else None,
-                level=levels.get(trial),
-                paths=paths.get(trial, ()),
-                stability=stability.score if stability else None,
-                similarity=similarity.similarity if similarity else None,
-                probabilities=predictions[number].likeliest if number in predictions else (),
-                score=score,
-                reply=_start_of(trial_file(raw, "raw", row.team, trial), min(LONGEST_REPLY, REPLIES // replies)),
-                code=_start_of(code, LONGEST_CODE) if has_code else "",
-                usage=summaries[trial].usage if trial in summaries else None,
-            )
-            if not result.failure and None in (result.level, stability, similarity, result.top_label):
-                raise FileError(
-                    f"{similarity_dir}, {stability_dir}: {what} did not fail, but lacks its simulation, stability or "
-                    f"similarity. {_AGAIN}"
+            code = trial_file(code_dir, "intermediate", team, trial)
+            trials.append(
+                TrialResult(
+                    trial=trial,
+                    outcome=outcome,
+                    level=level,
+                    paths=paths.get(trial, ()),
+                    stability=stability.score if stability else None,
+                    similarity=similarity.similarity if similarity else None,
+                    probabilities=prediction.likeliest if prediction else (),
+                    score=official.trials[team, letter, number].score if is_scored else None,
+                    reply=_start_of(trial_file(raw, "raw", team, trial), min(LONGEST_REPLY, REPLIES // replies)),
+                    code=_start_of(code, LONGEST_CODE) if has_code else "",
+                    usage=summaries[trial].usage if trial in summaries else None,
                 )
-            blocks = len(result.level.types) if result.level else 0
-            if any(replay.block >= blocks for replay in result.paths):
-                raise FileError(f"{path}: {what} has a replay of more blocks than its level. {_AGAIN}")
-            trials.append(result)
-        what, table = f"team {row.team}, letter {letter}", official.folder / CHARACTER_SCORES
-        scores = _entry(official.letters, (row.team, letter), table, what) if is_scored else None
-        weight = _entry(official.weights, letter, official.folder / CONSTANTS, f"letter {letter}")
-        letters.append(LetterResult(letter, weight, scores, tuple(trials)))
+            )
+        scores = official.letters[team, letter] if is_scored else None
+        letters.append(LetterResult(letter, official.weights[letter], scores, tuple(trials)))
     made_by = similarity_dir / CLASSIFIER_FILE
     return ModelResult(
         name=model,
@@ -233,19 +223,6 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
         engine_sha256=engine_sha256(simulations.engine, simulations.packages, simulations.physics),
         classifier_sha256=ClassifierFile.read(made_by).sha256 if made_by.exists() else None,
     )
-
-
-def _entry(rows: Mapping[_Key, _Row], key: _Key, path: Path, what: str) -> _Row:
-    if key not in rows:
-        raise FileError(f"{path}: has nothing about {what}. {_AGAIN}")
-    return rows[key]
-
-
-def failure(outcome: TrialOutcome) -> Failure:
-    """Return where and why a trial failed; the reason does not repeat the page's words for the stage."""
-    stage = outcome.failed_stage or ""
-    reason = (outcome.reason or "no reason was recorded").removeprefix(f"{FAILURE_WORDS.get(stage, stage)}: ")
-    return Failure(stage, shortened(reason, LONGEST_REASON))
 
 
 def _start_of(path: Path, characters: int) -> str:

@@ -4,7 +4,7 @@ All texts are those of strangers: they are cut, and whoever shows them makes the
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.trials import FailedCall, TrialRecord
@@ -17,31 +17,31 @@ MOST_MESSAGES = 40  # of one conversation: the first half and the last half
 
 @dataclass(frozen=True)
 class ConversationMessage:
-    """One message of a trial.
-
-    Attributes:
-        speaker: Who wrote it: `program` with the role that it gave it, `prompt`, `model`, or `pcgeval` for a note.
-        text: The message, cut if it is long.
-    """
+    """One message; its speaker is `program` with a role, `prompt`, `model`, or `pcgeval` for a note."""
 
     speaker: str
     text: str
 
 
 def conversation(
-    submission: Submission, trial: Trial, record: TrialRecord, most: int = MOST_MESSAGES
+    submission: Submission,
+    trial: Trial,
+    record: TrialRecord,
+    most: int = MOST_MESSAGES,
+    longest: int = LONGEST_MESSAGE,
 ) -> Iterator[ConversationMessage]:
     """Yield the messages of a trial as they were sent, without what a call repeats of the one before.
 
-    Of a conversation of more than `most` messages the middle is left out; a note stands in its place.
+    Of a conversation of more than `most` messages the middle is left out, with a note in its place. A message has at
+    most `longest` characters.
     """
     messages = list(_messages(submission, trial, record))
     half = most // 2
-    for number, message in enumerate(messages):
-        if len(messages) <= most or not half <= number < len(messages) - half:
-            yield ConversationMessage(message.speaker, shortened(message.text, LONGEST_MESSAGE))
-        elif number == half:
-            yield ConversationMessage("pcgeval", f"{len(messages) - 2 * half} messages are left out here")
+    if left_out := messages[half:-half] if len(messages) > most else []:
+        note = ConversationMessage("pcgeval", f"{len(left_out)} messages are left out here")
+        messages = [*messages[:half], note, *messages[-half:]]
+    for message in messages:
+        yield replace(message, text=shortened(message.text, longest))
 
 
 def _messages(submission: Submission, trial: Trial, record: TrialRecord) -> Iterator[ConversationMessage]:
@@ -50,10 +50,9 @@ def _messages(submission: Submission, trial: Trial, record: TrialRecord) -> Iter
         if isinstance(call, FailedCall):
             yield ConversationMessage("pcgeval", f"call {call.turn} got no reply: {call.reason}")
             continue
-        if call.messages is None:
-            if isinstance(submission.work, Prompt):
-                yield ConversationMessage("prompt", submission.work.for_letter(trial.letter))
-        else:
+        if isinstance(submission.work, Prompt) and call.messages is None:
+            yield ConversationMessage("prompt", submission.work.for_letter(trial.letter))
+        elif call.messages is not None:
             if length and call.repeats != length:
                 where = f"goes on after the first {call.repeats} messages" if call.repeats else "begins anew"
                 yield ConversationMessage("pcgeval", f"the conversation {where}")

@@ -1,9 +1,9 @@
-"""The page of a grading, and the tree of a rubric that a team's page shows too."""
+"""The tree of a graded rubric as a page shows it."""
 
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pcgeval.core.files import sha256_text
 from pcgeval.report.markup import render_template
@@ -11,14 +11,13 @@ from pcgeval.rubric.explanation import NodeShare
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import record_of
 
-ANSWERS = 3_000_000  # characters of all the judge's answers on a page together
-LONGEST_ANSWER = 20_000  # characters
+ANSWERS = 3_000_000  # characters of all the judge's answers on a page together: a large rubric shows less of each
+LONGEST_ANSWER = 20_000
 MOST_OPEN = 60  # leaves of a tree that stands open from the start
 _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
-@dataclass(frozen=True)
-class ShownTree:
+class ShownTree(NamedTuple):
     """A graded tree as a page shows it.
 
     Attributes:
@@ -31,7 +30,7 @@ class ShownTree:
     grade: JudgeOutput
     anchors: Mapping[str, str]
     longest_answer: int
-    is_open: bool = False
+    is_open: bool
 
     def kinds(self, leaf: GradedTaskNode) -> tuple[str, ...]:
         """Return what a leaf's grade is, in words by which a reader may look for leaves."""
@@ -43,20 +42,37 @@ class ShownTree:
         return tuple(kinds)
 
 
-def anchors(tree: GradedTaskNode, prefix: str = "") -> dict[str, str]:
-    """Return an id for each path: `node-` and the id in the rubric, or a hash of the path where that is not unique."""
-    ids = {share.node.path: share.node.id for share in NodeShare(tree, 1.0).walk()}
+def shown_tree(
+    grade: JudgeOutput,
+    prefix: str = "",
+    *,
+    answers: int = ANSWERS,
+    longest: int = LONGEST_ANSWER,
+    most_open: int = 0,
+) -> ShownTree:
+    """Return the tree of a grading.
+
+    A node's id is `node-` and its id in the rubric, or a hash of its path where that is not unique.
+
+    Args:
+        grade: The grading.
+        prefix: The start of all ids.
+        answers: Characters of all the judge's answers together.
+        longest: Characters of an answer.
+        most_open: With so many leaves at most, all of the tree stands open from the start.
+    """
+    root = grade.graded_task_tree
+    votes = sum(len(record_of(leaf.judge_metadata).votes) for leaf in root.leaves)
+    ids = {share.node.path: share.node.id for share in NodeShare(root).walk()}
     times = Counter(ids.values())
-    return {
+    anchors = {
         path: f"{prefix}node-{name if times[name] == 1 and _PLAIN.fullmatch(name) else sha256_text(path)[:16]}"
         for path, name in ids.items()
     }
+    return ShownTree(grade, anchors, min(longest, answers // max(1, votes)), len(root.leaves) <= most_open)
 
 
 def grade_page(grade: JudgeOutput, title: str) -> str:
     """Return a grading as a page that needs nothing beside it; `title` says what was graded."""
-    root = grade.graded_task_tree
-    answers = sum(len(record_of(leaf.judge_metadata).votes) for leaf in root.leaves)
-    longest = min(LONGEST_ANSWER, ANSWERS // max(1, answers))
-    tree = ShownTree(grade, anchors(root), longest, is_open=len(root.leaves) <= MOST_OPEN)
+    tree = shown_tree(grade, most_open=MOST_OPEN)
     return render_template("graded.html.j2", tree=tree, grade=grade, title=title)

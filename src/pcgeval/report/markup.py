@@ -1,7 +1,7 @@
 """Fill the templates of the pages: HTML that is safe to open, whatever got into the values, and needs no network."""
 
 from base64 import b64encode
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pcgeval.core.console import count
 from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.drawing import motion, outlines
-from pcgeval.report import formats
+from pcgeval.report import formats, standing
 from pcgeval.report.results import FAILURE_WORDS, commonest_failures
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
 from pcgeval.rubric.grades import get_grade_summary
@@ -57,28 +57,17 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters |= {
-        "calls": formats.calls,
-        "commonest_failures": commonest_failures,
-        "figure": formats.figure,
-        "foreign_text": foreign_text,
-        "motion": motion,
-        "moved": formats.moved,
-        "outlines": outlines,
-        "percent": formats.percent,
-        "reasons_without_grade": reasons_without_grade,
-        "record_of": record_of,
-        "rounded": rounded,
-        "shade": formats.shade,
-        "share": formats.share,
-        "shortened": formats.shortened,
-        "shown": formats.shown,
-        "thousands": formats.thousands,
-    }
+    functions = (
+        *(commonest_failures, foreign_text, motion, outlines, reasons_without_grade, record_of, rounded),
+        *(formats.calls, formats.figure, formats.moved, formats.percent, formats.shade, formats.share),
+        *(formats.shortened, formats.shown, formats.thousands),
+        *(standing.best_other, standing.comparisons, standing.heat_map, standing.lost_letters),
+    )
+    templates.filters |= {function.__name__: function for function in functions}
     templates.globals |= {
         "count": count,
         "failure_words": FAILURE_WORDS,
         "grade_summary": get_grade_summary,
-        "root_share": partial(NodeShare, share=1.0),
+        "root_share": NodeShare,
     }
     return templates

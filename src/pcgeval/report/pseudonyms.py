@@ -8,6 +8,7 @@ import hmac
 import os
 import re
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from pcgeval.core.console import print_stderr
@@ -16,7 +17,7 @@ from pcgeval.core.layout import STATE, SUBMISSIONS
 from pcgeval.core.stage_files import RankingFile
 from pcgeval.submissions.load import load_submission
 
-KEY_FILE = STATE / "pseudonyms.key"  # outside git; with another key all pseudonyms are others
+KEY_FILE = STATE / "pseudonyms.key"  # outside git; another key gives other pseudonyms
 SHORTEST = 3  # characters of a name that is looked for in the texts of strangers: a team may be called `I`
 _DIGITS = 8
 
@@ -24,7 +25,7 @@ _DIGITS = 8
 def anonymous_ranking(ranking: RankingFile) -> RankingFile:
     """Return a ranking of the competition in the working directory with pseudonyms, and print who is who on stderr.
 
-    Baselines keep their names. The result hash is left out: guessed names could be tried by it.
+    Baselines keep their names. The result hash is left out, because it would confirm guessed names.
 
     Raises:
         FileError: The key, which is made if there is none yet, cannot be read or made.
@@ -33,24 +34,22 @@ def anonymous_ranking(ranking: RankingFile) -> RankingFile:
     key = _read_key(KEY_FILE)
     pseudonyms: dict[str, str] = {}
     hidden: dict[str, str] = {}  # names and titles in lower case
+    print_stderr(f"do not publish these lines or {KEY_FILE}, which they follow from:")
     for row in ranking.teams:
         submission = load_submission(SUBMISSIONS / row.team)
-        code = hmac.new(key, row.team.encode("utf-8"), "sha256").hexdigest()[:_DIGITS]
-        pseudonyms[row.team] = f"team-{code}" if submission.notes.role == "participant" else row.team
+        pseudonyms[row.team] = row.team
+        if submission.notes.role == "participant":
+            code = hmac.new(key, row.team.encode("utf-8"), "sha256").hexdigest()[:_DIGITS]
+            pseudonyms[row.team] = f"team-{code}"
+            print_stderr(f"  team-{code} is {row.team}")
         for name in (row.team, submission.title):
             hidden.setdefault(name.casefold(), pseudonyms[row.team])
-    longest_first = sorted(map(re.escape, filter(None, hidden)), key=len, reverse=True)
-    names = re.compile(f"(?<![a-z0-9])(?:{'|'.join(longest_first)})(?![a-z0-9])", re.IGNORECASE)
 
     def hide(text: str, shortest: int) -> str:
-        return names.sub(
-            lambda match: hidden.get(match[0].casefold(), match[0]) if len(match[0]) >= shortest else match[0], text
-        )
+        names = sorted((re.escape(name) for name in hidden if len(name) >= shortest), key=len, reverse=True)
+        pattern = f"(?<![a-z0-9])(?:{'|'.join(names)})(?![a-z0-9])"
+        return re.sub(pattern, lambda match: hidden.get(match[0].casefold(), match[0]), text, flags=re.IGNORECASE)
 
-    print_stderr(f"do not publish these lines, nor {KEY_FILE}, from which they follow:")
-    for team, pseudonym in pseudonyms.items():
-        if pseudonym != team:
-            print_stderr(f"  {pseudonym} is {team}")
     rows = []
     for row in ranking.teams:
         reason = row.disqualified and hide(row.disqualified, SHORTEST)
@@ -63,11 +62,11 @@ def anonymous_ranking(ranking: RankingFile) -> RankingFile:
 def _read_key(path: Path) -> bytes:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(secrets.token_hex(32).encode())
-        except FileExistsError:
-            pass
+        with (
+            suppress(FileExistsError),
+            os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file,
+        ):
+            file.write(secrets.token_hex(32).encode())
         key = path.read_bytes().strip()
     except OSError as error:
         raise FileError(f"{path}: cannot be read or made ({error.strerror}). Check its permissions.") from error

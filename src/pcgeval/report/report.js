@@ -2,6 +2,7 @@
 // leads to. All texts on a page are strangers': they are only ever set as text, never as markup.
 "use strict";
 
+const DROP = 3; // tenths of a second in which a block falls into its place
 const SVG = "http://www.w3.org/2000/svg";
 const VIEW = 240; // units along each side of a picture
 const MANY_TEAMS = 8; // more have a field to search them
@@ -53,12 +54,19 @@ function show(item) {
 
 function pictured(item) {
   const part = element("div");
-  const svg = item.querySelector("svg");
+  const svg = item.querySelector("svg")?.cloneNode(true);
   const frame = element("div", svg ? "" : "No level", svg ? "frame" : "frame none");
   part.append(frame);
-  if (svg) frame.append(svg.cloneNode(true));
-  if (item.dataset.motion) addPlayer(part, frame, item);
-  else if (svg) part.append(element("p", "No block moved."));
+  if (svg) frame.append(svg);
+  const ways = item.dataset.motion && waysOf(item.dataset.motion);
+  const rings = svg && ringsOf(svg.querySelector("path.stayed"));
+  if (ways) {
+    const end = Math.max(...ways.map(({ keys }) => keys.at(-1)[0])) + 1; // what breaks last is seen to vanish
+    addPlayer(part, frame, end, () => stage(svg, ways));
+  } else if (rings?.length) {
+    addPlayer(part, frame, DROP * rings.length, () => build(svg, rings));
+    part.append(element("p", "The blocks in the order of the calls. None of them moved in the simulation."));
+  }
   return part;
 }
 
@@ -123,13 +131,32 @@ function placeAt(keys, time) {
   return before.slice(1).map((value, axis) => value + part * (after[axis + 1] - value));
 }
 
+/** Return the outlines of the blocks that a path draws. */
+function ringsOf(path) {
+  return path?.getAttribute("d").split("z").slice(0, -1).map((ring) => `${ring}z`) ?? [];
+}
+
+/** Put the blocks that stayed into a picture one by one, and return a function that shows a moment. */
+function build(svg, rings) {
+  const path = svg.querySelector("path.stayed");
+  const blocks = rings.map((ring) => {
+    const block = path.cloneNode();
+    block.setAttribute("d", ring);
+    return block;
+  });
+  path.replaceWith(...blocks);
+  return (time) => blocks.forEach((block, place) => {
+    const height = Math.max(0, place + 1 - time / DROP);
+    block.setAttribute("transform", `translate(0 ${-VIEW * height})`);
+  });
+}
+
 /** Put the moving blocks into a picture, in place of their outlines, and return a function that shows a moment. */
 function stage(svg, ways) {
   for (const [kind, name] of [["s", "stayed"], ["m", "moved"]]) {
     const path = svg.querySelector(`path.${name}`);
     const moving = new Set(ways.filter((way) => way.kind === kind).map((way) => way.place));
-    const rings = path?.getAttribute("d").split("z").slice(0, -1) ?? [];
-    path?.setAttribute("d", rings.filter((_, place) => !moving.has(place)).map((ring) => `${ring}z`).join(""));
+    path?.setAttribute("d", ringsOf(path).filter((_, place) => !moving.has(place)).join(""));
   }
   const blocks = ways.map(({ kind, width, height }) => {
     const block = document.createElementNS(SVG, "path");
@@ -153,9 +180,8 @@ function stage(svg, ways) {
   });
 }
 
-function addPlayer(part, frame, item) {
-  const ways = waysOf(item.dataset.motion);
-  const end = Math.max(...ways.map(({ keys }) => keys.at(-1)[0])) + 1; // what breaks last is seen to vanish
+/** Add a player that ends after so many tenths of a second; `prepare` returns the function that shows a moment. */
+function addPlayer(part, frame, end, prepare) {
   const time = element("input");
   Object.assign(time, { type: "range", min: 0, max: end, value: end });
   time.setAttribute("aria-label", "Time of the simulation");
@@ -163,7 +189,7 @@ function addPlayer(part, frame, item) {
   let draw = null;
   let moment = end;
   const showMoment = (tenths) => {
-    draw ??= stage(frame.querySelector("svg"), ways);
+    draw ??= prepare();
     draw(tenths);
     time.value = moment = tenths;
     words.textContent = `${(tenths / 10).toFixed(1)} of ${(end / 10).toFixed(1)} s`;

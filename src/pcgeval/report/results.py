@@ -1,14 +1,15 @@
-"""Everything that the page shows, as one tree: evaluation, team, model, letter, trial.
+"""All that the page shows, as one tree: evaluation, team, model, letter, trial.
 
 A score stands on the page in points: 100 points are the totals of all teams together, so that the points of a team's
 trials add up to those of a letter, of a model, and to the team's normalised total.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from typing import NamedTuple
 
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Params
@@ -20,15 +21,16 @@ from pcgeval.core.stage_files import (
     RankedTeam,
     RankingFile,
     SimulatedTrial,
+    TrialOutcome,
 )
 from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
 from pcgeval.report.conversation import ConversationMessage
 from pcgeval.report.formats import shortened
-from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
+from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.scoring.seal import Seal
 from pcgeval.submissions.load import Submission
 
-MOST_DETAILS = 3  # different ones, of one kind of flag with one model
+LONGEST_REASON = 240  # characters
 MOST_REASONS = 10
 SHOWCASE = 3  # levels on the first screen
 FAILURE_WORDS = {  # by the stage in which a trial failed
@@ -38,19 +40,6 @@ FAILURE_WORDS = {  # by the stage in which a trial failed
     "simulate": "not simulated",
     "classify": "not classified",
 }
-
-
-@dataclass(frozen=True)
-class Failure:
-    """The stage in which a trial failed, and why."""
-
-    stage: str
-    reason: str
-
-    @property
-    def words(self) -> str:
-        """The page's words for a failure in this stage."""
-        return FAILURE_WORDS.get(self.stage, self.stage)
 
 
 @dataclass(frozen=True)
@@ -71,7 +60,7 @@ class TrialResult:
     """
 
     trial: Trial
-    failure: Failure | None
+    outcome: TrialOutcome
     level: SimulatedTrial | None
     paths: tuple[BlockPath, ...]
     stability: float | None
@@ -83,9 +72,15 @@ class TrialResult:
     usage: TrialUsage | None
 
     @property
-    def top_label(self) -> LabelProbability | None:
-        """The most likely letter by the classifier."""
-        return self.probabilities[0] if self.probabilities else None
+    def failed_stage(self) -> str | None:
+        """The stage in which the trial failed; None if it did not."""
+        return self.outcome.failed_stage
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, without the page's words for the stage."""
+        reason = self.outcome.reason or "no reason was recorded"
+        return shortened(reason.removeprefix(f"{FAILURE_WORDS.get(self.failed_stage or '')}: "), LONGEST_REASON)
 
     @property
     def likeness(self) -> float:
@@ -114,8 +109,17 @@ class TrialResult:
         return None
 
 
+class _WithTrials:
+    trials: tuple[TrialResult, ...]
+
+    @property
+    def failed(self) -> int:
+        """The number of failed trials."""
+        return sum(trial.failed_stage is not None for trial in self.trials)
+
+
 @dataclass(frozen=True)
-class LetterResult:
+class LetterResult(_WithTrials):
     """One letter of a team with a model; `scores` is None for a disqualified team."""
 
     letter: str
@@ -126,13 +130,8 @@ class LetterResult:
     @property
     def best(self) -> TrialResult | None:
         """The trial with the highest stability times similarity; None if all failed."""
-        levels = (trial for trial in self.trials if not trial.failure)
+        levels = (trial for trial in self.trials if not trial.failed_stage)
         return max(levels, key=lambda trial: trial.likeness, default=None)
-
-    @property
-    def failed(self) -> int:
-        """The number of failed trials."""
-        return sum(trial.failure is not None for trial in self.trials)
 
     @property
     def why_zero(self) -> str | None:
@@ -140,12 +139,12 @@ class LetterResult:
         if self.scores is None or self.scores.diversity or not any(trial.score for trial in self.trials):
             return None
         if len(self.trials) - self.failed < 2:
-            return "zero: one level alone has no diversity"
-        return "zero: to the classifier all levels are alike"
+            return "zero: a single level has no diversity"
+        return "zero: the classifier sees no difference between the levels"
 
 
 @dataclass(frozen=True)
-class ModelResult:
+class ModelResult(_WithTrials):
     """One model's part of a team's result.
 
     Attributes:
@@ -163,64 +162,48 @@ class ModelResult:
     classifier_sha256: str | None
 
     @cached_property
-    def trials(self) -> tuple[TrialResult, ...]:
+    def trials(self) -> tuple[TrialResult, ...]:  # type: ignore[override]
         """All trials in order."""
         return tuple(trial for letter in self.letters for trial in letter.trials)
 
     @property
-    def failed(self) -> int:
-        """The number of failed trials."""
-        return sum(letter.failed for letter in self.letters)
-
-    @property
     def fates(self) -> dict[str, int]:
         """The number of trials that became a level (`level`) and that each stage lost (`lost-STAGE`)."""
-        lost = Counter(trial.failure.stage for trial in self.trials if trial.failure)
-        return {"level": len(self.trials) - self.failed} | {f"lost-{stage}": lost[stage] for stage in FAILURE_WORDS}
+        lost = Counter(trial.failed_stage for trial in self.trials)
+        return {"level": lost[None]} | {f"lost-{stage}": lost[stage] for stage in FAILURE_WORDS}
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """One file: its name relative to the program's folder, its length in bytes, and its SHA-256."""
+class SourceFile(NamedTuple):
+    """One file of a program: its name relative to the program's folder, its length in bytes, and its SHA-256."""
 
     name: str
     size: int
     sha256: str
 
 
-@dataclass(frozen=True)
-class ProgramSource:
-    """A program as it was run.
-
-    Attributes:
-        entry: The file that starts it.
-        entry_text: The start of that file.
-        readme: The start of its README; None if there is none.
-        files: All files but the organiser's notes, in byte order of their names.
-    """
+class ProgramSource(NamedTuple):
+    """The start of a program's entry, that of its README if it has one, and all its files."""
 
     entry: str
-    entry_text: str
     readme: str | None
     files: tuple[SourceFile, ...]
 
 
-@dataclass(frozen=True)
-class FlaggedTrials:
-    """The trials of a team and model with one kind of flag; `details` maps the first ones to where they came first."""
+class FlaggedTrials(NamedTuple):
+    """The trials of a team and model with one kind of flag.
+
+    `details` are the first details, the trial in which a detail came first, and the conversation of that trial.
+    """
 
     model: str
     kind: FlagKind
     trials: int
-    details: Mapping[str, TrialResult]
+    details: tuple[tuple[str, TrialResult, tuple[ConversationMessage, ...]], ...]
 
 
 @dataclass(frozen=True)
-class TeamResult:
-    """All that is known of one team; `program` is None for a prompt.
-
-    `conversations` has those of the trials that `flags` names, by model and trial.
-    """
+class TeamResult(_WithTrials):
+    """All that is known of one team; `program` is None for a prompt."""
 
     row: RankedTeam
     submission: Submission
@@ -228,7 +211,7 @@ class TeamResult:
     program: ProgramSource | None
     grade: JudgeOutput
     models: tuple[ModelResult, ...]
-    conversations: Mapping[tuple[str, Trial], tuple[ConversationMessage, ...]] = field(default_factory=dict)
+    flags: tuple[FlaggedTrials, ...]
 
     @property
     def name(self) -> str:
@@ -246,14 +229,9 @@ class TeamResult:
         return self.row.status == "disqualified"
 
     @cached_property
-    def trials(self) -> tuple[TrialResult, ...]:
+    def trials(self) -> tuple[TrialResult, ...]:  # type: ignore[override]
         """All trials with all models."""
         return tuple(trial for model in self.models for trial in model.trials)
-
-    @property
-    def failed(self) -> int:
-        """The number of failed trials."""
-        return sum(model.failed for model in self.models)
 
     @property
     def flagged(self) -> int:
@@ -265,20 +243,14 @@ class TeamResult:
         """The number of trials in which the team's program ran without a sandbox."""
         return sum(trial.usage is not None and not trial.usage.contained for trial in self.trials)
 
-    @property
-    def upper_end(self) -> float:
-        """The upper end of the interval of the team's points, or the points."""
-        return max(float(self.row.normalised or 0), self.row.interval[1] if self.row.interval else 0)
-
     @cached_property
     def best_levels(self) -> dict[str, tuple[ModelResult, TrialResult]]:
         """The model and trial with the highest stability times similarity by letter; only letters with a level."""
         best: dict[str, tuple[ModelResult, TrialResult]] = {}
         for model in self.models:
             for letter in model.letters:
-                level = letter.best
-                before = best.get(letter.letter)
-                if level and (before is None or level.likeness > before[1].likeness):
+                level, (_, before) = letter.best, best.get(letter.letter, (None, None))
+                if level and (before is None or level.likeness > before.likeness):
                     best[letter.letter] = (model, level)
         return best
 
@@ -287,27 +259,6 @@ class TeamResult:
         """The team's best levels of different letters, the best first."""
         scoring = [level for level in self.best_levels.values() if level[1].likeness]
         return sorted(scoring, key=lambda level: -level[1].likeness)[:SHOWCASE]
-
-    @cached_property
-    def flags(self) -> tuple[FlaggedTrials, ...]:
-        """The flagged trials by model and kind of flag."""
-        rows = []
-        for model in self.models:
-            for kind in FLAG_KINDS:
-                details: dict[str, TrialResult] = {}
-                flagged = [trial for trial in model.trials if kind in trial.flag_kinds]
-                for trial in flagged:
-                    for flag in trial.usage.flags if trial.usage else ():
-                        if flag.kind == kind and len(details) < MOST_DETAILS:
-                            details.setdefault(flag.detail, trial)
-                if flagged:
-                    rows.append(FlaggedTrials(model.name, kind, len(flagged), details))
-        return tuple(rows)
-
-    @cached_property
-    def leaves(self) -> tuple[GradedTaskNode, ...]:
-        """The leaves of the rubric with the team's grades."""
-        return self.grade.graded_task_tree.leaves
 
 
 @dataclass(frozen=True)
@@ -320,8 +271,8 @@ class Evaluation:
     params: Params
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
-    seal: Seal | None = None
-    seal_differences: tuple[str, ...] = ()
+    seal: Seal | None
+    seal_differences: tuple[str, ...]
 
     @cached_property
     def scored_teams(self) -> tuple[TeamResult, ...]:
@@ -356,8 +307,8 @@ class Evaluation:
             more = f", {gap:.2f} more than {others[0].title}" if gap > 0 else ""
             return f"{winner.title} wins with {winner.row.normalised:.2f} of 100 points{more}."
         if not winners and ranked and baseline:
-            best = f"{ranked[0].title} has {ranked[0].row.normalised:.2f} of 100 points"
-            return f"No team beats the baseline: {best}, {baseline.title} {baseline.row.normalised:.2f}."
+            best = f"The best team, {ranked[0].title}, has {ranked[0].row.normalised:.2f} of 100 points"
+            return f"No team beats the baseline. {best}; {baseline.title} has {baseline.row.normalised:.2f}."
         return self.ranking.reason
 
     @cached_property
@@ -384,6 +335,7 @@ class Evaluation:
 
 def commonest_failures(trials: Iterable[TrialResult]) -> list[tuple[str, str, int]]:
     """Return the commonest failures: words of the stage, reason without the place in brackets after it, number."""
-    reasons = Counter((trial.failure.words, trial.failure.reason.split(" (")[0]) for trial in trials if trial.failure)
+    failed = [trial for trial in trials if trial.failed_stage]
+    reasons = Counter((FAILURE_WORDS[trial.failed_stage or ""], trial.reason.split(" (")[0]) for trial in failed)
     ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
     return [(words, reason, number) for (words, reason), number in ordered[:MOST_REASONS]]

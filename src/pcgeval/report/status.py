@@ -1,19 +1,21 @@
-"""Tell where a run stands: before it, while it goes on, and after it.
+"""The progress of a run: before it starts, while it goes on, and after its end.
 
-Only files are read, and no lock is taken, so that a run is never disturbed. What a stage is just writing counts as not
-there yet.
+Only files are read, and no lock is taken, so that a run is never disturbed. A file that a stage is writing counts as
+missing.
 """
 
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from pcgeval.core.console import duration
+from pcgeval.core.console import count, duration
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import (
     CALLS,
@@ -30,7 +32,7 @@ from pcgeval.core.params import Params
 from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.core.untrusted import listed, printable_line
 from pcgeval.generation.tasks import present_fingerprint
-from pcgeval.llm.call_log import LoggedCall
+from pcgeval.llm.call_log import LINES, LoggedCall
 from pcgeval.submissions.load import Prompt, Submission, SubmissionError, load_submission
 
 LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
@@ -41,18 +43,13 @@ class TeamProgress:
     """The trials of one team with one model.
 
     Attributes:
-        trials: How many there are to do in all.
-        done: Those that are finished.
+        done: The finished trials of all `trials`.
         failed: Those of them that failed in the stage generate.
         repeated: Trials on the disk that the next run does again: they failed through the model's server or this
             machine, or were made from another submission, model, seed or limits.
-        flagged: Those with a flag.
-        calls: Calls that were answered in them.
-        tokens: Prompt and output tokens of these calls.
         trial_seconds: What a trial takes, measured or estimated by earlier calls; None if nothing is known.
         per_minute: Trials that the running process finishes in a minute; None if none runs, or none is done yet.
         seconds_left: For the trials that are not done; None if nothing is known.
-        running: Whether a process does its trials now.
         measured: Whether its levels are simulated, classified and compared, and no stage runs now.
     """
 
@@ -128,7 +125,7 @@ class RunStatus:
             least = "at least " if self.unknown else "about "
             parts.append(f"{least}{duration(self.seconds_left)} left")
         teams = listed(self.unknown, 5)
-        unknown = f" Nothing is known yet of how long {teams} will take." if teams else ""
+        unknown = f" The time of {teams} is not known yet." if teams else ""
         return f"{', '.join(parts)}.{unknown}"
 
     def to_json(self) -> dict[str, Any]:
@@ -163,6 +160,9 @@ class _Cost(NamedTuple):
     seconds: float
 
 
+_Records = Mapping[tuple[str, str], Mapping[Trial, _Written]]  # by model and team
+
+
 def run_status(params: Params, now: float | None = None) -> RunStatus:
     """Read where the run in the working directory stands.
 
@@ -178,23 +178,22 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
             submissions[team] = load_submission(SUBMISSIONS / team)
         except (SubmissionError, FileError) as error:
             notes.append(str(error))
-    written = {(model, team): _read_records(params, model, team) for model in params.models for team in params.teams}
-    costs = _known_costs(params, written)
+    places = list(product(params.models, params.teams))
+    records = {(model, team): _read_records(params, model, team) for model, team in places}
+    costs = _known_costs(params, records)
     is_running = dvc_is_running(Path())
     rows = []
-    for (model, team), records in written.items():
-        settings, submission = params.models[model], submissions.get(team)
-        final = _final(params, model, submission, records)
-        if again := [entry for trial, entry in records.items() if trial not in final]:
+    for model, team in places:
+        written, settings, submission = records[model, team], params.models[model], submissions.get(team)
+        final = _final(params, model, submission, written)
+        if again := [entry for trial, entry in written.items() if trial not in final]:
             last = max(again, key=lambda entry: entry.at).record
             changed = "it was made from another submission, model, seed or limits"
             why = changed if last.is_final else printable_line(last.reason or "")
-            notes.append(f"{model}, {team}: {len(again)} trials are done again in the next run; the last one: {why}")
+            notes.append(f"{model}, {team}: the next run does {count(len(again), 'trial')} again; the last one: {why}")
         _, since = lock_holder(generation_lock(model)) or (None, None)
-        per_minute, model_per_minute = (
-            None if since is None else _per_minute(entries, since, now)
-            for entries in (records.values(), _of_model(written, model))
-        )
+        of_model = [entry for name, of_team in records.items() if name[0] == model for entry in of_team.values()]
+        per_minute, model_per_minute = (_per_minute(entries, since, now) for entries in (written.values(), of_model))
         seconds = _trial_seconds(costs, model, team, submission)
         to_do = len(list(trials(params))) - len(final)
         if not to_do or settings.backend == "recorded":
@@ -203,6 +202,8 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
             left = 60 * to_do / model_per_minute
         else:
             left = None if seconds is None else to_do * seconds / settings.concurrency
+        diversity = stage_dir("diversity", model, team)  # of the last of the stages that measure
+        measured = all(letter_file(diversity, letter).is_file() for letter in params.competition.characters)
         rows.append(
             TeamProgress(
                 model=model,
@@ -211,14 +212,14 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
                 done=len(final),
                 failed=sum(record.reason is not None for record in final.values()),
                 repeated=len(again),
-                flagged=sum(bool(entry.record.flags) for entry in records.values()),
-                calls=sum(len(entry.record.exchanges) for entry in records.values()),
-                tokens=sum(entry.record.tokens for entry in records.values()),
+                flagged=sum(bool(entry.record.flags) for entry in written.values()),
+                calls=sum(len(entry.record.exchanges) for entry in written.values()),
+                tokens=sum(entry.record.tokens for entry in written.values()),
                 trial_seconds=seconds,
                 per_minute=per_minute,
                 seconds_left=left,
                 running=since is not None and to_do > 0,
-                measured=not is_running and _is_measured(params, model, team),
+                measured=measured and not is_running,
             )
         )
     return RunStatus(tuple(rows), tuple(notes))
@@ -229,15 +230,9 @@ def _read_records(params: Params, model: str, team: str) -> dict[Trial, _Written
     records = {}
     for trial in trials(params):
         path = record_path(stage_dir("raw", model, team), team, trial)
-        try:
+        with suppress(OSError, FileError):
             records[trial] = _Written(read_record(path), path.stat().st_mtime)
-        except (OSError, FileError):
-            continue
     return records
-
-
-def _of_model(written: Mapping[tuple[str, str], Mapping[Trial, _Written]], model: str) -> list[_Written]:
-    return [entry for (name, _), records in written.items() if name == model for entry in records.values()]
 
 
 def _final(
@@ -251,56 +246,41 @@ def _final(
     return {trial: record for trial, record in final.items() if fingerprint(trial, record.digest) == record.fingerprint}
 
 
-def _per_minute(entries: Iterable[_Written], since: float, now: float) -> float | None:
+def _per_minute(entries: Iterable[_Written], since: float | None, now: float) -> float | None:
     """Return how many trials a process finishes in a minute that runs since a time; None if it finished none yet."""
-    new = sum(entry.at >= since for entry in entries)
-    return 60 * new / max(now - since, 1.0) if new else None
+    if since is None:
+        return None
+    return 60 * sum(entry.at >= since for entry in entries) / max(now - since, 1.0) or None
 
 
-def _is_measured(params: Params, model: str, team: str) -> bool:
-    """Tell whether the last of the stages that measure has written all letters."""
-    folder = stage_dir("diversity", model, team)
-    return all(letter_file(folder, letter).is_file() for letter in params.competition.characters)
-
-
-def _known_costs(
-    params: Params, written: Mapping[tuple[str, str], Mapping[Trial, _Written]]
-) -> dict[tuple[str, str], _Cost]:
+def _known_costs(params: Params, records: _Records) -> dict[tuple[str, str], _Cost]:
     """Return what trials took, by model and team: those on the disk, else calls that were logged or recorded."""
     costs = {}
     logged: list[LoggedCall] | None = None
-    for (model, team), records in written.items():
-        exchanges = [exchange for entry in records.values() for exchange in entry.record.exchanges]
-        if exchanges:
-            seconds = math.fsum(exchange.reply.seconds for exchange in exchanges)
-            costs[model, team] = _Cost(len(records), len(exchanges), seconds)
-            continue
-        logged = list(_logged_calls(CALLS.glob("*.jsonl"))) if logged is None else logged
-        asked = (params.models[model].name, team)  # by its name: several entries may ask one model
-        calls = [call for call in logged if (call.model, call.team) == asked]
-        calls = calls or list(_logged_calls([recording_file(model, team)]))
-        if calls:
-            seconds = math.fsum(call.reply.seconds for call in calls if call.reply)
-            costs[model, team] = _Cost(len({(call.letter, call.trial) for call in calls}), len(calls), seconds)
+    for (model, team), written in records.items():
+        replies = [exchange.reply for entry in written.values() for exchange in entry.record.exchanges]
+        number = len(written)
+        if not replies:
+            logged = list(_logged_calls(CALLS.glob("*.jsonl"))) if logged is None else logged
+            asked = (params.models[model].name, team)  # by its name: several entries may ask one model
+            calls = [call for call in logged if (call.model, call.team) == asked]
+            calls = calls or list(_logged_calls([recording_file(model, team)]))
+            replies = [call.reply for call in calls if call.reply]
+            number = len({(call.letter, call.trial) for call in calls})
+        if replies:
+            costs[model, team] = _Cost(number, len(replies), math.fsum(reply.seconds for reply in replies))
     return costs
 
 
 def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
     """Yield the answered calls of trials at the ends of files; a line that is torn is passed over."""
     for path in paths:
-        try:
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - LOG_BYTES))
-                lines = file.readlines()
-        except OSError:
-            continue
-        for line in lines:
-            try:
-                call = LoggedCall.model_validate_json(line)
-            except ValidationError:
-                continue
-            if call.reply and call.letter:
-                yield call
+        with suppress(OSError), path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - LOG_BYTES))
+            for line in file:
+                with suppress(ValidationError):
+                    calls = LINES.validate_json(line).calls
+                    yield from (call for call in calls if call.reply and call.letter)
 
 
 def _trial_seconds(

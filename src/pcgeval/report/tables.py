@@ -56,12 +56,10 @@ def levels_parquet(evaluation: Evaluation) -> bytes:
                 [_level_row(team, model, trial) for trial in model.trials], model.engine_sha256, model.classifier_sha256
             )
             usages = [trial.usage for trial in model.trials]
-            scores = [None if trial.score is None else float(trial.score) for trial in model.trials]
             columns: dict[str, tuple[Any, list[Any]]] = {
                 "model": (text, [model.name] * len(usages)),
                 "team": (text, [team.name] * len(usages)),
                 "trial": (count, [trial.trial.number for trial in model.trials]),
-                "score": (pa.float64(), scores),
                 "calls": (count, [usage.calls if usage else None for usage in usages]),
                 "tokens": (pa.int64(), [usage.tokens if usage else None for usage in usages]),
                 "supplied": (pa.float64(), [usage.supplied.share if usage else None for usage in usages]),
@@ -79,13 +77,14 @@ def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> Lev
     return LevelRow(
         id=f"{model.name}/{team.name}/{letter}/{result.trial.number}",
         letter=letter,
-        failed_stage=result.failure.stage if result.failure else None,
-        reason=result.failure.reason if result.failure else None,
+        failed_stage=result.failed_stage,
+        reason=result.reason if result.failed_stage else None,
         blocks=len(level.types) if level else None,
         moved=sum(level.moved) if level else None,
         stability=result.stability,
         starts=level.starts if level else None,
         similarity=result.similarity,
+        score=None if result.score is None else float(result.score),
         probabilities=[by_label[label] for label in LETTERS] if by_label.keys() >= set(LETTERS) else None,
     )
 

@@ -20,18 +20,18 @@ LIMITS = ResourceLimits(file_bytes=256 * MEGABYTE, output_bytes=256 * MEGABYTE, 
 
 @dataclass(frozen=True)
 class AttemptFolders:
-    """The folders of one attempt, side by side; the agent can write only to `work`."""
+    """The folders of one attempt; the agent can write only to `work`, where its commands start and which is graded."""
 
     folder: Path
 
     @property
     def work(self) -> Path:
-        """Where commands are started; its contents at the end are graded."""
+        """The agent's files."""
         return self.folder / "work"
 
     @property
     def paper(self) -> Path:
-        """Folder that the agent can read: the paper's texts."""
+        """The paper's texts."""
         return self.folder / "paper"
 
 
@@ -57,7 +57,6 @@ def prepare_attempt(paper: Paper, folder: Path) -> AttemptFolders:
     for name, text in texts.items():
         if text:
             write_text(attempt.paper / name, text)
-            (attempt.paper / name).chmod(0o644)
     attempt.paper.chmod(0o755)
     return attempt
 

@@ -52,14 +52,14 @@ class PaperTaskConfig(vf.TaskConfig):
     judge_model: Model = Model(backend="llamacpp", name=JUDGE_MODEL)
     """The model of the judge `simple`, as in params.yaml."""
     judge_settings: JudgeSettings = JudgeSettings()
-    """All else about the grading, as `rubric` in params.yaml: context, votes, prompts, max_depth, ..."""
+    """All other settings of the grading, as `rubric` in params.yaml: context, votes, prompts, max_depth, ..."""
     max_invalid: int = Field(0, ge=0)
     """Leaves that may be without a grade; with more of them, an attempt has no reward. With the judge `checks`, leaves
     that have no check do not count."""
     reproduce_seconds: float = Field(600.0, gt=0)
     """Time limit of reproduce.sh."""
     agent_seconds: float | None = Field(None, gt=0)
-    """Time limit of the agent; what it left by then is graded."""
+    """Time limit of the agent; the files that are there then are graded."""
     shell: ShellConfig = ShellConfig()
     """The agent's tool."""
 
@@ -102,8 +102,8 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
                 f"The runtime is {runtime.type}, but the agent's commands run in pcgeval's sandbox on this machine. "
                 "Give --env.agent.runtime.type subprocess."
             )
-        await asyncio.to_thread(command_sandbox)  # an error in the tool's own process would show after minutes
-        if self.config.judge_type == "simple":  # and the judge's after all that the agent costs
+        await asyncio.to_thread(command_sandbox)  # an error in the tool's process would show after minutes
+        if self.config.judge_type == "simple":  # and the judge's after the agent has been paid for
             await asyncio.to_thread(check_judge, self.config.judge_model)
         paper = load_paper(self.config.papers_dir, self.data.paper_id)
         attempt = await asyncio.to_thread(prepare_attempt, paper, Path(runtime.workdir) / "attempt")
@@ -121,8 +121,25 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
             raise EnvironmentsError("There is no folder to grade: the attempt is over. Its grade is info.grade.")
         output = await self._grade(AttemptFolders(Path(trace.state.folder)).work, self.config.judge_type)
         trace.state.grade = trace.info["grade"] = output.to_json()
-        _record(trace, output)
-        return self._score(output)
+        by_category = get_grade_summary(output)["by_category"]
+        trace.record_metrics(
+            {
+                **{category.lower().replace(" ", "_"): grade["score"] for category, grade in by_category.items()},
+                "score_low": output.score_bounds.low,
+                "score_high": output.score_bounds.high,
+                "num_leaf_nodes": output.num_leaf_nodes,
+                "num_passed": output.num_passed,
+                "num_invalid_leaf_nodes": output.num_invalid_leaf_nodes,
+            }
+        )
+        invalid = [leaf for leaf in self._counted(output) if not leaf.valid_score]
+        if output.judge_type == HEURISTIC or len(invalid) > self.config.max_invalid:
+            reason = next(iter(output.warnings), invalid[0].explanation if invalid else "no leaf is graded")
+            raise EnvironmentsError(
+                f"{self.data.paper_id}: no reward, because {len(invalid)} leaves have no grade and max_invalid is "
+                f"{self.config.max_invalid}: {reason}"
+            )
+        return output.score
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
         """Return whether the paper's own reproduction passes every check; None if the paper has no such, or no checks.
@@ -158,17 +175,6 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
             settings=config.judge_settings.model_copy(update={"papers_dir": str(config.papers_dir)}),
             calls=CallFiles(log=None),
         )
-
-    def _score(self, output: JudgeOutput) -> float:
-        """Return the root score of a grade that is one."""
-        invalid = [leaf for leaf in self._counted(output) if not leaf.valid_score]
-        if output.judge_type == HEURISTIC or len(invalid) > self.config.max_invalid:
-            first = next(iter(output.warnings), invalid[0].explanation if invalid else "no leaf is graded")
-            raise EnvironmentsError(
-                f"{self.data.paper_id}: no reward, as {len(invalid)} leaves have no grade and max_invalid is "
-                f"{self.config.max_invalid}: {first}"
-            )
-        return output.score
 
     def _counted(self, output: JudgeOutput) -> list[GradedTaskNode]:
         """Return the leaves that the judge should have graded."""
@@ -230,21 +236,6 @@ def paper_environment(max_steps: int, paper_ids: Sequence[str] | None, task: Map
     env: PaperEnv = vf.load_environment(vf.resolve_env_config({"taskset": taskset, "agent": {"max_turns": max_steps}}))
     next(iter(env.taskset))  # an unknown or faulty paper is an error now
     return env
-
-
-def _record(trace: vf.Trace, output: JudgeOutput) -> None:
-    """Record the figures of a grade as metrics."""
-    by_category = get_grade_summary(output)["by_category"]
-    trace.record_metrics(
-        {
-            **{category.lower().replace(" ", "_"): grade["score"] for category, grade in by_category.items()},
-            "score_low": output.score_bounds.low,
-            "score_high": output.score_bounds.high,
-            "num_leaf_nodes": output.num_leaf_nodes,
-            "num_passed": output.num_passed,
-            "num_invalid_leaf_nodes": output.num_invalid_leaf_nodes,
-        }
-    )
 
 
 def _prompt(paper: Paper, config: PaperTaskConfig) -> str:

@@ -1,9 +1,9 @@
 """How far two gradings by the same rubric agree, leaf by leaf: may a model judge where people did before?
 
-Each leaf counts once, whatever its weight. A score above 0.5 counts as passed and any other as failed, so that scores
-between 0 and 1 (checks, votes, pruned nodes) can be counted too; how many there are, and how far the uncut scores lie
-apart, is told beside. Only leaves that both gradings have, by the same criterion and with a grade, can be compared; all
-others are named. Precision and recall take B for the truth; nothing else depends on which is A.
+Each leaf counts once, whatever its weight. A score above 0.5 counts as passed and any other as failed; how many scores
+lie between 0 and 1 (checks, votes, pruned nodes), and how far the uncut scores lie apart, is reported beside. Leaves
+can be compared where both gradings have them, by the same criterion and with a grade; all others are named. Precision
+and recall take B for the truth; no other figure depends on which is A.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pcgeval.core.console import count
 from pcgeval.core.untrusted import printable_line
-from pcgeval.rubric.grades import PASSED, GradedTaskNode, GradeError, weighted_mean
+from pcgeval.rubric.grades import PASSED, GradedTaskNode, GradeError
 from pcgeval.rubric.text import cut, form_lines
 from pcgeval.rubric.tree import CATEGORIES
 
@@ -28,7 +28,16 @@ UNCOMPARED_WORDS = {
     "invalid_in_b": "not graded in B",
     "other_criterion": "with another criterion",
 }
-_NOTHING = "no leaf could be compared"
+FIGURE_COLUMNS = (
+    "category",
+    "leaves",
+    "accuracy",
+    "precision",
+    "recall",
+    "macro F1",
+    "kappa",
+    "pass: both, A, B, none",
+)
 _DIGITS = 6  # of an interval's ends: far above what the order of float sums can change
 _SHOWN = 20  # leaves of one kind in the text
 _MAX_REASON = 500  # characters of a judge's words in a form
@@ -53,6 +62,18 @@ class Measure:
     interval: ResampleInterval | None = None
     note: str = ""
 
+    def __str__(self) -> str:
+        """Return the figure and its interval, `0.72 [0.56, 0.89]`."""
+        value = "-" if self.value is None else f"{self.value:.2f}"
+        return value + (f" [{self.interval.low:.2f}, {self.interval.high:.2f}]" if self.interval else "")
+
+    def notes(self, name: str) -> Iterator[str]:
+        """Yield what a reader must know of the figure with this name."""
+        if self.note:
+            yield f"{name}: {self.note}"
+        if self.interval and self.interval.undefined:
+            yield f"{name}: the interval leaves out {count(self.interval.undefined, 'resample')} without a value"
+
 
 @dataclass(frozen=True)
 class Confusion:
@@ -66,32 +87,27 @@ class Confusion:
 
 @dataclass(frozen=True)
 class Figures:
-    """The agreement over some leaves.
+    """The agreement over some leaves; "both" are the leaves of a class, pass or fail, on which A and B agree.
 
-    Attributes:
-        leaves: How many were compared.
-        confusion: The same by what each grading says.
-        accuracy: The share of leaves that both pass or both fail.
-        precision: The mean, over those of the classes pass and fail that occur, of both / number in A, and of 0 for a
-            class that A lacks: how often A is right if B is the truth.
-        recall: The same of both / number in B: how much of B's classes A finds.
-        macro_f1: The same of 2 both / (number in A + number in B).
-        kappa: Cohen's kappa: (accuracy - chance) / (1 - chance), chance from how often each grading passes a leaf.
-        score_difference: The mean of |a - b| over the uncut scores.
-        between_a: How many of A's scores lie between 0 and 1.
-        between_b: How many of B's.
+    Precision, recall and F1 are means over the classes that occur, with 0 for a class that one of the two lacks.
     """
 
     leaves: int
     confusion: Confusion
-    accuracy: Measure
-    precision: Measure
-    recall: Measure
-    macro_f1: Measure
-    kappa: Measure
-    score_difference: Measure
-    between_a: int
+    accuracy: Measure  # the share of leaves that both pass or both fail
+    precision: Measure  # both / number in A: how often A is right if B is the truth
+    recall: Measure  # both / number in B: how much of B's classes A finds
+    macro_f1: Measure  # 2 both / (number in A + number in B)
+    kappa: Measure  # Cohen's (accuracy - chance) / (1 - chance), chance from how often each grading passes a leaf
+    score_difference: Measure  # the mean of |a - b| over the uncut scores
+    between_a: int  # scores of A between 0 and 1
     between_b: int
+
+    def cells(self, category: str) -> tuple[str, ...]:
+        """Return the cells of `FIGURE_COLUMNS`."""
+        measures = (self.accuracy, self.precision, self.recall, self.macro_f1, self.kappa)
+        passed = ", ".join(map(str, vars(self.confusion).values()))
+        return category, str(self.leaves), *map(str, measures), passed
 
 
 @dataclass(frozen=True)
@@ -106,33 +122,26 @@ class ComparedLeaf:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The agreement of two gradings, or of several pairs taken together.
+    """The agreement of two gradings, or of several pairs taken together."""
 
-    Attributes:
-        resamples: How often leaves were drawn anew for the intervals.
-        seed: Of the random numbers.
-        overall: The figures over all leaves that could be compared.
-        by_category: Those of each category that occurs.
-        root_difference: The mean of the absolute differences of the roots' scores.
-        uncompared: The paths of the leaves left out, by the keys of `UNCOMPARED_WORDS`; a leaf without a grade in A and
-            in B stands twice.
-        disagreements: The leaves that one passes and the other fails.
-        criteria: Each leaf's criterion by its path.
-    """
-
-    resamples: int
+    resamples: int  # how often leaves were drawn anew for the intervals
     seed: int
     overall: Figures
     by_category: Mapping[str, Figures]
-    root_difference: Measure
-    uncompared: Mapping[str, tuple[str, ...]]
-    disagreements: tuple[ComparedLeaf, ...]
-    criteria: Mapping[str, str]
+    root_difference: Measure  # the mean of the absolute differences of the roots' scores
+    uncompared: Mapping[str, tuple[str, ...]]  # paths by `UNCOMPARED_WORDS`; one that neither graded stands twice
+    disagreements: tuple[ComparedLeaf, ...]  # the leaves that one passes and the other fails
+    criteria: Mapping[str, str]  # by path
 
     @property
     def num_uncompared(self) -> int:
         """The number of leaves left out."""
         return len({path for paths in self.uncompared.values() for path in paths})
+
+    @property
+    def groups(self) -> dict[str, Figures]:
+        """The figures over all leaves, as `all`, and of each category."""
+        return {"all": self.overall, **self.by_category}
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it but the criteria as JSON values; nothing is NaN."""
@@ -201,50 +210,45 @@ def _by_path(tree: GradedTaskNode) -> dict[str, GradedTaskNode]:
 
 
 def _root_difference(pairs: Sequence[Pair]) -> Measure:
-    graded = [pair for pair in pairs if pair.a.valid_score and pair.b.valid_score]
-    if len(graded) < len(pairs) or not pairs:
-        return Measure(None, note=f"{len(pairs) - len(graded)} of {len(pairs)} pairs have a root without a grade")
-    return Measure(weighted_mean([1.0] * len(graded), [abs(pair.a.score - pair.b.score) for pair in graded]))
+    differences = [abs(pair.a.score - pair.b.score) for pair in pairs if pair.a.valid_score and pair.b.valid_score]
+    if len(differences) < len(pairs):
+        lacking = len(pairs) - len(differences)
+        return Measure(None, note=f"{lacking} of {len(pairs)} pairs have a root without a grade")
+    return Measure(float(np.mean(differences)))
 
 
 def _figures(leaves: Sequence[ComparedLeaf], resamples: int, seed: int) -> Figures:
     """Work out all measures, with intervals from as many leaves drawn with replacement, `resamples` times."""
+    number = len(leaves)
     a, b = np.array([leaf.a for leaf in leaves]), np.array([leaf.b for leaf in leaves])
-    differences = np.abs(a - b)
-    cells = np.where(a > PASSED, np.where(b > PASSED, 0, 1), np.where(b > PASSED, 2, 3)).astype(np.int64)
-    counts = np.bincount(cells, minlength=4)  # in the order of Confusion
-    generator = np.random.default_rng(seed)
-    drawn_counts, drawn_differences = [], []
-    for _ in range(resamples if len(leaves) > 1 else 0):
-        chosen = generator.integers(len(leaves), size=len(leaves))
-        drawn_counts.append(np.bincount(cells[chosen], minlength=4))
-        drawn_differences.append(differences[chosen].mean())
-    values, drawn = _measures(counts[None, :]), _measures(np.array(drawn_counts).reshape(-1, 4))
-    confusion = Confusion(*counts.tolist())
+    cells = 2 * (a <= PASSED) + (b <= PASSED)  # in the order of Confusion
+    drawn = np.random.default_rng(seed).integers(max(1, number), size=(resamples if number > 1 else 0, number))
+    rows = np.vstack([np.arange(number), drawn])  # the leaves themselves, and the resamples
+    counts = np.stack([(cells[rows] == cell).sum(axis=1) for cell in range(4)])
+    values = _measures(counts.astype(np.float64))
+    values["score_difference"] = _divided(np.abs(a - b)[rows].sum(axis=1), np.full(len(rows), float(number)))
+    confusion = Confusion(*counts[:, 0].tolist())
     notes = {"accuracy": _accuracy_note(confusion), "kappa": _kappa_note(confusion)}
-    measures = {
-        name: Measure(
-            None if np.isnan(value[0]) else float(value[0]),
-            _interval(drawn[name]),
-            notes.get(name, "") if leaves else _NOTHING,
-        )
-        for name, value in values.items()
-    }
-    mean_difference = float(differences.mean()) if leaves else None
     return Figures(
-        leaves=len(leaves),
+        leaves=number,
         confusion=confusion,
-        **measures,
-        score_difference=Measure(mean_difference, _interval(np.array(drawn_differences)), "" if leaves else _NOTHING),
+        **{
+            name: Measure(
+                None if np.isnan(measured[0]) else float(measured[0]),
+                _interval(measured[1:]),
+                notes.get(name, "") if leaves else "no leaf could be compared",
+            )
+            for name, measured in values.items()
+        },
         between_a=int(((a > 0) & (a < 1)).sum()),
         between_b=int(((b > 0) & (b < 1)).sum()),
     )
 
 
-def _measures(counts: NDArray[np.int64]) -> dict[str, Floats]:
-    """Return the measures for each row of counts (R, 4); NaN where one is not defined."""
-    both_pass, only_a, only_b, both_fail = counts.T.astype(np.float64)
-    whole, agreed = counts.sum(axis=1), both_pass + both_fail
+def _measures(counts: Floats) -> dict[str, Floats]:
+    """Return the measures for each column of counts (4, R); NaN where one is not defined."""
+    both_pass, only_a, only_b, both_fail = counts
+    whole, agreed = counts.sum(axis=0), both_pass + both_fail
     both = np.stack([both_pass, both_fail])  # by class: pass and fail
     in_a, in_b = both + np.stack([only_a, only_b]), both + np.stack([only_b, only_a])
     occurring = (in_a + in_b > 0).sum(axis=0)
@@ -296,10 +300,51 @@ def _kappa_note(confusion: Confusion) -> str:
     return ""
 
 
-def differing_leaves(a: GradedTaskNode, b: GradedTaskNode) -> list[tuple[GradedTaskNode, GradedTaskNode]]:
-    """Return the leaves on which two gradings of one submission differ, as both have them.
+def agreement_lines(result: Agreement) -> Iterator[str]:
+    """Yield what stands below the figures: their notes, the leaves left out, and those on which A and B disagree."""
+    yield (
+        f"a leaf passes with a score above {PASSED:g}; "
+        f"intervals hold {LEVEL:.0%} of {result.resamples} resamples of the leaves, seed {result.seed}"
+    )
+    yield f"the scores of the leaves differ by {_mean(result.overall.score_difference)}"
+    yield f"the roots' scores differ by {_mean(result.root_difference)}"
+    for name, figures in result.groups.items():
+        yield from figures.accuracy.notes(f"{name}, accuracy")
+        yield from figures.kappa.notes(f"{name}, kappa")
+    if result.overall.between_a or result.overall.between_b:
+        between = f"{result.overall.between_a} in A, {result.overall.between_b} in B"
+        yield f"scores between 0 and 1, which were cut at {PASSED:g}: {between}"
+    yield from result.root_difference.notes("roots")
+    yield from uncompared_lines(result)
+    if result.disagreements:
+        yield f"disagreements: {len(result.disagreements)}"
+        yield from first_lines(
+            [f"  A {leaf.a:.2f}  B {leaf.b:.2f}  {result.criteria[leaf.path]}" for leaf in result.disagreements]
+        )
 
-    These are the leaves that one passes and the other fails, and those that one alone has graded.
+
+def _mean(difference: Measure) -> str:
+    return "-" if difference.value is None else f"{difference.value:.3f} (mean of absolute differences)"
+
+
+def uncompared_lines(result: Agreement) -> Iterator[str]:
+    """Yield how many leaves were compared, and the first of those that were not, by reason."""
+    yield f"compared {result.overall.leaves} of {result.overall.leaves + result.num_uncompared} leaves"
+    for reason, paths in result.uncompared.items():
+        if paths:
+            yield f"  {UNCOMPARED_WORDS[reason]}: {len(paths)}"
+            yield from first_lines([f"    {result.criteria[path]}" for path in paths])
+
+
+def first_lines(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the first lines of one kind, and how many more there are."""
+    yield from map(cut, lines[:_SHOWN])
+    if len(lines) > _SHOWN:
+        yield f"    and {len(lines) - _SHOWN} more; --json names all"
+
+
+def differing_leaves(a: GradedTaskNode, b: GradedTaskNode) -> list[tuple[GradedTaskNode, GradedTaskNode]]:
+    """Return the leaves that one of two gradings passes and the other fails, or that one alone has graded.
 
     Raises:
         GradeError: Two leaves of one tree have the same path.
@@ -310,9 +355,7 @@ def differing_leaves(a: GradedTaskNode, b: GradedTaskNode) -> list[tuple[GradedT
 
 
 def disagreement_form(a: GradedTaskNode, b: GradedTaskNode, names: tuple[str, str] = ("A", "B")) -> list[str]:
-    """Return a form for the judge `human` of the leaves on which two gradings of one submission differ.
-
-    What each says of a leaf stands above its entry.
+    """Return a form for the judge `human` of the leaves on which two gradings differ, with the reasons of both.
 
     Raises:
         GradeError: Two leaves of one tree have the same path.
@@ -326,73 +369,3 @@ def disagreement_form(a: GradedTaskNode, b: GradedTaskNode, names: tuple[str, st
         ]
         lines += form_lines(both[0].path, both[0].requirements, notes)
     return lines
-
-
-def agreement_lines(result: Agreement) -> Iterator[str]:
-    """Yield a table of the measures, the leaves left out, and the leaves on which the two gradings disagree."""
-    yield (
-        f"a leaf passes with a score above {PASSED:g}; "
-        f"intervals hold {LEVEL:.0%} of {result.resamples} resamples of the leaves, seed {result.seed}"
-    )
-    yield ""
-    yield f"{'':28} {'leaves':>6}  {'accuracy':22} {'macro F1':22} {'kappa':22} {'pass: both, A, B, none':>22}  |A - B|"
-    for name, figures in {"all": result.overall, **result.by_category}.items():
-        cells = ", ".join(map(str, vars(figures.confusion).values()))
-        measures = (measure_text(measure) for measure in (figures.accuracy, figures.macro_f1, figures.kappa))
-        columns = " ".join(f"{text:22}" for text in measures)
-        yield f"{name:28} {figures.leaves:6}  {columns} {cells:>22}  {_value(figures.score_difference):>7}"
-    yield ""
-    yield f"the roots' scores differ by {_value(result.root_difference)} (mean of absolute differences)"
-    yield from agreement_notes(result)
-    yield from uncompared_lines(result)
-    if result.disagreements:
-        yield f"disagreements: {len(result.disagreements)}"
-        scores = [f"  A {leaf.a:.2f}  B {leaf.b:.2f}  {result.criteria[leaf.path]}" for leaf in result.disagreements]
-        yield from first_lines(scores)
-
-
-def uncompared_lines(result: Agreement) -> Iterator[str]:
-    """Yield how many leaves were compared, and the first of those that were not, by why."""
-    yield f"compared {result.overall.leaves} of {result.overall.leaves + result.num_uncompared} leaves"
-    for why, paths in result.uncompared.items():
-        if paths:
-            yield f"  {UNCOMPARED_WORDS[why]}: {len(paths)}"
-            yield from first_lines([f"    {result.criteria[path]}" for path in paths])
-
-
-def agreement_notes(result: Agreement) -> list[str]:
-    """Return what a reader must know of the figures: why some are not defined, and which scores were cut."""
-    notes = [
-        line
-        for name, figures in {"all": result.overall, **result.by_category}.items()
-        for kind, measure in (("accuracy", figures.accuracy), ("kappa", figures.kappa))
-        for line in _notes(f"{name}, {kind}: ", measure)
-    ]
-    if result.overall.between_a or result.overall.between_b:
-        between = f"{result.overall.between_a} in A, {result.overall.between_b} in B"
-        notes.append(f"scores between 0 and 1, which were cut at {PASSED:g}: {between}")
-    return [*notes, *_notes("", result.root_difference)]
-
-
-def first_lines(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the first lines of one kind, and how many more there are."""
-    yield from map(cut, lines[:_SHOWN])
-    if len(lines) > _SHOWN:
-        yield f"    and {len(lines) - _SHOWN} more; --json names all"
-
-
-def measure_text(measure: Measure, digits: int = 3) -> str:
-    """Return a figure and its interval, `0.720 [0.560, 0.890]`."""
-    interval = measure.interval
-    return _value(measure, digits) + (f" [{interval.low:.{digits}f}, {interval.high:.{digits}f}]" if interval else "")
-
-
-def _value(measure: Measure, digits: int = 3) -> str:
-    return "-" if measure.value is None else f"{measure.value:.{digits}f}"
-
-
-def _notes(name: str, measure: Measure) -> Iterator[str]:
-    if measure.note:
-        yield f"{name}{measure.note}"
-    if measure.interval and measure.interval.undefined:
-        yield f"{name}the interval leaves out {count(measure.interval.undefined, 'resample')} without a value"

@@ -4,6 +4,7 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from pcgeval.rubric.grades import GradedTaskNode, GradeError
 
@@ -43,6 +44,11 @@ class NodeShare:
         for part in self.below:
             yield from part.walk()
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the node without its sub-tasks as JSON values."""
+        values = {name: getattr(self.node, name) for name in ("path", "requirements", "weight", "score")}
+        return {"number": self.number, **values, "share": self.share, "contribution": self.contribution}
+
 
 def reasons_without_grade(tree: GradedTaskNode) -> list[tuple[str, int]]:
     """Return the reasons why leaves have no grade with their numbers, the commonest first."""
@@ -50,11 +56,7 @@ def reasons_without_grade(tree: GradedTaskNode) -> list[tuple[str, int]]:
 
 
 def way_to(tree: GradedTaskNode, name: str) -> tuple[NodeShare, ...]:
-    """Return the nodes from the root to one node.
-
-    Args:
-        tree: A graded tree.
-        name: The node's number, its path, or an end of the path that no other node has.
+    """Return the nodes from the root to the one with this number or path, or with a path that alone ends so.
 
     Raises:
         GradeError: No node is named so, or several are.

@@ -4,16 +4,16 @@ PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or with
 bare trees. A leaf that it could not grade counts as 0 there, and so do ours in a file for it.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from pcgeval.core.untrusted import read_bounded_json
 from pcgeval.rubric.grades import (
     HEURISTIC,
+    OUTPUT,
     OWN_RECORD,
     GradedTaskNode,
     GradeError,
@@ -27,10 +27,9 @@ from pcgeval.rubric.tree import SUBTREE
 
 MAX_BYTES = 100_000_000  # of a graded tree: 2 551 nodes, each with several long answers
 NO_TIME = "1970-01-01T00-00-00-GMT"  # PaperBench's form of a time
-_OF_PAPERBENCH = ("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at")
-_MONITORED = ("blacklist", "is_blacklisted")  # what `grading_within` adds of PaperBench's monitor
+# of PaperBench's keys those that mean the same here, and those that `grading_within` adds
+_OF_PAPERBENCH = ("score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at", "blacklist", "is_blacklisted")
 _SAME = 1e-9  # by how much figures may differ that were added up in another order
-_OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
 
 
 def read_grade(path: Path) -> JudgeOutput:
@@ -42,11 +41,11 @@ def read_grade(path: Path) -> JudgeOutput:
         GradeError: It is none of these, or its figures are not those of its tree.
         FileError: It is missing or unreadable.
     """
-    with _naming(path):
-        value = grading_within(read_bounded_json(path, MAX_BYTES, follow_link=True))
-        if not isinstance(value, Mapping) or not value.keys() & {"judge_type", "graded_task_tree"}:
-            value = {"graded_task_tree": value}
-        return judge_output_from_json({"judge_type": "unknown", **value})
+    value = read_bounded_json(path, MAX_BYTES, follow_link=True)
+    try:
+        return judge_output_from_json(value)
+    except GradeError as error:
+        raise GradeError(f"{path}: {error}") from error
 
 
 def read_graded_tree(path: Path) -> GradedTaskNode:
@@ -56,40 +55,33 @@ def read_graded_tree(path: Path) -> GradedTaskNode:
         GradeError: There is none, or it is a guess.
         FileError: The file is missing or unreadable.
     """
-    with _naming(path):
-        value = grading_within(read_bounded_json(path, MAX_BYTES, follow_link=True))
-        if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
-            raise GradeError("a guess in place of a grading, so there is nothing to compare. Grade again.")
-        return graded_task_from_json(value.get("graded_task_tree", value) if isinstance(value, Mapping) else value)
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Let a GradeError begin with the file's name."""
+    value = read_bounded_json(path, MAX_BYTES, follow_link=True)
+    if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
+        raise GradeError(f"{path}: a guess in place of a grading, so there is nothing to compare. Grade again.")
     try:
-        yield
+        return graded_task_from_json(value)
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error
 
 
 def judge_output_from_json(value: Any) -> JudgeOutput:
-    """Parse the result of `JudgeOutput.to_json`, or of PaperBench's `JudgeOutput.to_dict`; other keys are ignored.
+    """Parse the result of `JudgeOutput.to_json`, or a grading of PaperBench; other keys are ignored.
 
     Raises:
         GradeError: It is not that, or its figures are not those of its tree.
     """
-    if not isinstance(value, Mapping) or not isinstance(value.get("judge_type"), str):
-        raise GradeError("not a grading: it has no 'judge_type'. Give a grade.json.")
-    tree = graded_task_from_json(value.get("graded_task_tree"))
+    value, tree = grading_within(value), graded_task_from_json(value)
+    if not isinstance(value, Mapping) or not value.keys() & {"judge_type", "graded_task_tree"}:
+        value = {}  # a bare tree
     if "score_bounds" not in value:
         value = _our_values(value)
     guess = value.get("score") if value["judge_type"] == HEURISTIC else None
     try:
-        output = _OUTPUT.validate_python({**value, "graded_task_tree": tree, "guess": guess})
+        output = OUTPUT.validate_python({**value, "graded_task_tree": tree, "guess": guess})
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         key = ".".join(map(str, fault["loc"]))
-        raise GradeError(f"{key!r} is {fault['input']!r:.60}: {fault['msg']:.200}. Give a grade.json.") from error
+        raise GradeError(f"{key!r}: {fault['msg']:.200}, found {fault['input']!r:.60}. Give a grade.json.") from error
     if not _is_same(tree.score, expected := rescored(tree).score):
         raise GradeError(f"the root's score is {tree.score!r}, but its leaves give {expected!r}. Grade again.")
     for name, figure in output.to_json().items():
@@ -102,8 +94,9 @@ def _our_values(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return PaperBench's values of a grading under our names; its usage by model is not ours by the kind of call."""
     config = value.get("completer_config")
     model = config.get("model") if isinstance(config, Mapping) else value.get("model_name")
-    known = {name: value[name] for name in (*_OF_PAPERBENCH, *_MONITORED) if name in value}
-    return {**known, "model": model if isinstance(model, str) else None}
+    known = {name: value[name] for name in _OF_PAPERBENCH if name in value}
+    judge_type = value.get("judge_type", "unknown")
+    return {**known, "judge_type": judge_type, "model": model if isinstance(model, str) else None}
 
 
 def _is_same(value: Any, expected: Any) -> bool:

@@ -48,15 +48,9 @@ def read_disqualified(path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class RunGrade:
-    """The figures of a grading; one with a `problem`, which says why, has none that count.
+    """The figures of a grading; where it does not count, `problem` says why and `score` is None.
 
-    Attributes:
-        run: The run that was graded.
-        score: The score, if it counts.
-        leaves: The number of leaves.
-        invalid: The number of them without a grade.
-        cost: The price of the model's calls in US dollars, where it is known.
-        problem: Why there is no score that counts.
+    `cost` is the price of the model's calls in US dollars, where it is known.
     """
 
     run: PaperRun
@@ -70,8 +64,8 @@ class RunGrade:
     def of(cls, run: PaperRun, output: JudgeOutput, *, max_invalid: int = 0) -> Self:
         """Return the figures of a grading.
 
-        A guess never counts, nor does one of a submission that used what the paper's blacklist forbids, or one with too
-        many leaves without a grade.
+        A guess never counts, nor does a submission that used an address of the paper's blacklist, or a grading with
+        more than `max_invalid` leaves without a grade.
         """
         problem = None
         if output.judge_type == HEURISTIC:
@@ -81,8 +75,8 @@ class RunGrade:
         elif output.num_invalid_leaf_nodes > max_invalid:
             reason = output.partial or reasons_without_grade(output.graded_task_tree)[0][0]
             problem = f"{output.num_invalid_leaf_nodes} of {output.num_leaf_nodes} leaves have no grade: {reason}"
-        score = output.score if problem is None else None
-        return cls(run, score, output.num_leaf_nodes, output.num_invalid_leaf_nodes, output.cost, _shown(problem))
+        score, problem = (output.score, None) if problem is None else (None, printable_line(problem, _MAX_PROBLEM))
+        return cls(run, score, output.num_leaf_nodes, output.num_invalid_leaf_nodes, output.cost, problem)
 
     @classmethod
     def read(cls, run: PaperRun, *, max_invalid: int = 0, disqualified: Collection[str] = ()) -> Self:
@@ -91,19 +85,23 @@ class RunGrade:
             return cls(run, problem="disqualified")
         try:
             path = run.grade_file()
-            if path is None:
-                return cls(run, problem="not graded")
-            return cls.of(run, read_grade(path), max_invalid=max_invalid)
+            return (
+                cls(run, problem="not graded")
+                if path is None
+                else cls.of(run, read_grade(path), max_invalid=max_invalid)
+            )
         except (PcgevalError, OSError) as error:
             return cls.failed(run, error)
 
     @classmethod
     def failed(cls, run: PaperRun, error: Exception) -> Self:
-        """Return what stands for a grading that failed."""
+        """Return the figures of a grading that failed."""
+        text = str(error)
         if isinstance(error, FaultsError):
-            return cls(run, problem=_shown("; ".join(map(str, error.faults))))
-        text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        return cls(run, problem=_shown(text))
+            text = "; ".join(map(str, error.faults))
+        elif isinstance(error, OSError):
+            text = f"{error.filename}: {error.strerror}"
+        return cls(run, problem=printable_line(text, _MAX_PROBLEM))
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values."""
@@ -112,20 +110,12 @@ class RunGrade:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A submission's attempts at one paper, or its seeds over all papers.
+    """A submission's attempts at one paper, or its seeds over all papers."""
 
-    Attributes:
-        submission: Whose attempts these are.
-        paper: The paper's id, or `all papers`.
-        scores: The scores that count, of attempts or of seeds.
-        number: How many attempts or seeds there are.
-        grades: The gradings.
-    """
-
-    submission: str
-    paper: str
-    scores: tuple[float, ...]
-    number: int
+    submission: str  # the agent
+    paper: str  # the id, or `all papers`
+    scores: tuple[float, ...]  # that count
+    number: int  # of attempts or seeds
     grades: tuple[RunGrade, ...]
 
     @property
@@ -149,6 +139,19 @@ class TableRow:
             "cost": math.fsum(costs) if costs else None,
         }
 
+    def cells(self, *, exact: bool = False) -> tuple[str, ...]:
+        """Return the cells of `COLUMNS`; `exact` figures have all their digits."""
+
+        def shown(value: float | None, digits: int = 3) -> str:
+            if value is None:
+                return "" if exact else "-"
+            return repr(value) if exact else f"{value:.{digits}f}"
+
+        row = self.to_json()
+        number = f"{row['n']}" if exact else f"{row['n']} of {self.number}"
+        figures = (shown(row["mean"]), shown(row["std_error"]), str(row["invalid"]), shown(row["cost"], 4))
+        return printable_name(self.submission), printable_name(self.paper), number, *figures, self.problems
+
 
 def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     """Return the rows of a table: each submission's papers, and below them a row for all of these."""
@@ -168,38 +171,8 @@ def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     return rows
 
 
-def table_cells(rows: Sequence[TableRow], *, exact: bool = False) -> list[list[str]]:
-    """Return the cells of a table with the columns `COLUMNS`; `exact` figures have all their digits."""
-
-    def number(value: float | None, digits: int) -> str:
-        if value is None:
-            return "" if exact else "-"
-        return repr(value) if exact else f"{value:.{digits}f}"
-
-    cells = []
-    for row in rows:
-        figures = row.to_json()
-        cells.append(
-            [
-                printable_name(row.submission),
-                printable_name(row.paper),
-                str(len(row.scores)) if exact else f"{len(row.scores)} of {row.number}",
-                number(figures["mean"], 3),
-                number(figures["std_error"], 3),
-                str(figures["invalid"]),
-                number(figures["cost"], 4),
-                row.problems,
-            ]
-        )
-    return cells
-
-
 def _seeds(grades: Sequence[RunGrade]) -> Iterator[tuple[RunGrade | None, ...]]:
     """Yield the k-th attempts of each group at each paper, for each k."""
     for _, of_group in groupby(sorted(grades, key=lambda grade: grade.run.group), key=lambda grade: grade.run.group):
         by_paper = groupby(of_group, key=lambda grade: grade.run.paper_id)
         yield from zip_longest(*[list(attempts) for _, attempts in by_paper])
-
-
-def _shown(problem: str | None) -> str | None:
-    return None if problem is None else printable_line(problem, _MAX_PROBLEM)

@@ -7,29 +7,26 @@ PaperBench's rules. `score_bounds` has the score if all leaves without a grade h
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.profiles import Price
+from pcgeval.rubric.loading import node_faults, with_paths
 from pcgeval.rubric.record import CallUsage, Foreign, JudgeRecord, ReproductionRecord, TokenUsage, record_of
-from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, MAX_WEIGHT, TaskNode, child_paths
+from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, TaskNode, Weight
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 PASSED = 0.5  # a leaf above this has passed (PaperBench)
 OWN_RECORD = "pcgeval"  # the key of our record in the judge_metadata of a file for PaperBench
 _WAY_TO_GRADING = ("pb_result", "paperbench_result", "judge_output", "grader_output")  # keys of PaperBench
+Share = Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)]
 
 
 class GradeError(PcgevalError):
     """A verdict or a file of grades that is invalid."""
-
-
-# a whole number stays one, so that a file that is read and written has the same bytes
-Share = Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)]
-Weight = Annotated[StrictInt | StrictFloat, Field(ge=0, le=MAX_WEIGHT)]
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,13 @@ class Verdict:
     score: float | None
     explanation: str
     judge_metadata: JudgeRecord | None = None
+
+
+class ScoreBounds(NamedTuple):
+    """A node's score if all leaves without a grade had failed, and if all had passed."""
+
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -82,22 +86,21 @@ class GradedTaskNode:
         return tuple(leaf for task in self.sub_tasks for leaf in task.leaves) or (self,)
 
     @property
-    def score_bounds(self) -> "ScoreBounds":
+    def score_bounds(self) -> ScoreBounds:
         """The node's score if all invalid leaves counted as 0, and as 1."""
-        return ScoreBounds(_score_with_invalid(self, 0.0), _score_with_invalid(self, 1.0))
+        if self.is_leaf:
+            return ScoreBounds(self.score, self.score) if self.valid_score else ScoreBounds(0.0, 1.0)
+        weights, bounds = [task.weight for task in self.sub_tasks], [task.score_bounds for task in self.sub_tasks]
+        lows, highs = zip(*bounds, strict=True)
+        return ScoreBounds(weighted_mean(weights, lows), weighted_mean(weights, highs))
 
     def to_json(self) -> dict[str, Any]:
         """Return the node and all below it as JSON values, with PaperBench's key names."""
-        record = self.judge_metadata
-        record = record.model_dump(mode="json", exclude_unset=True) if isinstance(record, JudgeRecord) else record
-        return {**vars(self), "sub_tasks": [task.to_json() for task in self.sub_tasks], "judge_metadata": record}
+        values: dict[str, Any] = _TREE.dump_python(self, mode="json", exclude_unset=True, warnings=False)
+        return values
 
 
-class ScoreBounds(NamedTuple):
-    """A node's score if all leaves without a grade had failed, and if all had passed."""
-
-    low: float
-    high: float
+_TREE: TypeAdapter[GradedTaskNode] = TypeAdapter(GradedTaskNode)
 
 
 class CategoryGrade(TypedDict):
@@ -138,20 +141,20 @@ class JudgeOutput:
         model: The name of the model that judged, if one did.
         model_digest: The digest that pins its bytes.
         prompt_version: The hash that pins the judge's prompts.
-        votes: How often each leaf was graded by the model.
+        votes: How often the model graded each leaf.
         guess: The score of the heuristic.
         warnings: Messages that a reader must see before the score.
-        team: The team of the competition that was graded, if it was one.
+        team: The team that was graded, in a competition.
         rubric: The rubric of the competition.
         price: The price of the model, where it is known.
         prompts: The family of the judge's prompts.
-        partial: How many leaves have no grade because calls failed, as at the end of a deadline or a budget, and why;
-            grading again goes on with them. None for a grading that came to its end.
-        blacklist: What was found of the addresses that the paper's blacklist.txt forbids, if it forbids any.
+        blacklist: The result of the search for the addresses that the paper's blacklist.txt forbids, if any.
         is_blacklisted: Whether such an address was used, so that the grading does not count beside others.
-        reproduction: How reproduce.sh ended, if it was run for the grading; its seconds are measured anew each time.
-        checks_sha256: Of the file beside the rubric that gave leaves their checks, if there was one.
-        graded_at: When it was graded, in a grading by PaperBench; ours have no time, so that each is the same again.
+        reproduction: The run of reproduce.sh for the grading; its seconds are measured anew each time.
+        checks_sha256: The SHA-256 of the file beside the rubric that gave leaves their checks, if there was one.
+        graded_at: The time of a grading by PaperBench; ours have none, so that the same inputs give the same bytes.
+        partial: How many leaves have no grade because calls failed or a budget ended, and why; grading again goes on
+            with them. None for a grading that came to its end.
     """
 
     __pydantic_config__ = ConfigDict(extra="ignore")
@@ -188,7 +191,7 @@ class JudgeOutput:
 
     @property
     def score(self) -> float:
-        """The root's score; of the heuristic its guess."""
+        """The root's score, or the heuristic's guess."""
         return self.graded_task_tree.score if self.guess is None else self.guess
 
     @property
@@ -212,21 +215,24 @@ class JudgeOutput:
     @property
     def num_passed(self) -> int:
         """The number of leaves with a score above 0.5."""
-        return get_grade_summary(self.graded_task_tree)["passed"]
+        return self._number("passed")
 
     @property
     def num_invalid_leaf_nodes(self) -> int:
         """The number of leaves that could not be graded."""
-        return get_grade_summary(self.graded_task_tree)["invalid"]
+        return self._number("invalid")
+
+    def _number(self, outcome: str) -> int:
+        return sum(leaf.outcome == outcome for leaf in self.graded_task_tree.leaves)
 
     def to_json(self) -> dict[str, Any]:
         """Return the grading as JSON values."""
         usage = self.token_usage
-        given = {name: value for name, value in vars(self).items() if name not in {"guess", "graded_task_tree"}}
-        known = {name: value for name, value in given.items() if value is not None and value is not False}
+        values = OUTPUT.dump_python(self, mode="json", exclude={"guess", "graded_task_tree"}, warnings=False)
+        known = {name: value for name, value in values.items() if value is not None and value is not False}
         return {
             **dict.fromkeys(("model", "model_digest", "prompt_version")),  # written although they are not known
-            **{name: _json(value) for name, value in known.items()},
+            **known,
             **({} if self.price is None else {"cost": self.cost}),
             "score": self.score,
             "score_bounds": list(self.score_bounds),
@@ -239,18 +245,7 @@ class JudgeOutput:
         }
 
 
-def _json(value: Any) -> Any:
-    match value:
-        case BaseModel():
-            return value.model_dump()
-        case RubricIdentity():
-            return asdict(value)
-        case tuple():
-            return list(value)
-    return value
-
-
-_TREE: TypeAdapter[GradedTaskNode] = TypeAdapter(GradedTaskNode)
+OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
 
 
 def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
@@ -295,43 +290,6 @@ def rescored(tree: GradedTaskNode) -> GradedTaskNode:
     return _aggregated(replace(tree, sub_tasks=tuple(rescored(task) for task in tree.sub_tasks)))
 
 
-def extract_leaf_grades(grade: "GradedTaskNode | JudgeOutput | Mapping[str, Any]") -> list[dict[str, Any]]:
-    """Return the graded leaves in the order of the rubric as JSON values: id, requirements, score, explanation...
-
-    Args:
-        grade: A grading, its tree, or what `to_json` of either returns, such as
-            `state["grade"]["graded_task_tree"]`, or PaperBench's `to_dict`.
-
-    Raises:
-        GradeError: It is none of these.
-    """
-    return [leaf.to_json() for leaf in _tree_of(grade).leaves]
-
-
-def get_grade_summary(grade: "GradedTaskNode | JudgeOutput | Mapping[str, Any]") -> GradeSummary:
-    """Return the root's score and the number of leaves of each outcome, overall and by each category that occurs.
-
-    The argument is that of `extract_leaf_grades`.
-
-    Raises:
-        GradeError: It is none of these.
-    """
-    tree = _tree_of(grade)
-    parts = {category: _only_category(tree, category) for category in CATEGORIES}
-    by_category = {category: _category_grade(rescored(part)) for category, part in parts.items() if part}
-    return {"overall_score": tree.score, **_category_grade(tree), "by_category": by_category}
-
-
-def _tree_of(grade: "GradedTaskNode | JudgeOutput | Mapping[str, Any]") -> GradedTaskNode:
-    if isinstance(grade, JudgeOutput):
-        return grade.graded_task_tree
-    if isinstance(grade, GradedTaskNode):
-        return grade
-    grade = grading_within(grade)
-    tree = grade.get("graded_task_tree", grade) if isinstance(grade, Mapping) else grade
-    return tree if isinstance(tree, GradedTaskNode) else graded_task_from_json(tree)
-
-
 def _aggregated(node: GradedTaskNode) -> GradedTaskNode:
     """Return an inner node with the score that its sub-tasks give it; a leaf as it is."""
     if node.is_leaf:
@@ -347,12 +305,37 @@ def _aggregated(node: GradedTaskNode) -> GradedTaskNode:
     return replace(node, score=score, valid_score=ungraded < len(weighing) or not weighing, explanation=explanation)
 
 
-def _score_with_invalid(node: GradedTaskNode, invalid: float) -> float:
-    """Return a node's score with every invalid leaf counted as `invalid`."""
-    if node.is_leaf:
-        return invalid if node.graded_score is None else node.graded_score
-    scores = [_score_with_invalid(task, invalid) for task in node.sub_tasks]
-    return weighted_mean([task.weight for task in node.sub_tasks], scores)
+def extract_leaf_grades(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the graded leaves in the order of the rubric as JSON values: id, requirements, score, explanation...
+
+    Args:
+        grade: A grading, its tree, or what `to_json` of either returns, such as
+            `state["grade"]["graded_task_tree"]`, or PaperBench's `to_dict`.
+
+    Raises:
+        GradeError: It is none of these.
+    """
+    return [leaf.to_json() for leaf in _tree_of(grade).leaves]
+
+
+def get_grade_summary(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> GradeSummary:
+    """Return the root's score and the number of leaves of each outcome, overall and by each category that occurs.
+
+    The argument is that of `extract_leaf_grades`.
+
+    Raises:
+        GradeError: It is none of these.
+    """
+    tree = _tree_of(grade)
+    parts = {category: _only_category(tree, category) for category in CATEGORIES}
+    by_category = {category: _category_grade(part) for category, part in parts.items() if part}
+    return {"overall_score": tree.score, **_category_grade(tree), "by_category": by_category}
+
+
+def _tree_of(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> GradedTaskNode:
+    if isinstance(grade, JudgeOutput):
+        return grade.graded_task_tree
+    return grade if isinstance(grade, GradedTaskNode) else graded_task_from_json(grade)
 
 
 def _category_grade(tree: GradedTaskNode) -> CategoryGrade:
@@ -367,16 +350,17 @@ def _category_grade(tree: GradedTaskNode) -> CategoryGrade:
 
 
 def _only_category(node: GradedTaskNode, category: str) -> GradedTaskNode | None:
+    """Return a tree of one category's leaves, scored anew; None where there is no such leaf."""
     if node.is_leaf:
         return node if node.task_category == category else None
     sub_tasks = tuple(cut for task in node.sub_tasks if (cut := _only_category(task, category)))
-    return replace(node, sub_tasks=sub_tasks) if sub_tasks else None
+    return _aggregated(replace(node, sub_tasks=sub_tasks)) if sub_tasks else None
 
 
 def grading_within(value: Any) -> Any:
     """Return the grading within PaperBench's record of a run, as `judge_output`, or the value itself if it is none.
 
-    What PaperBench's monitor found of the blacklist in the agent's log comes along as `blacklist`.
+    The blacklisted addresses that PaperBench's monitor saw in the agent's log come along as `blacklist`.
 
     Raises:
         GradeError: The run was not graded.
@@ -393,36 +377,25 @@ def grading_within(value: Any) -> Any:
 
 
 def graded_task_from_json(value: Any) -> GradedTaskNode:
-    """Parse a graded tree as `GradedTaskNode.to_json` returns it or as PaperBench writes it; other keys are ignored.
+    """Parse a graded tree, ours or PaperBench's, or that of a grading or of a run's record; other keys are ignored.
 
     PaperBench's has no paths, and `valid_score` may be 1.0 or 0.0; where it is missing, a node with a score is valid.
 
     Raises:
         GradeError: It is not one; the message has the path of the first faulty node.
     """
-    tree = _with_our_keys(value, _paths("", [value])[0], 1)
+    value = grading_within(value)
+    tree = with_paths(value.get("graded_task_tree", value) if isinstance(value, Mapping) else value, _graded_node)
     try:
         return _TREE.validate_python(tree)
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        node, keys = tree, list(fault["loc"])
-        while len(keys) > 1 and keys[0] == "sub_tasks":
-            node, keys = node["sub_tasks"][keys[1]], keys[2:]
-        place = node["path"] if isinstance(node, Mapping) else "a node"
-        wrong = f"{keys[0]!r} is {fault['input']!r:.60}: " if keys else ""
-        raise GradeError(f"{place}: {wrong}{fault['msg']:.200}. Give a tree as in grade.json.") from error
+        raise GradeError(f"{node_faults(error, tree)[0]} Give a tree as in grade.json.") from error
 
 
-def _paths(parent: str, values: list[Any]) -> list[str]:
-    return child_paths(parent, [str(value.get("id")) if isinstance(value, Mapping) else "?" for value in values])
-
-
-def _with_our_keys(value: Any, path: str, level: int) -> Any:
-    """Return a node and all below it with the keys that we write."""
+def _graded_node(value: Mapping[str, Any], path: str, level: int) -> dict[str, Any]:
+    """Return the keys of a node with the names and types that we write."""
     if level > MAX_DEPTH:
         raise GradeError(f"{path}: lies deeper than {MAX_DEPTH} levels. Grade against a flatter rubric.")
-    if not isinstance(value, Mapping):
-        return value
     node = {"explanation": "", "valid_score": value.get("score") is not None, **value}
     if node.get("score") is None and not node["valid_score"]:
         node["score"] = 0.0  # as grades were written that left out leaves without one
@@ -432,7 +405,4 @@ def _with_our_keys(value: Any, path: str, level: int) -> Any:
         node["valid_score"] = bool(node["valid_score"])
     if isinstance(record := node.get("judge_metadata"), Mapping) and OWN_RECORD in record:
         node["judge_metadata"] = record[OWN_RECORD]
-    if isinstance(below := node.get("sub_tasks"), list):
-        paths = _paths(node["path"], below)
-        node["sub_tasks"] = [_with_our_keys(task, at, level + 1) for task, at in zip(below, paths, strict=True)]
     return node

@@ -1,24 +1,25 @@
-"""The figures of judges that graded what people have graded, as JSON values and as tables."""
+"""The figures of judges that graded submissions which people have graded, as JSON values and as tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.agreement import (
+    FIGURE_COLUMNS,
     LEVEL,
     Agreement,
     Pair,
     agreement,
     differing_leaves,
     first_lines,
-    measure_text,
     uncompared_lines,
 )
 from pcgeval.rubric.grades import HEURISTIC, PASSED, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage
 
-_TWO = 2  # judges, of which the leaves are compared with each other
+_COSTS = ("judge", "votes", "no grade", "roots apart", "calls", "tokens read", "cached", "written", "cost", "time")
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,7 @@ class JudgeFigures:
     @property
     def usage(self) -> CallUsage:
         """The calls of all gradings."""
-        total = CallUsage()
-        for output in self.outputs.values():
-            total = total.plus(output.token_usage.total)
-        return total
+        return reduce(CallUsage.plus, (output.token_usage.total for output in self.outputs.values()), CallUsage())
 
     @property
     def cost(self) -> float | None:
@@ -59,7 +57,7 @@ class JudgeFigures:
 
     @property
     def is_partial(self) -> bool:
-        """Whether calls failed, so that leaves have no grade that a second run could give them."""
+        """Whether calls failed, so that a second run could grade leaves that have no grade."""
         return any(output.partial or output.judge_type == HEURISTIC for output in self.outputs.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -79,6 +77,22 @@ class JudgeFigures:
             "warnings": {id_: list(output.warnings) for id_, output in self.outputs.items() if output.warnings},
         }
 
+    def cost_cells(self) -> tuple[str, ...]:
+        """Return the judge's row of the table of costs."""
+        usage, cost, apart = self.usage, self.cost, self.agreement.root_difference.value
+        return (
+            self.name,
+            str(max(output.votes for output in self.outputs.values())),
+            str(self.invalid),
+            "-" if apart is None else f"{apart:.3f}",
+            str(usage.calls),
+            f"{'about ' * usage.estimated}{usage.prompt_tokens}",
+            f"{usage.cached_tokens / usage.prompt_tokens:.0%}" if usage.prompt_tokens else "-",
+            str(usage.output_tokens),
+            "-" if cost is None else f"{cost:.2f} $, {cost / len(self.outputs):.2f} $ each",
+            f"{usage.seconds:.0f} s",
+        )
+
 
 def judge_eval_json(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> dict[str, Any]:
     """Return the figures of several judges as JSON values, of two judges also the leaves on which they differ.
@@ -90,49 +104,45 @@ def judge_eval_json(people: Mapping[str, GradedTaskNode], judges: Sequence[Judge
         "examples": {id_: {"leaves": len(tree.leaves), "score": tree.score} for id_, tree in people.items()},
         "judges": {judge.name: judge.to_json() for judge in judges},
     }
-    if len(judges) == _TWO:
+    if len(judges) == 2:
         values["differing"] = [
             {"example": id_, "path": one.path, "scores": [one.graded_score, other.graded_score]}
-            for id_, one, other in _differing(judges)
+            for id_, one, other in _differing(*judges)
         ]
     return values
 
 
 def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> Iterator[str]:
-    """Yield the same as tables in Markdown, each column as wide as its widest cell."""
-    number = sum(len(tree.leaves) for tree in people.values())
-    first = judges[0].agreement
+    """Yield the same as tables in Markdown."""
+    number, resampling = sum(len(tree.leaves) for tree in people.values()), judges[0].agreement
     yield (
         f"{len(people)} submissions that people graded, {number} leaves; a leaf passes above {PASSED:g}; "
         f"precision, recall and F1 are means over the classes pass and fail; intervals hold {LEVEL:.0%} of "
-        f"{first.resamples} resamples of the leaves, seed {first.seed}"
+        f"{resampling.resamples} resamples of the leaves, seed {resampling.seed}"
     )
     yield ""
-    measures = []
-    for judge in judges:
-        for group, figures in {"all": judge.agreement.overall, **judge.agreement.by_category}.items():
-            shown = (figures.accuracy, figures.precision, figures.recall, figures.macro_f1, figures.kappa)
-            cells = (measure_text(measure, digits=2) for measure in shown)
-            measures.append((judge.name, group, str(figures.leaves), *cells))
-    yield from _table(("judge", "category", "leaves", "accuracy", "precision", "recall", "macro F1", "kappa"), measures)
-    columns = ("judge", "votes", "no grade", "roots apart", "calls", "tokens read", "cached", "written", "cost", "time")
-    yield from _table(columns, [_cost_cells(judge) for judge in judges])
+    measures = [
+        (judge.name, *figures.cells(category))
+        for judge in judges
+        for category, figures in judge.agreement.groups.items()
+    ]
+    yield from _table(("judge", *FIGURE_COLUMNS), measures)
+    yield from _table(_COSTS, [judge.cost_cells() for judge in judges])
     for judge in judges:
         yield f"{judge.name}:"
         yield from (f"  {line}" for line in uncompared_lines(judge.agreement))
-    if len(judges) == _TWO:
+    if len(judges) == 2:
         names = [judge.name for judge in judges]
         lines = [
             f"  {names[0]} {_score(one)}  {names[1]} {_score(other)}  {id_}: {one.requirements}"
-            for id_, one, other in _differing(judges)
+            for id_, one, other in _differing(*judges)
         ]
         yield f"{names[0]} and {names[1]} differ on {len(lines)} leaves; disagreements/EXAMPLE.yaml is a form of them"
         yield from first_lines(lines)
 
 
-def _differing(judges: Sequence[JudgeFigures]) -> Iterator[tuple[str, GradedTaskNode, GradedTaskNode]]:
+def _differing(one: JudgeFigures, other: JudgeFigures) -> Iterator[tuple[str, GradedTaskNode, GradedTaskNode]]:
     """Yield the leaves on which two judges differ, each with its example."""
-    one, other = judges
     for id_, output in one.outputs.items():
         leaves = differing_leaves(output.graded_task_tree, other.outputs[id_].graded_task_tree)
         yield from ((id_, *both) for both in leaves)
@@ -142,28 +152,9 @@ def _score(leaf: GradedTaskNode) -> str:
     return "-" if leaf.graded_score is None else f"{leaf.graded_score:g}"
 
 
-def _cost_cells(judge: JudgeFigures) -> tuple[str, ...]:
-    usage, cost = judge.usage, judge.cost
-    apart = judge.agreement.root_difference.value
-    return (
-        judge.name,
-        str(max(output.votes for output in judge.outputs.values())),
-        str(judge.invalid),
-        "-" if apart is None else f"{apart:.3f}",
-        str(usage.calls),
-        f"{'about ' * usage.estimated}{usage.prompt_tokens}",
-        f"{usage.cached_tokens / usage.prompt_tokens:.0%}" if usage.prompt_tokens else "-",
-        str(usage.output_tokens),
-        "-" if cost is None else f"{cost:.2f} $, {cost / len(judge.outputs):.2f} $ each",
-        f"{usage.seconds:.0f} s",
-    )
-
-
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a table, each column as wide as its widest cell, and an empty line."""
     cells = [columns, *([one_line(cell).replace("|", "\\|") for cell in row] for row in rows)]
-    widths = [max(len(row[place]) for row in cells) for place in range(len(columns))]
-    for number, row in enumerate(cells):
-        yield "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
-        if number == 0:
-            yield "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    yield ""
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    head, *body = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
+    yield from (head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *body, "")

@@ -34,37 +34,24 @@ class PaperError(FaultsError):
 
 @dataclass(frozen=True)
 class Paper:
-    """One paper: what those who reproduce it are given, and what those who judge them are given besides.
+    """One paper: what those who reproduce it are given, and what those who judge them are given besides."""
 
-    Attributes:
-        id: The folder's name.
-        folder: Where all of it lies.
-        rubric: The criteria for a reproduction.
-        paper: The paper itself as Markdown.
-        addendum: What the paper leaves open; empty if nothing.
-        judge_addendum: What only the judge may know; empty if nothing.
-        title: The paper's title; its id where none is given.
-        blacklist: Addresses that a reproduction must not have used, such as that of the authors' own code.
-        warnings: What is odd about its folder.
-        checks_sha256: Of the file that gave leaves of the rubric their checks, if there is one.
-    """
-
-    id: str
+    id: str  # the folder's name
     folder: Path
     rubric: TaskNode
-    paper: str
-    addendum: str
-    judge_addendum: str
-    title: str
-    blacklist: tuple[str, ...]
+    paper: str  # Markdown
+    addendum: str  # clarifications for those who reproduce it; empty where there are none
+    judge_addendum: str  # clarifications for the judge alone
+    title: str  # the id where none is given
+    blacklist: tuple[str, ...]  # addresses that a reproduction must not use, such as that of the authors' code
     warnings: tuple[str, ...] = ()
-    checks_sha256: str | None = None
+    checks_sha256: str | None = None  # of the file that gives leaves of the rubric their checks, if there is one
 
 
 def list_papers(papers_dir: Path = PAPERS) -> tuple[str, ...]:
     """Return the ids of all papers in a folder, in byte order; none if there is no such folder.
 
-    Where there is no data/papers, the package's own holds the example paper.
+    Where there is no data/papers, the package's example paper is listed.
     """
     names = (path.parent.name for path in own_or_packaged(papers_dir).glob(f"*/{RUBRIC_FILE}"))
     return tuple(sorted(name for name in names if _ID.fullmatch(name)))
@@ -78,8 +65,11 @@ def is_lfs_pointer(path: Path) -> bool:
 def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, checks_file: Path | None = None) -> Paper:
     """Read and check a paper; the folder is as `list_papers` describes it.
 
-    Without `needs_text` the paper and the addenda, which only a model reads, need not be there and are empty then.
-    `checks_file` is used instead of the folder's checks.yaml.
+    Args:
+        papers_dir: The folder of papers.
+        paper_id: The paper's folder.
+        needs_text: Whether the paper and the addenda, which only a model reads, must be there.
+        checks_file: Used instead of the folder's checks.yaml.
 
     Raises:
         PaperError: There is no such paper, or its folder is faulty; the message lists every fault.
@@ -91,7 +81,6 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
         fault = f"no paper {paper_id[:MAX_NAME]!r}. There: {known}. Other papers are found by rubric.papers_dir."
         raise PaperError(papers_dir, [fault])
     faults: list[str] = []
-    warnings: list[str] = []
     rubric = checks = None
     try:
         rubric, checks = load_rubric_with_checks(folder / RUBRIC_FILE, checks_file)
@@ -100,12 +89,11 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
     paper, addendum, judge_addendum = (_text(folder / name, faults, needs_text=needs_text) for name in _READ_BY_A_MODEL)
     if needs_text and not paper.strip() and not any(PAPER_FILE in fault for fault in faults):
         faults.append(f"{folder / PAPER_FILE}: is missing or empty. Put the paper's text into it.")
-    title = _title(_text(folder / "config.yaml", faults, MAX_CONFIG_BYTES), paper_id, faults, warnings)
+    id_, title = _config(_text(folder / "config.yaml", faults, MAX_CONFIG_BYTES), paper_id, faults)
     lines = [line.strip() for line in _text(folder / "blacklist.txt", faults).splitlines()]
-    # the word `none` alone and comments stand for no address
-    blacklist = tuple(line for line in lines if line and not line.startswith("#") and line.casefold() != "none")
     if rubric is None or faults:
         raise PaperError(folder, faults)
+    odd_id = f"config.yaml gives the id {quoted(id_)}, but the folder is named {paper_id!r}."
     return Paper(
         id=paper_id,
         folder=folder,
@@ -114,8 +102,9 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
         addendum=addendum,
         judge_addendum=judge_addendum,
         title=title,
-        blacklist=blacklist,
-        warnings=tuple(warnings),
+        # the word `none` alone and comments stand for no address
+        blacklist=tuple(line for line in lines if line and not line.startswith("#") and line.casefold() != "none"),
+        warnings=() if id_ == paper_id else (odd_id,),
         checks_sha256=checks,
     )
 
@@ -133,18 +122,16 @@ def _text(path: Path, faults: list[str], most: int = MAX_TEXT_BYTES, *, needs_te
     return text
 
 
-def _title(text: str, paper_id: str, faults: list[str], warnings: list[str]) -> str:
-    """Return the title in a config.yaml, whose id should be the folder's name: of one published paper it is not."""
+def _config(text: str, paper_id: str, faults: list[str]) -> tuple[object, str]:
+    """Return the id and the title in a config.yaml; the id of one published paper is not its folder's name."""
     try:
         config = parse_yaml(text) or {}
     except ValueError as error:
         config = f"no YAML: {error}"
     if not isinstance(config, dict):
         faults.append(f"config.yaml must be a mapping with id and title: {printable_line(str(config))}. Correct it.")
-        return paper_id
-    id_, title = config.get("id", paper_id), config.get("title", paper_id)
-    if id_ != paper_id:
-        warnings.append(f"config.yaml gives the id {quoted(id_)}, but the folder is named {paper_id!r}.")
+        return paper_id, paper_id
+    title = config.get("title", paper_id)
     if not isinstance(title, str) or not title.strip() or len(title) > MAX_NAME or not title.isprintable():
         faults.append(f"config.yaml: the title is {quoted(title)}. Give one line of 1 to {MAX_NAME} characters.")
-    return str(title)
+    return config.get("id", paper_id), str(title)

@@ -7,14 +7,7 @@ other fields. Only fields that were set are written.
 import json
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SerializerFunctionWrapHandler, model_serializer
 
 from pcgeval.core.trials import ChatReply
 
@@ -28,23 +21,14 @@ class _Record(BaseModel):
 
 
 class CallUsage(_Record):
-    """The cost of the calls of one kind.
-
-    Attributes:
-        calls: The number of calls.
-        prompt_tokens: Tokens that the model read.
-        output_tokens: Tokens that it wrote.
-        seconds: The time of the model when it was really asked.
-        cached_tokens: Those of the tokens read that the endpoint had in its cache; 0 where it says nothing of these.
-        estimated: Whether tokens are estimates in part, because the endpoint reports none.
-    """
+    """The cost of the calls of one kind."""
 
     calls: _Count = 0
-    prompt_tokens: _Count = 0
-    output_tokens: _Count = 0
-    seconds: float = Field(0.0, ge=0, le=_MOST)
-    cached_tokens: _Count = 0
-    estimated: bool = False
+    prompt_tokens: _Count = 0  # that the model read
+    output_tokens: _Count = 0  # that it wrote
+    seconds: float = Field(0.0, ge=0, le=_MOST)  # of the model, when it was really asked
+    cached_tokens: _Count = 0  # of the tokens read, those that the endpoint had in its cache and reports
+    estimated: bool = False  # whether tokens are estimates in part, because the endpoint reports none
 
     @classmethod
     def of(cls, reply: ChatReply) -> Self:
@@ -99,13 +83,29 @@ class TokenUsage(_Record):
         )
 
 
+class QuoteRecord(_Record):
+    """Lines of a submission that show why a criterion is met, as they stand in the file; a long text is cut."""
+
+    file: str
+    first_line: int
+    last_line: int
+    text: str
+
+    @property
+    def place(self) -> str:
+        """The file and the lines in words."""
+        lines = f"line {self.first_line}" if self.first_line == self.last_line else ""
+        return f"{self.file}, {lines or f'lines {self.first_line} to {self.last_line}'}"
+
+
 class VoteRecord(_Record):
-    """One grading of a leaf by a model: its whole answer, and the reason if it gave no score."""
+    """One grading of a leaf by a model: its whole answer, its verified evidence, and the reason if it gave no score."""
 
     score: float | None
     explanation: str = ""
     reason: str | None = None
     answer: str = ""
+    quote: QuoteRecord | None = None
 
 
 class RefusedFile(_Record):
@@ -149,29 +149,22 @@ class ReproductionRecord(_Record):
 
 
 class JudgeRecord(_Record):
-    """The record of one leaf.
+    """The record of one leaf."""
 
-    Attributes:
-        check: The check that decided the leaf.
-        arguments: Its arguments.
-        author: The person who graded.
-        date: When they did.
-        files: The files that the model was shown.
-        votes: The model's gradings, with its whole answers.
-        agreement: The agreement of the votes, from 0 to 1.
-        usage: The cost of the calls.
-        reason: Why there is no score.
-    """
-
-    check: str | None = None
-    arguments: dict[str, Any] = {}
-    author: str | None = None
+    check: str | None = None  # the check that decided the leaf
+    arguments: dict[str, Any] = {}  # of the check
+    author: str | None = None  # the person who graded
     date: str | None = None
     files: FilesRecord = FilesRecord()
     votes: tuple[VoteRecord, ...] = ()
-    agreement: float | None = None
+    agreement: float | None = None  # of the votes, from 0 to 1
     usage: TokenUsage = TokenUsage()
-    reason: str | None = None
+    reason: str | None = None  # why there is no score
+
+    @property
+    def quotes(self) -> tuple[QuoteRecord, ...]:
+        """The evidence of all votes, each once."""
+        return tuple(dict.fromkeys(vote.quote for vote in self.votes if vote.quote is not None))
 
     @property
     def check_call(self) -> str:

@@ -23,21 +23,14 @@ _UUID = re.compile(r".+_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SNAPSHOT = re.compile(  # a tar file
     r"(?P<stem>submission|[0-9]{4}-[0-9]{2}-[0-9]{2}T.+?)(?:_executed|_repro)?(?:\.tar\.gz|\.tgz|\.tar)"
 )
-_OF_RUN = frozenset(
-    {"run.log", "agent.log", "status.json", "metadata.json", "pb_result.json", "submissions", GRADE_FILE}
-)
+_OF_RUN = {"run.log", "agent.log", "status.json", "metadata.json", "pb_result.json", "submissions", GRADE_FILE}
 
 
 @dataclass(frozen=True, order=True)
 class PaperRun:
     """One attempt to reproduce a paper; the order is that of the table.
 
-    Attributes:
-        agent: Whose attempt it is.
-        paper_id: The paper, as the folder's name says.
-        group: The folder's group.
-        name: The folder's name.
-        folder: The folder.
+    `group` and `name` are the names of the two folders, `paper_id` is the beginning of the latter.
     """
 
     agent: str
@@ -78,7 +71,7 @@ class PaperRun:
         """Return the names of other submissions in the folder, which are not graded."""
         try:
             submission = self.submission()
-        except (FileError, OSError):  # told by whoever reads the run
+        except (FileError, OSError):  # whoever reads the run reports it
             return ()
         others = () if submission == self.folder else self.folder.glob(f"{_OTHER}*")
         return tuple(sorted(path.name for path in others if path != submission))
@@ -89,16 +82,11 @@ class PaperRun:
             return ours
         patterns = ("*grader_output*.json", "submissions/*/*grader_output*.json")
         outputs = [path for pattern in patterns for path in self.folder.glob(pattern)]
-        return max(outputs, key=lambda path: path.as_posix(), default=None)
+        return max(outputs, key=Path.as_posix, default=None)
 
 
 def holds_runs(folder: Path, paper_ids: Sequence[str]) -> bool:
-    """Tell whether a folder holds runs and is not itself a submission, of which files lie in the folder itself.
-
-    Args:
-        folder: Any folder; of one that does not exist, the answer is no.
-        paper_ids: The papers that are known.
-    """
+    """Return whether a folder holds runs; one with files of its own and no run below is itself a submission."""
     if not folder.is_dir():
         return False
     below = shown_folders(folder)
@@ -121,11 +109,11 @@ def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
         raise FileError(f"{folder}: no folder. Name a folder of runs.")
     below = shown_folders(folder)
     groups = [folder] if any(_is_run(path, paper_ids) for path in below) else below
-    runs = [
-        PaperRun(_agent(group.resolve().name), _paper_id(run.name, paper_ids), group.resolve().name, run.name, run)
-        for group in groups
-        for run in shown_folders(group)
-    ]
+    runs = []
+    for group in groups:
+        name = group.resolve().name
+        agent = named["agent"] if (named := _AGENT.fullmatch(name)) else name
+        runs += [PaperRun(agent, _paper_id(run.name, paper_ids), name, run.name, run) for run in shown_folders(group)]
     if not runs:
         raise FileError(f"{folder}: has no runs. Lay them out as GROUP/PAPER_RUN, such as gpt-4o/rice_1.")
     return sorted(runs)
@@ -142,13 +130,8 @@ def _is_folder(path: Path) -> bool:
 
 
 def _holds_a_run(folder: Path) -> bool:
-    """Whether files of PaperBench lie in a folder, or a grade, and not only what was submitted."""
+    """Whether a folder has files of PaperBench's, or a grade, beside what was submitted."""
     return not _OF_RUN.isdisjoint(path.name for path in folder.iterdir())  # links may lead anywhere
-
-
-def _agent(group: str) -> str:
-    named = _AGENT.fullmatch(group)
-    return named["agent"] if named else group
 
 
 def _paper_id(name: str, known: Sequence[str]) -> str:

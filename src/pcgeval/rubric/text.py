@@ -20,9 +20,10 @@ _INDENT = " " * 7
 
 def summary_lines(output: JudgeOutput) -> list[str]:
     """Return the lines that stand above a tree: the score, its bounds, the judge, the cost, and the warnings."""
-    counts, bounds = get_grade_summary(output.graded_task_tree), output.score_bounds
+    counts = get_grade_summary(output)
     lines = [f"WARNING: {one_line(warning)}" for warning in output.warnings]
-    lines.append(f"{score_text(output.score)} by {judge_words(output)}")
+    model = f" with the model {output.model}" if output.model else ""
+    lines.append(one_line(f"{output.score:.3f} by the judge {output.judge_type}{model}"))
     if output.model:
         votes = f", {output.votes} votes a leaf" if output.votes > 1 else ""
         digest = output.model_digest or "unknown"
@@ -36,44 +37,38 @@ def summary_lines(output: JudgeOutput) -> list[str]:
         f"{between}, {counts['invalid']} without a grade"
     )
     if counts["invalid"]:
-        lines[-1] += f", which count as 0; if they had passed, the score would be {bounds.high:.3f}"
+        lines[-1] += f", which count as 0; if they had passed, the score would be {output.score_bounds.high:.3f}"
     if output.token_usage.total.calls:
         cost = f", about {dollars(output.cost)} US dollars" if output.cost is not None else ""
         lines.append(_calls(output.token_usage.total) + cost)
     return lines
 
 
-def judge_words(output: JudgeOutput) -> str:
-    """Return who judged, such as `the judge simple with the model o3-mini`."""
-    return one_line(f"the judge {output.judge_type}" + (f" with the model {output.model}" if output.model else ""))
-
-
-def tree_lines(tree: GradedTaskNode, width: int = WIDTH) -> Iterator[str]:
+def tree_lines(tree: GradedTaskNode) -> Iterator[str]:
     """Yield a line a node - score, share of the root's score, number, criterion -, and below a leaf the reason.
 
-    Lines are cut to `width` characters. Of a tree in which no leaf has a grade, only the reasons are yielded.
+    Of a tree in which no leaf has a grade, only the reasons are yielded.
     """
     if not any(leaf.valid_score for leaf in tree.leaves):
         for reason, number in reasons_without_grade(tree):
-            yield cut(f"{count(number, 'leaf', 'leaves')} without a grade: {reason}", width)
+            yield cut(f"{count(number, 'leaf', 'leaves')} without a grade: {reason}")
         return
     for part in NodeShare(tree).walk():
-        yield cut(_node_line(part), width)
+        yield _node_line(part)
         if part.node.is_leaf:
-            yield cut(f"{' ' * 16}{_indent(part)}{part.node.explanation}", width)
+            yield cut(f"{' ' * 16}{_indent(part)}{part.node.explanation}")
 
 
 def criterion_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[str]:
     """Yield one criterion explained: the lines of the nodes from the root to it, then the judge's record."""
-    yield from [*summary_lines(output), "", *(cut(_node_line(part)) for part in way), ""]
+    yield from [*summary_lines(output), "", *map(_node_line, way), ""]
     last = way[-1]
     node = last.node
     yield f"{_INDENT}Path: {one_line(node.path)}"
     yield from textwrap.wrap(one_line(node.requirements), WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
     adds = f"adds {last.contribution:.4f} to its score" if node.valid_score else "has no grade and counts as 0"
     yield f"{_INDENT}It decides {100 * last.share:.2f} % of the whole and {adds}."
-    for part in last.below:
-        yield cut(_node_line(part))
+    yield from map(_node_line, last.below)
     if node.task_category:
         yield f"{_INDENT}Category: {one_line(node.task_category)}"
     yield f"{_INDENT}Why: {one_line(node.explanation)}"
@@ -95,21 +90,20 @@ def dollars(cost: float) -> str:
     return f"{cost:.2f}" if cost >= 1 or cost == 0 else f"{cost:.4f}"
 
 
-def score_text(score: float | None) -> str:
-    """Return a score with three decimals, or dashes where there is none."""
-    return "-----" if score is None else f"{score:.3f}"
-
-
-def cut(text: str, width: int = WIDTH) -> str:
-    """Return a text on one line of at most `width` characters."""
+def cut(text: str) -> str:
+    """Return a text on one line that is no longer than a wide terminal's."""
     line = one_line(text)
-    return line if len(line) <= width else f"{line[: width - 3]}..."
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+
+
+def _score(score: float | None) -> str:
+    return "-----" if score is None else f"{score:.3f}"
 
 
 def _node_line(part: NodeShare) -> str:
     number = f"{part.number}  " if part.number else ""
-    score = score_text(part.node.graded_score)
-    return f"{score}  {100 * part.share:5.1f} %  {_indent(part)}{number}{part.node.requirements}"
+    score = _score(part.node.graded_score)
+    return cut(f"{score}  {100 * part.share:5.1f} %  {_indent(part)}{number}{part.node.requirements}")
 
 
 def _indent(part: NodeShare) -> str:
@@ -126,8 +120,11 @@ def _record_lines(leaf: GradedTaskNode) -> Iterator[str]:
         names = ", ".join(record.files.picked)
         yield f"Files it was shown, {len(record.files.picked)} of {record.files.num_offered}: {names}"
     yield from record.files.all_notes
+    for quote in record.quotes:
+        yield f"Evidence: {quote.place}"
+        yield from (f"> {line}" for line in quote.text.splitlines())
     for number, vote in enumerate(record.votes, start=1):
-        yield f"Vote {number} of {len(record.votes)}: {score_text(vote.score)} {vote.reason or ''}".rstrip()
+        yield f"Vote {number} of {len(record.votes)}: {_score(vote.score)} {vote.reason or ''}".rstrip()
         yield from (f"| {line}" for line in vote.answer.splitlines())
     if record.agreement is not None and len(record.votes) > 1:
         yield f"The votes agree to {record.agreement:.0%}"

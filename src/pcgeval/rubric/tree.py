@@ -6,6 +6,9 @@ Node ids are not unique in published rubrics (`bbox` repeats three), so everythi
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field, StrictFloat, StrictInt
 
 from pcgeval.checks.checks import LeafCheck
 from pcgeval.core.errors import FaultsError
@@ -28,6 +31,11 @@ FINEGRAINED_CATEGORIES = (
 MAX_DEPTH = 64  # levels; published rubrics have 5 to 10, and a walk over more would need a deeper Python stack
 MAX_NODES = 20_000  # the largest published rubric has 2 551
 MAX_WEIGHT = 1e9
+MAX_TEXT = 1_000_000  # characters of a criterion
+# a whole number stays one, so that a file that is read and written has the same bytes
+Weight = Annotated[StrictInt | StrictFloat, Field(ge=0, le=MAX_WEIGHT)]
+Category = Annotated[str, Field(pattern=f"^({'|'.join(CATEGORIES)}|{SUBTREE})$")]
+FinegrainedCategory = Annotated[str, Field(pattern=f"^({'|'.join(FINEGRAINED_CATEGORIES)})$")]
 
 
 class RubricError(FaultsError):
@@ -44,11 +52,11 @@ class TaskNode:
 
     path: str
     id: str
-    requirements: str
-    weight: float
+    requirements: Annotated[str, Field(max_length=MAX_TEXT)]  # with a limit, lone surrogates are refused too
+    weight: Weight
     sub_tasks: tuple["TaskNode", ...] = ()
-    task_category: str | None = None
-    finegrained_task_category: str | None = None
+    task_category: Category | None = None
+    finegrained_task_category: FinegrainedCategory | None = None
     check: LeafCheck | None = None
     merged: tuple["TaskNode", ...] = ()
 
@@ -84,27 +92,25 @@ def leaves(task: TaskNode) -> Iterator[TaskNode]:
     return (node for node in walk(task) if node.is_leaf)
 
 
-def only_category(task: TaskNode, category: str) -> TaskNode | None:
-    """Keep the leaves of one category and the nodes above them; None where there is no such leaf."""
-    if task.is_leaf:
-        return task if task.task_category == category else None
-    sub_tasks = tuple(cut for sub_task in task.sub_tasks if (cut := only_category(sub_task, category)))
-    return replace(task, sub_tasks=sub_tasks) if sub_tasks else None
-
-
 def code_only(task: TaskNode) -> TaskNode:
     """Keep the Code Development leaves and the nodes above them (PaperBench Code-Dev); apply before other cuts.
 
-    Where there is no such leaf the root is graded as one, as PaperBench does it.
+    A rubric without such a leaf is graded by its root alone, as in PaperBench.
     """
-    code = only_category(task, CODE_DEVELOPMENT)
-    return code or replace(task, sub_tasks=(), task_category=CODE_DEVELOPMENT, check=None)
+    return _only_code(task) or replace(task, sub_tasks=(), task_category=CODE_DEVELOPMENT, check=None)
+
+
+def _only_code(task: TaskNode) -> TaskNode | None:
+    if task.is_leaf:
+        return task if task.task_category == CODE_DEVELOPMENT else None
+    sub_tasks = tuple(cut for sub_task in task.sub_tasks if (cut := _only_code(sub_task)))
+    return replace(task, sub_tasks=sub_tasks) if sub_tasks else None
 
 
 def resources_provided(task: TaskNode, *, propagate_zero_weights: bool = False) -> TaskNode:
     """Give weight 0 to the leaves that ask to acquire data sets and models, because these were handed out.
 
-    As PaperBench does it, a node whose sub-tasks all weigh 0 then scores 0 with its full weight, so that a perfect
+    As in PaperBench, a node whose sub-tasks all weigh 0 then scores 0 with its full weight, so that a perfect
     submission stays below 1. With `propagate_zero_weights` such a node weighs 0 itself.
     """
     if task.is_leaf:
@@ -132,9 +138,9 @@ def prune(task: TaskNode, max_depth: int) -> TaskNode:
 
 
 def prior_nodes(root: TaskNode, path: str) -> tuple[TaskNode, ...]:
-    """Return what a reader of the rubric has passed before a node: its ancestors, and their and its earlier siblings.
+    """Return the ancestors of a node, and their and its earlier siblings: what a reader of the rubric knows before it.
 
-    In the order of the file; the sub-tasks of earlier siblings are left out.
+    They are in the order of the file, without the sub-tasks of earlier siblings.
 
     Raises:
         KeyError: No node has this path.

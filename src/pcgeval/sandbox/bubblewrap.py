@@ -167,27 +167,25 @@ def interpreter_paths(command: Path) -> list[Path]:
 
     A command that belongs to no Python installation outside /usr needs none.
     """
-    environment, homes = command.parent.parent, [command.resolve().parent]
-    settings = environment / "pyvenv.cfg"
     if not command.is_absolute():
         return []
-    if not settings.is_file():
-        return _installations(homes)
-    text = settings.read_text(encoding="utf-8", errors="replace")
-    homes = [Path(home.strip()) for home in re.findall(r"^\s*home\s*=(.*)$", text, re.MULTILINE)] + homes
-    return [environment, *_installations(homes)]
+    paths, homes = [], [command.resolve().parent]
+    settings = command.parent.parent / "pyvenv.cfg"
+    if settings.is_file():
+        text = settings.read_text(encoding="utf-8", errors="replace")
+        paths.append(settings.parent)
+        homes = [Path(home.strip()) for home in re.findall(r"^\s*home\s*=(.*)$", text, re.MULTILINE)] + homes
+    return paths + [home.parent for home in homes if _is_of_installation(home)]
 
 
-def _installations(homes: Iterable[Path]) -> list[Path]:
-    """Return the Python installations that folders `bin` belong to, without the system's."""
-    installations = []
-    for home in homes:
-        prefix = home.parent
-        is_system = prefix == Path("/") or prefix.is_relative_to("/usr")
-        with suppress(OSError):  # such as of a name that is no text
-            if home.name == "bin" and prefix.is_absolute() and not is_system and any(prefix.glob("lib/python3*/os.py")):
-                installations.append(prefix)
-    return installations
+def _is_of_installation(home: Path) -> bool:
+    """Return whether a folder is the `bin` of a Python installation outside /usr."""
+    prefix = home.parent
+    if home.name != "bin" or not home.is_absolute() or prefix == Path("/") or prefix.is_relative_to("/usr"):
+        return False
+    with suppress(OSError):  # such as of a name that is no text
+        return any(prefix.glob("lib/python3*/os.py"))
+    return False
 
 
 def open_to_all(path: Path) -> bool:

@@ -4,15 +4,14 @@ import contextlib
 import json
 import os
 import select
+import selectors
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import psutil
 
@@ -25,7 +24,7 @@ CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
 WATCH_SHARE = 0.05  # the most of one processor core that watching takes: psutil looks at all processes of the machine
 REPORT_SECONDS = 120.0  # bubblewrap reports within milliseconds, but not on a machine that can hardly work
-GRACE_SECONDS = 5.0  # for the kernel to clear away what was killed
+GRACE_SECONDS = 5.0  # for the kernel to clear killed processes away
 
 
 class SandboxError(PcgevalError):
@@ -100,19 +99,18 @@ class SandboxedProcess:
                 None without a sandbox.
         """
         self._process, self._limits, self._clean_up = process, limits, clean_up
-        self._streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
-        self._lock, self._output_lock = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         self._reason: str | None = None
         self._stderr_tail = b""
         self._first_output, self._last_output = bytearray(), bytearray()  # of standard output and error, as it came
         self._printed_bytes = 0
         self._ended = threading.Event()
         self._first = process.pid  # all other processes of the program descend from it
-        self._handle: int | None = None  # stands for the namespace's first process whatever becomes of its number
+        self._handle: int | None = None  # stands for the namespace's first process, also once its number is reused
         self._reports, self._report = reports, b""
         try:
             if reports is not None:
-                self._report = _first_line(reports)
+                self._report = _first_report(reports)
                 self._first = self._reported("child-pid") or process.pid
                 with contextlib.suppress(ProcessLookupError):
                     self._handle = os.pidfd_open(self._first)
@@ -122,8 +120,6 @@ class SandboxedProcess:
             for kill, target in ((os.kill, self._first), (os.killpg, process.pid)):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     kill(target, signal.SIGKILL)
-            for stream in self._streams:
-                stream.close()
             self._end()
             raise
 
@@ -157,7 +153,7 @@ class SandboxedProcess:
         Of much output the beginning and the end are returned, with a line between them that tells how much is left out.
         """
         self._ended.wait(timeout)
-        with self._output_lock:
+        with self._lock:
             missing = self._printed_bytes - len(self._first_output) - len(self._last_output)
             between = f"\n[{missing} bytes left out]\n".encode() if missing else b""
             return (self._first_output + between + self._last_output).decode("utf-8", errors="replace")
@@ -178,45 +174,56 @@ class SandboxedProcess:
                 os.killpg(self._first, signal.SIGKILL)
 
     def _watch(self) -> None:
-        """Check usage until the program ends, then give its pipes time to close."""
-        readers = [threading.Thread(target=self._read, args=(stream,), daemon=True) for stream in self._streams]
+        """Read the output and check usage until the program ends, then give its pipes time to close."""
+        next_check = 0.0
         try:
-            for reader in readers:
-                reader.start()
-            while self._process.poll() is None:
-                started = time.monotonic()
-                self._check_usage()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(max(WATCH_SECONDS, (time.monotonic() - started) / WATCH_SHARE))
-            self._kill_all()  # what it left behind holds the pipes open
-            for reader in readers:
-                reader.join(GRACE_SECONDS)
+            with selectors.DefaultSelector() as pipes:
+                for stream in (self._process.stdout, self._process.stderr):
+                    pipes.register(stream, selectors.EVENT_READ)  # type: ignore[arg-type]  # they are pipes
+                while self._process.poll() is None:
+                    started = time.monotonic()
+                    if started >= next_check:
+                        self._check_usage()
+                        ended = time.monotonic()
+                        next_check = ended + max(WATCH_SECONDS, (ended - started) / WATCH_SHARE)
+                    self._read(pipes)
+                self._kill_all()  # processes that it left behind hold the pipes open
+                deadline = time.monotonic() + GRACE_SECONDS
+                while pipes.get_map() and time.monotonic() < deadline:
+                    self._read(pipes)
         finally:
             self._end()
 
-    def _read(self, stream: IO[bytes]) -> None:
-        """Keep the beginning and the end of what the program prints, until all that hold the pipe have closed it."""
+    def _read(self, pipes: selectors.BaseSelector) -> None:
+        """Keep the beginning and the end of the output; wait a moment if there is none."""
+        if not pipes.get_map():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(WATCH_SECONDS)
+            return
         most = self._limits.kept_output_bytes
-        with stream:
-            while chunk := os.read(stream.fileno(), CHUNK_BYTES):
-                with self._output_lock:
-                    if stream is self._process.stderr:
-                        self._stderr_tail = (self._stderr_tail + chunk)[-TAIL_BYTES:]
-                    room = most - len(self._first_output)
-                    self._first_output += chunk[:room]
-                    self._last_output += chunk[room:]
-                    del self._last_output[:-most]
-                    self._printed_bytes += len(chunk)
-                if self._printed_bytes > self._limits.output_bytes:
-                    self.kill(f"printed more than {self._limits.output_bytes / MEGABYTE:g} MB")
+        for key, _ in pipes.select(WATCH_SECONDS):
+            chunk = os.read(key.fd, CHUNK_BYTES)
+            if not chunk:
+                pipes.unregister(key.fileobj)
+            with self._lock:
+                if key.fileobj is self._process.stderr:
+                    self._stderr_tail = (self._stderr_tail + chunk)[-TAIL_BYTES:]
+                room = most - len(self._first_output)
+                self._first_output += chunk[:room]
+                self._last_output += chunk[room:]
+                del self._last_output[:-most]
+                self._printed_bytes += len(chunk)
+        if self._printed_bytes > self._limits.output_bytes:
+            self.kill(f"printed more than {self._limits.output_bytes / MEGABYTE:g} MB")
 
     def _end(self) -> None:
-        """Kill what is left, and release all that the program took."""
+        """Kill the remaining processes and release all that the program held."""
         self._kill_all()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_SECONDS)
         self._process.kill()  # only if bubblewrap itself hangs
-        self._process.wait()
+        with self._process:  # closes its pipes, and waits
+            pass
         with self._lock:
             while self._reports is not None and (chunk := os.read(self._reports, CHUNK_BYTES)):
                 self._report += chunk
@@ -236,8 +243,8 @@ class SandboxedProcess:
         tasks = memory = 0
         for process in processes:
             with contextlib.suppress(psutil.Error):
-                tasks += _threads(process)
                 memory += process.memory_info().rss
+                tasks += len(process.threads())  # num_threads reads a file in which the process's name can imitate it
         if tasks > limits.processes + 1:  # the first process may be bubblewrap's own
             self.kill(f"had more than {limits.processes} processes and threads")
         elif memory > limits.memory_bytes and sum(map(_memory_share, processes)) > limits.memory_bytes:
@@ -251,27 +258,17 @@ class SandboxedProcess:
         return next((entry[name] for entry in entries if name in entry), None)
 
 
-def _first_line(descriptor: int) -> bytes:
-    """Read a line, or less if the other end is closed."""
+def _first_report(descriptor: int) -> bytes:
+    """Return the line that bubblewrap writes in pieces when it starts, or less if it ends before."""
     line = b""
-    while not line.endswith(b"\n"):
-        if not select.select([descriptor], [], [], REPORT_SECONDS)[0]:
-            raise SandboxError(
-                f"The sandbox did not start within {REPORT_SECONDS:g} s. Run again when the machine has less to do."
-            )
-        if not (chunk := os.read(descriptor, CHUNK_BYTES)):
-            break
+    while select.select([descriptor], [], [], REPORT_SECONDS)[0]:
+        chunk = os.read(descriptor, CHUNK_BYTES)
         line += chunk
-    return line
-
-
-def _threads(process: psutil.Process) -> int:
-    """Return the number of threads; psutil reads /proc/PID/status, where the process's own name can imitate it."""
-    if not sys.platform.startswith("linux"):
-        return process.num_threads()
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return sum(1 for _ in Path(f"/proc/{process.pid}/task").iterdir())
-    return 0
+        if not chunk or line.endswith(b"\n"):
+            return line
+    raise SandboxError(
+        f"The sandbox did not start within {REPORT_SECONDS:g} s. Run again when the machine has less to do."
+    )
 
 
 def _memory_share(process: psutil.Process) -> int:
@@ -288,24 +285,18 @@ def _memory_share(process: psutil.Process) -> int:
 def _scratch_files(process: psutil.Process) -> int:
     """Return the number of files in a process's private /tmp and beside its program; 0 if they cannot be counted.
 
-    Until bubblewrap has given it a root of its own, a process sees the host's disk, of which nothing is counted.
+    Until bubblewrap has given the process a root, it sees the host's disk, which is not counted.
     """
-    try:
+    files = 0
+    with contextlib.suppress(OSError):
         root = os.open(f"/proc/{process.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return 0
-    try:
-        if os.path.samestat(os.fstat(root), Path("/").stat()):
-            return 0
-        # below the descriptor: whatever the process does meanwhile, this is the root that was compared
-        return sum(_files_in_memory(f"/proc/self/fd/{root}/{folder}") for folder in ("tmp", "submission"))
-    finally:
-        os.close(root)
-
-
-def _files_in_memory(folder: str) -> int:
-    try:
-        space = os.statvfs(folder)
-    except OSError:
-        return 0
-    return 0 if space.f_flag & os.ST_RDONLY else space.f_files - space.f_ffree
+        try:
+            if os.path.samestat(os.fstat(root), Path("/").stat()):
+                return 0
+            for folder in ("tmp", "submission"):
+                # below the descriptor: whatever the process does meanwhile, this is the root that was compared
+                space = os.statvfs(f"/proc/self/fd/{root}/{folder}")
+                files += 0 if space.f_flag & os.ST_RDONLY else space.f_files - space.f_ffree
+        finally:
+            os.close(root)
+    return files

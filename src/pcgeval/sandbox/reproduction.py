@@ -1,7 +1,7 @@
 """Run a submission's reproduce.sh in the sandbox, to see what it really reproduces.
 
-It runs on a copy, without network unless that is asked for, and with limits on time, memory and disk. The files that it
-leaves behind are not trusted either: only a second copy is returned, of regular files within bounds and without links.
+The script runs on a copy, with limits on time, memory and disk, and without network unless the caller opens it. Its
+results are not trusted either: the caller gets a second copy, of regular files within bounds and without links.
 """
 
 import errno
@@ -19,7 +19,7 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 from time import monotonic
 
 from pcgeval.sandbox.bubblewrap import interpreter_paths, path_inside, tool
-from pcgeval.sandbox.disk import DiskLimits, DiskUse, check_room, limited_disk
+from pcgeval.sandbox.disk import DiskLimits, check_room, limited_disk
 from pcgeval.sandbox.process import MEGABYTE, ExitStatus, ResourceLimits, SandboxError
 from pcgeval.sandbox.sandbox import open_sandbox
 from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
@@ -28,9 +28,9 @@ SHOWN_FOLDER = "/submission"  # what the log calls the folder, wherever that lay
 KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
 MAX_LOG_BYTES = 256 * MEGABYTE
 MAX_FOLDERS = 64  # one within the other
-READING_SECONDS = 10.0  # to read what was printed last
+READING_SECONDS = 10.0  # to read the last output
 SHOWN_NAMES = 20
-TOO_MUCH = "too much"  # why something is not copied
+_TOO_MUCH = "too much"  # why a file is not copied
 # the machine is to blame for these: a full disk or quota, a broken disk, too many open files
 _MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
 
@@ -98,16 +98,16 @@ class SandboxComputer:
             work = scratch / "work"
             work.mkdir(mode=0o755)
             started_at = work.stat().st_mtime_ns  # the time by the clock of the disk
-            left_out, too_much = _copy(submission.resolve(), work, self._disk, newest=started_at - 1_000_000_000)
+            left_out = _copy(submission.resolve(), work, self._disk, newest=started_at - 1_000_000_000)
             started = monotonic()
-            status, printed = self._run(work, too_much=too_much)
+            status, printed = self._run(work, too_much=_TOO_MUCH in left_out.values())
             seconds = monotonic() - started
             _take_over(work)
             for name in (work, path_inside(work)):
                 printed = printed.replace(str(name), SHOWN_FOLDER)
             log = self._log_start() + _left_out_line("before the run", left_out) + printed
             log += "" if log.endswith("\n") or not log else "\n"
-            log += _left_out_line("after the run", _copy(work, into, self._disk)[0])
+            log += _left_out_line("after the run", _copy(work, into, self._disk))
             code = "" if status.code is None else f" ended with exit code {status.code}"
             why = "" if status.reason is None else f" ({status.reason})" if code else f" {status.reason}"
             log += f"[pcgeval] {REPRODUCE_SCRIPT}{code}{why}\n"
@@ -155,7 +155,7 @@ class SandboxComputer:
         return status, process.output(READING_SECONDS)
 
 
-def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsize) -> tuple[list[str], bool]:
+def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsize) -> dict[str, str]:
     """Copy the regular files of a folder into another; no link is followed but to a file within the folder.
 
     Args:
@@ -165,20 +165,16 @@ def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsiz
         newest: The latest time that the copies may have, in nanoseconds.
 
     Returns:
-        The names that are not in the copy, with reasons; and whether there is more than allowed.
+        Why files and folders are not in the copy, by name.
 
     Raises:
         OSError: The machine is to blame, not the folder; any other error leaves a file out.
     """
-    left_out: list[str] = []
+    left_out: dict[str, str] = {}
     files = size = 0
-    too_much = False
-
-    def leave_out(reason: str, path: str) -> None:
-        left_out.append(f"{ascii(path)[:120]} ({reason})")
 
     def cannot_be_listed(error: OSError) -> None:
-        leave_out(_file_fault(error), os.path.relpath(error.filename, source))
+        left_out[os.path.relpath(error.filename, source)] = _file_fault(error)
 
     for folder, folders, names in os.walk(source, onerror=cannot_be_listed):
         entries = sorted([*folders, *names], key=os.fsencode)
@@ -189,23 +185,24 @@ def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsiz
                 continue  # a log from elsewhere says nothing about this run
             try:
                 status = _status_inside(source, path)
-                if reason := _refusal(path, status, DiskUse(size, files), most):
-                    leave_out(reason, path)
-                    too_much = too_much or reason == TOO_MUCH
+                file_size = status.st_size if S_ISREG(status.st_mode) else 0
+                if files >= most.files or (file_size and size + file_size > most.total_bytes):
+                    left_out[path] = _TOO_MUCH
                     continue
-                files += 1
+                files, size = files + 1, size + file_size
                 if S_ISDIR(status.st_mode):
                     (target / path).mkdir(mode=0o755)
                     folders.append(name)
                 else:
-                    size += status.st_size
                     shutil.copyfile(source / path, target / path)
                     (target / path).chmod(0o755 if status.st_mode & 0o111 else 0o644)
                     changed = min(status.st_mtime_ns, newest)
                     os.utime(target / path, ns=(changed, changed))
+            except ValueError as refusal:
+                left_out[path] = str(refusal)
             except OSError as error:
-                leave_out(_file_fault(error), path)
-    return left_out, too_much
+                left_out[path] = _file_fault(error)
+    return left_out
 
 
 def _file_fault(error: OSError) -> str:
@@ -216,28 +213,25 @@ def _file_fault(error: OSError) -> str:
 
 
 def _status_inside(source: Path, path: str) -> os.stat_result:
-    """Return the status of a file, of the one within the source that a link leads to if it is one."""
+    """Return the status of a file or folder, of the file within the source if it is a link to one.
+
+    Raises:
+        ValueError: It is neither, or lies too deep.
+    """
     target = Path(os.path.realpath(source / path))
     status = (source / path).lstat()
     if S_ISLNK(status.st_mode) and target.is_relative_to(source) and target.is_file():
-        return target.lstat()
+        status = target.lstat()
+    if S_ISDIR(status.st_mode) and path.count("/") >= MAX_FOLDERS:
+        raise ValueError(f"lies in more than {MAX_FOLDERS} folders")
+    if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):
+        raise ValueError("neither file nor folder, or a link that leads to no file in here")
     return status
 
 
-def _refusal(path: str, status: os.stat_result, copied: DiskUse, most: DiskLimits) -> str | None:
-    """Return why a file or folder is not copied; None if it is."""
-    is_file = S_ISREG(status.st_mode)
-    if not (is_file or S_ISDIR(status.st_mode)):
-        return "neither file nor folder, or a link that leads to no file in here"
-    if not is_file and path.count("/") >= MAX_FOLDERS:
-        return f"lies in more than {MAX_FOLDERS} folders"
-    if copied.files >= most.files or (is_file and copied.total_bytes + status.st_size > most.total_bytes):
-        return TOO_MUCH
-    return None
-
-
-def _left_out_line(when: str, names: list[str]) -> str:
-    """Return a line of the log that names what was not copied, or nothing."""
+def _left_out_line(when: str, reasons: dict[str, str]) -> str:
+    """Return the line of the log that names the files left out, if there are any."""
+    names = [f"{ascii(path)[:120]} ({reason})" for path, reason in reasons.items()]
     more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
     return f"[pcgeval] left out {when}: {', '.join(names[:SHOWN_NAMES])}{more}\n" if names else ""
 

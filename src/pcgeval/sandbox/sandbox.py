@@ -1,4 +1,4 @@
-"""Run untrusted programs with bubblewrap, which shows them nothing of the machine but what they need."""
+"""Run untrusted programs with bubblewrap, which shows them only the parts of the machine that they need."""
 
 import contextlib
 import itertools
@@ -100,7 +100,7 @@ class Sandbox:
             readable: Other paths that it may read.
             writable: Folders that it may change; started by root, they are made over to the sandbox's user.
             descriptors: Open descriptors that it inherits under the same numbers; no others are.
-            environment: Variables beside the usual ones, which they replace; nothing of ours is handed on.
+            environment: Variables beside the usual ones, which they replace. The program gets none of ours.
 
         Raises:
             SandboxError: A path cannot be shown to the program, it cannot be started, or the sandbox was closed.
@@ -203,12 +203,12 @@ def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool 
 
     Args:
         limits: What each program may use.
-        trust_programs: Run programs without a sandbox where there is none; where there is one, it is used all the same.
+        trust_programs: Run programs without a sandbox where none works.
         network: Leave the network open.
 
     Raises:
-        SandboxError: There is no bubblewrap, it may not work here, or it is switched off, and programs are not
-            trusted. Or it works, but this machine is too busy or has too little memory for a program that does nothing.
+        SandboxError: There is no bubblewrap, it does not work here or is switched off, and programs are not trusted.
+            Or this machine is too busy, or has too little memory, for an empty program.
     """
     sandbox = Sandbox(limits, contained=True, network=network)
     try:
@@ -222,14 +222,14 @@ def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool 
         return Sandbox(limits, contained=False, network=True)
     if status.code is None:
         raise SandboxError(
-            f"The sandbox was tried out with a program that does nothing, and this {status.reason}. "
-            "Run again when the machine has less to do and memory to spare."
+            f"The sandbox cannot be used now: an empty program {status.reason}. "
+            "Run again when the machine is less busy and has memory to spare."
         )
     return sandbox
 
 
 def _try_out(sandbox: Sandbox) -> ExitStatus:
-    """Run a program that does nothing, with this Python, exactly as others will be run."""
+    """Run an empty program with this Python, as other programs will run."""
     if not sys.platform.startswith("linux"):
         raise SandboxError(f"Programs are contained with Linux's namespaces, and this is {sys.platform}. Use Linux.")
     if os.environ.get(NO_SANDBOX) == "1":
@@ -255,7 +255,7 @@ def _try_out(sandbox: Sandbox) -> ExitStatus:
 
 
 def _check_paths(readable: tuple[Path, ...], writable: tuple[Path, ...]) -> None:
-    """Refuse paths that a contained program could not or must not see."""
+    """Refuse paths that a contained program cannot or must not see."""
     for path in (*readable, *writable):
         if not path.is_absolute() or path in (Path("/"), Path.home(), *Path.home().parents):
             raise SandboxError(

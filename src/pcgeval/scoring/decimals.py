@@ -1,7 +1,7 @@
 """The decimal arithmetic of the official scoring script (bignumber.js with its default settings).
 
-Sums, differences and products are exact; each quotient is rounded half up to 20 decimal places; numbers are written
-in plain notation. Work with such numbers inside `with exact_arithmetic():` - Python's own default rounds to 28 digits.
+Sums, differences and products are exact; a quotient is rounded half up to 20 decimal places. Compute inside
+`with exact_arithmetic():`, as Python's default rounds to 28 digits.
 """
 
 from contextlib import AbstractContextManager
@@ -35,9 +35,6 @@ def divide(dividend: Decimal, divisor: Decimal | int) -> Decimal:
 
 
 def rounded(value: Decimal | str, digits: int = 6) -> str:
-    """Return a score as people read it everywhere: rounded half to even to a number of decimal places.
-
-    One that these places do not show is written as `3.1e-8`; only 0 is shown as 0.
-    """
+    """Return a score for people, rounded half to even; one that the digits do not show is written as `3.1e-8`."""
     number = Decimal(value)
     return f"{number:.1e}" if 0 < number < Decimal(10) ** -digits else f"{number:.{digits}f}"

@@ -8,7 +8,7 @@ With P programs, C letters and T trials, per model:
     prompt score       = mean of the letter scores
     normalised         = 100 * prompt score / sum of the prompt scores (0 if that sum is 0)
 
-Source: the evaluation pages of ChatGPT4PCG 2024 and LLMs4PCG 2025. What is absent counts as 0.
+Source: the evaluation pages of ChatGPT4PCG 2024 and LLMs4PCG 2025. A missing value counts as 0.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ RULES_VERSION = 1  # raise it with every change here or in ranking.py that chang
 
 @dataclass(frozen=True)
 class LetterWeight:
-    """The weight of a letter: the harder it was for all programs together, the higher."""
+    """The weight of a letter: the harder it was for all teams together, the higher."""
 
     letter: str
     stability: Decimal
@@ -44,7 +44,7 @@ class LetterWeight:
 
 @dataclass(frozen=True)
 class TrialScore:
-    """One trial: its two measurements and the score that they make."""
+    """One trial: its two measurements and their score."""
 
     trial: int
     stability: Decimal
@@ -54,10 +54,10 @@ class TrialScore:
 
 @dataclass(frozen=True)
 class LetterScore:
-    """One letter of one program.
+    """One letter of one team.
 
-    A letter that lacks one of its three files is 0 in every column, as in the official tables; the files that are
-    there still count in the weights.
+    A letter that lacks one of its three files is 0 in every column, as in the official tables; its other files still
+    count in the weights.
     """
 
     letter: str
@@ -70,7 +70,7 @@ class LetterScore:
 
 @dataclass(frozen=True)
 class PromptScore:
-    """One program with one model; `normalised` is its share of all prompt scores, in percent."""
+    """One team with one model; `normalised` is its share of all prompt scores, in percent."""
 
     team: str
     letters: tuple[LetterScore, ...]
@@ -81,7 +81,7 @@ class PromptScore:
 
 @dataclass(frozen=True)
 class ModelScores:
-    """All programs with one model, in byte order of their names; `total` is the sum of their scores."""
+    """All teams with one model, in byte order of their names; `total` is the sum of their scores."""
 
     model: str
     weights: tuple[LetterWeight, ...]
@@ -91,7 +91,7 @@ class ModelScores:
 
 @dataclass(frozen=True)
 class TeamTotal:
-    """One program over all models: the sum of its prompt scores, and its share of all totals in percent."""
+    """One team over all models: the sum of its prompt scores, and its share of all totals in percent."""
 
     team: str
     total: Decimal
@@ -110,34 +110,24 @@ class CompetitionScores:
 
 @dataclass(frozen=True)
 class TrialShare:
-    """The figures between one trial and its team's total, as `score_competition` computed them.
-
-    Attributes:
-        mean: The mean score of the letter's trials, before its diversity.
-        prompts: The team's score with each model; their sum is the total.
-        all_totals: The sum of all teams' totals.
-        teams: The number of teams that are scored.
-        share: What of the total comes from this trial. The shares of all trials sum up to the total, but for the
-            rounding of the means at the 20th decimal place.
-        percent: The share in percent of the total; 0 if that is 0.
-    """
+    """The figures between one trial and its team's total."""
 
     model: str
     weight: LetterWeight
     trial: TrialScore
     letter: LetterScore
-    mean: Decimal
+    mean: Decimal  # of the scores of the letter's trials, before its diversity
     prompt: PromptScore
-    prompts: Mapping[str, Decimal]
+    prompts: Mapping[str, Decimal]  # the team's score with each model; their sum is the total
     total: TeamTotal
-    all_totals: Decimal
+    all_totals: Decimal  # the sum over all teams
     teams: int
-    share: Decimal
-    percent: Decimal
+    share: Decimal  # the trial's part of the total; all parts sum up to it within 20 decimal places
+    percent: Decimal  # the same in percent; 0 if the total is 0
 
 
 def score_competition(results: CompetitionResults, rules: ScoringRules) -> CompetitionScores:
-    """Score every program with every model, in exact decimal arithmetic.
+    """Score every team with every model, in exact decimal arithmetic.
 
     Raises:
         ScoringError: The results cannot meet in one ranking; see `check_results`.
@@ -154,7 +144,7 @@ def score_competition(results: CompetitionResults, rules: ScoringRules) -> Compe
 
 
 def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, trial: int) -> TrialShare:
-    """Return the way of a trial into its team's total; the scores must have its model, team, letter and number."""
+    """Return the figures between a trial and its team's total; the scores must hold the trial."""
     scored = next(scored for scored in scores.models if scored.model == model)
     weight = next(weight for weight in scored.weights if weight.letter == letter)
     prompt = next(prompt for prompt in scored.prompts if prompt.team == team)
@@ -171,12 +161,7 @@ def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, t
             letter=letter_score,
             mean=divide(_sum(score.score for score in letter_score.trials), trials),
             prompt=prompt,
-            prompts={
-                scored.model: prompt.score
-                for scored in scores.models
-                for prompt in scored.prompts
-                if prompt.team == team
-            },
+            prompts={model.model: row.score for model in scores.models for row in model.prompts if row.team == team},
             total=total,
             all_totals=_sum(total.total for total in scores.totals),
             teams=len(scores.totals),
@@ -217,7 +202,7 @@ def _one_weight(total: Decimal, count: int, rules: ScoringRules) -> Decimal:
 
 
 def _counted(entries: tuple[Entry, ...] | None, rules: ScoringRules) -> Decimal:
-    """Sum what counts in a weight: the configured trials, or with the script's quirk every entry of the file."""
+    """Sum the configured trials, or with the script's quirk every entry of the file."""
     if rules.official_quirks:
         return _sum(entry.value for entry in entries or ())
     return _sum(value for trial, value in first_by_trial(entries).items() if 1 <= trial <= rules.trials)
@@ -227,23 +212,19 @@ def _letter_score(weight: LetterWeight, results: LetterResults, rules: ScoringRu
     if not results.complete:
         results = LetterResults()
     stability, similarity = first_by_trial(results.stability), first_by_trial(results.similarity)
-    trials = tuple(
-        _trial_score(trial, weight.weight, stability.get(trial, ZERO), similarity.get(trial, ZERO))
-        for trial in range(1, rules.trials + 1)
-    )
+    trials = []
+    for number in range(1, rules.trials + 1):
+        stays, looks = stability.get(number, ZERO), similarity.get(number, ZERO)
+        trials.append(TrialScore(number, stays, looks, weight.weight * stays * looks))
     diversity = results.diversity or ZERO
     return LetterScore(
         letter=weight.letter,
-        trials=trials,
+        trials=tuple(trials),
         diversity=diversity,
         mean_stability=divide(_sum(trial.stability for trial in trials), rules.trials),
         mean_similarity=divide(_sum(trial.similarity for trial in trials), rules.trials),
         score=divide(_sum(trial.score for trial in trials), rules.trials) * diversity,
     )
-
-
-def _trial_score(trial: int, weight: Decimal, stability: Decimal, similarity: Decimal) -> TrialScore:
-    return TrialScore(trial, stability, similarity, weight * stability * similarity)
 
 
 def _totals(models: tuple[ModelScores, ...]) -> tuple[TeamTotal, ...]:

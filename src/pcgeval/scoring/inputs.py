@@ -1,7 +1,7 @@
-"""The inputs of scoring: the rules, the measured values of every model, team and letter, and how files become them.
+"""The inputs of scoring: the rules, and the measured values of every model, team and letter.
 
-Official layout: `<SOURCE>/<TEAM>/<STAGE>/<C>.json`; the pipeline's: `data/<STAGE>/<MODEL>/<TEAM>/<C>.json`. An absent
-file is None and an absent trial is absent: only the formulas turn what is absent into 0, as the rules say.
+Official layout: `<SOURCE>/<TEAM>/<STAGE>/<C>.json`; the pipeline's: `data/<STAGE>/<MODEL>/<TEAM>/<C>.json`. A missing
+file is None and a missing trial is left out; the formulas count both as 0, as the rules say.
 """
 
 import os
@@ -27,11 +27,11 @@ from pcgeval.core.untrusted import listed
 from pcgeval.scoring.decimals import from_float
 
 Kind = TypeVar("Kind", bound=StageFile)
-UNKNOWN = "unknown"  # the official tools do not say which engine and classifier they ran
+UNKNOWN = "unknown"  # the official tools name neither their engine nor their classifier
 
 
 class ScoringError(PcgevalError):
-    """The results cannot be scored or ranked as they are."""
+    """The results cannot be scored or ranked."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,7 @@ class ScoringRules:
     baseline: str | None = None
 
     def __post_init__(self) -> None:
-        """Check what the formulas divide by and file names are made of.
-
-        Raises:
-            ScoringError: The letters or the number of trials are invalid.
-        """
+        """Raise ScoringError if the letters or the number of trials are invalid."""
         once = len(set(self.letters)) == len(self.letters) > 0
         if not once or not set(self.letters) <= set(string.ascii_uppercase):
             raise ScoringError(f"letters {self.letters[:50]!r}: give capital letters A to Z, each once, such as ABC.")
@@ -73,7 +69,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class LetterResults:
-    """One letter of one team: entries in file order and the diversity, each None where its file is absent."""
+    """One letter of one team: entries in file order and the diversity, each None where its file is missing."""
 
     stability: tuple[Entry, ...] | None = None
     similarity: tuple[Entry, ...] | None = None
@@ -87,28 +83,25 @@ class LetterResults:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Which physics engine and which classifier measured a team's levels; `unknown` where no file names them.
-
-    `packages` are the names and versions of the packages that took part.
-    """
+    """The physics engine and the classifier that measured a team's levels; `unknown` where no file names them."""
 
     engine: str = UNKNOWN
     classifier: str = UNKNOWN
-    packages: frozenset[tuple[str, str]] = frozenset()
+    packages: frozenset[tuple[str, str]] = frozenset()  # their packages and versions
 
 
 @dataclass(frozen=True)
 class TeamResults:
-    """All results of one team with one model; a letter that is not in `letters` has no files at all."""
+    """All results of one team with one model; a letter that is not in `letters` has no files."""
 
     letters: Mapping[str, LetterResults]
-    failed_trials: int = 0  # configured trials without a level that was simulated and classified
+    failed_trials: int = 0  # without a stability or a similarity
     provenance: Provenance = Provenance()
 
 
 @dataclass(frozen=True)
 class CompetitionResults:
-    """Results by model and team. Every team has results with every model; disqualified teams are left out."""
+    """Results by model and team; every team has results with every model, and disqualified teams are left out."""
 
     models: Mapping[str, Mapping[str, TeamResults]]
 
@@ -131,8 +124,8 @@ def check_results(results: CompetitionResults, rules: ScoringRules) -> None:
     """Check that results can meet in one ranking.
 
     Raises:
-        ScoringError: There is no model or team, a team is missing under a model, a file count stops the official
-            script, or engines or classifiers differ.
+        ScoringError: No team is there or one is missing under a model, a number of files stops the official script,
+            or engines or classifiers differ.
     """
     names = sorted({team for teams in results.models.values() for team in teams}, key=byte_order)
     if not names:
@@ -163,7 +156,7 @@ def check_results(results: CompetitionResults, rules: ScoringRules) -> None:
 
 
 def _check_file_counts(place: str, team: TeamResults) -> None:
-    """The official script ends without a word and without results when a team's numbers of files differ."""
+    """Refuse results for which the official script ends without a word and without results."""
     kinds = ("stability", "similarity", "diversity")
     counts = [sum(getattr(letter, kind) is not None for letter in team.letters.values()) for kind in kinds]
     if len(set(counts)) > 1:
@@ -177,10 +170,8 @@ def _check_file_counts(place: str, team: TeamResults) -> None:
 def read_source(source: Path, rules: ScoringRules) -> dict[str, TeamResults]:
     """Read all teams of one model from the official layout, by team.
 
-    A trial counts as failed if it has no stability or no similarity.
-
     Raises:
-        FileError: A file is there but is not what the official tools write.
+        FileError: A file is not what the official tools write.
         ScoringError: The folder has no teams, or an entry names no trial.
     """
     try:
@@ -206,16 +197,7 @@ def _may_be_team(path: Path) -> bool:
 
 
 def read_team(folders: Mapping[StageDir, Path], rules: ScoringRules) -> TeamResults:
-    """Read the results of one team with one model, and by which engine and classifier; an absent file becomes None.
-
-    Args:
-        folders: The team's folders of stages with this model: `stability`, `similarity`, `diversity` and others.
-        rules: Letters, trials and quirks.
-
-    Raises:
-        FileError: A file is there but is not what the official tools write.
-        ScoringError: An entry names no trial.
-    """
+    """Read the results of one team with one model from its folders of stages; raises as `read_source` does."""
     letters = {letter: _read_letter(folders, letter, rules) for letter in rules.letters}
     done = [
         trial

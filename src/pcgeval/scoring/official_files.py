@@ -19,7 +19,7 @@ UNRANKED = -1  # how the published tables of 2024 mark a baseline
 
 @dataclass(frozen=True)
 class OfficialFiles:
-    """The four files of one model."""
+    """The four official files of one model."""
 
     constants: ConstantsFile
     trials: tuple[TrialRow, ...]
@@ -35,7 +35,7 @@ class OfficialFiles:
 
 
 def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collection[str] = ()) -> OfficialFiles:
-    """Return the official files of one model; `baselines` are the teams that are listed unranked (-1)."""
+    """Return the official files of one model; `baselines` are listed without a rank (-1)."""
     return OfficialFiles(
         constants=ConstantsFile(
             total=scores.total,
@@ -64,10 +64,10 @@ def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collecti
 
 
 def _ranked_prompts(scores: ModelScores, rules: ScoringRules, baselines: Collection[str]) -> tuple[PromptRow, ...]:
-    """Rank the programs of one model, the best first and equals in byte order of their names.
+    """Rank the teams of one model, the best first and equals in byte order.
 
-    By the rules equals share a rank (1, 2, 2, 4) and baselines have none; the official script counts 1, 2, 3, 4
-    through all of them.
+    By the rules equals share a rank (1, 2, 2, 4) and baselines have none; the official script ranks all of them as
+    1, 2, 3, 4.
     """
     ordered = sorted(scores.prompts, key=lambda prompt: prompt.normalised, reverse=True)  # equals stay in byte order
     ranked = [prompt.normalised for prompt in ordered if prompt.team not in baselines]

@@ -1,11 +1,11 @@
-"""From scores to places: who ranks where, who wins, and why.
+"""From scores to ranks: the order of the teams, the winner, and the reason.
 
 Rules (ChatGPT4PCG and LLMs4PCG): the highest normalised total wins if it is above the zero-shot baseline's; of equal
-totals the shorter prompt is ahead; what is still equal shares a place (1, 2, 2, 4) and, at the top, the win. Baselines
-are scored like all teams and are listed without a rank; disqualified teams are named and not scored.
+totals the shorter prompt is ahead; teams that are still equal share a rank (1, 2, 2, 4) and, at the top, the win.
+Baselines are scored like all teams and listed without a rank; disqualified teams are listed and not scored.
 
-The ranking goes into `ranking.csv`, `ranking.json` and `metrics.json`, for tables, programs and `dvc metrics show`.
-Exact numbers are texts in JSON, as in the official files; the metrics are rounded floats.
+`ranking.csv` is for people, `ranking.json` for programs and `metrics/<team>.json` for `dvc metrics show`, which prints
+a row a team. Exact numbers are texts in JSON, as in the official files; the metrics are rounded floats.
 """
 
 import csv
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from pcgeval.core.files import write_json, write_text
-from pcgeval.core.layout import METRICS, RANKING_CSV, RANKING_JSON
+from pcgeval.core.layout import RANKING_CSV, RANKING_JSON
 from pcgeval.core.stage_files import (
     RankedTeam,
     RankingFile,
@@ -36,28 +36,21 @@ _METRIC_DIGITS = 4
 
 @dataclass(frozen=True)
 class Entrant:
-    """A team as far as the ranking needs it.
-
-    Attributes:
-        team: Its name in the results.
-        prompt_length: Characters of its prompt; None where it is not known, which breaks no tie.
-        role: Baselines are scored but not ranked.
-        disqualified: The reason, or None.
-    """
+    """A team of the ranking."""
 
     team: str
-    prompt_length: int | None = None
+    prompt_length: int | None = None  # characters; an unknown length breaks no tie
     role: Literal["participant", "baseline"] = "participant"
-    disqualified: str | None = None
+    disqualified: str | None = None  # the reason
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The table, the best total first and disqualified teams last; `reason` is one sentence about the winners."""
+    """The table, the best total first and disqualified teams last."""
 
     rows: tuple[RankedTeam, ...]
     winners: tuple[str, ...]
-    reason: str
+    reason: str  # one sentence about the winners
     baseline: str | None
 
 
@@ -68,11 +61,11 @@ def rank(
 
     Args:
         scores: All models; the baseline to beat is `scores.rules.baseline`.
-        submissions: Every team once, the disqualified too; those must not be in the scores.
-        intervals: Uncertainty of the normalised totals by team, from `bootstrap`; shown, never decisive.
+        submissions: Every team once; disqualified teams must not be in the scores.
+        intervals: Intervals of the normalised totals by team, from `bootstrap`; they decide nothing.
 
     Raises:
-        ScoringError: Scores and submissions are not of the same teams, or the baseline is not among the scored.
+        ScoringError: Scores and submissions are not of the same teams, or the baseline is not scored.
     """
     entrants = list(submissions)
     totals = {total.team: total for total in scores.totals}
@@ -115,7 +108,7 @@ def _check(entrants: list[Entrant], totals: Mapping[str, TeamTotal], baseline: s
 def _row(
     entrant: Entrant, total: TeamTotal | None, scores: CompetitionScores, interval: ScoreInterval | None
 ) -> RankedTeam:
-    """Return a team's line, still without its rank."""
+    """Return a team's line without its rank."""
     status: Literal["ranked", "baseline", "disqualified"] = "baseline" if entrant.role == "baseline" else "ranked"
     return RankedTeam(
         team=entrant.team,
@@ -139,7 +132,7 @@ def _row(
 
 
 def _rank_among(ranked: list[RankedTeam], row: RankedTeam) -> int:
-    """Rank by total, equals by prompt length where all of them are known; the same in both shares a rank."""
+    """Rank by total, and equal totals by prompt length if all of these are known."""
     higher = sum((other.total or 0) > (row.total or 0) for other in ranked)
     lengths = [other.prompt_length for other in ranked if other.total == row.total]
     known = [length for length in lengths if length is not None]
@@ -148,7 +141,7 @@ def _rank_among(ranked: list[RankedTeam], row: RankedTeam) -> int:
 
 
 def _winners(ranked: list[RankedTeam], ranks: Mapping[str, int], bar: TeamTotal | None) -> tuple[tuple[str, ...], str]:
-    """Return the winners among the teams in the order of their ranks, and a sentence about them."""
+    """Return the winners and a sentence about them; the teams are in the order of their ranks."""
     first = [row for row in ranked if ranks[row.team] == 1]
     if not first:
         return (), "There is no winner: nobody takes part beside baselines and disqualified teams."
@@ -173,14 +166,13 @@ def _table_order(row: RankedTeam) -> tuple[bool, Decimal, int, bytes]:
 
 
 def write_ranking(folder: Path, ranking: Ranking, scores: CompetitionScores, file: RankingFile) -> None:
-    """Write the three files of the ranking into a folder, under the names that `results/` gives them."""
+    """Write `ranking.csv` and `ranking.json` into a folder."""
     write_text(folder / RANKING_CSV.name, _ranking_csv(ranking, scores))
     file.write(folder / RANKING_JSON.name)
-    write_json(folder / METRICS.name, _metrics(ranking))
 
 
 def ranking_file(ranking: Ranking, scores: CompetitionScores, intervals: RankingIntervals | None = None) -> RankingFile:
-    """Return all that is known of the ranking, with the rules and tools that it came from."""
+    """Return the content of `ranking.json`: the ranking with its rules and tools."""
     packages: dict[str, tuple[str, ...]] = {}
     for name, version in sorted(scores.provenance.packages):
         packages[name] = (*packages.get(name, ()), version)
@@ -203,10 +195,11 @@ def ranking_file(ranking: Ranking, scores: CompetitionScores, intervals: Ranking
 
 
 def _ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
-    """Return the table, one team a line: totals and normalised scores exact, empty where there is none."""
+    """Return the table, one team a line, with exact scores; a cell without a value is empty."""
     models = [model.model for model in scores.models]
     columns = ["rank", "team", "status", "winner", "normalised", "total"]
     columns += [f"{figure} {model}" for figure in ("score", "failed trials", "flagged trials") for model in models]
+    columns += ["low", "high"]  # the ends of the 90 % interval of `normalised`
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
@@ -216,22 +209,25 @@ def _ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
         fields += [plain(model.score) for model in row.models.values()]
         fields += [model.failed_trials for model in row.models.values()]
         fields += [model.flagged_trials for model in row.models.values()]
-        writer.writerow(fields + [None] * (len(columns) - len(fields)))
+        fields += [None] * (len(columns) - 2 - len(fields))
+        writer.writerow([*fields, *(row.interval or (None, None))])
     return text.getvalue()
 
 
-def _metrics(ranking: Ranking) -> dict[str, float | int]:
-    """Return flat figures for `dvc metrics show`: each team's normalised score, failed and flagged trials."""
-    figures: dict[str, float | int] = {"failed_trials_in_all": 0, "winners": len(ranking.winners)}
+def write_metrics(folder: Path, ranking: Ranking) -> None:
+    """Write the rounded figures of each scored team into `<folder>/<team>.json`."""
     for row in ranking.rows:
-        failed = sum(model.failed_trials for model in row.models.values())
-        figures["failed_trials_in_all"] += failed
-        if row.normalised is not None:
-            figures[f"normalised.{row.team}"] = round(float(row.normalised), _METRIC_DIGITS)
-            figures[f"failed_trials.{row.team}"] = failed
-            flagged = [model.flagged_trials for model in row.models.values() if model.flagged_trials is not None]
-            if flagged:
-                figures[f"flagged_trials.{row.team}"] = sum(flagged)
-        if row.winner and row.total is not None:
-            figures["winner_total"] = float(f"{row.total:.6g}")
-    return figures
+        if row.normalised is None:
+            continue
+        low, high = row.interval or (None, None)
+        flagged = [model.flagged_trials for model in row.models.values() if model.flagged_trials is not None]
+        figures = {
+            "rank": row.rank,
+            "normalised": round(float(row.normalised), _METRIC_DIGITS),
+            "low": low,
+            "high": high,
+            "failed_trials": sum(model.failed_trials for model in row.models.values()),
+            "flagged_trials": sum(flagged) if flagged else None,
+        }
+        known = {name: figure for name, figure in figures.items() if figure is not None}
+        write_json(folder / f"{row.team}.json", known)

@@ -1,9 +1,9 @@
 """`pcgeval rescore`: scores and ranking from folders of the official layout, or from published tables.
 
 A folder of tables holds `trial_scores.csv` and `constants.json` as the official script writes them, and optionally
-`character_scores.csv`, `prompt_scores_ranks.csv` and the `result.json` of the competition's web page, whose ranks also
-say who was a baseline (-1) or disqualified (-2). The measurements in the tables are read, everything is computed anew
-and compared digit by digit.
+`character_scores.csv`, `prompt_scores_ranks.csv` and the `result.json` of the competition's web page, where the ranks
+-1 and -2 mark baselines and disqualified teams. The scores are computed from the measurements in the tables and
+compared digit by digit.
 """
 
 import json
@@ -71,19 +71,12 @@ _PUBLISHED = TypeAdapter(tuple[_PublishedRank, ...])
 
 @dataclass
 class Reproduction:
-    """The comparison of published tables with what was computed from their measurements.
-
-    Attributes:
-        folder: The tables.
-        compared: Number of compared values by kind, such as 2 600 trial scores.
-        differing: How many of them differ in any published digit.
-        differences: The first of them, a line each.
-    """
+    """The comparison of a folder of published tables with the scores computed from their measurements."""
 
     folder: Path
-    compared: dict[str, int] = field(default_factory=dict)
-    differing: int = 0
-    differences: list[str] = field(default_factory=list)
+    compared: dict[str, int] = field(default_factory=dict)  # number of values by kind, such as 2 600 trial scores
+    differing: int = 0  # values that differ in any published digit
+    differences: list[str] = field(default_factory=list)  # the first of them, a line each
 
     def add(self, kind: str, published: Mapping[str, str], computed: Mapping[str, str]) -> None:
         """Compare all values of one kind, by name."""
@@ -99,7 +92,7 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Rescored:
-    """The result of a rescoring; `reproductions` has an entry for each folder of published tables."""
+    """The result of a rescoring, with a reproduction for each folder of published tables."""
 
     scores: CompetitionScores
     ranking: Ranking
@@ -107,7 +100,7 @@ class Rescored:
 
     @property
     def reproduced(self) -> bool:
-        """Whether every published number came out the same (true if none was given)."""
+        """Whether every published number was computed again."""
         return not any(reproduction.differing for reproduction in self.reproductions)
 
 
@@ -119,18 +112,18 @@ def rescore(
     baselines: Collection[str] = (),
     disqualified: Collection[str] = (),
 ) -> Rescored:
-    """Score and rank from folders, and write `<out>/<model>/` with the official files and the ranking's three files.
+    """Score and rank from folders, and write the official files and the ranking.
 
     Args:
-        folders: One per model: `<SOURCE>` of the official layout, or a folder of published tables (`trial_scores.csv`
-            and `constants.json`), which is then compared with what is computed. The folder's name names the model.
-        out: Where to write; nothing is written before everything is computed.
-        rules: Letters, trials, quirks and the baseline to beat; the 26 letters and ten trials if None.
-        baselines: Teams that are scored but not ranked; `rules.baseline` is one of them without being named.
-        disqualified: Teams that are left out of everything and shown as disqualified.
+        folders: One per model, with the model's name: `<SOURCE>` of the official layout, or published tables, which
+            are compared with the computed scores.
+        out: The folder for the results; nothing is written before everything is computed.
+        rules: Letters, trials, quirks and the baseline to beat; default: 26 letters and ten trials.
+        baselines: Teams that are scored but not ranked, beside `rules.baseline`.
+        disqualified: Teams that are left out and listed as disqualified.
 
     Raises:
-        ScoringError: A folder, a file or a value is not as it should be, or the folders have different teams.
+        ScoringError: A folder, a file or a value is refused, or the folders have different teams.
     """
     rules = rules or ScoringRules()
     sources = _named(folders, out)
@@ -169,7 +162,7 @@ def rescore(
 
 
 def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
-    """Return the folders by the names of their models: their own, with the folder above them where two are alike."""
+    """Return the folders by the names of their models; two folders of one name get that of the folder above."""
     try:
         resolved = [folder.resolve(strict=True) for folder in folders]
     except (OSError, RuntimeError) as error:
@@ -177,7 +170,7 @@ def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
     if not folders or len(set(resolved)) < len(resolved):
         raise ScoringError("no folder is named, or one is named twice. Name one folder for each model.")
     out = out.resolve()
-    for folder in resolved:  # where the next run would take the results for a team or for published tables
+    for folder in resolved:  # the next run would take the results for a team or for published tables
         is_inside = out.is_relative_to(folder) and out.relative_to(folder).parts[:1] != (OFFICIAL_RESULTS_FOLDER,)
         if is_inside or out == folder.parent:
             raise ScoringError(f"{out}: would write into the results of {folder}. Choose a folder beside it.")
@@ -201,10 +194,7 @@ def _holds_tables(folder: Path) -> bool:
 
 
 def _read_tables(path: Path, rules: ScoringRules) -> dict[str, TeamResults]:
-    """Read the measurements of all teams from `trial_scores.csv`.
-
-    The table does not tell absent trials, so those of similarity 0 count as failed: no classifier gives exactly 0.
-    """
+    """Read the measurements of all teams; trials of similarity 0 count as failed, as no classifier gives exactly 0."""
     teams: dict[str, dict[str, list[TrialRow]]] = {}
     for row in read_csv(TrialRow, path):
         teams.setdefault(row.team, {}).setdefault(row.letter, []).append(row)
@@ -240,7 +230,7 @@ def _table_results(letters: Mapping[str, Sequence[TrialRow]]) -> TeamResults:
 
 
 def _read_published(path: Path) -> tuple[_PublishedRank, ...]:
-    """Read result.json, whose numbers keep the digits that are printed there; nothing if it is absent."""
+    """Read result.json, if there is one, with the digits that are printed there."""
     if not path.exists():
         return ()
     try:
@@ -253,10 +243,9 @@ def _read_published(path: Path) -> tuple[_PublishedRank, ...]:
 
 
 def _table_names(published: Sequence[_PublishedRank], scores: ModelScores, teams: Collection[str]) -> dict[str, str]:
-    """Return the name in the tables of each team of result.json.
+    """Return the name in the tables of each team of result.json, without teams that are not in the tables.
 
-    The web page calls some teams otherwise; such a team is the one that has exactly its published digits, if only one
-    has. A team that is in the tables under no name is left out.
+    The web page gives some teams another name; such a team is the only one with its published digits.
     """
     names = {row.team: row.team for row in published if row.team in teams}
     for row in published:
@@ -276,7 +265,7 @@ def _has_digits(prompt: PromptScore, row: _PublishedRank) -> bool:
 def _compare(
     folder: Path, ranks: Sequence[_PublishedRank], names: Mapping[str, str], computed: OfficialFiles
 ) -> Reproduction:
-    """Compare every published number with the computed one, in all its published digits; absent tables are left out."""
+    """Compare the published numbers of all tables with the computed ones, in all published digits."""
     comparison = Reproduction(folder)
     comparison.add("trial score", _texts(read_csv(TrialRow, folder / TRIAL_SCORES), 3), _texts(computed.trials, 3))
     if (path := folder / CHARACTER_SCORES).exists():

@@ -1,8 +1,8 @@
 """One hash over everything that decides a ranking, by parts, so that a difference names its part.
 
-A part of files is the SHA-256 of the canonical JSON of `[[path, SHA-256 of the file], ...]` in byte order of the paths,
-which are relative to the competition's folder; any other part is the SHA-256 of canonical JSON. The hash itself is that
-of the parts by name. It is the same on every machine: times, links to DVC's cache and places of servers are no part.
+A part of files is the SHA-256 of the canonical JSON of `[[path, SHA-256 of the file], ...]` in byte order of the
+relative paths; any other part is the SHA-256 of canonical JSON, and so is the hash over the parts by name. It is the
+same on every machine: times, links to DVC's cache and addresses of servers do not count.
 """
 
 import os
@@ -13,11 +13,11 @@ from typing import Any
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, sha256_json
-from pcgeval.core.layout import PACKAGE_FILE, SUBMISSIONS, is_ignored, recorded_trials_file, recording_file, stage_dir
+from pcgeval.core.layout import PACKAGE_FILE, SUBMISSIONS, is_ignored, recording_file, stage_dir
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankingFile, ResultHash
 
-# The stages that decide a ranking, and the packages in src/pcgeval that they load.
+# the stages that decide a ranking, and the packages that they load
 STAGES = ("generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
 PACKAGES = ("core", "evaluator", "generation", "levels", "llm", "sandbox", "scoring", "similarity", "submissions")
 _PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
@@ -33,11 +33,7 @@ def deciding_params(params: Params) -> dict[str, Any]:
 
 
 def result_hash(params: Params, ranking: RankingFile, root: Path = Path()) -> ResultHash:
-    """Return the result hash of a ranking and of all files in a competition's folder that decide it.
-
-    Raises:
-        FileError: A file or folder cannot be read.
-    """
+    """Return the result hash of a ranking in a competition's folder; raise FileError if a file cannot be read."""
     content = ranking.model_dump(by_alias=True)
     try:
         parts = {part: sha256_json(_hashes(root, paths)) for part, paths in _deciding_files(params).items()}
@@ -56,13 +52,13 @@ def _deciding_files(params: Params) -> dict[str, list[Path]]:
     return {
         "classifier": [Path(params.similarity.model)],  # a classifier of the hub is named by params.yaml alone
         "submissions": [SUBMISSIONS / team for team in params.teams],
-        "recordings": [file(*pair) for pair in recorded for file in (recording_file, recorded_trials_file)],
+        "recordings": [recording_file(*pair) for pair in recorded],
         "trials": [stage_dir("raw", *pair) for pair in pairs],
         "measurements": [
             stage_dir(stage, *pair) for stage in ("stability", "similarity", "diversity") for pair in pairs
         ],
         "source": [
-            PACKAGE_FILE,  # in place of the source where pcgeval is installed; nothing comes where there is none
+            PACKAGE_FILE,  # in place of the source where pcgeval is installed
             source / "__init__.py",
             source / "pipeline.py",
             *(source / package for package in PACKAGES),
@@ -77,12 +73,7 @@ def _hashes(root: Path, paths: Iterable[Path]) -> list[list[str]]:
 
 
 def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> list[str]:
-    """Return why a ranking may not be that of what is in the folder now, a sentence each: its hash says so.
-
-    Args:
-        params: The competition as it is now.
-        ranking: What `results/ranking.json` holds.
-        root: The competition's folder.
+    """Return the differences between a ranking's result hash and the folder as it is now, in clauses.
 
     Raises:
         FileError: A file cannot be read.
@@ -99,13 +90,9 @@ def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> 
 
 
 def files_at(root: Path, path: Path) -> Iterator[str]:
-    """Yield a file's name, or those of all files below a folder, without what DVC ignores; links count as files.
+    """Yield the name of a file, or those of all files below a folder, without those that DVC ignores.
 
-    The names begin as `path` does.
-
-    Args:
-        root: The competition's folder.
-        path: The file or folder, relative to it or absolute; nothing comes where there is neither.
+    Links count as files. The path is relative to `root` or absolute; a missing one yields nothing.
 
     Raises:
         OSError: A folder cannot be read.

@@ -1,6 +1,6 @@
-"""The seal: what decides a ranking, written down before the run, so that a change afterwards is named.
+"""The seal: the settings and submissions that decide a ranking, fixed before the run so that a change is named.
 
-A seal does not prove when it was made; the commit in which it was published does.
+A seal does not prove its date; the commit that published it does.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,22 +13,21 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_json, to_json
 from pcgeval.core.layout import SEAL, SUBMISSIONS
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import Sha256, StageFile, refusal
-from pcgeval.core.untrusted import printable_line, read_bounded
+from pcgeval.core.stage_files import Sha256, StageFile, read_stage_file, refusal
+from pcgeval.core.untrusted import printable_line
 from pcgeval.scoring.result_hash import deciding_params
 from pcgeval.submissions.load import submission_sha256
 
-MAX_SEAL_BYTES = 16_000_000  # ten thousand teams take a tenth of it
 _LONGEST_VALUE = 100  # characters
 _LONGEST_SENTENCE = 600
-_UNPINNED = "unpinned:"  # stands in a recorded model's digest before the hash of its name
+_UNPINNED = "unpinned:"  # before the hash of a recorded model's name, in place of a digest
 
 
 class Seal(StageFile):
-    """The deciding params and the SHA-256 of each team's submission; `sha256` is that of both as canonical JSON.
+    """The deciding params and the SHA-256 of each submission; `sha256` is that of both as canonical JSON.
 
-    Left out of the params is what differs between a live run and its replay: a model's `backend`, and the digest of a
-    model that has none.
+    The params lack the values that differ between a run and its replay: `backend`, and the digest of a model without
+    one.
     """
 
     indent: ClassVar[int | None] = 1
@@ -45,11 +44,7 @@ class Seal(StageFile):
 
 
 def make_seal(params: Params, root: Path = Path()) -> Seal:
-    """Return the seal of the params and submissions as they are now.
-
-    Raises:
-        FileError: A submission cannot be read.
-    """
+    """Return the seal of these params and submissions; raise FileError if a submission cannot be read."""
     sealed = deciding_params(params)
     for model in sealed["models"].values():
         del model["backend"]
@@ -60,24 +55,18 @@ def make_seal(params: Params, root: Path = Path()) -> Seal:
 
 
 def read_seal(root: Path = Path()) -> Seal | None:
-    """Read the seal of a competition; None if it has none.
-
-    Raises:
-        FileError: The file is no seal.
-    """
+    """Read the seal of a competition; None if it has none. Raise FileError if the file is no seal."""
     path = root / SEAL
     if not path.exists():
         return None
     try:
-        return Seal.model_validate_json(read_bounded(path, MAX_SEAL_BYTES, follow_link=True))
+        return Seal.model_validate_json(read_stage_file(path))
     except ValidationError as error:
         raise refusal(path, error, "Restore it from git.") from error
 
 
 def seal_differences(params: Params, root: Path = Path()) -> list[str]:
-    """Compare the params and submissions with the seal; return one printable sentence for each difference.
-
-    Nothing is returned where they agree, and where there is no seal.
+    """Compare the params and submissions with the seal, if there is one; return a sentence for each difference.
 
     Raises:
         FileError: A submission cannot be read.

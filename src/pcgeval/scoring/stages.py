@@ -6,24 +6,33 @@ from itertools import product
 from pathlib import Path
 
 from pcgeval.core.files import rewritten_folder
-from pcgeval.core.layout import DATA, OFFICIAL_RESULTS, RESULTS, STAGE_DIRS, SUBMISSIONS, stage_dir, summaries_file
+from pcgeval.core.layout import (
+    DATA,
+    METRICS,
+    OFFICIAL_RESULTS,
+    RESULTS,
+    STAGE_DIRS,
+    SUBMISSIONS,
+    stage_dir,
+    summaries_file,
+)
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankedTeam, RankingIntervals
 from pcgeval.core.trials import read_summaries
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
 from pcgeval.scoring.official_files import official_files
-from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_ranking
+from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_metrics, write_ranking
 from pcgeval.scoring.result_hash import result_hash
 from pcgeval.scoring.uncertainty import LEVEL, bootstrap
 from pcgeval.submissions.load import Submission, load_submissions
 
 
 def score_stage(params: Params, root: Path = Path()) -> None:
-    """Write the four official result files of each model to `results/official/<model>`, from the measurements.
+    """Write the four official result files of each model to `results/official/<model>`.
 
     Raises:
-        ScoringError: Results are absent or not as they should be.
+        ScoringError: Measurements are missing or cannot be scored.
         SubmissionError: A team's submission cannot be read.
     """
     rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
@@ -36,14 +45,12 @@ def score_stage(params: Params, root: Path = Path()) -> None:
 
 
 def rank_stage(params: Params, root: Path = Path()) -> Ranking:
-    """Write `results/ranking.csv`, `ranking.json` and `metrics.json` over all models; return the ranking.
+    """Write `results/ranking.csv`, `ranking.json` and the metrics over all models; return the ranking.
 
-    It reads the measurements, as `score` does: the official files hold neither the number of failed trials nor the
-    engine and the classifier, and the script's quirks must not reach the intervals. Flags come from the trials'
-    records. The result hash covers all files that decide the ranking.
+    The stage reads the measurements, because the official files name neither failed trials nor engine and classifier.
 
     Raises:
-        ScoringError: Results are absent, not as they should be, or made by different engines or classifiers.
+        ScoringError: Measurements are missing, cannot be scored, or have different engines or classifiers.
         SubmissionError: A team's submission cannot be read.
     """
     rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
@@ -60,11 +67,13 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
     file = ranking_file(ranking, scores, intervals)
     file = file.model_copy(update={"result": result_hash(params, file, root)})
     write_ranking(root / RESULTS, ranking, scores, file)
+    with rewritten_folder(root / METRICS, keep=root / DATA / "similarity"):
+        write_metrics(root / METRICS, ranking)
     return ranking
 
 
 def _with_usage(row: RankedTeam, root: Path) -> RankedTeam:
-    """Add what the records of a team's trials tell, by model: flags, and who named the blocks first."""
+    """Add the flags and the supplied blocks from the summaries of a team's trials."""
     models = dict(row.models)
     for model, score in row.models.items():
         if usages := [summary.usage for summary in read_summaries(root / summaries_file(model, row.team)).values()]:
@@ -90,10 +99,10 @@ def rules_of(params: Params) -> ScoringRules:
 def read_measured(
     params: Params, models: Iterable[str], submissions: Iterable[Submission], root: Path = Path()
 ) -> CompetitionResults:
-    """Read what the stages measured of every team that is not disqualified, with some models.
+    """Read the measurements of every team that is not disqualified, with some models.
 
     Raises:
-        FileError: A file is there but is not what a stage writes.
+        FileError: A file is not what a stage writes.
         ScoringError: One of a letter's three files is missing, or all teams are disqualified.
     """
     rules = rules_of(params)

@@ -1,10 +1,9 @@
 """Uncertainty of the normalised totals: a bootstrap over the trials.
 
-Each resample draws, for every model, team and letter on its own, T of its T trials with replacement (stability and
-similarity of a trial stay together), and computes weights, scores and normalised totals from them by the rules. The
-5th and 95th percentile of a team's normalised totals are its 90 % interval. Diversity is kept as measured: it is one
-number for all trials of a letter, and drawing a trial twice would lower it for no reason but the drawing. So the
-interval shows the chance in the trials, not that in the choice of letters, models or classifier.
+Each resample draws T of the T trials of every model, team and letter with replacement, and computes weights, scores and
+normalised totals from them by the rules. The 5th and 95th percentile of a team's normalised totals are its 90 %
+interval. Diversity stays as measured, because a trial that is drawn twice would lower it. The interval shows the chance
+in the trials, not that in the choice of letters, models or classifier.
 """
 
 import numpy as np
@@ -23,10 +22,7 @@ Floats = NDArray[np.float64]
 def bootstrap(scores: CompetitionScores, resamples: int, seed: int) -> dict[str, ScoreInterval]:
     """Return the 90 % interval of every team's normalised total; none for 0 resamples.
 
-    Args:
-        scores: The measurements of all trials, as they count by the rules.
-        resamples: How often to draw; 1 000 steadies the ends of an interval to about a tenth of its width.
-        seed: The same seed gives the same intervals.
+    The same seed gives the same intervals; 1 000 resamples steady their ends to about a tenth of their width.
     """
     if not resamples:
         return {}

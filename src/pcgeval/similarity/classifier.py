@@ -1,9 +1,7 @@
 """The letter classifier: a vision transformer, the small default one in numpy, any other through torch.
 
-The forward pass runs in double precision. Results are rounded to 7 and 5 decimals; in single precision their noise
-reaches the last of these digits, so another batch size or number of threads would write other bytes.
-
-torch and transformers take seconds to import; only loading a classifier that needs them does so.
+Results are rounded to 7 and 5 decimals. In double precision, other batches and threads give the same bytes; the noise
+of single precision reaches the last of these digits.
 """
 
 import functools
@@ -30,15 +28,10 @@ _Pixels = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """The classifier's answers about n pictures.
+    """The classifier's answers about n pictures."""
 
-    Attributes:
-        probabilities: Shape (n, 26), float64, softmax in the order A to Z, rounded to 7 decimals.
-        embeddings: Shape (n, d), float64, the CLS token of the last layer, rounded to 5 decimals.
-    """
-
-    probabilities: NDArray[np.float64]
-    embeddings: NDArray[np.float64]
+    probabilities: NDArray[np.float64]  # shape (n, 26): softmax in the order A to Z, with 7 decimals
+    embeddings: NDArray[np.float64]  # shape (n, d): the CLS token of the last layer, with 5 decimals
 
 
 class Network(Protocol):
@@ -48,19 +41,19 @@ class Network(Protocol):
     width: int  # of an embedding
 
     def pixels(self, images: Sequence[Image.Image]) -> _Pixels:
-        """Return pictures as the network reads them, shape (n, 3, height, width)."""
+        """Return the network's input, shape (n, 3, height, width)."""
 
     def __call__(self, pixels: _Pixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return softmax, shape (n, 26), in the order of the network's outputs, and the CLS token of the last layer."""
+        """Return the softmax, shape (n, 26), in the order of the outputs, and the CLS tokens, shape (n, d)."""
 
 
 class Classifier:
-    """One loaded classifier; `labels` are the letters in the order of the probabilities' columns."""
+    """A loaded classifier; `labels` are the letters of the probabilities' columns."""
 
     labels = LABELS
 
     def __init__(self, source: Source, network: Network) -> None:
-        """Take what `load` has loaded."""
+        """Take the files and the network; use `load`."""
         self.name = source.name
         self.sha256 = source.sha256
         self.device = network.device
@@ -78,19 +71,19 @@ class Classifier:
         """Load a classifier.
 
         Args:
-            source: A folder with config.json, model.safetensors and preprocessor_config.json, or a hub id; by default
-                pcgeval's own classifier, which the package contains.
-            revision: The commit of a hub id; required there, since a name alone does not pin the bytes.
-            device: `cpu`, `cuda`, ... or `auto`: a GPU if there is one and the network is not a small one.
-            precision: Of the arithmetic. Only float64 gives the same bytes whatever the machine and the batches;
-                bfloat16 is for GPUs, and for processors with instructions for it.
+            source: A folder with config.json, model.safetensors and preprocessor_config.json, or a hub id; default:
+                pcgeval's own classifier.
+            revision: The commit of a hub id, which is required because a name alone does not pin the bytes.
+            device: `cpu`, `cuda`, ... or `auto`: a GPU if there is one and the network is large.
+            precision: Only float64 gives the same bytes on every machine; bfloat16 is for GPUs and for processors with
+                instructions for it.
 
         Raises:
-            ClassifierError: The classifier cannot be fetched, is broken or has other labels than A to Z, or there is no
-                such device.
-            MissingPackageError: It needs torch, and the extra `classifier` is not installed.
+            ClassifierError: The classifier cannot be fetched, is broken or has other labels than A to Z, or the device
+                is missing.
+            MissingPackageError: The classifier needs torch, and the extra `classifier` is not installed.
         """
-        files = resolve_source(source, revision)  # before the imports: what is wrong is said at once
+        files = resolve_source(source, revision)  # before the imports, which take seconds
         if runs_in_numpy(files.folder, device, precision):
             return cls(files, NumpyVit(files.folder))
         from pcgeval.similarity.torch_network import TorchNetwork  # noqa: PLC0415
@@ -98,11 +91,10 @@ class Classifier:
         return cls(files, TorchNetwork(files.folder, device, precision))
 
     def predict(self, images: Sequence[Image.Image]) -> Predictions:
-        """Classify pictures of any mode and size; one picture's result does not depend on the others.
+        """Classify pictures of any mode and size, each on its own.
 
         Raises:
-            ClassifierError: The network takes pictures of another size, answers with something else than numbers, or
-                has no CLS token.
+            ClassifierError: The network takes pictures of another size, has no CLS token, or returns nan.
         """
         if not images:
             return Predictions(np.zeros((0, len(LABELS))), np.zeros((0, self._network.width)))
@@ -126,7 +118,7 @@ class Classifier:
 
 
 def runs_in_numpy(folder: Path, device: str, precision: Precision) -> bool:
-    """Tell whether a classifier is a small ViT, which numpy computes; its results are then torch's, byte for byte."""
+    """Tell whether a classifier is a small ViT, which numpy computes with the same bytes as torch."""
     if device not in {"auto", "cpu"} or precision != "float64":
         return False
     return VitConfig.of_folder(folder) is not None and Preprocessing.of_folder(folder) is not None
@@ -141,7 +133,7 @@ def loaded_classifier(
     device: str = "auto",
     precision: Precision = "float64",
 ) -> Classifier:
-    """Return what `Classifier.load` does, loaded once in a process and shared by its threads."""
+    """Load a classifier once in a process, for all its threads; see `Classifier.load`."""
     with _loading:
         return _loaded(source, revision, device, precision)
 

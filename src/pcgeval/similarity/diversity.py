@@ -1,7 +1,7 @@
 """The diversity of a letter: the mean cosine distance of the classifier's vectors of its levels.
 
 Diversity of a letter = sum over all pairs of trials of their cosine distance / (T (T + 1) / 2 - T), the number of
-pairs of T trials. T is the configured number: a trial that failed has no vector and makes no pair, so it counts as 0.
+pairs of T trials. T is the configured number: a failed trial has no vector, so its pairs count as 0.
 Source: the diversity checking script of ChatGPT4PCG 2024 and LLMs4PCG 2025.
 """
 
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 class DiversityError(PcgevalError):
-    """There is no diversity of these vectors."""
+    """These vectors have no diversity."""
 
 
 def diversity(vectors: ArrayLike, trials: int) -> float:
@@ -45,11 +45,10 @@ def diversity(vectors: ArrayLike, trials: int) -> float:
 
 
 def mean_distances(vectors: Sequence[Sequence[float]], attempts: int) -> tuple[float, ...]:
-    """Return each level's mean cosine distance to the other attempts; the mean of all of them is the diversity.
+    """Return each level's mean cosine distance to the other attempts; their mean is the diversity.
 
     Args:
-        vectors: The probabilities of each attempt; an empty one stands for an attempt without a level, which makes
-            no pair, as in the competition's diversity, and so has the distance 0.
+        vectors: The probabilities of each attempt; an attempt without a level has an empty vector and distance 0.
         attempts: The number of attempts, at least 2.
     """
     present = [place for place, vector in enumerate(vectors) if vector]
@@ -64,7 +63,7 @@ def mean_distances(vectors: Sequence[Sequence[float]], attempts: int) -> tuple[f
 def pair_distances(vectors: ArrayLike) -> Floats:
     """Return the cosine distances, 0 to 2, of all pairs i < j of (n, d) vectors: (0, 1), (0, 2) ... (1, 2) ...
 
-    A vector of zeros has no direction; as in the official script its distance to any other is 0.
+    As in the official script, a vector of zeros has the distance 0 to any other.
 
     Raises:
         DiversityError: The vectors are ragged or not finite.
@@ -99,16 +98,12 @@ def _rows(vectors: ArrayLike) -> Floats:
 def diversity_stage(params: Params, root: Path = Path()) -> None:
     """Write the official `data/diversity/<model>/<team>/<C>.json` of every letter from the similarity files.
 
-    Distances and rates are rounded to 7 decimals, so that the files are the same on every processor.
-
-    Args:
-        params: The competition; `diversity.vectors` names what is compared: `softmax`, the 26 probabilities (the
-            rules), or `cls`, the embeddings (the 2025 script).
-        root: Its folder.
+    Distances and rates have 7 decimals, the same on every processor. `diversity.vectors` in params.yaml names the
+    vectors: `softmax`, the 26 probabilities (the rules), or `cls`, the embeddings (the 2025 script).
 
     Raises:
         FileError: A similarity file is missing or is not in the official format.
-        DiversityError: Its vectors cannot be compared.
+        DiversityError: The vectors cannot be compared.
     """
     rules, similarity = params.competition, root / DATA / "similarity"
     with rewritten_folder(root / DATA / "diversity", keep=similarity):

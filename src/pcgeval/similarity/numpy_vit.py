@@ -1,7 +1,7 @@
 """A small vision transformer in numpy: the import of torch takes longer than the classification of a team's pictures.
 
 The arithmetic is that of transformers' `ViTForImageClassification` in double precision, to about 1e-13, which the
-rounding of the results covers. Of the last layer only the CLS token is computed: nothing else of it is looked at.
+rounding of the results covers. The last layer is computed for the CLS token alone.
 """
 
 import math
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 class VitConfig(BaseModel):
-    """The fields of a vision transformer's config.json that this module needs."""
+    """The fields of a vision transformer's config.json."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -61,11 +61,7 @@ class NumpyVit:
     device = "cpu"
 
     def __init__(self, folder: Path) -> None:
-        """Load a small classifier, of which `VitConfig` and `Preprocessing` read the settings.
-
-        Raises:
-            ClassifierError: Its weights are missing, are of other shapes, or cannot be read.
-        """
+        """Load a small classifier; raise ClassifierError if its weights are missing or of other shapes."""
         config, preprocessing = VitConfig.of_folder(folder), Preprocessing.of_folder(folder)
         assert config is not None and preprocessing is not None  # noqa: S101, PT018 - `runs_in_numpy` said so
         self.config, self.width, self.pixels = config, config.hidden_size, preprocessing.pixels
@@ -78,11 +74,7 @@ class NumpyVit:
             raise unloadable(folder, error) from error
 
     def __call__(self, pixels: NDArray[np.floating]) -> tuple[Floats, Floats]:
-        """Return the softmax, shape (n, labels), and the CLS token of the last layer, shape (n, hidden size).
-
-        Args:
-            pixels: Shape (n, 3, side, side).
-        """
+        """Return the softmax, shape (n, labels), and the last layer's CLS tokens for pixels (n, 3, side, side)."""
         with _one_thread:
             tokens = self._embedded(pixels.astype(np.float64))
             for number in range(1, self.config.num_hidden_layers + 1):
@@ -106,7 +98,7 @@ class NumpyVit:
         return tokens + self._weights["vit.embeddings.position_embeddings"]
 
     def _attended(self, layer: str, tokens: Floats, wanted: int) -> Floats:
-        """Return the first `wanted` tokens with what they take from all."""
+        """Return the first `wanted` tokens after their attention to all tokens."""
         heads, width = self.config.num_attention_heads, self.config.hidden_size // self.config.num_attention_heads
         normed = self._normed(f"{layer}.layernorm_before", tokens)
 

@@ -1,8 +1,7 @@
-"""From pictures to the numbers that a vision transformer reads, as its preprocessor_config.json says.
+"""The input of a vision transformer from pictures, as its preprocessor_config.json says.
 
-It is what transformers' image processors of ViT and DeiT do with pillow, number for number: resize, crop the centre,
-rescale, normalise. Theirs would resize by torchvision, to other numbers, wherever that is installed; and a picture of
-levels has one channel, which they resize three times.
+The numbers are those of transformers' image processors of ViT and DeiT with pillow: resize, crop the centre, rescale,
+normalise. Where torchvision is installed, transformers would resize to other numbers.
 """
 
 from collections.abc import Sequence
@@ -34,7 +33,7 @@ class _Size(BaseModel):
 
 
 class Preprocessing(BaseModel):
-    """The settings that count of a preprocessor_config.json; all others are for other kinds of models."""
+    """The settings of a preprocessor_config.json."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -51,7 +50,7 @@ class Preprocessing(BaseModel):
 
     @classmethod
     def of_folder(cls, folder: Path) -> "Preprocessing | None":
-        """Read a classifier's settings; None if they are of another kind, which transformers then applies."""
+        """Read a classifier's settings; None if they are of another kind, which transformers applies."""
         try:
             values = read_json(folder / "preprocessor_config.json")
             kind = str(values.get("image_processor_type", "")).partition("ImageProcessor")[0]
@@ -63,7 +62,7 @@ class Preprocessing(BaseModel):
         return None if is_padded or 0 in settings.image_std else settings
 
     def pixels(self, images: Sequence[Image.Image]) -> NDArray[np.float32]:
-        """Return the pictures, of any mode and size, as numbers of the shape (n, 3, height, width)."""
+        """Return pictures of any mode and size as numbers of the shape (n, 3, height, width)."""
         return np.stack([self._pixels(image) for image in images])
 
     def _pixels(self, image: Image.Image) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""Where a classifier comes from: a folder, or a hub id whose revision pins the bytes; checked before it is loaded."""
+"""The files of a classifier: a folder, or a hub id with the revision that pins its bytes; checked before loading."""
 
 import re
 import string
@@ -14,7 +14,7 @@ from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.packages import packages_for
 
 LABELS = tuple(string.ascii_uppercase)
-FILES = ("config.json", "model.safetensors", "preprocessor_config.json")  # all that decides a prediction
+FILES = ("config.json", "model.safetensors", "preprocessor_config.json")  # that decide a prediction
 SHIPPED_SHA256 = "ecddf687e9ea29a195f3d9e563757094e22ec1b98a3908ca1bd3f28fd2e7626a"  # of data/classifier
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -26,7 +26,7 @@ class ClassifierError(PcgevalError):
 
 @dataclass(frozen=True)
 class Source:
-    """A classifier's files in a local folder, under the name that results carry."""
+    """A classifier's files in a local folder, with the name for the results."""
 
     name: str
     revision: str | None
@@ -34,16 +34,12 @@ class Source:
 
     @cached_property
     def sha256(self) -> str:
-        """One hash over weights, configuration and preprocessing; the same wherever the files lie."""
+        """One hash over weights, configuration and preprocessing."""
         return sha256_json([[name, sha256_file(self.folder / name)] for name in FILES])
 
 
 def check_source(source: str | Path, revision: str | None, root: Path = Path()) -> None:
-    """Check as much as can be checked without the network: a folder's files and labels, a hub id's revision.
-
-    Raises:
-        ClassifierError: What is wrong and what to do.
-    """
+    """Check a folder's files and labels or a hub id's revision, without the network; raise ClassifierError."""
     if _is_folder(source, root):
         _check_folder(root / source)
     elif revision is None or not _COMMIT.fullmatch(revision):
@@ -54,9 +50,7 @@ def check_source(source: str | Path, revision: str | None, root: Path = Path()) 
 
 
 def resolve_source(source: str | Path | None, revision: str | None, root: Path = Path()) -> Source:
-    """Return a classifier's files, fetched from the hub if `source` is a hub id; a folder is relative to `root`.
-
-    None is pcgeval's own classifier.
+    """Return a classifier's files; the hub has those of a hub id, and None is pcgeval's own classifier.
 
     Raises:
         ClassifierError: The files cannot be fetched or are no letter classifier.
@@ -81,11 +75,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def letter_columns(folder: Path) -> list[int]:
-    """Return which output of the model is A, B, ... Z.
-
-    Raises:
-        ClassifierError: The labels are not the 26 capital letters, each once.
-    """
+    """Return the numbers of the model's outputs for A to Z; raise ClassifierError if it has other labels."""
     try:
         config: Any = read_json(folder / "config.json")
     except FileError as error:
@@ -101,7 +91,7 @@ def letter_columns(folder: Path) -> list[int]:
 
 
 def unloadable(folder: Path, error: Exception) -> ClassifierError:
-    """Return the error about a classifier whose files cannot be loaded."""
+    """Return the error about a classifier that cannot be loaded."""
     reason = str(error).strip().split("\n")[0]
     return ClassifierError(
         f"{folder}: is no image classifier that can be loaded ({reason}). "

@@ -1,7 +1,7 @@
 """The stage classify: from the pictures of all models and teams to the official similarity files.
 
-Equal pictures are classified once. Predictions are kept below `.cache`, by the hashes of picture and classifier and by
-the versions of packages, so that only new pictures are classified again; the folder can be deleted any time.
+Equal pictures are classified once. `.cache` keeps predictions by the hashes of picture, classifier and code, so a run
+classifies only new pictures. Anybody may delete the folder.
 """
 
 import io
@@ -16,6 +16,7 @@ from pathlib import Path
 from PIL import Image
 from pydantic import Field
 
+from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
 from pcgeval.core.layout import CLASSIFIER_FILE, DATA, letter_file, stage_dir, trial_file, trials
@@ -31,15 +32,12 @@ from pcgeval.core.stage_files import (
     StageFile,
     rate,
 )
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.similarity.classifier import loaded_classifier, runs_in_numpy
 from pcgeval.similarity.source import LABELS, Source, resolve_source
 
 CACHE = Path(".cache", "predictions")
-PACKAGES = ("numpy", "pillow", "safetensors")  # that a prediction of a small classifier comes from
-TORCH_PACKAGES = (*PACKAGES, "torch", "transformers")  # and of any other
-PICTURE_SIDE = 1024  # pixels
-PICTURE_BYTES = 4 * 2**20  # far above any black-and-white picture of that size
+PACKAGES = ("numpy", "pillow", "safetensors")  # that compute a small classifier
+TORCH_PACKAGES = (*PACKAGES, "torch", "transformers")  # and any other
 
 
 class Prediction(StageFile):
@@ -50,7 +48,7 @@ class Prediction(StageFile):
 
 
 def prediction_file(cache: Path, maker: str, picture_sha256: str) -> Path:
-    """Return where a prediction about a picture is kept; its maker by `made_by`."""
+    """Return the file that keeps a prediction; `maker` is that of `made_by`."""
     return cache / maker / picture_sha256[:2] / f"{picture_sha256}.json"
 
 
@@ -64,16 +62,12 @@ class _Picture:
 def classify_stage(params: Params, root: Path = Path()) -> None:
     """Classify each picture once; write the official files and `classifier.json`.
 
-    A trial without a picture gets no entry: `trials.json` beside the stability files says why it has none.
-
-    Args:
-        params: The competition.
-        root: Its folder, with the pictures in `data/images`.
+    A trial without a picture has no entry; `trials.json` beside the stability files has the reason.
 
     Raises:
         ClassifierError: The classifier cannot be fetched or loaded.
         ClusterError: The cluster of `execution.scheduler` cannot be used.
-        FileError: A picture is no picture of a level, or an output cannot be written.
+        FileError: A picture is not one of a level, or an output cannot be written.
     """
     settings = params.similarity
     source = resolve_source(settings.model, settings.revision, root)
@@ -86,10 +80,10 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
         packages=packages,
     )
     pictures = {
-        (model, team, trial): picture
+        (model, team, trial): _picture(path)
         for model, team in product(params.models, params.teams)
         for trial in trials(params)
-        if (picture := _read_picture(trial_file(root / stage_dir("images", model, team), "images", team, trial)))
+        if (path := trial_file(root / stage_dir("images", model, team), "images", team, trial)).is_file()
     }
     predictions = _predict(source, params, pictures.values(), root / CACHE)
     images, similarity = root / DATA / "images", root / DATA / "similarity"
@@ -97,44 +91,34 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
         for model, team in product(params.models, params.teams):
             folder = root / stage_dir("similarity", model, team)
             for letter in params.competition.characters:
-                of_letter = (pictures.get((model, team, trial)) for trial in trials(params, letter))
+                of_letter = [pictures.get((model, team, trial)) for trial in trials(params, letter)]
                 rows = [(picture.path.name, predictions[picture.sha256]) for picture in of_letter if picture]
                 _similarity_file(letter, rows).write(letter_file(folder, letter))
             classifier.write(folder / CLASSIFIER_FILE)
 
 
 def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
-    """Return the packages that a prediction comes from."""
+    """Return the packages that compute a prediction."""
     return PACKAGES if runs_in_numpy(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
 def made_by(source: Source, settings: Similarity) -> str:
-    """Return one hash over all that decides a prediction beside the picture: classifier, precision, packages, code."""
+    """Return one hash over classifier, precision, packages and code, which decide a prediction beside the picture."""
     packages = installed_versions(*packages_of(source, settings))
     return sha256_json([source.sha256, settings.precision, packages, source_sha256("similarity")])
 
 
-def _read_picture(path: Path) -> _Picture | None:
-    """Return a picture; None where there is none."""
-    try:
-        content = read_bounded(path, PICTURE_BYTES, follow_link=True)  # DVC may link its cache
-    except UntrustedFileError as error:
-        if error.kind == "missing":
-            return None
-        raise
+def _picture(path: Path) -> _Picture:
+    content = path.read_bytes()
     return _Picture(path, sha256_bytes(content), content)
 
 
 def _check(picture: _Picture) -> None:
-    """Refuse bytes that are no picture of a level."""
-    remedy = "Delete .cache/simulations and make it again with `dvc repro --force --single-item simulate`."
     try:
         with Image.open(io.BytesIO(picture.content), formats=["PNG"]) as image:
-            if image.size != (PICTURE_SIDE, PICTURE_SIDE):
-                size = f"{image.width} x {image.height} pixels, not {PICTURE_SIDE} x {PICTURE_SIDE}"
-                raise FileError(f"{picture.path}: is {size}. {remedy}")
             image.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        remedy = "Delete .cache/simulations and make it again with `dvc repro --force --single-item simulate`."
         raise FileError(f"{picture.path}: is a broken PNG ({error}). {remedy}") from error
 
 
@@ -152,12 +136,15 @@ def _predict(source: Source, params: Params, pictures: Iterable[_Picture], cache
     queue = list(new.values())
     batches = [queue[start : start + settings.batch] for start in range(0, len(queue), settings.batch)]
     answers = _answers(source, settings, batches, chosen_scheduler(params)) if batches else ()
-    for batch, answer in zip(batches, answers, strict=True):
-        for picture, prediction in zip(batch, answer, strict=True):
-            if prediction is None:
-                raise FileError(f"{picture.path}: ended every worker that classified it. Look at the workers' memory.")
-            prediction.write(prediction_file(cache, maker, picture.sha256))
-            predictions[picture.sha256] = prediction
+    with Progress("classify", len(new)) as progress:
+        for batch, answer in zip(batches, answers, strict=True):
+            for picture, prediction in zip(batch, answer, strict=True):
+                progress.step()
+                if prediction is None:
+                    fault = "ended every worker that classified it. Look at the workers' memory."
+                    raise FileError(f"{picture.path}: {fault}")
+                prediction.write(prediction_file(cache, maker, picture.sha256))
+                predictions[picture.sha256] = prediction
     return predictions
 
 

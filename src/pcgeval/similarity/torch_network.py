@@ -20,7 +20,7 @@ class TorchNetwork:
     """One loaded network with the preprocessing of its pictures."""
 
     def __init__(self, folder: Path, device: str, precision: Precision) -> None:
-        """Load it; the arguments and errors are those of `Classifier.load`."""
+        """Load the network; arguments and errors are those of `Classifier.load`."""
         with packages_for("this classifier"):
             import torch  # noqa: PLC0415
             from transformers import AutoImageProcessor, AutoModelForImageClassification  # noqa: PLC0415
@@ -60,7 +60,7 @@ class TorchNetwork:
         self.width = int(self._model.config.hidden_size)
 
     def pixels(self, images: Sequence[Image.Image]) -> NDArray[np.float32]:
-        """Return pictures as the network reads them, shape (n, 3, height, width)."""
+        """Return the network's input, shape (n, 3, height, width)."""
         if self._preprocessing is not None:
             return self._preprocessing.pixels(images)
         converted = [image.convert("RGB") for image in images]

@@ -1,6 +1,6 @@
 """File a submission: check it, copy it to data/submissions/<team>, and add the team to params.yaml.
 
-A killed run leaves no half of a submission there: the copy is made elsewhere and moved. A submission that is replaced
+The copy is made elsewhere and then moved, so a killed run leaves no half of a submission. A submission that is replaced
 is moved to `.pcgeval/replaced`, never removed.
 """
 
@@ -22,10 +22,9 @@ from pcgeval.core.layout import STATE, SUBMISSIONS, recording_file
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Params, add_team, load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import printable_name, read_bounded_text
-from pcgeval.submissions.hand_in import name_fault, opened, warning
 from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes, submission_sha256
 from pcgeval.submissions.sources import find_readme
-from pcgeval.submissions.validate import MAX_README_BYTES, SubmissionCheck, check
+from pcgeval.submissions.validate import MAX_README_BYTES, SubmissionCheck, check, name_fault, opened, warning
 
 PARAMS = Path("params.yaml")
 LOCK = STATE / "submit.lock"
@@ -33,6 +32,7 @@ STAGING = STATE / "submit"
 REPLACED = STATE / "replaced"
 # a line such as `Team: Penguins` or `**Team name:** Penguins`
 _TEAM_LINE = re.compile(r"[\s#>*_-]*team(?:[ _-]*name)?[\s*_]*[:\uff1a][\s*_`]*(\w.*)", re.IGNORECASE)
+Status = Literal["filed", "replaced", "unchanged", "refused"]
 
 
 class FilingError(PcgevalError):
@@ -47,38 +47,30 @@ class FiledSubmission:
         team: The team's name.
         check: The check of the submission.
         status: What was done; `refused` if it has errors, `unchanged` if the same files were there already.
+        folder: Where it was filed; None if it was refused.
         sha256: Of the submission, see `load.submission_sha256`; None if it was refused.
         to_do: The organiser's next steps.
     """
 
     team: str
     check: SubmissionCheck
-    status: Literal["filed", "replaced", "unchanged", "refused"]
+    status: Status
+    folder: Path | None = None
     sha256: str | None = None
     to_do: tuple[str, ...] = ()
 
-    @property
-    def folder(self) -> Path | None:
-        """Where it was filed; None if it was refused."""
-        return None if self.status == "refused" else SUBMISSIONS / self.team
-
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
-        return {
-            "team": self.team,
-            "folder": None if self.folder is None else str(self.folder),
-            "status": self.status,
-            "sha256": self.sha256,
-            "to_do": self.to_do,
-            **self.check.to_json(),
-        }
+        folder = None if self.folder is None else str(self.folder)
+        filed = {"team": self.team, "folder": folder, "status": self.status, "sha256": self.sha256}
+        return {**filed, "to_do": self.to_do, **self.check.to_json()}
 
 
 def submit(path: Path, team: str | None = None, *, may_replace: bool = False) -> FiledSubmission:
     """Check a folder or zip file and file it in the competition of the current folder.
 
     Args:
-        path: What was handed in.
+        path: The folder or zip file that the team hands in.
         team: The team's name; without it, the name of the folder or zip file.
         may_replace: Whether it may take the place of another submission of this team.
 
@@ -108,9 +100,8 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
             status = _publish(staging, folder, may_replace=may_replace)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-        if team not in params.teams:
-            add_team(team, PARAMS)
-    return FiledSubmission(team, result, status, submission_sha256(folder), tuple(_to_do(team, params)))
+        add_team(team, PARAMS)
+    return FiledSubmission(team, result, status, folder, submission_sha256(folder), tuple(_to_do(team, params)))
 
 
 def team_in_readme(folder: Path) -> str | None:
@@ -150,12 +141,8 @@ def _check_name(team: str, params: Params) -> None:
             raise FilingError(f"team {team!r}: exists as {other.name!r}, the same to some disks. Use that, or another.")
 
 
-def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Literal["filed", "replaced", "unchanged"]:
-    """Move the checked copy to the team's folder, with the organiser's notes on the submission that was there.
-
-    Raises:
-        FilingError: Another submission, or something else, is there.
-    """
+def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Status:
+    """Move the checked copy to the team's folder, with the organiser's notes on the submission that was there."""
     is_new, new, earlier = not os.path.lexists(folder), load_notes(staging), Notes()
     if not is_new:
         if folder.is_symlink() or not folder.is_dir():

@@ -1,4 +1,4 @@
-"""Load the teams' submissions: one folder each below data/submissions, checked when it is read.
+"""Load the submissions: each team has a folder below data/submissions, which is checked when it is read.
 
 A submission holds `README.md` and either a program, which is Python that uses the competition's interface, or a prompt:
 `prompt.txt` with the token `<OBJECT>`. `submission.yaml` may give the team's title, and the kind and the entry where
@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pcgeval.core.console import count
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json
 from pcgeval.core.layout import SUBMISSIONS, is_ignored
@@ -24,10 +25,10 @@ from pcgeval.core.untrusted import (
     UntrustedFileError,
     files_below,
     listed,
+    open_regular,
     parse_yaml,
     path_below,
     printable_line,
-    read_bounded,
     read_bounded_text,
     read_start,
     walk,
@@ -38,7 +39,6 @@ from pcgeval.submissions.sources import ENTRY, PythonFile, find_readme, python_f
 PLACEHOLDER = "<OBJECT>"
 PROMPT_FILE = "prompt.txt"
 NOTES_FILE = "submission.yaml"
-MAX_ENTRY_BYTES = 4 * 2**20
 MAX_NOTES_BYTES = 16 * 2**10
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
 STARTED_WITH_PYTHON = re.compile(
@@ -46,8 +46,8 @@ STARTED_WITH_PYTHON = re.compile(
     r"""(?:"([^"\n]{1,200}\.py)"|'([^'\n]{1,200}\.py)'|([^\s"'`]{1,200}\.py)\b)"""
 )
 _README_BYTES = 256 * 2**10  # in which a command is looked for
-_KNOWN_KEYS = "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified."
-_PROMPT_LIKE = re.compile(r"_?pro?m?p?ts?(\.(txt|text|md))*", re.IGNORECASE)  # what was probably meant for the prompt
+_KNOWN_KEYS = "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified"
+_PROMPT_LIKE = re.compile(r"_?pro?m?p?ts?(\.(txt|text|md|rtf|docx?|pdf))*", re.IGNORECASE)  # probably meant
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
 _ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]")
 
@@ -57,13 +57,14 @@ class SubmissionError(PcgevalError):
 
     Attributes:
         place: The file that is at fault, relative to the folder, perhaps with `:line`; empty for the whole.
+        text: What is wrong and what to do, in words that follow the place, without the last full stop.
         code: The kind of the fault in a word that does not change.
     """
 
-    def __init__(self, message: str, place: str = "", code: str = "not-runnable") -> None:
-        """Tell what is wrong, and with which file of the submission."""
-        super().__init__(message)
-        self.place, self.code = place, code
+    def __init__(self, folder: Path, place: str, text: str, code: str = "not-runnable") -> None:
+        """Name the file of the submission and what is wrong with it."""
+        super().__init__(f"{folder / place}: {text}.")
+        self.place, self.text, self.code = place, text, code
 
 
 class Notes(BaseModel):
@@ -137,10 +138,8 @@ def load_submission(folder: Path) -> Submission:
         SubmissionError: The folder is missing, its notes are unreadable, or it holds neither a prompt nor one program.
     """
     if not folder.is_dir():
-        raise SubmissionError(
-            f"{folder}: team {folder.name!r} has no submission there. "
-            "Add the folder, or take the team out of params.yaml."
-        )
+        text = f"team {folder.name!r} has no submission there. Add the folder, or take the team out of params.yaml"
+        raise SubmissionError(folder, "", text)
     notes = load_notes(folder)
     return Submission(folder.name, load_work(folder, notes), notes)
 
@@ -174,7 +173,7 @@ def submission_sha256(folder: Path) -> str:
 
 
 def prompt_findings(prompt: str, words: int) -> dict[str, str]:
-    """Return each violation of the qualification rules by a prompt, in words by its code; empty if there is none.
+    """Return the qualification rules that a prompt violates: a message for each code.
 
     Args:
         prompt: The whole prompt.
@@ -182,13 +181,13 @@ def prompt_findings(prompt: str, words: int) -> dict[str, str]:
     """
     findings = {}
     if PLACEHOLDER not in prompt:
-        text = f"the prompt lacks the token {PLACEHOLDER}, so every letter would get the same text"
+        text = f"the prompt lacks the token {PLACEHOLDER}; write it where the letter belongs"
         findings["prompt-without-object"] = text
-    if (count := len(prompt.split())) > words:
-        findings["prompt-too-long"] = f"the prompt has {count} words; {words} are allowed"
+    if (length := len(prompt.split())) > words:
+        findings["prompt-too-long"] = f"the prompt has {length} words; {words} are allowed"
     if strange := sorted(character for character in set(prompt) if not _ALLOWED.fullmatch(character)):
-        shown = " ".join(f"U+{ord(character):04X}" for character in strange[:10])
-        text = f"the prompt has {len(strange)} characters that the rules do not allow: {shown}"
+        shown = listed([f"{character} (U+{ord(character):04X})" for character in strange], 10)
+        text = f"the prompt has {count(len(strange), 'character')} that the rules do not allow: {shown}"
         findings["prompt-characters"] = text
     return findings
 
@@ -205,79 +204,64 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
         SubmissionError: There is neither, or it is not clear which file starts the program.
     """
     if notes.entry is not None:
-        return Program(folder, _checked_entry(folder, notes.entry))
-    if notes.kind == "prompt":
-        return Prompt(load_prompt(folder / PROMPT_FILE))
-    names = [entry.name for entry in walk(folder, enter=lambda _: False)]  # where case counts and where it does not
-    has_prompt = PROMPT_FILE in names
-    otherwise = f" Or write `kind: prompt` in {folder / NOTES_FILE} if {PROMPT_FILE} is what is handed in."
-    entry = _find_entry(
-        folder, list(python_files(folder, ENTRY)) if files is None else files, otherwise if has_prompt else ""
-    )
-    if entry is not None:
-        return Program(folder, _checked_entry(folder, entry))
-    if has_prompt and notes.kind is None:
+        return _program(folder, notes.entry, NOTES_FILE)
+    # as written, where case counts or not
+    names = [entry.name for entry in walk(folder, enter=lambda _: False) if not entry.is_folder]
+    if notes.kind != "prompt":
+        entries = list(python_files(folder, ENTRY)) if files is None else files
+        if entry := _find_entry(folder, entries, has_prompt=PROMPT_FILE in names):
+            return _program(folder, entry, entry)
+    if notes.kind == "prompt" or (notes.kind is None and PROMPT_FILE in names):
         return Prompt(load_prompt(folder / PROMPT_FILE))
     if alike := [name for name in names if notes.kind is None and _PROMPT_LIKE.fullmatch(name)]:
-        text = f"is not read as the prompt; rename it to {PROMPT_FILE}, upper and lower case count"
-        raise SubmissionError(f"{folder / alike[0]}: {text}.", alike[0], "prompt-name")
+        text = f"is not read as the prompt; save it as {PROMPT_FILE}, in plain text and lower case"
+        raise SubmissionError(folder, alike[0], text, "prompt-name")
     if broken := next((file for file in files or python_files(folder) if file.fault), None):
-        text = f"{broken.fault}. Correct it: no other file here starts a program."
-        raise SubmissionError(f"{folder / broken.place}: {text}", broken.place, "syntax")
+        text = f"{broken.fault}. Correct it: no other file here starts a program"
+        raise SubmissionError(folder, broken.place, text, "syntax")
     missing = "no program" if notes.kind else f"neither {PROMPT_FILE} nor a program"
-    raise SubmissionError(
-        f"{folder}: holds {missing}. A program has one .py file with a subclass of TrialLoop and run_evaluation(...) "
-        'under `if __name__ == "__main__":`; one that is started otherwise is named as '
-        f"`entry:` in {folder / NOTES_FILE}."
+    text = (
+        f"holds {missing}. A program has one .py file with a subclass of TrialLoop and run_evaluation(...) under "
+        f'`if __name__ == "__main__":`; name one that is started otherwise as `entry:` in {NOTES_FILE}'
     )
+    raise SubmissionError(folder, "", text)
 
 
-def _find_entry(folder: Path, files: Sequence[PythonFile], otherwise: str) -> str | None:
-    """Return the name of the file that starts the program; None if there is no program.
+def _find_entry(folder: Path, files: Sequence[PythonFile], *, has_prompt: bool) -> str | None:
+    """Return the name of the file that starts the program; None if there is no program."""
+    otherwise = f". Or write `kind: prompt` in {NOTES_FILE} to hand in {PROMPT_FILE}" if has_prompt else ""
+    starting = {Path(file.name).stem for file in files if file.starts}
 
-    Raises:
-        SubmissionError: There is a program, and it is not clear which file starts it; `otherwise` ends the message.
-    """
-    running = {Path(file.name).stem for file in files if file.starts}
-
-    def runs(file: PythonFile) -> bool:
+    def starts(file: PythonFile) -> bool:
         imported = {module.rpartition(".")[2] for _, module in file.modules}
-        return file.starts > 0 or (file.has_main and not running.isdisjoint(imported))
+        return file.starts > 0 or (file.has_main and not starting.isdisjoint(imported))
 
-    def may_start(file: PythonFile) -> bool:
-        if file.fault:  # an old copy must not be taken in the place of a file that is no Python
-            return file.names_interface
-        return runs(file) or (bool(file.loop) and file.has_main)
+    def rank(file: PythonFile) -> int:
+        return file.has_main + (file.has_main and starts(file)) + (file.has_main and starts(file) and file.loop != "")
 
-    def rank(file: PythonFile) -> tuple[bool, bool, bool]:
-        is_start = file.has_main and runs(file)
-        return file.has_main, is_start, is_start and bool(file.loop)
-
-    candidates = [file for file in files if may_start(file)]
+    # an old copy must not be taken in the place of a file that is no Python
+    broken = [file for file in files if file.fault and file.names_interface]
+    candidates = [file for file in files if starts(file) or (file.loop and file.has_main) or file in broken]
     if not candidates:
         if idle := next((file for file in files if file.loop), None):
             text = (
                 f"has {idle.loop}, a subclass of TrialLoop, but nothing starts it. End the file with "
-                f'`if __name__ == "__main__":` and under it `run_evaluation("TEAM", {idle.loop})`.'
+                f'`if __name__ == "__main__":` and under it `run_evaluation("TEAM", {idle.loop})`'
             )
-            raise SubmissionError(f"{folder / idle.name}: {text}{otherwise}", idle.name, "no-main")
+            raise SubmissionError(folder, idle.name, text + otherwise, "no-main")
         return None
-    started = _started_by_readme(folder)
-    best = [file for file in candidates if file.name in started]
-    if len(best) != 1:
-        is_known = not any(file.fault for file in candidates)
-        best_rank = max(map(rank, candidates))
-        best = [file for file in candidates if is_known and rank(file) == best_rank]
+    in_readme = _started_by_readme(folder)
+    best = [file for file in candidates if file.name in in_readme]
+    if len(best) != 1 and not broken:
+        best = [file for file in candidates if rank(file) == max(map(rank, candidates))]
     if len(best) == 1 and not best[0].fault:
         return best[0].name
     first = candidates[0]
     if len(candidates) == 1:  # it was not taken because it cannot be read
-        raise SubmissionError(f"{folder / first.place}: {first.fault}.{otherwise}", first.place, "syntax")
-    listing = listed([f"{file.place} {file.fault}" if file.fault else file.name for file in candidates], 10)
-    raise SubmissionError(
-        f"{folder}: it is not clear which file starts the program: {listing}. Name it in {folder / NOTES_FILE}, such "
-        f"as `entry: {first.name}`.{otherwise}"
-    )
+        raise SubmissionError(folder, first.place, first.fault + otherwise, "syntax")
+    names = listed([f"{file.place} {file.fault}" if file.fault else file.name for file in candidates], 10)
+    text = f"it is not clear which file starts the program: {names}. Name it in {NOTES_FILE}, such as `entry: "
+    raise SubmissionError(folder, "", f"{text}{first.name}`{otherwise}")
 
 
 def _started_by_readme(folder: Path) -> set[str]:
@@ -299,14 +283,14 @@ def load_prompt(path: Path) -> str:
     try:
         prompt = read_bounded_text(path, MAX_PROMPT_BYTES)
     except UntrustedFileError as error:
-        raise SubmissionError(str(error)) from error
+        raise _unreadable(path, error) from error
     if not prompt.strip():
-        raise SubmissionError(f"{path}: is empty. Put the team's prompt there.")
+        raise SubmissionError(path.parent, path.name, "is empty. Put the team's prompt there")
     return prompt
 
 
 def load_notes(folder: Path) -> Notes:
-    """Read a folder's submission.yaml; without one, nothing is noted.
+    """Read a folder's submission.yaml; without one, every key has its default.
 
     Raises:
         SubmissionError: The file is no regular file, too large, not YAML, or has unknown keys or values.
@@ -318,24 +302,28 @@ def load_notes(folder: Path) -> Notes:
     except UntrustedFileError as error:
         if error.kind == "missing":
             return Notes()
-        raise SubmissionError(str(error)) from error
+        raise _unreadable(path, error) from error
     except ValueError as error:
         fault = str(error)
         if isinstance(error, ValidationError):
             fault = "; ".join(f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors())
-        raise SubmissionError(f"{path}: {printable_line(fault, 500)}. {_KNOWN_KEYS}") from error
+        raise SubmissionError(folder, NOTES_FILE, f"{printable_line(fault, 500)}. {_KNOWN_KEYS}") from error
 
 
-def _checked_entry(folder: Path, entry: str) -> str:
-    """Return the entry as a plain relative path of a regular file of bounded size, without links on the way."""
+def _unreadable(path: Path, error: UntrustedFileError) -> SubmissionError:
+    return SubmissionError(path.parent, path.name, f"{error.reason}. {error.remedy.removesuffix('.')}")
+
+
+def _program(folder: Path, entry: str, place: str) -> Program:
+    """Return a program, if the entry that `place` gives is a regular file without links on the way."""
     path = PurePosixPath(entry)
     is_odd = "\\" in entry or entry.startswith("-")  # python would take it for an option
     if is_odd or path.is_absolute() or ".." in path.parts or path.suffix != ".py":
-        raise SubmissionError(
-            f"{folder}: entry {entry!r} is not the name of a .py file in it, with / between folders. Correct it."
-        )
+        text = f"entry {entry!r} is not the name of a .py file in it, with / between folders. Correct it"
+        raise SubmissionError(folder, place, text)
     try:
-        read_bounded(path_below(folder, entry), MAX_ENTRY_BYTES)
+        with open_regular(path_below(folder, entry)):
+            return Program(folder, path.as_posix())
     except UntrustedFileError as error:
-        raise SubmissionError(f"{folder}: entry {entry!r} {error.reason}. {error.remedy}") from error
-    return path.as_posix()
+        text = f"entry {entry!r} {error.reason}. {error.remedy.removesuffix('.')}"
+        raise SubmissionError(folder, place, text) from error

@@ -44,7 +44,6 @@ _ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (
 
 INSTALL_SECONDS = 3_600
 READABLE_TO_ALL = 0o022  # the umask: root runs programs as another user
-_WHEELS = ("--only-binary", ":all:", "--quiet", "--color", "never")
 _HERE = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 _THIS_MACHINE = (sys.version, platform.machine(), sys.base_prefix)
 _UNSOLVABLE = 1  # uv's exit code where no versions do what requirements.txt asks; other failures have others
@@ -58,41 +57,15 @@ class InstallError(PcgevalError):
     """Packages could not be installed here and now, through no fault of the program that asks for them."""
 
 
-def read_lock(folder: Path, header: str) -> str | None:
-    """Return the lines of the lock beside a requirements.txt; None without one, or with one of other requirements.
-
-    Args:
-        folder: The program's folder.
-        header: The first line of a lock of what requirements.txt asks for now. A lock of the same requirements for
-            another Python or machine counts: its wheels may be there for this one, too.
-
-    Raises:
-        RequirementsError: The file is no lock.
-    """
-    path = folder / LOCK
-    try:
-        text = read_bounded(path, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
-    except UntrustedFileError as fault:
-        if fault.kind == "missing":
-            return None
-        raise RequirementsError(str(fault)) from fault
-    if not _LOCK.fullmatch(text):
-        raise RequirementsError(
-            f"{path}: is no lock of packages. Remove it and run `pcgeval check`, which resolves the versions again."
-        )
-    first, _, lines = text.partition("\n")
-    return lines if first.partition(",")[0] == header.partition(",")[0] else None
-
-
 def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
-    """Return the packages that a program's folder asks for, the interface packages left out; [] without the file.
+    """Return the packages that a program asks for, without the interface packages.
 
     Args:
-        folder: The program's folder.
+        folder: The program's folder; without a requirements.txt it asks for nothing.
         shown: The path that messages give the file, if the folder is a copy.
 
     Raises:
-        RequirementsError: Lines ask for anything but a package of the index by its name; each is listed.
+        RequirementsError: Lines ask for something else than a package of the index; the message lists them.
     """
     path = shown or folder / REQUIREMENTS
     try:
@@ -111,8 +84,7 @@ def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
     refused: list[str] = []
     for number, line in lines:
         try:
-            if (requirement := _parsed(line)) is not None:
-                requirements.append(requirement)
+            requirements += _parsed(line)
         except ValueError as fault:
             refused.append(f"{path}:{number}: {printable_name(line, 80)!r} {fault}")
     if refused:
@@ -121,20 +93,21 @@ def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the number and the text of each line, continued lines joined and comments removed."""
-    begun, first = "", 1
+    """Yield each line without comments and its number; of lines that are continued, the last one's."""
+    begun = ""
     for number, line in enumerate([*text.splitlines(), ""], start=1):
-        first = first if begun else number
-        uncommented = _COMMENT.sub("", line).rstrip()
-        if uncommented.endswith("\\"):
-            begun += uncommented[:-1] + " "
-        else:
-            yield first, (begun + uncommented).strip()
-            begun = ""
+        whole = begun + _COMMENT.sub("", line).rstrip()
+        begun = f"{whole[:-1]} " if whole.endswith("\\") else ""
+        if not begun:
+            yield number, whole.strip()
 
 
-def _parsed(line: str) -> str | None:
-    """Return a line in its usual form, None for an interface package; raise ValueError with the reason otherwise."""
+def _parsed(line: str) -> list[str]:
+    """Return the requirement of a line in its usual form; an empty list for an interface package.
+
+    Raises:
+        ValueError: It asks for something else; the message says why it is refused.
+    """
     named, *options = line.split(" --")
     if len(named) > MAX_LINE_CHARACTERS:
         raise ValueError("is too long. Name the package only.")
@@ -142,7 +115,7 @@ def _parsed(line: str) -> str | None:
     try:
         requirement = Requirement(named)
         if canonicalize_name(requirement.name) in INTERFACE_PACKAGES:
-            return None
+            return []
         if requirement.url is not None:
             fault = "it has an address"
         elif requirement.name.endswith(_ARCHIVES):
@@ -158,11 +131,11 @@ def _parsed(line: str) -> str | None:
             f"is no package of the package index, such as `numpy>=2` ({fault}). "
             "Files, folders, addresses and options are not read. Name the package only."
         )
-    return " ".join([str(requirement), *(f"--{option.strip()}" for option in options)])
+    return [" ".join([str(requirement), *(f"--{option.strip()}" for option in options)])]
 
 
 def interpreter_for(folder: Path, original: Path | None = None) -> Path:
-    """Return the Python of the environment with a program's packages, which is made if there is none yet.
+    """Return the Python with a program's packages; make its environment if there is none yet.
 
     Programs with the same packages share an environment; the interface packages are not among them. A program that
     asks for nothing has the standard library alone, as its Python has none of pcgeval's packages.
@@ -174,10 +147,10 @@ def interpreter_for(folder: Path, original: Path | None = None) -> Path:
     Raises:
         RequirementsError: The file asks for something that is not allowed, or that no index has as a wheel for this
             Python.
-        InstallError: The index cannot be reached, or has no longer what the lock names; the message says so.
+        InstallError: The index cannot be reached, or no longer has the packages of the lock.
     """
     shown = original or folder
-    lock = _lock_lines(folder, shown / REQUIREMENTS)
+    lock = _lock(folder, shown)
     environment = environments_folder() / sha256_json([lock, *_THIS_MACHINE])
     python, ready = environment / "bin" / "python", environment.with_suffix(".ready")
     environment.parent.mkdir(parents=True, exist_ok=True)
@@ -204,7 +177,7 @@ def interpreter_for(folder: Path, original: Path | None = None) -> Path:
 
 
 def lock_requirements(folder: Path) -> Path | None:
-    """Write the lock beside a program's requirements.txt, if that asks for packages and has no lock yet.
+    """Write the lock beside a program's requirements.txt, unless it is there.
 
     Returns:
         The lock's path; None for a program that asks for no packages.
@@ -213,11 +186,10 @@ def lock_requirements(folder: Path) -> Path | None:
         RequirementsError: As for `interpreter_for`.
         InstallError: The index cannot be reached.
     """
-    requirements = read_requirements(folder)
-    if not requirements:
+    lock = _lock(folder, folder)
+    if not lock:
         return None
-    if read_lock(folder, _header(requirements)) is None:
-        write_text(folder / LOCK, _header(requirements) + _lock_lines(folder, folder / REQUIREMENTS))
+    write_text(folder / LOCK, lock)
     return folder / LOCK
 
 
@@ -226,20 +198,33 @@ def environments_folder() -> Path:
     return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval").absolute() / "environments"
 
 
-def _lock_lines(folder: Path, source: Path) -> str:
-    """Return the lines of a program's lock: of the file beside its requirements.txt, or as resolved here once."""
-    requirements = read_requirements(folder, source)
+def _lock(folder: Path, shown: Path) -> str:
+    """Return the lock of a program's packages, the file beside it or one resolved here; empty if it asks for none.
+
+    A lock of the same requirements for another Python or machine counts: its wheels may be there for this one, too.
+    """
+    requirements = read_requirements(folder, shown / REQUIREMENTS)
     if not requirements:
         return ""
-    if (beside := read_lock(folder, _header(requirements))) is not None:
-        return beside
+    header = f"# {sha256_json(requirements)}, {_HERE}\n"
+    try:
+        lock = read_bounded(folder / LOCK, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
+        if not _LOCK.fullmatch(lock):
+            remedy = "Remove it and run `pcgeval check`, which resolves the versions again."
+            raise RequirementsError(f"{shown / LOCK}: is no lock of packages. {remedy}")
+        if lock.partition(",")[0] == header.partition(",")[0]:
+            return lock
+    except UntrustedFileError as fault:
+        if fault.kind != "missing":
+            raise RequirementsError(str(fault)) from fault
     resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
     if not resolved.is_file():
-        write_text(resolved, _resolved(requirements, source))
+        write_text(resolved, header + _resolve(requirements, shown / REQUIREMENTS))
     return read_text(resolved)
 
 
-def _resolved(requirements: list[str], source: Path) -> str:
+def _resolve(requirements: list[str], source: Path) -> str:
+    """Return the lines that uv locks the requirements to; `source` is the file that messages name."""
     words = ("compile", "--generate-hashes", "--no-annotate", "--no-header")
     done = _uv(*words, python=Path(sys.executable), requirements="".join(f"{line}\n" for line in requirements))
     if done.returncode == _UNSOLVABLE:
@@ -255,22 +240,14 @@ def _resolved(requirements: list[str], source: Path) -> str:
     return done.stdout
 
 
-def _header(requirements: list[str]) -> str:
-    """Return the first line of a lock, which names what was resolved, for which Python and machine."""
-    return f"# {sha256_json(requirements)}, {_HERE}\n"
-
-
 def _uv(*words: str, python: Path, requirements: str) -> "subprocess.CompletedProcess[str]":
-    """Run `uv pip` on wheels alone, in a folder without a project.
-
-    Raises:
-        InstallError: It took too long.
-    """
+    """Run `uv pip` on wheels alone, in a folder without a project."""
     folder = environments_folder()
     folder.mkdir(parents=True, exist_ok=True)
+    options = ("--python", str(python), "--only-binary", ":all:", "--quiet", "--color", "never", "-")
     try:
         return subprocess.run(
-            [find_uv_bin(), "pip", *words, "--python", str(python), *_WHEELS, "-"],
+            [find_uv_bin(), "pip", *words, *options],
             cwd=folder,
             env={name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))},
             input=requirements,

@@ -1,4 +1,4 @@
-"""Name the files of a reproduction, and define its result and the interface of whoever runs it."""
+"""Name the files of a reproduction, and define its result and the interface of the computer that runs it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,5 +44,5 @@ class Computer(Protocol):
 
 
 def computer_identity(computer: Computer) -> str:
-    """Return what tells computers apart that run the same submission in another way; empty where nothing does."""
+    """Return the identity of a computer; empty if it has none."""
     return str(getattr(computer, "identity", ""))

@@ -1,4 +1,4 @@
-"""Read the Python files of a submission, once and without running any of them, and tell what their syntax shows.
+"""Read the Python files of a submission without running them: which file starts it, and what the files use.
 
 A syntax tree takes up to a thousand times the space of its source, so sources are bounded and trees are not kept.
 """
@@ -10,26 +10,24 @@ import random
 import re
 import tokenize
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pcgeval.core.trials import Flag
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded, walk
 
 INTERFACE_PACKAGES = ("chatgpt4pcg", "llm4pcg", "llms4pcg")
-MAX_PYTHON_FILES = 10_000  # of a program, in order; a submission may not have more files
 MAX_SOURCE_BYTES = 256 * 2**10
 MAX_PARSED_BYTES = 4 * 2**20  # of all sources of a program
-_MAX_NAME = 200  # characters of a name, with its dots
+_MAX_NAME = 200  # characters of an imported name, with its dots
 _MAX_ATTRIBUTES = 4  # in a chain such as `llms4pcg.models.trial_loop.TrialLoop`
 _README_NAMES = ("readme.md", "readme.txt", "readme.rst", "readme")  # in lower case, the best first
 _FOREIGN_FOLDERS = {"__pycache__", "__MACOSX", "site-packages", "node_modules", *INTERFACE_PACKAGES}
 _INTERFACE = re.compile(rb"TrialLoop|run_evaluation")
 ANY = re.compile(rb"")
-ENTRY = re.compile(rb"TrialLoop|run_evaluation|__main__")  # stands in every file that may start a program
-RANDOM = re.compile(rb"random|secrets|uuid")  # stands in every file that draws random numbers
+ENTRY = re.compile(rb"TrialLoop|run_evaluation|__main__")  # is in every file that may start a program
+RANDOM = re.compile(rb"random|secrets|uuid")  # is in every file that draws random numbers
 # others, such as punycode, may take quadratic time
 _ENCODINGS = """
     utf-8 utf-8-sig ascii iso8859-1 iso8859-2 iso8859-15 cp1250 cp1251 cp1252 koi8-r
@@ -37,24 +35,11 @@ _ENCODINGS = """
 """
 _GENERATORS = ("random", "numpy.random")
 _UNREPEATABLE = ("secrets", "os.urandom", "os.getrandom", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4")
-_CHANGING = (*_UNREPEATABLE, "time", "datetime", "os.getpid")  # a seed of these is another one in every run
-_SEEDED_BY_ARGUMENT = {
-    "random.seed",
-    "random.Random",
-    "numpy.random.seed",
-    "numpy.random.default_rng",
-    "numpy.random.RandomState",
-    "numpy.random.Generator",
-}
-
-
-class SourceError(Exception):
-    """A source has no syntax tree; the message follows the file's name."""
-
-    def __init__(self, reason: str, line: int | None = None) -> None:
-        """Keep the reason, and the line that it is about."""
-        super().__init__(reason)
-        self.line = line
+_CHANGING = (*_UNREPEATABLE, "time", "datetime", "os.getpid")  # a seed from these differs in every run
+_SEEDING_FUNCTIONS = """
+    random.seed random.Random
+    numpy.random.seed numpy.random.default_rng numpy.random.RandomState numpy.random.Generator
+"""
 
 
 @dataclass(frozen=True)
@@ -63,33 +48,35 @@ class PythonFile:
 
     Attributes:
         name: Relative to the program's folder, with forward slashes.
-        fault: Why its syntax is not known, in words that follow the place; empty if it is.
+        fault: Why its syntax is not known, in words that follow the place; empty if it is known.
         place: Its name, with `:line` where the fault has one.
-        is_read: Whether its bytes could be read.
-        names_interface: Whether TrialLoop or run_evaluation stands anywhere in it.
-        names_prompt: Whether prompt.txt does.
+        is_broken: Whether Python cannot run it, as opposed to a file that was not parsed.
+        names_interface: Whether it contains TrialLoop or run_evaluation anywhere.
+        names_prompt: Whether it contains prompt.txt.
         loop: The name of its first subclass of the interface's TrialLoop; empty without one.
-        has_main: Whether it has a block under `if __name__ == "__main__"`.
+        has_main: Whether it compares `__name__` with "__main__".
         starts: How often it calls the interface's run_evaluation.
         modules: The modules that it may import, each with the line; relative ones begin with a dot.
-        generators: The generators of random numbers that it uses, each with the first line.
-        seeded: Those that it gives a seed.
-        unrepeatable: Each source of random numbers that no seed makes repeatable, with the line and what is odd.
+        draws: The first use of each source of random numbers, in words.
+        seeded: The generators of random numbers that it gives a seed.
     """
 
     name: str
     fault: str = ""
     place: str = ""
-    is_read: bool = True
+    is_broken: bool = False
     names_interface: bool = False
     names_prompt: bool = False
     loop: str = ""
     has_main: bool = False
     starts: int = 0
-    modules: tuple[tuple[int, str], ...] = ()
-    generators: tuple[tuple[str, int], ...] = ()
+    modules: Sequence[tuple[int, str]] = ()
+    draws: Mapping[str, str] = field(default_factory=dict)
     seeded: frozenset[str] = frozenset()
-    unrepeatable: tuple[tuple[str, str], ...] = ()
+
+
+class _SourceError(Exception):
+    """A source has no syntax tree; the arguments are the reason and the line, if it is known."""
 
 
 def find_readme(folder: Path) -> Path | None:
@@ -107,122 +94,111 @@ def python_files(folder: Path, telltale: re.Pattern[bytes] = ANY) -> Iterator[Py
         folder: The program's folder.
         telltale: Files without it are neither parsed nor counted nor yielded.
     """
-
-    def is_entered(path: str) -> bool:
-        name = path.rpartition("/")[2]
-        return name not in _FOREIGN_FOLDERS and not name.startswith(".")
-
-    names = (entry.name for entry in walk(folder, enter=is_entered) if entry.is_file and entry.name.endswith(".py"))
-    budget = MAX_PARSED_BYTES
-    for name in islice(names, MAX_PYTHON_FILES):
+    parsed_bytes = 0
+    for name in _python_names(folder):
+        file = PythonFile(name, place=name)
         try:
             content = read_bounded(folder / name, MAX_SOURCE_BYTES)
         except UntrustedFileError as error:
-            yield PythonFile(name, error.reason, name, is_read=False)
+            yield replace(file, fault=error.reason)
             continue
         words = content.replace(b"\0", b"")  # without its NULs, UTF-16 text shows its words, too
         if not telltale.search(words):
             continue
-        file = PythonFile(
-            name, place=name, names_interface=bool(_INTERFACE.search(words)), names_prompt=b"prompt.txt" in words
-        )
-        budget -= len(content)
-        if budget < 0:
+        file = replace(file, names_interface=bool(_INTERFACE.search(words)), names_prompt=b"prompt.txt" in words)
+        parsed_bytes += len(content)
+        if parsed_bytes > MAX_PARSED_BYTES:
             yield replace(file, fault="comes after too much other source and was not parsed")
             return
         try:
-            yield _with_syntax(file, list(ast.walk(parse_source(content))))
-        except SourceError as error:
-            yield replace(file, fault=str(error), place=f"{name}:{error.line}" if error.line else name)
+            yield _with_syntax(file, list(ast.walk(_parse(content))))
+        except _SourceError as error:
+            reason, line = error.args
+            yield replace(file, fault=reason, place=f"{name}:{line}" if line else name, is_broken=True)
 
 
 def unseeded_random(files: Sequence[PythonFile]) -> tuple[Flag, ...]:
-    """Return a flag for each source of random numbers of a program that gives others in another run.
+    """Return a flag for each source of random numbers that gives a program others in another run.
 
     These are generators that the program uses and nowhere seeds, or seeds with the time or the like, and the system's
-    own randomness. A seed in any file counts for all of them: this finds what was forgotten, not what is hidden.
+    own randomness. A seed in any file counts for all files: this finds what was forgotten, not what is hidden.
     """
     seeded = frozenset().union(*(file.seeded for file in files))
-    used: dict[str, str] = {}
-    unrepeatable: dict[str, str] = {}
+    draws: dict[str, str] = {}
     for file in files:
-        for generator, line in file.generators:
-            if generator not in seeded:
-                place = f"{file.name}:{line}"
-                used.setdefault(generator, f"{place} uses {generator}, which no file of the program gives a seed")
-        for name, text in file.unrepeatable:
-            unrepeatable.setdefault(name, f"{file.name}:{text}")
-    details = [used[generator] for generator in sorted(used)]
-    return tuple(Flag("unseeded-random", detail) for detail in [*details, *unrepeatable.values()])
+        draws = {**file.draws, **draws}
+    return tuple(Flag("unseeded-random", text) for source, text in draws.items() if source not in seeded)
 
 
-def parse_source(content: bytes) -> ast.Module:
-    """Return the syntax tree of a source as this interpreter reads it.
+def _python_names(folder: Path) -> Iterator[str]:
+    def is_entered(path: str) -> bool:
+        name = path.rpartition("/")[2]
+        return name not in _FOREIGN_FOLDERS and not name.startswith(".")
 
-    Raises:
-        SourceError: It is no Python, or in an encoding that is not read.
-    """
+    return (entry.name for entry in walk(folder, enter=is_entered) if entry.is_file and entry.name.endswith(".py"))
+
+
+def _parse(content: bytes) -> ast.Module:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise SourceError("is UTF-16 text, which Python does not run; save it as UTF-8")
+        raise _SourceError("is UTF-16 text, which Python does not run; save it as UTF-8", None)
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
     except SyntaxError as error:
-        raise SourceError(f"cannot be decoded ({error.msg[:200]}); save it as UTF-8") from error
+        raise _SourceError(f"cannot be decoded ({error.msg[:200]}); save it as UTF-8", None) from error
     if codecs.lookup(encoding).name not in _ENCODINGS.split():
-        raise SourceError(f"declares the encoding {encoding[:40]!r}; save it as UTF-8")
+        raise _SourceError(f"declares the encoding {encoding[:40]!r}; save it as UTF-8", None)
     try:
         with warnings.catch_warnings():  # such as that of an invalid escape; the author is not here to read it
             warnings.simplefilter("ignore")
             return ast.parse(content)
     except SyntaxError as error:
-        raise SourceError(f"is not valid Python ({error.msg[:200]})", error.lineno) from error
+        raise _SourceError(f"is not valid Python ({error.msg[:200]})", error.lineno) from error
     except ValueError as error:
-        raise SourceError(f"is not valid Python ({str(error)[:200]})") from error
+        raise _SourceError(f"is not valid Python ({str(error)[:200]})", None) from error
     except (RecursionError, MemoryError) as error:
-        raise SourceError("is nested too deeply to be run") from error
+        raise _SourceError("is nested too deeply to be run", None) from error
 
 
 def _with_syntax(file: PythonFile, nodes: list[ast.AST]) -> PythonFile:
     """Add what makes a file the entry, what it imports, and where it draws random numbers."""
     known = _known_names(nodes)
-
-    def is_of_interface(node: ast.expr, name: str) -> bool:
-        dotted = _dotted_name(node, known)
-        return dotted.partition(".")[0] in INTERFACE_PACKAGES and dotted.rpartition(".")[2] == name
-
-    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-    loops = [node.name for node in classes if any(is_of_interface(base, "TrialLoop") for base in node.bases)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
     imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-    file = replace(
+    bases = ((node.name, _dotted_name(base, known)) for node in classes for base in node.bases)
+    seeded, draws = _seeds(file.name, calls, known)
+    for node in nodes:
+        name, place = _dotted_name(node, known), f"{file.name}:{getattr(node, 'lineno', 0)}"
+        if source := _part_of(_UNREPEATABLE, name):
+            draws.setdefault(source, f"{place} uses {name}, which differs in every run")
+        elif generator := _part_of(_GENERATORS, name):
+            draws.setdefault(generator, f"{place} uses {generator}, which no file of the program seeds")
+    return replace(
         file,
-        loop=loops[0][:_MAX_NAME] if loops else "",
-        has_main=any(_is_main_test(node.test) for node in nodes if isinstance(node, ast.If)),
-        starts=sum(is_of_interface(call.func, "run_evaluation") for call in calls),
-        modules=tuple((node.lineno, module) for node in imports for module in _modules(node)),
+        loop=next((name for name, base in bases if _is_of_interface(base, "TrialLoop")), ""),
+        has_main=any(_is_main_test(node) for node in nodes),
+        starts=sum(_is_of_interface(_dotted_name(call.func, known), "run_evaluation") for call in calls),
+        modules=[(node.lineno, module) for node in imports for module in _modules(node)],
+        draws=draws,
+        seeded=seeded,
     )
-    generators: dict[str, int] = {}
-    unrepeatable: dict[str, str] = {}
+
+
+def _seeds(file: str, calls: list[ast.Call], known: dict[str, str]) -> tuple[frozenset[str], dict[str, str]]:
+    """Return the generators that get a seed, and in words where one gets another seed in every run."""
     seeded: set[str] = set()
+    changing: dict[str, str] = {}
     for call in calls:
-        if (function := _dotted_name(call.func, known)) in _SEEDED_BY_ARGUMENT:
+        if (function := _dotted_name(call.func, known)) in _SEEDING_FUNCTIONS.split():
             generator = _part_of(_GENERATORS, function)
             seeds = [*call.args, *(keyword.value for keyword in call.keywords)]
-            names = [_dotted_name(part, known) for seed in seeds for part in ast.walk(seed)]
-            if changing := next((name for name in names if _part_of(_CHANGING, name)), None):
-                text = f"{call.lineno} seeds {generator} with {changing}, another in every run"
-                unrepeatable.setdefault(changing, text)
+            names = (_dotted_name(part, known) for seed in seeds for part in ast.walk(seed))
+            if name := next((name for name in names if _part_of(_CHANGING, name)), ""):
+                text = f"{file}:{call.lineno} seeds {generator} with {name}, which differs in every run"
+                changing.setdefault(name, text)
             if any(not isinstance(seed, ast.Constant) or seed.value is not None for seed in seeds):
                 seeded.add(generator)
-    for node in nodes:
-        name, line = _dotted_name(node, known), getattr(node, "lineno", 0)
-        if source := _part_of(_UNREPEATABLE, name):
-            unrepeatable.setdefault(source, f"{line} uses {name}, which gives other values in every run")
-        elif generator := _part_of(_GENERATORS, name):
-            generators.setdefault(generator, line)
-    return replace(
-        file, generators=tuple(generators.items()), seeded=frozenset(seeded), unrepeatable=tuple(unrepeatable.items())
-    )
+    return frozenset(seeded), changing
 
 
 def _known_names(nodes: list[ast.AST]) -> dict[str, str]:
@@ -244,7 +220,7 @@ def _known_names(nodes: list[ast.AST]) -> dict[str, str]:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = _dotted_name(node.value, known)
             if name.partition(".")[0] in INTERFACE_PACKAGES:
-                known[node.targets[0].id] = name
+                known[node.targets[0].id] = name[:_MAX_NAME]
     return known
 
 
@@ -262,7 +238,7 @@ def _dotted_name(node: ast.AST, known: dict[str, str]) -> str:
         node = node.value
     if not isinstance(node, ast.Name) or node.id not in known:
         return ""
-    return ".".join([known[node.id], *reversed(attributes)])[:_MAX_NAME]
+    return ".".join([known[node.id], *reversed(attributes)])
 
 
 def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
@@ -274,13 +250,15 @@ def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [module, *(f"{module}.{name}" for name in names)]
 
 
-def _is_main_test(test: ast.expr) -> bool:
-    for node in ast.walk(test):
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq):
-            sides = [getattr(side, "id", getattr(side, "value", None)) for side in (node.left, node.comparators[0])]
-            if sides in (["__name__", "__main__"], ["__main__", "__name__"]):
-                return True
-    return False
+def _is_main_test(node: ast.AST) -> bool:
+    if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq)):
+        return False
+    sides = (getattr(side, "id", getattr(side, "value", None)) for side in (node.left, node.comparators[0]))
+    return set(sides) == {"__name__", "__main__"}
+
+
+def _is_of_interface(name: str, last: str) -> bool:
+    return name.partition(".")[0] in INTERFACE_PACKAGES and name.rpartition(".")[2] == last
 
 
 def _part_of(modules: tuple[str, ...], name: str) -> str:

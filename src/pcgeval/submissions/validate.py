@@ -1,17 +1,34 @@
-"""Check a submission as it was handed in and list every problem; nothing of it is run.
+"""Check the folder or zip file that a team hands in and list every problem, without running any of it.
 
-`pcgeval validate`, and the first half of `pcgeval submit`.
+`pcgeval validate` does this, and `pcgeval submit` begins with it. What passes goes into git and onto other people's
+disks, so a name must mean the same file on all of them.
 """
 
-from collections.abc import Iterator
+import os
+import posixpath
+import re
+import shutil
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from stat import S_ISLNK
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, get_args
 
+from pcgeval.core.archives import unpack
 from pcgeval.core.console import count
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.params import PARAMS_FILE, Limits, load_params
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
-from pcgeval.submissions.hand_in import SubmissionFinding, copy_files, error, in_order, opened, select, warning
+from pcgeval.core.untrusted import (
+    UntrustedFileError,
+    listed,
+    open_regular,
+    printable_name,
+    read_bounded_text,
+    walk,
+)
 from pcgeval.submissions.load import (
     NOTES_FILE,
     PROMPT_FILE,
@@ -29,12 +46,55 @@ from pcgeval.submissions.sources import INTERFACE_PACKAGES, PythonFile, find_rea
 
 PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
 MAX_README_BYTES = 1_000_000  # what a rubric reads of it
+MAX_FILES = 10_000
+MAX_BYTES = 2**30  # the competition's rule: a program has at most 1 GB with all its data
+_MAX_ENTRIES = 4 * MAX_FILES  # with the folders and with what is left out
+MAX_NAME_BYTES = 255  # UTF-8, of one part of a path: what common file systems take
+MAX_PATH_BYTES = 400  # UTF-8
+MAX_DEPTH = 20  # folders in one another
+_NOT_ON_WINDOWS = re.compile(
+    r'[<>:"|?*\\]|[. ](/|$)|(^|/)(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])[ ]*(\.|/|$)', re.IGNORECASE
+)
+_LEFT_OUT = {
+    "version control": re.compile(r"\.git|\.svn|\.hg|\.gitignore|\.gitattributes|\.gitmodules"),
+    # a pipeline of the team would run, or hide files from ours
+    "DVC": re.compile(r"\.dvc|\.dvcignore|dvc\.yaml|dvc\.lock|.*\.dvc"),
+    "the operating system": re.compile(r"__macosx|\.ds_store|\._.*|thumbs\.db|desktop\.ini|\.trashes|\.spotlight-v100"),
+    "Python": re.compile(r"__pycache__|.*\.py[co]|.*\.egg-info|\.ipynb_checkpoints|\.(mypy|pytest|ruff)_cache|\.venv"),
+    "the organiser": re.compile(r"requirements-lock\.txt"),
+    "an editor": re.compile(r"\.idea|\.vscode|.*\.swp|\..*\.part"),
+}
 # these reach other machines; the program's only way out is the interface package
 _NETWORK = """
     aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx huggingface_hub litellm
     mistralai ollama openai paramiko playwright requests selenium smtplib socket together urllib.request urllib3
     websocket websockets
 """
+_SHOWN_PLACES = 5  # of findings with the same text
+_MAX_TEXT = 1000  # characters of a finding
+
+Severity = Literal["error", "warning", "note"]
+
+
+class HandInError(PcgevalError):
+    """A path is neither a folder nor a zip file."""
+
+
+@dataclass(frozen=True)
+class SubmissionFinding:
+    """One finding.
+
+    Attributes:
+        severity: An error refuses the submission, a warning may be intended, a note tells what was left out.
+        place: A file of the submission, perhaps with `:line`; empty for the whole.
+        text: The problem and what to do about it; may quote hostile text.
+        code: The kind of an error in a word that does not change.
+    """
+
+    severity: Severity
+    place: str
+    text: str
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,12 +131,40 @@ class SubmissionCheck:
             "entry": self.work.entry if isinstance(self.work, Program) else None,
             "files": self.files,
             "bytes": self.size,
-            "findings": [asdict(finding) for finding in in_order(self.findings)],
+            "findings": [asdict(finding) for finding in _in_order(self.findings)],
         }
 
 
+def error(place: str, text: str, code: str) -> SubmissionFinding:
+    """Return a finding that refuses the submission."""
+    return SubmissionFinding("error", place, text, code)
+
+
+def warning(place: str, text: str) -> SubmissionFinding:
+    """Return a finding that may be intended."""
+    return SubmissionFinding("warning", place, text)
+
+
+def _in_order(findings: Iterable[SubmissionFinding]) -> list[SubmissionFinding]:
+    """Return each finding once, errors first, then warnings, then notes."""
+    return sorted(dict.fromkeys(findings), key=lambda finding: get_args(Severity).index(finding.severity))
+
+
+def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
+    """Return a line for each text, errors first, with the places that it is about and an error's code."""
+    places: dict[tuple[Severity, str, str], list[str]] = {}
+    for finding in _in_order(findings):
+        places.setdefault((finding.severity, finding.text, finding.code), []).append(finding.place)
+    lines = []
+    for (severity, text, code), names in places.items():
+        prefix = f"{listed(names, _SHOWN_PLACES)}: " if any(names) else ""
+        suffix = f" [{code}]" if code else ""
+        lines.append(f"{severity}: {prefix}{printable_name(text, _MAX_TEXT)}{suffix}")
+    return lines
+
+
 def validate(path: Path) -> SubmissionCheck:
-    """Check a folder or a zip file by the limits of params.yaml, or by the published ones where there is none.
+    """Check a folder or a zip file by the limits of params.yaml; without one, by the published limits.
 
     Raises:
         ParamsError: There is a params.yaml, and it is faulty.
@@ -88,28 +176,137 @@ def validate(path: Path) -> SubmissionCheck:
         return check(folder, limits)
 
 
+@contextmanager
+def opened(path: Path) -> Iterator[Path]:
+    """Yield the folder that a team hands in; a zip file is unpacked until the end of the block.
+
+    Raises:
+        HandInError: It is neither a folder nor a zip file.
+        UntrustedFileError: The zip file is damaged, unpacks to too much, or names a place outside of its folder.
+    """
+    if path.is_dir():
+        yield path
+        return
+    if not path.exists():
+        raise HandInError(f"{path}: does not exist. Name a submission's folder or its zip file.")
+    if path.suffix.lower() != ".zip":
+        raise HandInError(f"{path}: is neither a folder nor a zip file. Pack the submission as a .zip file.")
+    with TemporaryDirectory(prefix="pcgeval-") as folder:
+        unpack(path, Path(folder, "submission"), max_files=_MAX_ENTRIES, max_bytes=MAX_BYTES)
+        yield Path(folder, "submission")
+
+
 def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> SubmissionCheck:
-    """Choose the files of what was handed in and check them, or a copy of them.
+    """Choose the files of a submission and check them, or a copy of them.
 
     Args:
-        folder: What was handed in.
+        folder: The folder that a team hands in.
         limits: What the competition allows.
         copy_to: An empty folder for the copy.
     """
-    selected = select(folder)
-    findings, work = list(selected.findings), None
-    if selected.is_bounded and selected.sizes:
+    source, sizes, findings = select(folder)
+    size = sum(sizes.values())
+    if len(sizes) > MAX_FILES:
+        text = f"has {len(sizes)} files; {MAX_FILES} are allowed. Put many small ones into one"
+        findings.append(error("", text, "too-many-files"))
+    elif size > MAX_BYTES:
+        text = f"has {size} bytes; {MAX_BYTES} (1 GB) are allowed with all data. Leave out what is not read"
+        findings.append(error("", text, "too-large"))
+    elif sizes:
         if copy_to is not None:
-            copy_files(selected, copy_to)
-        work, faults = _check_contents(copy_to or selected.folder, limits)
-        findings += faults
-    elif any(finding.severity == "error" for finding in findings):
+            copy_files(source, sizes, copy_to)
+        work, faults = _check_contents(copy_to or source, limits)
+        return SubmissionCheck(len(sizes), size, work, (*findings, *faults))
+    if sizes:
         findings.append(SubmissionFinding("note", "", "the contents of the files were not checked"))
-    return SubmissionCheck(len(selected.sizes), sum(selected.sizes.values()), work, tuple(findings))
+    return SubmissionCheck(len(sizes), size, None, tuple(findings))
+
+
+def select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]]:
+    """Choose the files of a submission in a folder; links are not followed, and ignored folders are not entered.
+
+    Returns:
+        The folder with the files, which may be the only one in `folder`; the bytes of each file that every disk can
+        store, by its name in that folder; and the findings.
+    """
+    sizes: dict[str, int] = {}
+    findings: list[SubmissionFinding] = []
+    entries = walk(folder, limit=_MAX_ENTRIES, depth=MAX_DEPTH, enter=lambda name: _left_out(folder / name) is None)
+    for entry in entries:
+        if entry.status is None:
+            findings.append(error(entry.name, f"{entry.fault}; remove it", "unreadable"))
+        elif reason := _left_out(folder / entry.name):
+            findings.append(SubmissionFinding("note", entry.name, f"was left out ({reason})"))
+        elif entry.is_file:
+            sizes[entry.name] = entry.status.st_size
+        elif S_ISLNK(entry.status.st_mode):
+            findings.append(error(entry.name, "is a link; put the file itself there", "not-a-file"))
+        else:
+            findings.append(error(entry.name, "is a pipe, a socket or a device; remove it", "not-a-file"))
+    if not sizes:
+        return folder, sizes, [*findings, error("", "holds no files", "no-files")]
+    if top := posixpath.commonpath([posixpath.dirname(name) for name in sizes]):
+        findings.append(SubmissionFinding("note", f"{top}/", "holds everything; its contents were taken"))
+        sizes = {name.removeprefix(f"{top}/"): size for name, size in sizes.items()}
+    faults = dict(_name_faults(sizes))
+    storable = {name: size for name, size in sizes.items() if name not in faults}
+    return folder / top, storable, [*findings, *faults.values()]
+
+
+def copy_files(folder: Path, names: Iterable[str], target: Path) -> None:
+    """Copy the selected files of a folder into another.
+
+    Raises:
+        UntrustedFileError: A file has become something else since it was listed, or cannot be read.
+    """
+    for name in names:
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with open_regular(folder / name) as source, place.open("xb") as copy:
+            shutil.copyfileobj(source, copy)
+
+
+def name_fault(name: str) -> str | None:
+    """Return why some disk cannot store a relative path, in words that follow it; None if all can."""
+    if not all(character.isprintable() or unicodedata.category(character) == "Zs" for character in name):
+        return "has unprintable characters; rename it"
+    if len(name.encode()) > MAX_PATH_BYTES or name.count("/") > MAX_DEPTH:
+        return f"is over {MAX_PATH_BYTES} bytes long or over {MAX_DEPTH} folders deep; shorten it"
+    if max(len(part.encode()) for part in name.split("/")) > MAX_NAME_BYTES:
+        return f"has a name over {MAX_NAME_BYTES} bytes; shorten it"
+    if _NOT_ON_WINDOWS.search(name):
+        return "has a name that Windows cannot store; rename it"
+    if re.search("(^|/)[- ]", name):
+        return "has a name that begins with - or a space; rename it"
+    return None
+
+
+def _left_out(path: Path) -> str | None:
+    """Return why a file or folder is no part of a submission; None if it is one."""
+    if os.path.lexists(path / "pyvenv.cfg"):
+        return "a virtual environment; requirements.txt lists what the program needs"
+    owners = (owner for owner, rule in _LEFT_OUT.items() if rule.fullmatch(path.name.casefold()))
+    return next((f"of {owner}" for owner in owners), None)
+
+
+def _name_faults(names: Iterable[str]) -> Iterator[tuple[str, SubmissionFinding]]:
+    """Yield the files that some disk cannot store, or takes for another one by case or Unicode form, with the error."""
+    # the organiser's decisions are read from the notes, which no other file may become on another disk
+    paths_by_form = {NOTES_FILE: NOTES_FILE}
+    for name in names:
+        if fault := name_fault(name):
+            yield name, error(name, fault, "file-name")
+            continue
+        for path in map(str, (PurePosixPath(name), *PurePosixPath(name).parents)):
+            form = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+            other = paths_by_form.setdefault(form, path)
+            if other != path:
+                text = f"has on some disks the same name as {printable_name(other)}; rename one of them"
+                yield name, error(path, text, "same-name")
 
 
 def _check_contents(folder: Path, limits: Limits) -> tuple[Prompt | Program | None, list[SubmissionFinding]]:
-    """Return what would be run of a submission's files, none of which is a link, and what is wrong with them."""
+    """Return the prompt or program among a submission's files, and what is wrong with them."""
     findings: list[SubmissionFinding] = []
     notes, work, place, files = Notes(), None, "", list(python_files(folder))
     try:
@@ -117,46 +314,38 @@ def _check_contents(folder: Path, limits: Limits) -> tuple[Prompt | Program | No
         work = load_work(folder, notes, files)
     except SubmissionError as fault:
         place = fault.place
-        text = str(fault).replace(f"{folder}/", "").removeprefix(f"{folder}: ").removeprefix(f"{place}: ")
-        findings.append(error(place, text.removesuffix("."), fault.code))
+        findings.append(error(place, fault.text, fault.code))
     if notes != notes.of_participant:
         text = "role and disqualified are left out: the organiser sets them after filing"
         findings.append(warning(NOTES_FILE, text))
     findings += _readme_findings(folder, work)
-    is_chosen = notes.kind is None and notes.entry is None  # by us
+    is_guessed = notes.kind is None and notes.entry is None
     is_unused = (folder / PROMPT_FILE).is_file() and not any(file.names_prompt for file in files)
-    if isinstance(work, Program) and is_chosen and is_unused:
+    if isinstance(work, Program) and is_guessed and is_unused:
         text = f"is not used: `python {work.entry}` is run. Remove one of them, or write `kind:` in {NOTES_FILE}"
         findings.append(warning(PROMPT_FILE, text))
     if work is not None:
         findings += work_findings(work, limits, files)
     elif files:
-        findings += [finding for finding in _source_findings(folder, files, None) if finding.place != place]
-        findings += _requirement_findings(folder)
+        findings += [finding for finding in _program_findings(folder, files, None) if finding.place != place]
     return work, findings
 
 
 def work_findings(
     work: Prompt | Program, limits: Limits, files: list[PythonFile] | None = None
 ) -> list[SubmissionFinding]:
-    """Return what is wrong with a prompt, or with a program's packages and its files, which may be known already."""
+    """Return what is wrong with a prompt, or with a program's packages and its files, if these are known already."""
     if isinstance(work, Prompt):
         faults = prompt_findings(work.text, limits.prompt_words)
         return [error(PROMPT_FILE, text, code) for code, text in faults.items()]
-    findings: list[SubmissionFinding] = []
-    if "/" in work.entry:
-        text = f"is started as `python {work.entry}` in the submission's folder; paths are relative to that folder"
-        findings.append(warning(work.entry, text))
-    findings += _source_findings(work.folder, list(python_files(work.folder)) if files is None else files, work.entry)
-    findings += _requirement_findings(work.folder)
-    return findings
+    return list(_program_findings(work.folder, files or list(python_files(work.folder)), work.entry))
 
 
-def _source_findings(folder: Path, files: list[PythonFile], entry: str | None) -> Iterator[SubmissionFinding]:
-    """Yield what is wrong with a program's files; `entry` starts it, if that is known."""
+def _program_findings(folder: Path, files: list[PythonFile], entry: str | None) -> Iterator[SubmissionFinding]:
+    """Yield what is wrong with a program's files and packages; `entry` starts it, if that is known."""
     for file in files:
         if file.fault:
-            is_fatal = file.name == entry and file.is_read
+            is_fatal = file.name == entry and file.is_broken
             yield error(file.place, file.fault, "syntax") if is_fatal else warning(file.place, file.fault)
         yield from _network_findings(file)
         if file.name == entry and file.starts > 1:
@@ -165,13 +354,17 @@ def _source_findings(folder: Path, files: list[PythonFile], entry: str | None) -
         if file.name == entry and file.starts and not file.has_main:
             text = 'has no `if __name__ == "__main__":`; put the call of run_evaluation under it, as the rules ask'
             yield warning(file.name, text)
+    if entry is not None and "/" in entry:
+        text = f"is started as `python {entry}` in the submission's folder; paths are relative to that folder"
+        yield warning(entry, text)
     if entry is not None and not any(file.starts or file.fault for file in files):
         yield warning(entry, "never calls run_evaluation, without which no trial is run")
     for package in INTERFACE_PACKAGES:
         if (folder / package).is_dir() or (folder / f"{package}.py").is_file():
             yield warning(package, "is not used: the competition's own package replaces it; remove the copy")
     for flag in unseeded_random(files):
-        yield warning("", f"{flag.detail}; seed it, or its answers cannot be reproduced")
+        yield warning("", f"{flag.detail}; use a fixed seed, or nobody can reproduce its answers")
+    yield from _requirement_findings(folder)
 
 
 def _network_findings(file: PythonFile) -> Iterator[SubmissionFinding]:
@@ -180,12 +373,11 @@ def _network_findings(file: PythonFile) -> Iterator[SubmissionFinding]:
         for name in {module, module.partition(".")[0]}.intersection(_NETWORK.split()):
             lines.setdefault(name, line)
     for module, line in lines.items():
-        text = f"imports {module}: there is no network; the model is asked through chat_with_llm only"
+        text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
         yield warning(f"{file.name}:{line}", text)
 
 
 def _requirement_findings(folder: Path) -> Iterator[SubmissionFinding]:
-    """Yield the lines of a program's requirements.txt that will be refused."""
     try:
         read_requirements(folder)
     except RequirementsError as fault:

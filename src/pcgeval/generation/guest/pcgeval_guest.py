@@ -1,10 +1,10 @@
 """The competition's interface as a program sees it, and the pipe over which the program asks the model and answers.
 
-What the official package does in the program's process happens in the broker's here: the model is asked, tokens and
-seconds are counted and the answer is kept where the program cannot reach. The pipe carries one JSON message a line.
+The official package asks the model, counts tokens and seconds and keeps the answer in the program's process. Here the
+broker does so, where the program cannot reach. The pipe carries one JSON message a line.
 
-`PCGEVAL_TRIAL` in the environment says which trial is run and which descriptor the pipe has. It is taken out of the
-environment, so that Python processes which the program starts do not take themselves for it.
+`PCGEVAL_TRIAL` in the environment names the trial and the descriptor of the pipe. It is taken out of the environment,
+so that Python processes which the program starts do not take themselves for it.
 """  # noqa: INP001 - found through PYTHONPATH, as all here
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ __all__ = ["TrialContext", "TrialLoop", "chat_with_chatgpt", "chat_with_llm", "l
 
 BASE_URL = "http://localhost/v1"  # nobody answers there
 THIS_MACHINE = {"localhost", "127.0.0.1", "[::1]", "0.0.0.0"}  # noqa: S104 - compared, not bound
-MAX_CONTACTS = 20  # that the broker is told of
 _ADDRESS = re.compile(r"https?://(?:[^/@]*@)?(\[[^]]*\]|[^:/?#<>]+)", re.IGNORECASE)
 _REFUSALS = {"TimeoutError": TimeoutError, "ValueError": ValueError}
 
@@ -47,7 +46,7 @@ _started: list[str] = []
 
 
 class TrialContext:
-    """One trial. Its counters are for the program to plan with; those that count are kept outside its process."""
+    """One trial. A program can plan with its counters; the broker's decide."""
 
     def __init__(
         self,
@@ -135,17 +134,14 @@ def run_evaluation(
     model_name: str | None = None,  # noqa: ARG001
     local_model_base_url: str | None = None,
 ) -> None:
-    """Run the one trial that this process is for, whatever number, letters, model and address the program names.
+    """Run the one trial of this process with a subclass of TrialLoop, or an instance of one.
 
-    Args:
-        team_name: The program's name for itself; its files go by it.
-        fn: A subclass of TrialLoop, or an instance of one.
-        num_trials: Not used.
-        characters: Not used.
-        model_name: Not used.
-        local_model_base_url: Not used; the broker is told if it is not this machine.
+    The program's files go by `team_name`. The other arguments change nothing; the broker is told of an address that is
+    not this machine's.
     """
-    _tell_address(local_model_base_url)
+    address = _ADDRESS.match(str(local_model_base_url or "")[:1000])
+    if address and address[1].lower() not in THIS_MACHINE:
+        tell_contact(f"gave run_evaluation the address of {address[1]}, which was not used")
     if _started:  # a program may evaluate several loops; the first is its entry
         return
     _started.append(team_name)
@@ -157,22 +153,16 @@ def run_evaluation(
         if isinstance(answer, str):
             _send({"op": "answer", "text": answer})
         else:
-            _tell_failure(f"returned {_kind(answer)} from TrialLoop.run instead of a text")
+            _send({"op": "failure", "text": f"returned {_kind(answer)} from TrialLoop.run instead of a text"})
     except BaseException as error:
-        _tell_failure(_description(error))
+        _send({"op": "failure", "text": _description(error)})
         raise
 
 
 def chat_with_llm(ctx: TrialContext, messages: list[Any], n: int = 1) -> list[str]:
-    """Ask the model.
+    """Ask the model for `n` replies to a conversation, a list of dicts with `role` and `content`.
 
-    Args:
-        ctx: The trial.
-        messages: The conversation, a list of dicts with `role` and `content`.
-        n: How many replies are wanted.
-
-    Returns:
-        The `n` replies. Each reply to the same conversation has another seed, which follows from the trial's.
+    Each reply to the same conversation has another seed, which follows from the trial's.
 
     Raises:
         TimeoutError: The trial's seconds are used up.
@@ -202,28 +192,18 @@ def log(log_path: str | Path, message: object) -> None:
 
 
 def tell_contact(text: str) -> None:
-    """Report that the program tried to reach another machine; each is reported once."""
-    if _trial is not None and text not in _contacts and len(_contacts) < MAX_CONTACTS:
+    """Report once that the program tried to reach another machine."""
+    if _trial is not None and text not in _contacts:
         _contacts.add(text)
         _send({"op": "contact", "text": text[:300]})
-
-
-def _tell_address(url: object) -> None:
-    address = _ADDRESS.match(url[:1000]) if isinstance(url, str) else None
-    if address and address[1].lower() not in THIS_MACHINE:
-        tell_contact(f"gave run_evaluation the address of {address[1]}, which was not used")
-
-
-def _tell_failure(reason: str) -> None:
-    _send({"op": "failure", "text": reason})
 
 
 def _send(message: dict[str, object]) -> None:
     line = json.dumps(message, default=_plain).encode() + b"\n"
     limit = _own_trial()["line_bytes"]
     if len(line) > limit:
-        what = "a conversation" if message["op"] == "chat" else "an answer"
-        raise ValueError(f"{what} of {len(line)} bytes is over the limit of {limit}")
+        name = "a conversation" if message["op"] == "chat" else "an answer"
+        raise ValueError(f"{name} of {len(line)} bytes is over the limit of {limit}")
     _calls.write(line)
     _calls.flush()
 
@@ -259,7 +239,7 @@ def _scratch_folder(team_name: str) -> Path:
 
 
 def _runnable(fn: Any) -> Callable[[TrialContext, str], object]:
-    """Return the function to call: `run` of what was given, or of an instance of it if it takes `self`, too."""
+    """Return `run` of a class or an instance, or of a new instance if `run` takes `self`, too."""
     parameters = signature(fn.run).parameters.values()
     required = sum(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
     run: Callable[[TrialContext, str], object] = fn().run if required > len(("ctx", "letter")) else fn.run
@@ -267,11 +247,11 @@ def _runnable(fn: Any) -> Callable[[TrialContext, str], object]:
 
 
 def _renew_generators(chance: int) -> None:
-    """Let the generators of random numbers that are there go on in another place in each trial.
+    """Continue existing generators of random numbers at another place in each trial.
 
-    Officially one process runs all trials one after the other, so that what was seeded before the first goes on from
-    trial to trial. Here each trial has a process. What a program seeds in `run` itself is the same in each trial, there
-    as here.
+    Officially one process runs all trials one after the other, so that a generator which was seeded before the first
+    continues from trial to trial. Here each trial has a process. A generator that `run` seeds begins anew in each
+    trial in both cases.
     """
     numpy: Any = getattr(sys.modules.get("numpy.random"), "BitGenerator", None)
     if numpy is None and "random" not in sys.modules:

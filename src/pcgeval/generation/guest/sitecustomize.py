@@ -1,7 +1,7 @@
 """Offer the competition's packages and watch for other hosts; Python runs this before a program.
 
-Only the program's own process is affected, and none of this is relied upon: the rules are enforced by the broker at the
-other end of the pipe, in a process that the program cannot reach. All here needs the standard library alone.
+This affects the program's process alone, and no rule relies on it: the broker at the other end of the pipe enforces the
+rules, in a process that the program cannot reach. All modules of the guest need the standard library alone.
 """  # noqa: INP001 - found through PYTHONPATH, as all here
 
 from __future__ import annotations

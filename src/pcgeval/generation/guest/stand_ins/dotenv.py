@@ -20,7 +20,7 @@ def dotenv_values(dotenv_path: str | os.PathLike[str] | None = None, *_: object,
 
 
 def load_dotenv(dotenv_path: str | os.PathLike[str] | None = None, *_: object, **__: object) -> bool:
-    """Put the settings of a .env file into the environment, where those that are there already stay."""
+    """Add the settings of a .env file to the environment; variables that are set already stay."""
     values = dotenv_values(dotenv_path)
     for name, value in values.items():
         os.environ.setdefault(name, value)

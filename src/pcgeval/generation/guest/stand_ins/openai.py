@@ -1,6 +1,6 @@
 """Replace the openai package where a program imports it without naming it in a requirements.txt.
 
-Programs of the competition ask the model through the interface; an openai client can be made here, but not used.
+Programs of the competition ask the model through the interface; this client can be opened, but not used.
 """  # noqa: INP001
 
 from __future__ import annotations

@@ -1,0 +1,90 @@
+"""A grading as a log of Inspect, one sample a leaf: `inspect view` shows it.
+
+The format is that of Inspect's `EvalLog`, version 2 (https://inspect.aisi.org.uk/eval-logs.html).
+"""
+
+from typing import Any
+
+from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
+from pcgeval.rubric.record import CallUsage, record_of
+
+VERSION = 2
+NO_TIME = "1970-01-01T00:00:00+00:00"  # a grade has no time, so that the same inputs give the same bytes
+NO_MODEL = "none/none"  # Inspect's name for an evaluation without a model
+
+
+def inspect_log(output: JudgeOutput) -> dict[str, Any]:
+    """Return a grading as JSON values that `inspect view` and `inspect_ai.log.read_eval_log` read.
+
+    The score of a sample is the leaf's; one without a grade has 0 and an error with the reason. The metric `score` is
+    the root's score, the weighted mean over the tree, and not the mean over the samples.
+    """
+    tree = output.graded_task_tree
+    rubric = output.rubric.id if output.rubric else tree.id
+    model = output.model or NO_MODEL
+    samples = [_sample(leaf, output.judge_type, model) for leaf in tree.leaves]
+    low, high = output.score_bounds
+    metrics = {"score": output.score, "lowest": low, "highest": high}
+    return {
+        "version": VERSION,
+        "status": "success",
+        "eval": {
+            "created": NO_TIME,
+            "task": rubric,
+            "model": model,
+            "dataset": {"name": rubric, "samples": len(samples), "sample_ids": [sample["id"] for sample in samples]},
+            "config": {"epochs": 1},
+            "metadata": {"judge_type": output.judge_type, "votes": output.votes, "warnings": list(output.warnings)},
+        },
+        "results": {
+            "total_samples": len(samples),
+            "completed_samples": len(samples) - output.num_invalid_leaf_nodes,
+            "scores": [
+                {
+                    "name": output.judge_type,
+                    "scorer": output.judge_type,
+                    "metrics": {name: {"name": name, "value": value} for name, value in metrics.items()},
+                }
+            ],
+        },
+        "stats": {
+            "started_at": NO_TIME,
+            "completed_at": NO_TIME,
+            "model_usage": {model: _usage(output.token_usage.total)},
+        },
+        "samples": samples,
+    }
+
+
+def _sample(leaf: GradedTaskNode, judge: str, model: str) -> dict[str, Any]:
+    record = record_of(leaf.judge_metadata)
+    answers = [vote.answer or vote.explanation for vote in record.votes] or [leaf.explanation]
+    replies = [{"role": "assistant", "content": answer, "model": model} for answer in answers]
+    score = {
+        "value": leaf.score,
+        "answer": leaf.outcome,
+        "explanation": leaf.explanation,
+        "metadata": {"weight": leaf.weight, "category": leaf.task_category, "check": record.check_call},
+    }
+    error = {"message": leaf.explanation, "traceback": "", "traceback_ansi": ""}
+    return {
+        "id": leaf.path,
+        "epoch": 1,
+        "input": leaf.requirements,
+        "target": "1",
+        "messages": [{"role": "user", "content": leaf.requirements}, *replies],
+        "output": {"model": model, "choices": [{"message": reply, "stop_reason": "stop"} for reply in replies]},
+        "scores": {judge: score},
+        "model_usage": {model: _usage(record.usage.total)},
+        "metadata": {"files": list(record.files.picked)},
+        **({} if leaf.valid_score else {"error": error}),
+    }
+
+
+def _usage(usage: CallUsage) -> dict[str, int]:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "output_tokens": usage.output_tokens,
+        "total_tokens": usage.prompt_tokens + usage.output_tokens,
+        "input_tokens_cache_read": usage.cached_tokens,
+    }

@@ -1,0 +1,141 @@
+"""The judges beside the language model: checks, a person's grades, a seeded coin; and what the docs say of them all."""
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rubric_trees import RESULT, leaf, node, rubric, rubrics
+from submissions_for_tests import write_submission
+
+from pcgeval.checks.gathering import gather_submission
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_text
+from pcgeval.core.params import RubricParams
+from pcgeval.judge import JUDGES
+from pcgeval.judge.grading import check_verdict, judge_leaves, random_verdict
+from pcgeval.judge.human import HumanGradesError, human_verdict, read_human_grades
+from pcgeval.judge.run import grade_submission
+from pcgeval.judge.settings import JudgeSettings
+from pcgeval.rubric.agreement import Pair, agreement
+from pcgeval.rubric.grade_files import read_grade
+from pcgeval.rubric.grades import JudgeOutput, grade_tree
+from pcgeval.rubric.tree import leaves
+
+ROOT = Path(__file__).parents[2]
+PAPERS = ROOT / "data/papers"
+
+
+@given(rubrics, st.integers(0, 99), st.integers(1, 8), st.randoms(use_true_random=False))
+def test_the_coin_and_the_tree_are_the_same_in_any_order_and_for_any_concurrency(tree, seed, concurrency, shuffler):
+    graded = judge_leaves(tree, partial(random_verdict, seed), concurrency)
+    assert graded == grade_tree(tree, partial(random_verdict, seed))
+    asked = list(leaves(tree))
+    shuffler.shuffle(asked)
+    scores = {node.path: node.score for node in graded.leaves}
+    assert {task.path: random_verdict(seed, task).score for task in asked} == scores
+    assert set(scores.values()) <= {0.0, 1.0}
+
+
+def test_the_coin_differs_by_seed_and_leaf_and_about_half_pass():
+    tree = rubric(node("root", 1, *[leaf("same") for _ in range(1000)]))
+    one, two = ([random_verdict(seed, task).score for task in leaves(tree)] for seed in (1, 2))
+    assert one != two
+    assert all(430 < sum(scores) < 570 for scores in (one, two))
+
+
+def test_a_leaf_without_a_check_or_without_what_it_looks_at_has_no_grade(tmp_path):
+    write_submission(tmp_path)
+    evidence = gather_submission(tmp_path / "data/submissions/team-one", "team-one", 900)
+    mentions = {"name": "prompt_mentions", "arguments": {"text": "drop_block"}}
+    not_run = leaf("not run", 4, check={"name": "mean_stability"})
+    tree = rubric(node("root", 1, leaf("checked", 1, check=mentions), leaf("judged", 3), not_run))
+    output = JudgeOutput("checks", judge_leaves(tree, partial(check_verdict, evidence)))
+    assert (output.score, output.score_bounds.low, output.score_bounds.high) == (1 / 8, 1 / 8, 1.0)
+    assert (output.num_leaf_nodes, output.num_passed, output.num_invalid_leaf_nodes) == (3, 1, 2)
+    checked, judged, failed = output.graded_task_tree.leaves
+    assert checked.to_json()["judge_metadata"] == {"check": "prompt_mentions", "arguments": {"text": "drop_block"}}
+    assert (judged.score, judged.valid_score, judged.explanation) == (0.0, False, "no check; needs a judge")
+    assert (failed.valid_score, failed.explanation) == (False, "no results: the submission was not run")
+
+
+TREE = rubric(node("root", 1, leaf("a"), leaf("b", 2, RESULT), leaf("c"), leaf("d")))
+YAML = """\
+# graded on a Tuesday
+- {path: root/a, score: 1, author: Ada, reason: It is there.}
+- path: root/b
+  score: 0.5
+  author: Ada
+  reason: >
+    Half of it,
+    as far as I see.
+  date: 2026-03-01
+- {path: root/a, score: 0, author: Bo, reason: 'It is not: look again.', date: 2026-03-02}
+- {path: root/c, score: none, author: Bo, reason: I cannot open it.}
+"""
+FAULTY = """\
+- {path: root/a, score: 1.5, author: A, reason: r}
+- {path: root/x, score: 1, author: A, reason: r}
+- {path: root/b, score: one, author: '', reason: r}
+- {path: root/b, scor: 1, author: A, reason: r}
+- word
+- {path: root/c, score: 1, path: root/c, author: A, reason: r}
+- {path: root/c, score: 1, author: [A], reason: r}
+- {path: root, score: .nan, author: A, reason: r}
+"""
+
+
+def read(tmp_path, text):
+    write_text(tmp_path / "grades.yaml", text)
+    return read_human_grades(tmp_path / "grades.yaml", [task.path for task in leaves(TREE)])
+
+
+def test_the_last_entry_of_a_person_about_a_leaf_counts(tmp_path):
+    output = JudgeOutput("human", judge_leaves(TREE, partial(human_verdict, read(tmp_path, YAML))))
+    a, b, c, d = output.graded_task_tree.leaves
+    assert (a.score, a.explanation, a.judge_metadata.author) == (0.0, "It is not: look again.", "Bo")
+    assert (b.score, b.explanation, b.judge_metadata.date) == (0.5, "Half of it, as far as I see.", "2026-03-01")
+    assert (c.score, c.valid_score, c.explanation) == (0.0, False, "I cannot open it.")
+    assert (d.valid_score, d.explanation) == (False, "nobody graded this leaf")
+    assert output.score == pytest.approx(0.5 * 2 / 5)
+
+
+def test_all_faults_of_a_persons_file_are_listed_with_their_lines(tmp_path):
+    with pytest.raises(HumanGradesError) as raised:
+        read(tmp_path, FAULTY)
+    for line, words in (
+        *((1, "'1.5'"), (2, "'root/x' is no leaf"), (3, "'author' is missing"), (4, "unknown key 'scor'")),
+        *((5, "an entry"), (6, "stands twice"), (7, "plain text"), (8, "'.nan'")),
+    ):
+        assert any(fault.startswith(f"line {line}:") and words in fault for fault in raised.value.faults), (line, words)
+
+
+@pytest.mark.parametrize("text", ["", "a: 1", "[", "- &a [*a]", "- !!python/object:os.system x", "\x00"])
+def test_what_is_no_list_of_grades_is_refused(tmp_path, text):
+    with pytest.raises(HumanGradesError):
+        read(tmp_path, text)
+    with pytest.raises(FileError, match=r"none\.yaml: is missing"):
+        read_human_grades(tmp_path / "none.yaml", [])
+
+
+@pytest.mark.parametrize("name", ["half", "reproduces"])
+def test_the_measured_gradings_agree_with_a_person_as_the_docs_say(name):
+    example = PAPERS / "block-letters"
+    judged = read_grade(example / "judged" / f"{name}.json")
+    human = JudgeSettings(judge="human", papers_dir=str(PAPERS), human_grades=example / "human" / f"{name}.yaml")
+    by_hand = grade_submission(example / "submissions" / name, "block-letters", human)
+    assert judged.model == "qwen2.5-coder:1.5b-instruct-q4_K_M"
+    assert (judged.num_invalid_leaf_nodes, judged.token_usage.grade.calls) == (1, 9)
+    measured = agreement([Pair("", by_hand.graded_task_tree, judged.graded_task_tree)])
+    assert len(measured.disagreements) == 18 - 13
+    assert measured.overall.accuracy.value == pytest.approx(13 / 18)
+
+
+def test_params_commands_and_docs_know_the_judges_of_the_table():
+    rows = re.search(r"\| judge \|.*?\n\n", (ROOT / "docs/grading.md").read_text(), re.DOTALL)[0]
+    in_docs = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in rows.splitlines()[2:] if line))
+    assert set(in_docs) == set(JUDGES) == set(get_args(RubricParams.model_fields["judge"].annotation))
+    assert f"<{'|'.join(JUDGES)}>" in (ROOT / "docs/commands.md").read_text()
