@@ -96,7 +96,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
             named = team_in_readme(staging)
             if named is not None and not is_same_team(named, team):
                 text = f"the README names the team {printable_name(named)!r}, and it is filed as {team!r}"
-                result = replace(result, findings=(*result.findings, warning("", text)))
+                result = replace(result, findings=[warning("", text), *result.findings])
             status = _publish(staging, folder, may_replace=may_replace)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
