@@ -201,6 +201,10 @@ def test_a_strange_lock_is_refused(program: Path, lines: str) -> None:
         (program / LOCK).write_text(content)
         with pytest.raises(RequirementsError, match=LOCK):
             interpreter_for(program)
+    (program / LOCK).unlink()
+    (program / LOCK).symlink_to("requirements.txt")
+    with pytest.raises(RequirementsError, match=f"{LOCK}: is a link"):
+        lock_requirements(program)
 
 
 @pytest.mark.needs_sandbox

@@ -90,6 +90,7 @@ NOT_RUNNABLE = [
     ({"prompt.txt": None, "Prompt.txt": PROMPT}, "Prompt.txt: is not read as the prompt; save it as prompt.txt"),
     ({"prompt.txt": None, "promt.md": PROMPT}, "promt.md: is not read as the prompt"),
     ({"prompt.txt": None, "prompts/a.txt": PROMPT}, ": holds neither prompt.txt nor a program"),
+    ({"prompt.txt": None, "a.py": "x = = 1"}, "a.py:1: is not valid Python (invalid syntax). Correct it: no other"),
     ({"prompt.txt": b"\xff\xfe<"}, "prompt.txt: is not UTF-8 text"),
     ({"prompt.txt": "  \n"}, "prompt.txt: is empty"),
     ({"prompt.txt": "x" * 1_000_001}, "prompt.txt: is larger than 1000000"),

@@ -257,10 +257,7 @@ def _find_entry(folder: Path, files: Sequence[PythonFile], *, has_prompt: bool) 
 
 def _started_by_readme(folder: Path) -> set[str]:
     readme = find_readme(folder)
-    try:
-        text = read_start(readme, _README_BYTES).decode("utf-8", errors="replace") if readme else ""
-    except UntrustedFileError:
-        return set()
+    text = read_start(readme, _README_BYTES).decode("utf-8", errors="replace") if readme else ""
     names = ("".join(match.groups(default="")) for match in STARTED_WITH_PYTHON.finditer(text))
     return {name.replace("\\", "/").removeprefix("./") for name in names}
 
