@@ -333,7 +333,8 @@ def test_any_name_gets_an_answer(name: str):
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "text.txt").write_text("x")
     os.mkfifo(tmp_path / "pipe")
-    for name in ("missing", "text.txt", "pipe"):  # neither folders nor archives
+    (tmp_path / "a.tar").write_bytes(b"")  # which may hold links
+    for name in ("missing", "text.txt", "pipe", "a.tar"):
         assert main(["validate", str(tmp_path / name)]) == 2
         assert name in capsys.readouterr().err
     folder = write_folder(tmp_path / "team", PROGRAM_FILES)

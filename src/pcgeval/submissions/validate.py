@@ -1,4 +1,4 @@
-"""Check the folder or archive that a team hands in and list every problem, without running any of it.
+"""Check the folder or zip file that a team hands in and list every problem, without running any of it.
 
 `pcgeval validate` does this, and `pcgeval submit` begins with it. What passes goes into git and onto other people's
 disks, so a name must mean the same file on all of them.
@@ -154,11 +154,11 @@ def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
 
 
 def validate(path: Path) -> SubmissionCheck:
-    """Check a folder or an archive by the limits of params.yaml; without one, by the published limits.
+    """Check a folder or a zip file by the limits of params.yaml; without one, by the published limits.
 
     Raises:
         ParamsError: There is a params.yaml, and it is faulty.
-        UntrustedFileError: The archive cannot be unpacked.
+        UntrustedFileError: The zip file cannot be unpacked.
     """
     limits = load_params(Path(PARAMS_FILE)).limits if Path(PARAMS_FILE).exists() else PUBLISHED_LIMITS
     with opened(path) as folder:
@@ -167,15 +167,18 @@ def validate(path: Path) -> SubmissionCheck:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Path]:
-    """Yield the folder that a team hands in; an archive is unpacked until the end of the block.
+    """Yield the folder that a team hands in; a zip file is unpacked until the end of the block.
 
     Raises:
-        UntrustedFileError: It is no folder and no archive, or one that is damaged, unpacks to too much, or names a
-            place outside of its folder.
+        UntrustedFileError: It is neither, or a zip file that is damaged, unpacks to too much, or names a place outside
+            of its folder.
     """
     if path.is_dir():
         yield path
         return
+    if path.is_file() and path.suffix.lower() != ".zip":
+        reason = "is neither a folder nor a zip file"
+        raise UntrustedFileError(path, "malformed", reason, "Pack the submission as a .zip file.")
     with TemporaryDirectory(prefix="pcgeval-") as folder:
         unpack(path, Path(folder, "submission"), max_files=_MAX_ENTRIES, max_bytes=MAX_BYTES)
         yield Path(folder, "submission")
