@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -333,7 +334,8 @@ def test_any_name_gets_an_answer(name: str):
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "text.txt").write_text("x")
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "a.tar").write_bytes(b"")  # which may hold links
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:  # which may hold links
+        archive.add(write_folder(tmp_path / "good", PROMPT_FILES), arcname="good")
     for name in ("missing", "text.txt", "pipe", "a.tar"):
         assert main(["validate", str(tmp_path / name)]) == 2
         assert name in capsys.readouterr().err
