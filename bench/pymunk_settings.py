@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcgeval.core.params import PhysicsParams
-from pcgeval.evaluator import pymunk_world
+from pcgeval.evaluator import pymunk_world, world
 from pcgeval.evaluator.physics import simulate
 from pcgeval.levels.errors import LevelError
 from pcgeval.levels.xml import level_xml
@@ -40,11 +40,12 @@ def main() -> None:
     physics = PhysicsParams(trials=1)
     print_agreement("as_set", agreement(levels, truth, physics))
     for name, values in VALUES.items():
-        usual = getattr(pymunk_world, name)
+        module = pymunk_world if hasattr(pymunk_world, name) else world
+        usual = getattr(module, name)
         for value in values:
-            setattr(pymunk_world, name, value)
+            setattr(module, name, value)
             print_agreement(f"{name}={value:g}", agreement(levels, truth, physics))
-        setattr(pymunk_world, name, usual)
+        setattr(module, name, usual)
 
     levels = [xml for seed in range(100, 100 + SETS) for xml in changed_levels(seed)]
     truth = moved_blocks(levels, PhysicsParams(engine="box2d", trials=1))

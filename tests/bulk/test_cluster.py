@@ -145,12 +145,6 @@ def test_the_stages_write_the_same_bytes_and_send_nothing_that_was_done_before(a
     assert {name.split("/")[1] for name in here} >= {"stability", "images", "replays", "similarity", "predictions"}
 
 
-def test_workers_with_other_versions_are_refused(address, monkeypatch):
-    monkeypatch.setattr(cluster, "environment", lambda: {"Python": "3.11", "pymunk": "0.1"})
-    with pytest.raises(ClusterError, match=r"pymunk is .* and not 0\.1"):
-        squared([[1]], address)
-
-
 def test_a_cluster_without_workers_is_not_waited_for_for_ever(monkeypatch):
     monkeypatch.setattr(cluster, "ROOM_SECONDS", 0.1)
     monkeypatch.setattr(cluster, "LOST_SECONDS", 0.2)
@@ -165,7 +159,10 @@ def test_a_cluster_without_workers_is_not_waited_for_for_ever(monkeypatch):
             squared(batches(), lost.scheduler_address)
 
 
-def test_an_address_without_a_scheduler_is_named(monkeypatch):
+def test_workers_with_other_versions_and_an_address_without_a_scheduler_are_named(address, monkeypatch):
+    monkeypatch.setattr(cluster, "environment", lambda: {"Python": "3.11", "pymunk": "0.1"})
+    with pytest.raises(ClusterError, match=r"pymunk is .* and not 0\.1"):
+        squared([[1]], address)
     monkeypatch.setattr(cluster, "CONNECT_SECONDS", 0.2)
     with pytest.raises(ClusterError, match=r"tcp:.*: no scheduler"):
         squared([[1]], "tcp://127.0.0.1:9")

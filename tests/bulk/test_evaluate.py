@@ -55,41 +55,26 @@ def files(folder):
     return {name: content for name, content in contents(folder).items() if not name.startswith(".")}
 
 
-def test_each_row_of_the_input_is_a_row_of_the_table(tmp_path):
-    summary = run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "out", rows_per_part=3)
-    assert summary.model_dump() == {"rows": 7, "failed": {"convert": 1, "extract": 1}, "parts": 3}
-    rows = table_of(tmp_path / "out")
+def test_the_rows_of_the_input_become_a_dataset_that_hugging_face_loads_offline(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    summary = run(write_lines(tmp_path / "in.jsonl", ROWS), out, rows_per_part=3).model_dump()
+    assert summary == {"rows": 7, "failed": {"convert": 1, "extract": 1}, "parts": 3}
+    rows = table_of(out)
     assert [row["id"] for row in rows] == ["a", "b", "3", "d", "e", "f", "g"]
     assert [row["failed_stage"] for row in rows] == [None, None, "extract", "convert", None, None, None]
-    assert "no closed fenced block" in rows[2]["reason"]
-    assert "Height boundary" in rows[3]["reason"]
     assert (rows[0]["blocks"], rows[0]["moved"], rows[0]["stability"]) == (2, 0, 1.0)
     assert rows[2]["stability"] is rows[0]["similarity"] is rows[0]["classifier"] is rows[0]["p_A"] is None
     assert len({row["engine"] for row in rows if row["stability"] is not None}) == 1
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dataset")
-    run(write_lines(folder / "in.jsonl", ROWS), folder / "out", rows_per_part=3)
-    return folder / "out"
-
-
-def test_the_card_says_where_the_tables_are_and_describes_their_columns(dataset):
-    _, front_matter, text = (dataset / "README.md").read_text().split("---\n", 2)
+    _, front_matter, text = (out / "README.md").read_text().split("---\n", 2)
     assert yaml.safe_load(front_matter)["configs"] == [{"config_name": "default", "data_files": "data/*.parquet"}]
     outcome = json.loads(text.partition("```json\n")[2].partition("```")[0])
-    assert (outcome["rows"], outcome["failed"]) == (7, {"convert": 1, "extract": 1})
-    assert outcome["settings"]["rows_per_part"] == 3
-    columns = parquet.read_schema(dataset / "data" / "part-00000.parquet").names
+    assert outcome.pop("settings")["rows_per_part"] == 3
+    assert outcome == summary
+    columns = parquet.read_schema(out / "data" / "part-00000.parquet").names
     assert [name for name in columns if not re.fullmatch("p_[B-Y]", name) and f"`{name}`" not in text] == []
-
-
-def test_the_folder_is_a_dataset_that_hugging_face_loads_offline(dataset, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
-    loaded = datasets.load_dataset(str(dataset), split="train", cache_dir=str(tmp_path))
-    assert loaded.to_list() == table_of(dataset)
+    assert datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache")).to_list() == rows
 
 
 def test_a_level_is_simulated_once_in_a_process(tmp_path, monkeypatch):

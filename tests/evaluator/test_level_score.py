@@ -138,6 +138,8 @@ def test_a_replay_and_the_blocks_go_from_the_level_as_written_to_the_end_of_its_
             assert first == pytest.approx((0, 1000 * before.x, 1000 * before.y, before.rotation), abs=1)
             if not end.dead[number]:
                 assert block.distance == pytest.approx(math.dist((before.x, before.y), after[:2]), abs=1e-6)
+                turned = abs((math.degrees(after[2]) - before.rotation + 180) % 360 - 180)
+                assert (block.fell, block.turned) == pytest.approx((before.y - after[1], turned), abs=1e-3)
                 assert last[1:3] == pytest.approx(1000 * after[:2], abs=1)
                 assert last[3] == pytest.approx(math.degrees(after[2]), abs=1)
 

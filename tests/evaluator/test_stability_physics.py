@@ -70,6 +70,9 @@ def test_the_smallest_and_the_largest_levels():
         stability.positions[0, 0] = 1
     # a resting block keeps the gap of two skins less the slop
     assert simulate(level(("RectSmall", 0, -3.38, 0))).positions[0] == pytest.approx([0, SMALL_REST, 0], abs=2e-4)
+    # a beam that falls on a corner slides on the ground's friction of 0.4; the blocks' 4.0 would give 0.1983
+    slid = simulate(level(("RectSmall", 0, -2.5, 45)), PhysicsParams(trials=1, life=1000))
+    assert slid.positions[0, 0] == pytest.approx(0.2003, abs=5e-4)
 
 
 def test_free_fall_follows_the_drag():

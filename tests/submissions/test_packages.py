@@ -2,11 +2,12 @@
 
 import os
 import subprocess
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from handed_in_for_tests import write_folder
 from hypothesis import given
 from hypothesis import strategies as st
 from wheels_for_tests import write_wheel
@@ -26,10 +27,7 @@ from pcgeval.submissions.packages import (
 
 
 def folder_with(folder: Path, requirements: str | bytes) -> Path:
-    content = requirements.encode() if isinstance(requirements, str) else requirements
-    folder.mkdir(exist_ok=True)
-    (folder / "requirements.txt").write_bytes(content)
-    return folder
+    return write_folder(folder, {"requirements.txt": requirements})
 
 
 # What may be asked for
@@ -89,10 +87,7 @@ def test_anything_else_is_refused_with_its_line(tmp_path: Path, line: str) -> No
         read_requirements(folder_with(tmp_path, f"nltk\n# a comment\n{line}\nnumpy\n"))
 
 
-@pytest.mark.parametrize("content", [b"x" * (MAX_BYTES + 1), b"numpy\n" * 501, b"caf\xe9\n", b"n\0u\0m\0p\0y\0"])
-def test_a_strange_file_is_refused(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(RequirementsError, match=r"requirements\.txt"):
-        read_requirements(folder_with(tmp_path, content))
+STRANGE = [b"x" * (MAX_BYTES + 1), b"numpy\n" * 501, b"caf\xe9\n", b"n\0u\0m\0p\0y\0"]
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
@@ -102,8 +97,12 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
         assert all("\n" not in requirement for requirement in read_requirements(folder))
 
 
-def test_only_a_regular_file_is_read(tmp_path: Path) -> None:
+def test_strange_and_irregular_files_are_refused(tmp_path: Path) -> None:
+    for content in STRANGE:
+        with pytest.raises(RequirementsError, match=r"requirements\.txt"):
+            read_requirements(folder_with(tmp_path, content))
     secret, path = tmp_path / "secret", tmp_path / "requirements.txt"
+    path.unlink()
     secret.write_text("the-organisers-secret\n")
     path.symlink_to(secret)
     for make, reason in ((lambda: os.mkfifo(path), "is a link"), (path.mkdir, "not a regular file")):
@@ -143,16 +142,14 @@ def program(tmp_path: Path, wheels: Path) -> Path:
     return folder_with(tmp_path / "program", "example\n")
 
 
-@pytest.mark.parametrize("requirements", [None, "# nothing\n", "llms4pcg==2.0.1\n"])
-def test_a_program_that_asks_for_nothing_sees_python_alone(program: Path, requirements: str | None) -> None:
-    (program / "requirements.txt").write_text(requirements or "")
-    if requirements is None:
-        (program / "requirements.txt").unlink()
+def test_a_program_that_asks_for_nothing_sees_python_alone(program: Path) -> None:
+    pythons = [interpreter_for(folder_with(program, text)) for text in ("# nothing\n", "llms4pcg==2.0.1\n")]
+    (program / "requirements.txt").unlink()
     assert lock_requirements(program) is None
-    python = interpreter_for(program)
+    assert {interpreter_for(program)} == set(pythons)
 
     def imports(name: str) -> bool:
-        done = subprocess.run([python, "-c", f"import {name}"], cwd="/", env={}, capture_output=True, check=False)
+        done = subprocess.run([pythons[0], "-c", f"import {name}"], cwd="/", env={}, capture_output=True, check=False)
         return done.returncode == 0
 
     names = ("pcgeval", "torch", "numpy", "pydantic", "pip", "openai", "json")
@@ -192,22 +189,22 @@ def test_a_lock_gives_another_machine_the_same_versions_or_none(
 HEADER, HASH = f"# {'a' * 64}, Python 3, m\n", f"--hash=sha256:{'a' * 64}"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        "{",
-        "",
-        "[" * 90_000,
-        f"{HEADER}-e .\n",
-        f"{HEADER}example==1.0\n",
-        f"{HEADER}example==1 --index-url http://x \\\n    {HASH}\n",
-        f"{HEADER}example==1 \\\n    {HASH}\n--index-url http://x\n",
-    ],
-)
-def test_a_strange_lock_is_refused(program: Path, content: str) -> None:
-    (program / LOCK).write_text(content)
-    with pytest.raises(RequirementsError, match=LOCK):
-        interpreter_for(program)
+OTHER_INDEX = [
+    f"example==1 --index-url http://x \\\n    {HASH}\n",
+    f"example==1 \\\n    {HASH}\n--index-url http://x\n",
+]
+
+
+@pytest.mark.parametrize("lines", ["-e .\n", "example==1.0\n", *OTHER_INDEX])
+def test_a_strange_lock_is_refused(program: Path, lines: str) -> None:
+    for content in ("{", "", "[" * 90_000, HEADER + lines):
+        (program / LOCK).write_text(content)
+        with pytest.raises(RequirementsError, match=LOCK):
+            interpreter_for(program)
+    (program / LOCK).unlink()
+    (program / LOCK).symlink_to("requirements.txt")
+    with pytest.raises(RequirementsError, match=f"{LOCK}: is a link"):
+        lock_requirements(program)
 
 
 @pytest.mark.needs_sandbox
@@ -237,21 +234,24 @@ def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, whee
     assert not marker.exists()
 
 
-@pytest.mark.parametrize(
-    ("requirement", "reason", "hidden"),
-    [
-        ("example==1.0", r"example==1\.0 .*unsatisfiable", "resolved-"),  # a conflict names no folder of this machine
-        ("example==9", r"no version of example==9", "1.0"),  # a missing version lists no others
-    ],
-)
 def test_why_packages_cannot_be_installed(
-    wheels: Path, program: Path, requirement: str, reason: str, hidden: str
+    tmp_path: Path, wheels: Path, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_wheel(wheels, {}, "1.0", requires="example==2.0")
     write_wheel(wheels, {}, "2.0")
-    with pytest.raises(RequirementsError, match=reason) as caught:
-        lock_requirements(folder_with(program, f"{requirement}\n"))
-    assert hidden not in str(caught.value)
+    for requirement, reason, hidden in [
+        ("example==1.0", r"example==1\.0 .*unsatisfiable", "resolved-"),  # a conflict names no folder of this machine
+        ("example==9", r"no version of example==9", "1.0"),  # a missing version lists no others
+    ]:
+        with pytest.raises(RequirementsError, match=reason) as caught:
+            lock_requirements(folder_with(program, f"{requirement}\n"))
+        assert hidden not in str(caught.value)
+    no_space = write_folder(tmp_path, {"python": "#!/bin/sh\necho 'Error: No space left on device' >&2\nexit 1\n"})
+    (no_space / "python").chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(no_space / "python"))  # no fault of the program
+    with pytest.raises(InstallError, match=r"cannot be made: .*No space left"):
+        interpreter_for(folder_with(program, ""))
+    assert not list(environments_folder().glob("*.ready"))
 
 
 def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path, program: Path) -> None:
@@ -267,27 +267,10 @@ def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path, program: Pa
     assert not list(environments_folder().glob("*.ready"))
 
 
-def test_an_environment_that_cannot_be_made_is_no_fault_of_the_program(
-    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\necho 'Error: No space left on device' >&2\nexit 1\n")
-    python.chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(python))
-    with pytest.raises(InstallError, match=r"cannot be made: .*No space left"):
-        interpreter_for(folder_with(program, ""))
-    assert not list(environments_folder().glob("*.ready"))
-
-
 def test_one_environment_is_made_for_all_who_ask_at_once(program: Path) -> None:
-    pythons: list[Path] = []
-    threads = [threading.Thread(target=lambda: pythons.append(interpreter_for(program))) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(pythons) == 3
-    assert len(set(pythons)) == 1
+    with ThreadPoolExecutor(3) as pool:
+        pythons = list(pool.map(interpreter_for, [program] * 3))
+    assert pythons == pythons[:1] * 3
     assert len(list(environments_folder().glob("*.ready"))) == 1
 
 

@@ -11,18 +11,9 @@ from collections.abc import Sequence
 import Box2D
 
 from pcgeval.core.params import PhysicsParams
+from pcgeval.evaluator import world as unity
 from pcgeval.evaluator.shapes import COLLIDERS
-from pcgeval.evaluator.world import (
-    ANGULAR_DRAG,
-    BLOCK_FRICTION,
-    DENSITY,
-    GRAVITY,
-    GROUND_FRICTION,
-    GROUND_HALF_WIDTH,
-    GROUND_TOP,
-    LINEAR_DRAG,
-    World,
-)
+from pcgeval.evaluator.world import World
 from pcgeval.levels.blocks import Block
 
 ITERATIONS = 100  # for velocities and for positions, as in the official evaluator
@@ -34,11 +25,11 @@ class Box2dWorld(World):
     def __init__(self, blocks: Sequence[Block], physics: PhysicsParams) -> None:
         super().__init__(blocks, physics)
         self._iterations = physics.iterations or ITERATIONS
-        self._world = Box2D.b2World(gravity=(0.0, -GRAVITY), doSleep=True)
+        self._world = Box2D.b2World(gravity=(0.0, -unity.GRAVITY), doSleep=True)
         self._world.continuousPhysics = False
-        ground = self._world.CreateStaticBody(position=(0.0, GROUND_TOP - 1))
-        # a polygon and not an edge, which has no skin
-        ground.CreateFixture(shape=Box2D.b2PolygonShape(box=(GROUND_HALF_WIDTH, 1.0)), friction=GROUND_FRICTION)
+        ground = self._world.CreateStaticBody(position=(0.0, unity.GROUND_TOP - 1))
+        shape = Box2D.b2PolygonShape(box=(unity.GROUND_HALF_WIDTH, 1.0))  # and not an edge, which has no skin
+        ground.CreateFixture(shape=shape, friction=unity.GROUND_FRICTION)
         self._bodies = [self._body(index, block) for index, block in enumerate(blocks)]
         self._living = list(self._bodies)
         self._died_at: dict[int, tuple[float, float, float]] = {}
@@ -70,12 +61,12 @@ class Box2dWorld(World):
         body = self._world.CreateDynamicBody(
             position=(block.x, block.y),
             angle=math.radians(block.rotation),
-            linearDamping=LINEAR_DRAG,
-            angularDamping=ANGULAR_DRAG,
+            linearDamping=unity.LINEAR_DRAG,
+            angularDamping=unity.ANGULAR_DRAG,
             userData=index,
         )
         box = Box2D.b2PolygonShape(box=(size.width / 2, size.height / 2))
-        body.CreateFixture(shape=box, density=DENSITY, friction=BLOCK_FRICTION, restitution=0.0)
+        body.CreateFixture(shape=box, density=unity.DENSITY, friction=unity.BLOCK_FRICTION, restitution=0.0)
         return body
 
 

@@ -8,18 +8,9 @@ from collections.abc import Sequence
 
 from pcgeval.core.packages import packages_for
 from pcgeval.core.params import PhysicsParams
+from pcgeval.evaluator import world as unity
 from pcgeval.evaluator.shapes import COLLIDERS
-from pcgeval.evaluator.world import (
-    ANGULAR_DRAG,
-    BLOCK_FRICTION,
-    DENSITY,
-    GRAVITY,
-    GROUND_FRICTION,
-    GROUND_HALF_WIDTH,
-    GROUND_TOP,
-    LINEAR_DRAG,
-    World,
-)
+from pcgeval.evaluator.world import World
 from pcgeval.levels.blocks import Block
 
 with packages_for("the simulation of a level"):
@@ -46,8 +37,8 @@ class PymunkWorld(World):
     def __init__(self, blocks: Sequence[Block], physics: PhysicsParams) -> None:
         super().__init__(blocks, physics)
         self._space = space = pymunk.Space()
-        drag = 1 + physics.step * LINEAR_DRAG
-        space.gravity = (0.0, -GRAVITY / drag)  # Box2D drags what gravity added in the same step, pymunk does not
+        drag = 1 + physics.step * unity.LINEAR_DRAG
+        space.gravity = (0.0, -unity.GRAVITY / drag)  # Box2D drags what gravity added in the same step, pymunk does not
         space.damping = drag ** (-1 / physics.step)
         space.iterations = physics.iterations or ITERATIONS
         space.collision_slop = SLOP
@@ -60,7 +51,7 @@ class PymunkWorld(World):
             space.add(body, *body.shapes)
         self._living = list(self._bodies)
         self._steps = 0
-        self._turning_given_back = (drag / (1 + physics.step * ANGULAR_DRAG)) ** STEPS_BETWEEN_CORRECTIONS
+        self._turning_given_back = (drag / (1 + physics.step * unity.ANGULAR_DRAG)) ** STEPS_BETWEEN_CORRECTIONS
         self._index_of = {body: index for index, body in enumerate(self._bodies)}
         self._index_of_id = {body.id: index for index, body in enumerate(self._bodies)}
         self._places = [(block.x, block.y, math.radians(block.rotation)) for block in blocks]
@@ -125,10 +116,10 @@ class PymunkWorld(World):
 
 
 def _ground(space: pymunk.Space) -> pymunk.Shape:
-    ends = (-GROUND_HALF_WIDTH, GROUND_TOP), (GROUND_HALF_WIDTH, GROUND_TOP)
+    ends = (-unity.GROUND_HALF_WIDTH, unity.GROUND_TOP), (unity.GROUND_HALF_WIDTH, unity.GROUND_TOP)
     ground = pymunk.Segment(space.static_body, *ends, radius=SKIN)
     # pymunk multiplies the frictions of a pair, where Box2D takes sqrt(f1 * f2)
-    ground.friction = math.sqrt(BLOCK_FRICTION * GROUND_FRICTION) / math.sqrt(BLOCK_FRICTION)
+    ground.friction = math.sqrt(unity.BLOCK_FRICTION * unity.GROUND_FRICTION) / math.sqrt(unity.BLOCK_FRICTION)
     return ground
 
 
@@ -139,11 +130,11 @@ def _body(block: Block) -> pymunk.Body:
     with the flat part of the shorter side. A skin that is half flat lies between the two.
     """
     size = COLLIDERS[block.type]
-    mass = DENSITY * size.width * size.height
+    mass = unity.DENSITY * size.width * size.height
     body = pymunk.Body(mass, pymunk.moment_for_box(mass, (size.width, size.height)))
     body.position = (block.x, block.y)
     body.angle = math.radians(block.rotation)
     flat_size = size.width + 2 * FLAT_SKIN, size.height + 2 * FLAT_SKIN
     shape = pymunk.Poly.create_box(body, flat_size, radius=SKIN - FLAT_SKIN)
-    shape.friction = math.sqrt(BLOCK_FRICTION)
+    shape.friction = math.sqrt(unity.BLOCK_FRICTION)
     return body

@@ -21,7 +21,7 @@ from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.packages import REQUIREMENTS, RequirementsError, interpreter_for
-from pcgeval.submissions.sources import RANDOM, python_files, unseeded_random
+from pcgeval.submissions.sources import python_files, unseeded_random
 
 GUEST = Path(__file__).parent / "guest"  # the part of pcgeval that a program sees
 SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end
@@ -96,7 +96,7 @@ class ProgramRunner:
         """Read the program's files; `interpreter` is the Python with the packages that the program requires."""
         self._program, self._sandbox, self._limits = program, sandbox, limits
         self._command = [str(interpreter), program.entry]
-        self._flags = unseeded_random(list(python_files(program.folder, RANDOM)))
+        self._flags = unseeded_random(python_files(program.folder))
         self._keep_output = keep_output
 
     def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:

@@ -75,8 +75,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
         may_replace: Whether it may take the place of another submission of this team.
 
     Raises:
-        HandInError: It is neither a folder nor a zip file.
-        UntrustedFileError: The zip file is damaged, unpacks to too much, or names a place outside of its folder.
+        UntrustedFileError: It is neither a folder nor a zip file, or one that cannot be unpacked.
         FilingError: The name cannot be a team's, or there is another submission of this team.
         ParamsError: There is no params.yaml, or it is faulty or cannot take this team.
     """
@@ -96,7 +95,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
             named = team_in_readme(staging)
             if named is not None and not is_same_team(named, team):
                 text = f"the README names the team {printable_name(named)!r}, and it is filed as {team!r}"
-                result = replace(result, findings=(*result.findings, warning("", text)))
+                result = replace(result, findings=[warning("", text), *result.findings])
             status = _publish(staging, folder, may_replace=may_replace)
         finally:
             shutil.rmtree(staging, ignore_errors=True)

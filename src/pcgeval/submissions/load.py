@@ -34,7 +34,7 @@ from pcgeval.core.untrusted import (
     walk,
 )
 from pcgeval.submissions.packages import LOCK as REQUIREMENTS_LOCK
-from pcgeval.submissions.sources import ENTRY, PythonFile, find_readme, python_files
+from pcgeval.submissions.sources import PythonFile, find_readme, python_files
 
 PLACEHOLDER = "<OBJECT>"
 PROMPT_FILE = "prompt.txt"
@@ -141,7 +141,7 @@ def load_submission(folder: Path) -> Submission:
         text = f"team {folder.name!r} has no submission there. Add the folder, or take the team out of params.yaml"
         raise SubmissionError(folder, "", text)
     notes = load_notes(folder)
-    return Submission(folder.name, load_work(folder, notes), notes)
+    return Submission(folder.name, load_work(folder, notes, python_files(folder)), notes)
 
 
 def load_submissions(teams: tuple[str, ...], root: Path = SUBMISSIONS) -> dict[str, Submission]:
@@ -153,23 +153,21 @@ def submission_sha256(folder: Path) -> str:
     """Return the SHA-256 of a submission, as `pcgeval submit`, its page and an audit print it.
 
     It is that of the canonical JSON of `[[name, SHA-256 of the file], ...]` in byte order of the names, which are
-    relative to the folder, with all files that the team handed in. Left out are submission.yaml, in which the
-    organiser writes too, so also a `kind` and an `entry` that the team wrote there; requirements-lock.txt, which
-    `pcgeval check` writes; what DVC ignores, such as Python's caches; and links, which are no part of a submission.
+    relative to the folder. Left out are submission.yaml and requirements-lock.txt, in which the organiser writes; what
+    DVC ignores, such as Python's caches; and links, which are no part of a submission.
 
     Raises:
         FileError: The folder or a file in it cannot be read.
     """
-    names = (path.relative_to(folder) for path in files_below(folder))
-    handed_in = [
-        name.as_posix()
-        for name in names
-        if name.as_posix() not in {NOTES_FILE, REQUIREMENTS_LOCK} and not any(is_ignored(part) for part in name.parts)
-    ]
-    try:
-        return sha256_json([[name, sha256_file(folder / name)] for name in handed_in])
-    except OSError as error:
-        raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
+    hashes = []
+    for path in files_below(folder):
+        name = path.relative_to(folder)
+        if name.as_posix() not in {NOTES_FILE, REQUIREMENTS_LOCK} and not any(map(is_ignored, name.parts)):
+            try:
+                hashes.append([name.as_posix(), sha256_file(path)])
+            except OSError as error:
+                raise FileError(f"{path}: cannot be read ({error.strerror}). Make it readable.") from error
+    return sha256_json(hashes)
 
 
 def prompt_findings(prompt: str, words: int) -> dict[str, str]:
@@ -192,13 +190,8 @@ def prompt_findings(prompt: str, words: int) -> dict[str, str]:
     return findings
 
 
-def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = None) -> Prompt | Program:
-    """Return what is run: a program where one is found, else the prompt; the notes may decide otherwise.
-
-    Args:
-        folder: The submission's folder.
-        notes: What its submission.yaml says.
-        files: All its Python files, if they are known already.
+def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile]) -> Prompt | Program:
+    """Return what is run: a program if one of the Python files starts it, else the prompt; the notes may decide.
 
     Raises:
         SubmissionError: There is neither, or it is not clear which file starts the program.
@@ -207,16 +200,14 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile] | None = N
         return _program(folder, notes.entry, NOTES_FILE)
     # as written, where case counts or not
     names = [entry.name for entry in walk(folder, enter=lambda _: False) if not entry.is_folder]
-    if notes.kind != "prompt":
-        entries = list(python_files(folder, ENTRY)) if files is None else files
-        if entry := _find_entry(folder, entries, has_prompt=PROMPT_FILE in names):
-            return _program(folder, entry, entry)
+    if notes.kind != "prompt" and (entry := _find_entry(folder, files, has_prompt=PROMPT_FILE in names)):
+        return _program(folder, entry, entry)
     if notes.kind == "prompt" or (notes.kind is None and PROMPT_FILE in names):
         return Prompt(load_prompt(folder / PROMPT_FILE))
     if alike := [name for name in names if notes.kind is None and _PROMPT_LIKE.fullmatch(name)]:
         text = f"is not read as the prompt; save it as {PROMPT_FILE}, in plain text and lower case"
         raise SubmissionError(folder, alike[0], text, "prompt-name")
-    if broken := next((file for file in files or python_files(folder) if file.fault), None):
+    if broken := next((file for file in files if file.fault), None):
         text = f"{broken.fault}. Correct it: no other file here starts a program"
         raise SubmissionError(folder, broken.place, text, "syntax")
     missing = "no program" if notes.kind else f"neither {PROMPT_FILE} nor a program"
@@ -266,10 +257,7 @@ def _find_entry(folder: Path, files: Sequence[PythonFile], *, has_prompt: bool) 
 
 def _started_by_readme(folder: Path) -> set[str]:
     readme = find_readme(folder)
-    try:
-        text = read_start(readme, _README_BYTES).decode("utf-8", errors="replace") if readme else ""
-    except UntrustedFileError:
-        return set()
+    text = read_start(readme, _README_BYTES).decode("utf-8", errors="replace") if readme else ""
     names = ("".join(match.groups(default="")) for match in STARTED_WITH_PYTHON.finditer(text))
     return {name.replace("\\", "/").removeprefix("./") for name in names}
 
@@ -303,11 +291,11 @@ def load_notes(folder: Path) -> Notes:
         if error.kind == "missing":
             return Notes()
         raise _unreadable(path, error) from error
+    except ValidationError as error:
+        fault = "; ".join(f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors())
     except ValueError as error:
         fault = str(error)
-        if isinstance(error, ValidationError):
-            fault = "; ".join(f"{'.'.join(map(str, part['loc']))}: {part['msg']}" for part in error.errors())
-        raise SubmissionError(folder, NOTES_FILE, f"{printable_line(fault, 500)}. {_KNOWN_KEYS}") from error
+    raise SubmissionError(folder, NOTES_FILE, f"{printable_line(fault, 500)}. {_KNOWN_KEYS}")
 
 
 def _unreadable(path: Path, error: UntrustedFileError) -> SubmissionError:

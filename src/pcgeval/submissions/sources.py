@@ -10,7 +10,7 @@ import random
 import re
 import tokenize
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -25,9 +25,6 @@ _MAX_ATTRIBUTES = 4  # in a chain such as `llms4pcg.models.trial_loop.TrialLoop`
 _README_NAMES = ("readme.md", "readme.txt", "readme.rst", "readme")  # in lower case, the best first
 _FOREIGN_FOLDERS = {"__pycache__", "__MACOSX", "site-packages", "node_modules", *INTERFACE_PACKAGES}
 _INTERFACE = re.compile(rb"TrialLoop|run_evaluation")
-ANY = re.compile(rb"")
-ENTRY = re.compile(rb"TrialLoop|run_evaluation|__main__")  # is in every file that may start a program
-RANDOM = re.compile(rb"random|secrets|uuid")  # is in every file that draws random numbers
 # others, such as punycode, may take quadratic time
 _ENCODINGS = """
     utf-8 utf-8-sig ascii iso8859-1 iso8859-2 iso8859-15 cp1250 cp1251 cp1252 koi8-r
@@ -85,36 +82,32 @@ def find_readme(folder: Path) -> Path | None:
     return next((folder / names[name] for name in _README_NAMES if name in names), None)
 
 
-def python_files(folder: Path, telltale: re.Pattern[bytes] = ANY) -> Iterator[PythonFile]:
-    """Yield a program's own Python files, those at the top first; links and the interface's packages are left out.
+def python_files(folder: Path) -> list[PythonFile]:
+    """Return a program's own Python files, those at the top first; links and the interface's packages are left out.
 
     The first file beyond MAX_PARSED_BYTES has a fault and is the last.
-
-    Args:
-        folder: The program's folder.
-        telltale: Files without it are neither parsed nor counted nor yielded.
     """
-    parsed_bytes = 0
-    for name in _python_names(folder):
-        file = PythonFile(name, place=name)
+    files: list[PythonFile] = []
+    left = MAX_PARSED_BYTES
+    for entry in walk(folder, enter=_is_entered):
+        if not (entry.is_file and entry.name.endswith(".py")):
+            continue
+        file = PythonFile(entry.name, place=entry.name)
         try:
-            content = read_bounded(folder / name, MAX_SOURCE_BYTES)
+            content = read_bounded(folder / entry.name, MAX_SOURCE_BYTES)
+            words = content.replace(b"\0", b"")  # without its NULs, UTF-16 text shows its words, too
+            file = replace(file, names_interface=bool(_INTERFACE.search(words)), names_prompt=b"prompt.txt" in words)
+            left -= len(content)
+            if left < 0:
+                return [*files, replace(file, fault="comes after too much other source and was not parsed")]
+            file = _with_syntax(file, list(ast.walk(_parse(content))))
         except UntrustedFileError as error:
-            yield replace(file, fault=error.reason)
-            continue
-        words = content.replace(b"\0", b"")  # without its NULs, UTF-16 text shows its words, too
-        if not telltale.search(words):
-            continue
-        file = replace(file, names_interface=bool(_INTERFACE.search(words)), names_prompt=b"prompt.txt" in words)
-        parsed_bytes += len(content)
-        if parsed_bytes > MAX_PARSED_BYTES:
-            yield replace(file, fault="comes after too much other source and was not parsed")
-            return
-        try:
-            yield _with_syntax(file, list(ast.walk(_parse(content))))
+            file = replace(file, fault=error.reason)
         except _SourceError as error:
             reason, line = error.args
-            yield replace(file, fault=reason, place=f"{name}:{line}" if line else name, is_broken=True)
+            file = replace(file, fault=reason, place=f"{file.name}:{line}" if line else file.name, is_broken=True)
+        files.append(file)
+    return files
 
 
 def unseeded_random(files: Sequence[PythonFile]) -> tuple[Flag, ...]:
@@ -124,18 +117,13 @@ def unseeded_random(files: Sequence[PythonFile]) -> tuple[Flag, ...]:
     own randomness. A seed in any file counts for all files: this finds what was forgotten, not what is hidden.
     """
     seeded = frozenset().union(*(file.seeded for file in files))
-    draws: dict[str, str] = {}
-    for file in files:
-        draws = {**file.draws, **draws}
+    draws = {source: text for file in reversed(files) for source, text in file.draws.items()}
     return tuple(Flag("unseeded-random", text) for source, text in draws.items() if source not in seeded)
 
 
-def _python_names(folder: Path) -> Iterator[str]:
-    def is_entered(path: str) -> bool:
-        name = path.rpartition("/")[2]
-        return name not in _FOREIGN_FOLDERS and not name.startswith(".")
-
-    return (entry.name for entry in walk(folder, enter=is_entered) if entry.is_file and entry.name.endswith(".py"))
+def _is_entered(folder: str) -> bool:
+    name = folder.rpartition("/")[2]
+    return name not in _FOREIGN_FOLDERS and not name.startswith(".")
 
 
 def _parse(content: bytes) -> ast.Module:
@@ -151,10 +139,9 @@ def _parse(content: bytes) -> ast.Module:
         with warnings.catch_warnings():  # such as that of an invalid escape; the author is not here to read it
             warnings.simplefilter("ignore")
             return ast.parse(content)
-    except SyntaxError as error:
-        raise _SourceError(f"is not valid Python ({error.msg[:200]})", error.lineno) from error
-    except ValueError as error:
-        raise _SourceError(f"is not valid Python ({str(error)[:200]})", None) from error
+    except (SyntaxError, ValueError) as error:
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise _SourceError(f"is not valid Python ({reason[:200]})", getattr(error, "lineno", None)) from error
     except (RecursionError, MemoryError) as error:
         raise _SourceError("is nested too deeply to be run", None) from error
 
@@ -162,43 +149,45 @@ def _parse(content: bytes) -> ast.Module:
 def _with_syntax(file: PythonFile, nodes: list[ast.AST]) -> PythonFile:
     """Add what makes a file the entry, what it imports, and where it draws random numbers."""
     known = _known_names(nodes)
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
-    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
-    bases = ((node.name, _dotted_name(base, known)) for node in classes for base in node.bases)
-    seeded, draws = _seeds(file.name, calls, known)
+    loops, modules, starts = [], [], 0
+    seeded: set[str] = set()
+    seeds: dict[str, str] = {}  # that differ in every run
+    draws: dict[str, str] = {}
     for node in nodes:
         name, place = _dotted_name(node, known), f"{file.name}:{getattr(node, 'lineno', 0)}"
         if source := _part_of(_UNREPEATABLE, name):
             draws.setdefault(source, f"{place} uses {name}, which differs in every run")
         elif generator := _part_of(_GENERATORS, name):
             draws.setdefault(generator, f"{place} uses {generator}, which no file of the program seeds")
+        if isinstance(node, ast.ClassDef) and any(_is_interface(base, "TrialLoop", known) for base in node.bases):
+            loops.append(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            modules += [(node.lineno, module) for module in _modules(node)]
+        elif isinstance(node, ast.Call):
+            starts += _is_interface(node.func, "run_evaluation", known)
+            if (function := _dotted_name(node.func, known)) in _SEEDING_FUNCTIONS.split():
+                generator = _part_of(_GENERATORS, function)
+                values = [*node.args, *(keyword.value for keyword in node.keywords)]
+                names = (_dotted_name(part, known) for value in values for part in ast.walk(value))
+                if changing := next((name for name in names if _part_of(_CHANGING, name)), ""):
+                    text = f"{place} seeds {generator} with {changing}, which differs in every run"
+                    seeds.setdefault(changing, text)
+                if any(not isinstance(value, ast.Constant) or value.value is not None for value in values):
+                    seeded.add(generator)
     return replace(
         file,
-        loop=next((name for name, base in bases if _is_of_interface(base, "TrialLoop")), ""),
+        loop=loops[0] if loops else "",
         has_main=any(_is_main_test(node) for node in nodes),
-        starts=sum(_is_of_interface(_dotted_name(call.func, known), "run_evaluation") for call in calls),
-        modules=[(node.lineno, module) for node in imports for module in _modules(node)],
-        draws=draws,
-        seeded=seeded,
+        starts=starts,
+        modules=modules,
+        draws={**seeds, **draws, **seeds},  # seeds first, and with their own words
+        seeded=frozenset(seeded),
     )
 
 
-def _seeds(file: str, calls: list[ast.Call], known: dict[str, str]) -> tuple[frozenset[str], dict[str, str]]:
-    """Return the generators that get a seed, and in words where one gets another seed in every run."""
-    seeded: set[str] = set()
-    changing: dict[str, str] = {}
-    for call in calls:
-        if (function := _dotted_name(call.func, known)) in _SEEDING_FUNCTIONS.split():
-            generator = _part_of(_GENERATORS, function)
-            seeds = [*call.args, *(keyword.value for keyword in call.keywords)]
-            names = (_dotted_name(part, known) for seed in seeds for part in ast.walk(seed))
-            if name := next((name for name in names if _part_of(_CHANGING, name)), ""):
-                text = f"{file}:{call.lineno} seeds {generator} with {name}, which differs in every run"
-                changing.setdefault(name, text)
-            if any(not isinstance(seed, ast.Constant) or seed.value is not None for seed in seeds):
-                seeded.add(generator)
-    return frozenset(seeded), changing
+def _is_interface(node: ast.AST, last: str, known: dict[str, str]) -> bool:
+    name = _dotted_name(node, known)
+    return name.partition(".")[0] in INTERFACE_PACKAGES and name.rpartition(".")[2] == last
 
 
 def _known_names(nodes: list[ast.AST]) -> dict[str, str]:
@@ -255,10 +244,6 @@ def _is_main_test(node: ast.AST) -> bool:
         return False
     sides = (getattr(side, "id", getattr(side, "value", None)) for side in (node.left, node.comparators[0]))
     return set(sides) == {"__name__", "__main__"}
-
-
-def _is_of_interface(name: str, last: str) -> bool:
-    return name.partition(".")[0] in INTERFACE_PACKAGES and name.rpartition(".")[2] == last
 
 
 def _part_of(modules: tuple[str, ...], name: str) -> str:

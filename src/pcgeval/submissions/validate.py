@@ -9,7 +9,7 @@ import posixpath
 import re
 import shutil
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -19,7 +19,6 @@ from typing import Any, Literal, get_args
 
 from pcgeval.core.archives import unpack
 from pcgeval.core.console import count
-from pcgeval.core.errors import PcgevalError
 from pcgeval.core.params import PARAMS_FILE, Limits, load_params
 from pcgeval.core.untrusted import (
     UntrustedFileError,
@@ -76,10 +75,6 @@ _MAX_TEXT = 1000  # characters of a finding
 Severity = Literal["error", "warning", "note"]
 
 
-class HandInError(PcgevalError):
-    """A path is neither a folder nor a zip file."""
-
-
 @dataclass(frozen=True)
 class SubmissionFinding:
     """One finding.
@@ -97,14 +92,24 @@ class SubmissionFinding:
     code: str = ""
 
 
+def error(place: str, text: str, code: str) -> SubmissionFinding:
+    """Return a finding that refuses the submission."""
+    return SubmissionFinding("error", place, text, code)
+
+
+def warning(place: str, text: str) -> SubmissionFinding:
+    """Return a finding that may be intended."""
+    return SubmissionFinding("warning", place, text)
+
+
 @dataclass(frozen=True)
 class SubmissionCheck:
-    """The kind of a submission, as far as that can be told, and all findings."""
+    """The kind of a submission, as far as that can be told, and all findings, errors first."""
 
     files: int
     size: int  # bytes
     work: Prompt | Program | None
-    findings: tuple[SubmissionFinding, ...]
+    findings: Sequence[SubmissionFinding]
 
     @property
     def passed(self) -> bool:
@@ -114,7 +119,7 @@ class SubmissionCheck:
     @property
     def kind(self) -> str | None:
         """`prompt`, `program`, or None if that cannot be told."""
-        return None if self.work is None else "program" if isinstance(self.work, Program) else "prompt"
+        return None if self.work is None else type(self.work).__name__.lower()
 
     @property
     def summary(self) -> str:
@@ -131,29 +136,14 @@ class SubmissionCheck:
             "entry": self.work.entry if isinstance(self.work, Program) else None,
             "files": self.files,
             "bytes": self.size,
-            "findings": [asdict(finding) for finding in _in_order(self.findings)],
+            "findings": [asdict(finding) for finding in self.findings],
         }
 
 
-def error(place: str, text: str, code: str) -> SubmissionFinding:
-    """Return a finding that refuses the submission."""
-    return SubmissionFinding("error", place, text, code)
-
-
-def warning(place: str, text: str) -> SubmissionFinding:
-    """Return a finding that may be intended."""
-    return SubmissionFinding("warning", place, text)
-
-
-def _in_order(findings: Iterable[SubmissionFinding]) -> list[SubmissionFinding]:
-    """Return each finding once, errors first, then warnings, then notes."""
-    return sorted(dict.fromkeys(findings), key=lambda finding: get_args(Severity).index(finding.severity))
-
-
 def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
-    """Return a line for each text, errors first, with the places that it is about and an error's code."""
+    """Return a line for each text, with the places that it is about and an error's code."""
     places: dict[tuple[Severity, str, str], list[str]] = {}
-    for finding in _in_order(findings):
+    for finding in findings:
         places.setdefault((finding.severity, finding.text, finding.code), []).append(finding.place)
     lines = []
     for (severity, text, code), names in places.items():
@@ -168,8 +158,7 @@ def validate(path: Path) -> SubmissionCheck:
 
     Raises:
         ParamsError: There is a params.yaml, and it is faulty.
-        HandInError: It is neither a folder nor a zip file.
-        UntrustedFileError: The zip file is damaged, unpacks to too much, or names a place outside of its folder.
+        UntrustedFileError: The zip file cannot be unpacked.
     """
     limits = load_params(Path(PARAMS_FILE)).limits if Path(PARAMS_FILE).exists() else PUBLISHED_LIMITS
     with opened(path) as folder:
@@ -181,31 +170,24 @@ def opened(path: Path) -> Iterator[Path]:
     """Yield the folder that a team hands in; a zip file is unpacked until the end of the block.
 
     Raises:
-        HandInError: It is neither a folder nor a zip file.
-        UntrustedFileError: The zip file is damaged, unpacks to too much, or names a place outside of its folder.
+        UntrustedFileError: It is neither, or a zip file that is damaged, unpacks to too much, or names a place outside
+            of its folder.
     """
     if path.is_dir():
         yield path
         return
-    if not path.exists():
-        raise HandInError(f"{path}: does not exist. Name a submission's folder or its zip file.")
-    if path.suffix.lower() != ".zip":
-        raise HandInError(f"{path}: is neither a folder nor a zip file. Pack the submission as a .zip file.")
+    if path.is_file() and path.suffix.lower() != ".zip":
+        reason = "is neither a folder nor a zip file"
+        raise UntrustedFileError(path, "malformed", reason, "Pack the submission as a .zip file.")
     with TemporaryDirectory(prefix="pcgeval-") as folder:
         unpack(path, Path(folder, "submission"), max_files=_MAX_ENTRIES, max_bytes=MAX_BYTES)
         yield Path(folder, "submission")
 
 
 def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> SubmissionCheck:
-    """Choose the files of a submission and check them, or a copy of them.
-
-    Args:
-        folder: The folder that a team hands in.
-        limits: What the competition allows.
-        copy_to: An empty folder for the copy.
-    """
+    """Choose the files of a submission and check them, or the copy that is made in the empty folder `copy_to`."""
     source, sizes, findings = select(folder)
-    size = sum(sizes.values())
+    size, work = sum(sizes.values()), None
     if len(sizes) > MAX_FILES:
         text = f"has {len(sizes)} files; {MAX_FILES} are allowed. Put many small ones into one"
         findings.append(error("", text, "too-many-files"))
@@ -216,10 +198,9 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> Submissi
         if copy_to is not None:
             copy_files(source, sizes, copy_to)
         work, faults = _check_contents(copy_to or source, limits)
-        return SubmissionCheck(len(sizes), size, work, (*findings, *faults))
-    if sizes:
-        findings.append(SubmissionFinding("note", "", "the contents of the files were not checked"))
-    return SubmissionCheck(len(sizes), size, None, tuple(findings))
+        findings += faults
+    ordered = sorted(dict.fromkeys(findings), key=lambda finding: get_args(Severity).index(finding.severity))
+    return SubmissionCheck(len(sizes), size, work, ordered)
 
 
 def select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]]:
@@ -248,9 +229,10 @@ def select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]]
     if top := posixpath.commonpath([posixpath.dirname(name) for name in sizes]):
         findings.append(SubmissionFinding("note", f"{top}/", "holds everything; its contents were taken"))
         sizes = {name.removeprefix(f"{top}/"): size for name, size in sizes.items()}
-    faults = dict(_name_faults(sizes))
-    storable = {name: size for name, size in sizes.items() if name not in faults}
-    return folder / top, storable, [*findings, *faults.values()]
+    for name, fault in _name_faults(sizes).items():
+        findings.append(fault)
+        del sizes[name]
+    return folder / top, sizes, findings
 
 
 def copy_files(folder: Path, names: Iterable[str], target: Path) -> None:
@@ -289,26 +271,28 @@ def _left_out(path: Path) -> str | None:
     return next((f"of {owner}" for owner in owners), None)
 
 
-def _name_faults(names: Iterable[str]) -> Iterator[tuple[str, SubmissionFinding]]:
-    """Yield the files that some disk cannot store, or takes for another one by case or Unicode form, with the error."""
+def _name_faults(names: Iterable[str]) -> dict[str, SubmissionFinding]:
+    """Return an error for each file that some disk cannot store, or takes for another by case or Unicode form."""
+    faults: dict[str, SubmissionFinding] = {}
     # the organiser's decisions are read from the notes, which no other file may become on another disk
     paths_by_form = {NOTES_FILE: NOTES_FILE}
     for name in names:
         if fault := name_fault(name):
-            yield name, error(name, fault, "file-name")
+            faults[name] = error(name, fault, "file-name")
             continue
         for path in map(str, (PurePosixPath(name), *PurePosixPath(name).parents)):
             form = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
             other = paths_by_form.setdefault(form, path)
             if other != path:
                 text = f"has on some disks the same name as {printable_name(other)}; rename one of them"
-                yield name, error(path, text, "same-name")
+                faults[name] = error(path, text, "same-name")
+    return faults
 
 
 def _check_contents(folder: Path, limits: Limits) -> tuple[Prompt | Program | None, list[SubmissionFinding]]:
     """Return the prompt or program among a submission's files, and what is wrong with them."""
     findings: list[SubmissionFinding] = []
-    notes, work, place, files = Notes(), None, "", list(python_files(folder))
+    notes, work, place, files = Notes(), None, "", python_files(folder)
     try:
         notes = load_notes(folder)
         work = load_work(folder, notes, files)
@@ -338,7 +322,7 @@ def work_findings(
     if isinstance(work, Prompt):
         faults = prompt_findings(work.text, limits.prompt_words)
         return [error(PROMPT_FILE, text, code) for code, text in faults.items()]
-    return list(_program_findings(work.folder, files or list(python_files(work.folder)), work.entry))
+    return list(_program_findings(work.folder, files or python_files(work.folder), work.entry))
 
 
 def _program_findings(folder: Path, files: list[PythonFile], entry: str | None) -> Iterator[SubmissionFinding]:
@@ -348,15 +332,8 @@ def _program_findings(folder: Path, files: list[PythonFile], entry: str | None) 
             is_fatal = file.name == entry and file.is_broken
             yield error(file.place, file.fault, "syntax") if is_fatal else warning(file.place, file.fault)
         yield from _network_findings(file)
-        if file.name == entry and file.starts > 1:
-            text = f"calls run_evaluation {file.starts} times; a submission is one program, the first call"
-            yield warning(file.name, text)
-        if file.name == entry and file.starts and not file.has_main:
-            text = 'has no `if __name__ == "__main__":`; put the call of run_evaluation under it, as the rules ask'
-            yield warning(file.name, text)
-    if entry is not None and "/" in entry:
-        text = f"is started as `python {entry}` in the submission's folder; paths are relative to that folder"
-        yield warning(entry, text)
+        if file.name == entry:
+            yield from _entry_findings(file)
     if entry is not None and not any(file.starts or file.fault for file in files):
         yield warning(entry, "never calls run_evaluation, without which no trial is run")
     for package in INTERFACE_PACKAGES:
@@ -384,6 +361,18 @@ def _requirement_findings(folder: Path) -> Iterator[SubmissionFinding]:
         for line in str(fault).splitlines():
             place, _, text = line.removeprefix(f"{folder}/").partition(": ")
             yield error(place, text, "requirements")
+
+
+def _entry_findings(file: PythonFile) -> Iterator[SubmissionFinding]:
+    if file.starts > 1:
+        text = f"calls run_evaluation {file.starts} times; a submission is one program, the first call"
+        yield warning(file.name, text)
+    if file.starts and not file.has_main:
+        text = 'has no `if __name__ == "__main__":`; put the call of run_evaluation under it, as the rules ask'
+        yield warning(file.name, text)
+    if "/" in file.name:
+        text = f"is started as `python {file.name}` in the submission's folder; paths are relative to that folder"
+        yield warning(file.name, text)
 
 
 def _readme_findings(folder: Path, work: Prompt | Program | None) -> Iterator[SubmissionFinding]:
