@@ -174,6 +174,24 @@ def test_a_grade_of_paperbench_is_shown_compared_and_converted(gradings, tmp_pat
     assert json.loads(rubric_command("convert", output, "--format", "pcgeval"))["score_bounds"] == [0.25, 1.0]
 
 
+def test_a_grade_becomes_an_eval_log_of_inspect(tmp_path, rubric_command):
+    grade = write_grading(tmp_path / "g.json", 1.0, None, RECORD, model="m:1")
+    log = json.loads(rubric_command("convert", grade, "--format", "inspect"))
+    assert (log["version"], log["status"], log["eval"]["model"]) == (2, "success", "m:1")
+    assert (log["results"]["total_samples"], log["results"]["completed_samples"]) == (2, 1)
+    (score,) = log["results"]["scores"]
+    assert {name: metric["value"] for name, metric in score["metrics"].items()} == {
+        "score": 0.25,
+        "lowest": 0.25,
+        "highest": 1.0,
+    }
+    a, b = log["samples"]
+    assert [(sample["id"], sample["scores"]["dummy"]["value"]) for sample in (a, b)] == [("root/a", 1.0), ("root/b", 0)]
+    assert ("error" in a, b["error"]["message"]) == (False, "because b")
+    assert [message["content"] for message in a["messages"]] == ["Do a.", *(vote.answer for vote in RECORD.votes)]
+    assert a["model_usage"]["m:1"]["total_tokens"] == 980
+
+
 def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, capsys):
     for name, b in (("x_1", 1.0), ("x_2", 0.0)):
         write_grading(tmp_path / "runs/g" / name / "grade.json", 1.0, b)
