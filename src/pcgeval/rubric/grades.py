@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, Val
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.profiles import Price
 from pcgeval.rubric.loading import node_faults, with_paths
-from pcgeval.rubric.record import Foreign, JudgeRecord, ReproductionRecord, TokenUsage, record_of
+from pcgeval.rubric.record import CallUsage, Foreign, JudgeRecord, ReproductionRecord, TokenUsage, record_of
 from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, TaskNode, Weight
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
@@ -164,7 +164,10 @@ class JudgeOutput:
     @property
     def cost(self) -> float | None:
         """The price of all calls in US dollars; None where the model's price is unknown."""
-        usage = self.token_usage.total
+        return self.cost_of(self.token_usage.total)
+
+    def cost_of(self, usage: CallUsage) -> float | None:
+        """Return the price of some calls in US dollars; None where the model's price is unknown."""
         if self.price is None:
             return None
         return round(self.price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens), 6)
