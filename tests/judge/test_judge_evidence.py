@@ -20,8 +20,7 @@ from pcgeval.judge.quotes import MAX_QUOTE, verify_quote
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.report.gradings import grade_page
-from pcgeval.rubric.grade_files import paperbench_json
-from pcgeval.rubric.grades import judge_output_from_json
+from pcgeval.rubric.grade_files import judge_output_from_json, paperbench_json
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
 CODE_TEXT = (

@@ -268,7 +268,7 @@ def test_what_is_written_for_paperbench_is_read_there_and_here_with_the_same_sco
     assert paperbench_json(again) == value
 
 
-def test_the_record_of_a_model_stays_and_paperbench_finds_its_answer_and_tokens():
+def test_the_record_of_a_model_stays_and_paperbench_finds_its_answer_and_tokens(tmp_path):
     usage = TokenUsage(grade=CallUsage(calls=2, prompt_tokens=30, output_tokens=4))
     record = JudgeRecord(votes=(VoteRecord(score=1.0, answer="# Score\n1"),), usage=usage)
     tree = prune(rubric(node("root", 1, leaf("a"), node("more", 1, leaf("b")))), 2)
@@ -285,6 +285,9 @@ def test_the_record_of_a_model_stays_and_paperbench_finds_its_answer_and_tokens(
     guess = JudgeOutput("heuristic", grade_tree(rubric(leaf("a")), lambda _: Verdict(None, "dead")), guess=0.2)
     value = paperbench_json(guess)
     assert (value["judge_type"], value["score"], value["num_invalid_leaf_nodes"]) == ("simple", 0.0, 1)
+    assert read(tmp_path, guess.to_json()) == guess
+    with pytest.raises(GradeError, match=r"grade\.json: a guess"):
+        read_graded_tree(tmp_path / "grade.json")
 
 
 # Files that are not what they should be

@@ -91,7 +91,8 @@ def convert(grade: Grade, form: GradeFormat = "paperbench") -> None:
 
 
 def _print(value: Any, lines: Iterable[str], *, json: bool) -> None:
-    sys.stdout.write((to_json(value) if json else "\n".join(lines)) + "\n")
+    text = to_json(value) if json else "\n".join(lines)
+    sys.stdout.write(f"{text}\n")
 
 
 @app.command()
