@@ -184,14 +184,17 @@ def test_a_grade_becomes_an_eval_log_of_inspect(tmp_path, rubric_command):
     assert a["model_usage"]["m:1"]["total_tokens"] == 980
 
 
-def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, rubric_command):
+@pytest.mark.parametrize("listed", ["x_1\n\n y_1 \n", '{"flagged_run_ids": ["x_1"], "total_runs": 2}', "g/x_1"])
+def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, rubric_command, listed):
     for name, b in (("x_1", 1.0), ("x_2", 0.0)):
         write_grading(tmp_path / "runs/g" / name / "grade.json", 1.0, b)
-    (tmp_path / "list.txt").write_text("x_1\n")
+    (tmp_path / "list.txt").write_text(listed)
     words = ["table", tmp_path / "runs", "--disqualified", tmp_path / "list.txt"]
     assert "g/x_1\n    disqualified" in rubric_command(*words, code=1)
     (row,) = rubric_command(*words, "--json", code=1)["rows"]
     assert (row["n"], row["scores"]) == (1, [0.25])
+    (tmp_path / "list.txt").write_text("{}")
+    assert "flagged_run_ids" in rubric_command(*words, code=2)
 
 
 def test_judge_eval_grades_another_submission_where_there_is_no_other(tmp_path, monkeypatch, capsys):
