@@ -66,44 +66,48 @@ def of_trials(*trials):
     return replace(RUN, models=(ModelEvidence(trials, (LetterEvidence("small", "I", 0.0),)),))
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "score", "explanation"),
-    [
-        ("trials_pass", {"stage": "generate"}, 7 / 8, "7 of 8 trials passed generate; first otherwise: small T 1"),
-        ("trials_pass", {"stage": "extract"}, 6 / 8, "6 of 8 trials passed extract; first otherwise: small T 1"),
-        ("trials_pass", {"stage": "convert"}, 5 / 8, "5 of 8"),
-        ("trials_pass", {"stage": "simulate"}, 4 / 8, "4 of 8"),
-        ("trials_pass", {"stage": "classify"}, 3 / 8, "3 of 8"),
-        ("trials_without", {"stage": "generate", "reason": "TOKENS"}, 7 / 8, "7 of 8 trials did not fail in"),
-        ("trials_without", {"stage": "extract", "reason": "tokens"}, 1, "8 of 8"),
-        ("models_pass", {"stage": "extract", "at_least": 0.5}, 1, "2 of 2 models with at least 0.5 of"),
-        ("models_pass", {"stage": "extract", "at_least": 0.6}, 1 / 2, "(small 0.50, large 1.00)"),
-        ("letters_pass", {"stage": "extract"}, 3 / 4, "3 of 4 letters have a trial"),
-        ("answers_without_loop", {}, 6 / 8, "6 of 8 trials have a reply without a loop"),
-        ("answers_closed", {}, 6 / 8, "6 of 8"),
-        ("trials_stable", {"at_least": 0.5}, 3 / 8, "3 of 8 trials have a stability of at least 0.5"),
-        ("trials_stable", {"at_least": 1}, 2 / 8, "2 of 8"),
-        ("mean_stability", {}, (1 + 0.5 + 0.25 + 1) / 8, "mean stability 0.3438 over 8 trials, 4 of them with a level"),
-        ("trials_on_top", {}, 2 / 8, "2 of 8 trials look most like their letter"),
-        ("letters_on_top", {}, 2 / 4, "2 of 4 letters have a level"),
-        ("mean_similarity", {}, (0.5 + 0.1 + 0.5) / 8, "mean similarity 0.1375 over 8 trials, 3 of them with a level"),
-        ("letters_diverse", {}, 2 / 4, "2 of 4 letters have a diversity above 0; first otherwise: small T"),
-        ("letters_diverse", {"above": 0.1}, 1 / 4, "1 of 4"),
-        ("trials_without_flag", {"kind": "other-host"}, 1, "8 of 8 trials are without the flag other-host"),
-        ("trials_without_flag", {"kind": "invented-reply"}, 7 / 8, "small T 1 (the model never said: 'a')"),
-        ("readme_length", {"at_least_words": 8}, 1, "README.md has 8 words; 8 are asked for"),
-        ("readme_length", {"at_least_words": 9}, 0, "README.md has 8 words; 9 are asked for"),
-        ("readme_length", {}, 1, "1 are asked for"),
-        ("readme_names_team", {}, 1, "README.md names the team 'my-team'"),
-        ("readme_mentions", {"text": "PROMPT"}, 1, "README.md mentions 'PROMPT'"),
-        ("readme_mentions", {"text": "banana"}, 0, "README.md does not mention 'banana'"),
-        ("prompt_length", {}, 1, "6 words; 1 to 6 are allowed"),
-        ("prompt_characters", {}, 1, "all characters are allowed"),
-        ("prompt_names_object", {}, 1, "prompt.txt has the token <OBJECT> 1 times"),
-        ("prompt_mentions", {"text": "b11"}, 1, "prompt.txt mentions 'b11'"),
-        ("prompt_mentions", {"text": "b31"}, 0, "prompt.txt does not mention 'b31'"),
-    ],
-)
+EXAMPLES = [
+    ("trials_pass", {"stage": "generate"}, 7 / 8, "7 of 8 trials passed generate; first otherwise: small T 1"),
+    ("trials_pass", {"stage": "extract"}, 6 / 8, "6 of 8 trials passed extract; first otherwise: small T 1"),
+    ("trials_pass", {"stage": "convert"}, 5 / 8, "5 of 8"),
+    ("trials_pass", {"stage": "simulate"}, 4 / 8, "4 of 8"),
+    ("trials_pass", {"stage": "classify"}, 3 / 8, "3 of 8"),
+    ("trials_without", {"stage": "generate", "reason": "TOKENS"}, 7 / 8, "7 of 8 trials did not fail in"),
+    ("trials_without", {"stage": "extract", "reason": "tokens"}, 1, "8 of 8"),
+    ("models_pass", {"stage": "extract", "at_least": 0.5}, 1, "2 of 2 models with at least 0.5 of"),
+    ("models_pass", {"stage": "extract", "at_least": 0.6}, 1 / 2, "(small 0.50, large 1.00)"),
+    ("letters_pass", {"stage": "extract"}, 3 / 4, "3 of 4 letters have a trial"),
+    ("answers_without_loop", {}, 6 / 8, "6 of 8 trials have a reply without a loop"),
+    ("answers_closed", {}, 6 / 8, "6 of 8"),
+    ("trials_stable", {"at_least": 0.5}, 3 / 8, "3 of 8 trials have a stability of at least 0.5"),
+    ("trials_stable", {"at_least": 1}, 2 / 8, "2 of 8"),
+    ("mean_stability", {}, (1 + 0.5 + 0.25 + 1) / 8, "mean stability 0.3438 over 8 trials, 4 of them with a level"),
+    ("trials_on_top", {}, 2 / 8, "2 of 8 trials look most like their letter"),
+    ("letters_on_top", {}, 2 / 4, "2 of 4 letters have a level"),
+    ("mean_similarity", {}, (0.5 + 0.1 + 0.5) / 8, "mean similarity 0.1375 over 8 trials, 3 of them with a level"),
+    ("letters_diverse", {}, 2 / 4, "2 of 4 letters have a diversity above 0; first otherwise: small T"),
+    ("letters_diverse", {"above": 0.1}, 1 / 4, "1 of 4"),
+    ("trials_without_flag", {"kind": "other-host"}, 1, "8 of 8 trials are without the flag other-host"),
+    ("trials_without_flag", {"kind": "invented-reply"}, 7 / 8, "small T 1 (the model never said: 'a')"),
+    ("readme_length", {"at_least_words": 8}, 1, "README.md has 8 words; 8 are asked for"),
+    ("readme_length", {"at_least_words": 9}, 0, "README.md has 8 words; 9 are asked for"),
+    ("readme_length", {}, 1, "1 are asked for"),
+    ("readme_names_team", {}, 1, "README.md names the team 'my-team'"),
+    ("readme_mentions", {"text": "PROMPT"}, 1, "README.md mentions 'PROMPT'"),
+    ("readme_mentions", {"text": "banana"}, 0, "README.md does not mention 'banana'"),
+    ("prompt_length", {}, 1, "6 words; 1 to 6 are allowed"),
+    ("prompt_characters", {}, 1, "all characters are allowed"),
+    ("prompt_names_object", {}, 1, "prompt.txt has the token <OBJECT> 1 times"),
+    ("prompt_mentions", {"text": "b11"}, 1, "prompt.txt mentions 'b11'"),
+    ("prompt_mentions", {"text": "b31"}, 0, "prompt.txt does not mention 'b31'"),
+]
+ARGUMENTS = {name: arguments for name, arguments, *_ in EXAMPLES}
+SUBMISSION_CHECKS = [name for name in ARGUMENTS if name.startswith(("readme", "prompt"))]
+RESULT_CHECKS = [name for name in ARGUMENTS if name not in SUBMISSION_CHECKS]
+GOOD_WITHOUT_ANY_REPLY = {"trials_without", "trials_without_flag"}
+
+
+@pytest.mark.parametrize(("name", "arguments", "score", "explanation"), EXAMPLES)
 def test_every_check_by_its_definition(name, arguments, score, explanation):
     result = decide(name, **arguments)
     assert result.score == pytest.approx(score)
@@ -139,31 +143,14 @@ def test_a_program_passes_the_rules_for_prompts(name):
     assert decide("prompt_mentions", program, text="drop_block").score == 1
 
 
-SUBMISSION_CHECKS = {
-    **{key: {} for key in ("readme_length", "readme_names_team", "prompt_length", "prompt_characters")},
-    "prompt_names_object": {},
-    "readme_mentions": {"text": "x"},
-    "prompt_mentions": {"text": "x"},
-}
-RESULT_CHECKS = {
-    **{key: {"stage": "extract"} for key in ("trials_pass", "letters_pass")},
-    **{key: {} for key in ("answers_without_loop", "answers_closed", "mean_stability", "mean_similarity")},
-    **{key: {} for key in ("trials_on_top", "letters_on_top", "letters_diverse")},
-    "trials_without": {"stage": "extract", "reason": "x"},
-    "models_pass": {"stage": "extract", "at_least": 0.5},
-    "trials_stable": {"at_least": 1.0},
-    "trials_without_flag": {"kind": "altered-answer"},
-}
-GOOD_WITHOUT_ANY_REPLY = {"trials_without", "trials_without_flag"}
-
-
 def test_every_check_is_tested_here():
     ours = {name for name, check in CHECKS.items() if check.__module__ != paper_checks.__name__}
-    assert {*SUBMISSION_CHECKS, *RESULT_CHECKS} == ours
+    assert {*ARGUMENTS} == ours
 
 
-@pytest.mark.parametrize(("name", "arguments"), SUBMISSION_CHECKS.items())
-def test_a_document_that_its_author_broke_fails_and_one_we_cannot_read_is_undecided(name, arguments):
+@pytest.mark.parametrize("name", SUBMISSION_CHECKS)
+def test_a_document_that_its_author_broke_fails_and_one_we_cannot_read_is_undecided(name):
+    arguments = ARGUMENTS[name]
     refused = Document("x", "refused", reason="x is missing")
     result = decide(name, replace(SUBMISSION, readme=refused, prompt=refused), **arguments)
     assert (result.score, result.explanation) == (0, "x is missing")
@@ -172,8 +159,9 @@ def test_a_document_that_its_author_broke_fails_and_one_we_cannot_read_is_undeci
         decide(name, replace(SUBMISSION, readme=unreadable, prompt=unreadable), **arguments)
 
 
-@pytest.mark.parametrize(("name", "arguments"), RESULT_CHECKS.items())
-def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name, arguments):
+@pytest.mark.parametrize("name", RESULT_CHECKS)
+def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name):
+    arguments = ARGUMENTS[name]
     with pytest.raises(Undecided, match="not run"):
         decide(name, SUBMISSION, **arguments)
     evidence = of_trials(*(trial("small", "I", number, "generate", "timeout") for number in (1, 2)))
@@ -213,9 +201,9 @@ results = st.builds(
 )
 
 
-@given(st.lists(results, min_size=1, max_size=6), st.sampled_from([*RESULT_CHECKS]))
+@given(st.lists(results, min_size=1, max_size=6), st.sampled_from(RESULT_CHECKS))
 def test_every_result_is_a_share(trials, name):
-    assert 0 <= decide(name, of_trials(*trials), **RESULT_CHECKS[name]).score <= 1
+    assert 0 <= decide(name, of_trials(*trials), **ARGUMENTS[name]).score <= 1
 
 
 @pytest.mark.parametrize(
