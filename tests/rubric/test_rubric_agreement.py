@@ -9,9 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
+from pcgeval import JudgeOutput
 from pcgeval.core.files import to_json
+from pcgeval.core.profiles import Price
 from pcgeval.rubric.agreement import Pair, agreement, agreement_lines
 from pcgeval.rubric.grades import Verdict, grade_tree
+from pcgeval.rubric.judge_figures import JudgeFigures
+from pcgeval.rubric.record import JudgeRecord
 
 scores = st.sampled_from([0.0, 0.5, 1.0]) | st.floats(0, 1)
 
@@ -163,3 +167,17 @@ def test_several_pairs_are_taken_together_and_their_criteria_named():
     lines = list(agreement_lines(result))
     assert "  A 0.00  B 1.00  x: Do 1." in lines
     assert lines[lines.index("  not graded in B: 1") + 1] == "    y: Do 0."
+    *_, last, more = agreement_lines(both([1.0] * 25, [0.0] * 25))
+    assert (last, more) == ("  A 1.00  B 0.00  Do 19.", "    and 5 more; --json names all")
+
+
+def test_the_cost_of_a_judge_is_known_where_every_price_is():
+    usage = {"grade": {"calls": 1, "prompt_tokens": 4_000_000, "cached_tokens": 1_000_000, "seconds": 2.0}}
+    record = JudgeRecord.model_validate({"usage": usage})
+    tree = grade_tree(rubric(leaf("a")), lambda _: Verdict(1.0, "", record))
+    outputs = {name: JudgeOutput("simple", tree, price=Price(input=1.0, output=9.0, cached=0.5)) for name in "xy"}
+    people = dict.fromkeys(outputs, tree)
+    priced = JudgeFigures.of("o3", outputs, people)
+    assert priced.cost_cells() == ("o3", "1", "0", "0.000", "2", "8000000", "25%", "0", "7.00 $, 3.50 $ each", "4 s")
+    outputs["y"] = replace(outputs["y"], price=None)
+    assert JudgeFigures.of("o3", outputs, people).to_json()["cost"] is None
