@@ -1,3 +1,5 @@
+"""Checks on a team's submission and on its results, each from what its criterion says."""
+
 from dataclasses import replace
 
 import pytest
@@ -54,69 +56,62 @@ LARGE = ModelEvidence(
 RUN = replace(SUBMISSION, models=(SMALL, LARGE), no_results="")
 
 
-def finding(name, evidence=RUN, /, **arguments):
+def decide(name, evidence=RUN, /, **arguments):
     check = LeafCheck(name, arguments)
     assert check_fault(check) is None
     return run_check(check, evidence)
 
 
-def with_prompt(text):
-    return replace(SUBMISSION, prompt=replace(PROMPT, text=text))
+def of_trials(*trials):
+    return replace(RUN, models=(ModelEvidence(trials, (LetterEvidence("small", "I", 0.0),)),))
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "score", "explanation"),
-    [
-        ("trials_pass", {"stage": "generate"}, 7 / 8, "7 of 8 trials passed generate; first otherwise: small T 1"),
-        ("trials_pass", {"stage": "extract"}, 6 / 8, "6 of 8 trials passed extract; first otherwise: small T 1"),
-        ("trials_pass", {"stage": "convert"}, 5 / 8, "5 of 8"),
-        ("trials_pass", {"stage": "simulate"}, 4 / 8, "4 of 8"),
-        ("trials_pass", {"stage": "classify"}, 3 / 8, "3 of 8"),
-        ("trials_without", {"stage": "generate", "reason": "TOKENS"}, 7 / 8, "7 of 8 trials did not fail in"),
-        ("trials_without", {"stage": "extract", "reason": "tokens"}, 1, "8 of 8"),
-        ("models_pass", {"stage": "extract", "at_least": 0.5}, 1, "2 of 2 models with at least 0.5 of"),
-        ("models_pass", {"stage": "extract", "at_least": 0.6}, 1 / 2, "(small 0.50, large 1.00)"),
-        ("letters_pass", {"stage": "extract"}, 3 / 4, "3 of 4 letters have a trial"),
-        ("answers_without_loop", {}, 6 / 8, "6 of 8 trials have a reply without a loop"),
-        ("answers_closed", {}, 6 / 8, "6 of 8"),
-        ("trials_stable", {"at_least": 0.5}, 3 / 8, "3 of 8 trials have a stability of at least 0.5"),
-        ("trials_stable", {"at_least": 1}, 2 / 8, "2 of 8"),
-        ("mean_stability", {}, (1 + 0.5 + 0.25 + 1) / 8, "mean stability 0.3438 over 8 trials, 4 of them with a level"),
-        ("trials_on_top", {}, 2 / 8, "2 of 8 trials look most like their letter"),
-        ("letters_on_top", {}, 2 / 4, "2 of 4 letters have a level"),
-        ("mean_similarity", {}, (0.5 + 0.1 + 0.5) / 8, "mean similarity 0.1375 over 8 trials, 3 of them with a level"),
-        ("letters_diverse", {}, 2 / 4, "2 of 4 letters have a diversity above 0; first otherwise: small T"),
-        ("letters_diverse", {"above": 0.1}, 1 / 4, "1 of 4"),
-        ("trials_without_flag", {"kind": "other-host"}, 1, "8 of 8 trials are without the flag other-host"),
-        ("trials_without_flag", {"kind": "invented-reply"}, 7 / 8, "small T 1 (the model never said: 'a')"),
-    ],
-)
-def test_checks_on_results(name, arguments, score, explanation):
-    found = finding(name, **arguments)
-    assert found.score == pytest.approx(score)
-    assert explanation in found.explanation
+EXAMPLES = [
+    ("trials_pass", {"stage": "generate"}, 7 / 8, "7 of 8 trials passed generate; first otherwise: small T 1"),
+    ("trials_pass", {"stage": "extract"}, 6 / 8, "6 of 8 trials passed extract; first otherwise: small T 1"),
+    ("trials_pass", {"stage": "convert"}, 5 / 8, "5 of 8"),
+    ("trials_pass", {"stage": "simulate"}, 4 / 8, "4 of 8"),
+    ("trials_pass", {"stage": "classify"}, 3 / 8, "3 of 8"),
+    ("trials_without", {"stage": "generate", "reason": "TOKENS"}, 7 / 8, "7 of 8 trials did not fail in"),
+    ("trials_without", {"stage": "extract", "reason": "tokens"}, 1, "8 of 8"),
+    ("models_pass", {"stage": "extract", "at_least": 0.5}, 1, "2 of 2 models with at least 0.5 of"),
+    ("models_pass", {"stage": "extract", "at_least": 0.6}, 1 / 2, "(small 0.50, large 1.00)"),
+    ("letters_pass", {"stage": "extract"}, 3 / 4, "3 of 4 letters have a trial"),
+    ("answers_without_loop", {}, 6 / 8, "6 of 8 trials have a reply without a loop"),
+    ("answers_closed", {}, 6 / 8, "6 of 8"),
+    ("trials_stable", {"at_least": 0.5}, 3 / 8, "3 of 8 trials have a stability of at least 0.5"),
+    ("trials_stable", {"at_least": 1}, 2 / 8, "2 of 8"),
+    ("mean_stability", {}, (1 + 0.5 + 0.25 + 1) / 8, "mean stability 0.3438 over 8 trials, 4 of them with a level"),
+    ("trials_on_top", {}, 2 / 8, "2 of 8 trials look most like their letter"),
+    ("letters_on_top", {}, 2 / 4, "2 of 4 letters have a level"),
+    ("mean_similarity", {}, (0.5 + 0.1 + 0.5) / 8, "mean similarity 0.1375 over 8 trials, 3 of them with a level"),
+    ("letters_diverse", {}, 2 / 4, "2 of 4 letters have a diversity above 0; first otherwise: small T"),
+    ("letters_diverse", {"above": 0.1}, 1 / 4, "1 of 4"),
+    ("trials_without_flag", {"kind": "other-host"}, 1, "8 of 8 trials are without the flag other-host"),
+    ("trials_without_flag", {"kind": "invented-reply"}, 7 / 8, "small T 1 (the model never said: 'a')"),
+    ("readme_length", {"at_least_words": 8}, 1, "README.md has 8 words; 8 are asked for"),
+    ("readme_length", {"at_least_words": 9}, 0, "README.md has 8 words; 9 are asked for"),
+    ("readme_length", {}, 1, "1 are asked for"),
+    ("readme_names_team", {}, 1, "README.md names the team 'my-team'"),
+    ("readme_mentions", {"text": "PROMPT"}, 1, "README.md mentions 'PROMPT'"),
+    ("readme_mentions", {"text": "banana"}, 0, "README.md does not mention 'banana'"),
+    ("prompt_length", {}, 1, "6 words; 1 to 6 are allowed"),
+    ("prompt_characters", {}, 1, "all characters are allowed"),
+    ("prompt_names_object", {}, 1, "prompt.txt has the token <OBJECT> 1 times"),
+    ("prompt_mentions", {"text": "b11"}, 1, "prompt.txt mentions 'b11'"),
+    ("prompt_mentions", {"text": "b31"}, 0, "prompt.txt does not mention 'b31'"),
+]
+ARGUMENTS = {name: arguments for name, arguments, *_ in EXAMPLES}
+SUBMISSION_CHECKS = [name for name in ARGUMENTS if name.startswith(("readme", "prompt"))]
+RESULT_CHECKS = [name for name in ARGUMENTS if name not in SUBMISSION_CHECKS]
+GOOD_WITHOUT_ANY_REPLY = {"trials_without", "trials_without_flag"}
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "score", "explanation"),
-    [
-        ("readme_length", {"at_least_words": 8}, 1, "README.md has 8 words; 8 are asked for"),
-        ("readme_length", {"at_least_words": 9}, 0, "README.md has 8 words; 9 are asked for"),
-        ("readme_length", {}, 1, "1 are asked for"),
-        ("readme_names_team", {}, 1, "README.md names the team 'my-team'"),
-        ("readme_mentions", {"text": "PROMPT"}, 1, "README.md mentions 'PROMPT'"),
-        ("readme_mentions", {"text": "banana"}, 0, "README.md does not mention 'banana'"),
-        ("prompt_length", {}, 1, "6 words; 1 to 6 are allowed"),
-        ("prompt_characters", {}, 1, "all characters are allowed"),
-        ("prompt_names_object", {}, 1, "prompt.txt has the token <OBJECT> 1 times"),
-        ("prompt_mentions", {"text": "b11"}, 1, "prompt.txt mentions 'b11'"),
-        ("prompt_mentions", {"text": "b31"}, 0, "prompt.txt does not mention 'b31'"),
-    ],
-)
-def test_checks_on_the_submission(name, arguments, score, explanation):
-    found = finding(name, SUBMISSION, **arguments)
-    assert found.score == score
-    assert explanation in found.explanation
+@pytest.mark.parametrize(("name", "arguments", "score", "explanation"), EXAMPLES)
+def test_every_check_by_its_definition(name, arguments, score, explanation):
+    result = decide(name, **arguments)
+    assert result.score == pytest.approx(score)
+    assert explanation in result.explanation
 
 
 @pytest.mark.parametrize(
@@ -128,93 +123,65 @@ def test_checks_on_the_submission(name, arguments, score, explanation):
         ("prompt_characters", "nul \x00", 0),
         ("prompt_characters", "“It’s” \u2014 fine\t[x] {y} | <z> ?\r\n", 1),
         ("prompt_names_object", "<object> < OBJECT > &lt;OBJECT&gt; OBJECT", 0),
+        ("readme_names_team", "MY TEAM did this", 1),
+        ("readme_names_team", "team: my_team.", 1),
+        ("readme_names_team", "(my-team)", 1),
+        ("readme_names_team", "my teammates", 0),
+        ("readme_names_team", "anarmy-team", 0),
+        ("readme_names_team", "", 0),
     ],
 )
-def test_prompts_that_qualify_or_not(name, text, score):
-    assert finding(name, with_prompt(text)).score == score
+def test_texts_that_qualify_or_not(name, text, score):
+    evidence = replace(SUBMISSION, prompt=replace(PROMPT, text=text), readme=replace(README, text=text))
+    assert decide(name, evidence).score == score
 
 
 @pytest.mark.parametrize("name", ["prompt_length", "prompt_characters", "prompt_names_object"])
 def test_a_program_passes_the_rules_for_prompts(name):
-    program = replace(with_prompt("drop_block ärger " * 1000), is_program=True)
-    assert finding(name, program).explanation == "a program; the rule is for prompts"
-    assert finding(name, program).score == 1
-    assert finding("prompt_mentions", program, text="drop_block").score == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("MY TEAM did this", 1),
-        ("team: my_team.", 1),
-        ("(my-team)", 1),
-        ("my teammates", 0),
-        ("anarmy-team", 0),
-        ("", 0),
-    ],
-)
-def test_the_team_may_be_named_in_another_spelling(text, score):
-    assert finding("readme_names_team", replace(SUBMISSION, readme=replace(README, text=text))).score == score
-
-
-SUBMISSION_CHECKS = {
-    **{key: {} for key in ("readme_length", "readme_names_team", "prompt_length", "prompt_characters")},
-    "prompt_names_object": {},
-    "readme_mentions": {"text": "x"},
-    "prompt_mentions": {"text": "x"},
-}
-RESULT_CHECKS = {
-    **{key: {"stage": "extract"} for key in ("trials_pass", "letters_pass")},
-    **{key: {} for key in ("answers_without_loop", "answers_closed", "mean_stability", "mean_similarity")},
-    **{key: {} for key in ("trials_on_top", "letters_on_top", "letters_diverse")},
-    "trials_without": {"stage": "extract", "reason": "x"},
-    "models_pass": {"stage": "extract", "at_least": 0.5},
-    "trials_stable": {"at_least": 1.0},
-    "trials_without_flag": {"kind": "altered-answer"},
-}
-GOOD_WITHOUT_ANY_REPLY = {"trials_without", "trials_without_flag"}
+    program = replace(SUBMISSION, prompt=replace(PROMPT, text="drop_block ärger " * 1000), is_program=True)
+    assert decide(name, program).score == 1
+    assert decide("prompt_mentions", program, text="drop_block").score == 1
 
 
 def test_every_check_is_tested_here():
     ours = {name for name, check in CHECKS.items() if check.__module__ != paper_checks.__name__}
-    assert {*SUBMISSION_CHECKS, *RESULT_CHECKS} == ours
+    assert {*ARGUMENTS} == ours
 
 
-@pytest.mark.parametrize(("name", "arguments"), SUBMISSION_CHECKS.items())
-def test_a_document_that_its_author_broke_fails_and_one_we_cannot_read_is_undecided(name, arguments):
+@pytest.mark.parametrize("name", SUBMISSION_CHECKS)
+def test_a_document_that_its_author_broke_fails_and_one_we_cannot_read_is_undecided(name):
+    arguments = ARGUMENTS[name]
     refused = Document("x", "refused", reason="x is missing")
-    found = finding(name, replace(SUBMISSION, readme=refused, prompt=refused), **arguments)
-    assert (found.score, found.explanation) == (0, "x is missing")
+    result = decide(name, replace(SUBMISSION, readme=refused, prompt=refused), **arguments)
+    assert (result.score, result.explanation) == (0, "x is missing")
     unreadable = Document("x", "unreadable", reason="x cannot be read")
     with pytest.raises(Undecided, match="x cannot be read"):
-        finding(name, replace(SUBMISSION, readme=unreadable, prompt=unreadable), **arguments)
+        decide(name, replace(SUBMISSION, readme=unreadable, prompt=unreadable), **arguments)
 
 
-@pytest.mark.parametrize(("name", "arguments"), RESULT_CHECKS.items())
-def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name, arguments):
+@pytest.mark.parametrize("name", RESULT_CHECKS)
+def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name):
+    arguments = ARGUMENTS[name]
     with pytest.raises(Undecided, match="not run"):
-        finding(name, SUBMISSION, **arguments)
-    trials = tuple(trial("small", "I", number, "generate", "timeout") for number in (1, 2))
-    evidence = replace(RUN, models=(ModelEvidence(trials, (LetterEvidence("small", "I", 0.0),)),))
-    assert finding(name, evidence, **arguments).score == (1 if name in GOOD_WITHOUT_ANY_REPLY else 0)
+        decide(name, SUBMISSION, **arguments)
+    evidence = of_trials(*(trial("small", "I", number, "generate", "timeout") for number in (1, 2)))
+    assert decide(name, evidence, **arguments).score == (1 if name in GOOD_WITHOUT_ANY_REPLY else 0)
 
 
 @pytest.mark.parametrize("kind", FLAG_KINDS)
 def test_flags_cannot_be_told_of_trials_without_records(kind):
-    unknown = replace(SMALL, trials=(*SMALL.trials, trial("small", "I", 3, usage=None)))
-    with pytest.raises(Undecided, match="1 of 9 responses have no record of how they came about"):
-        finding("trials_without_flag", replace(RUN, models=(LARGE, unknown)), kind=kind)
+    with pytest.raises(Undecided, match="1 of 5 responses have no record"):
+        decide("trials_without_flag", of_trials(*SMALL.trials, trial("small", "I", 3, usage=None)), kind=kind)
 
 
 def test_without_a_sandbox_no_flag_does_not_mean_no_contact():
-    free = TrialUsage(1, 15, contained=False)
     caught = TrialUsage(1, 15, (Flag("other-host", "tried to reach a.example"),), contained=False)
-    seen = replace(RUN, models=(ModelEvidence((trial("small", "I", 1, usage=caught),), ()),))
-    assert finding("trials_without_flag", seen, kind="other-host").score == 0
-    unseen = replace(RUN, models=(ModelEvidence((*seen.trials, trial("small", "I", 2, usage=free)), ()),))
+    seen = trial("small", "I", 1, usage=caught)
+    unseen = trial("small", "I", 2, usage=TrialUsage(1, 15, contained=False))
+    assert decide("trials_without_flag", of_trials(seen), kind="other-host").score == 0
     with pytest.raises(Undecided, match="1 of 2 trials ran without a sandbox"):
-        finding("trials_without_flag", unseen, kind="other-host")
-    assert finding("trials_without_flag", unseen, kind="altered-answer").score == 1
+        decide("trials_without_flag", of_trials(seen, unseen), kind="other-host")
+    assert decide("trials_without_flag", of_trials(seen, unseen), kind="altered-answer").score == 1
 
 
 results = st.builds(
@@ -234,14 +201,13 @@ results = st.builds(
 )
 
 
-@given(st.lists(results, min_size=1, max_size=6), st.sampled_from([*RESULT_CHECKS]))
-def test_every_finding_is_a_share(trials, name):
-    evidence = replace(RUN, models=(ModelEvidence(tuple(trials), (LetterEvidence("small", "I", 0.3),)),))
-    assert 0 <= finding(name, evidence, **RESULT_CHECKS[name]).score <= 1
+@given(st.lists(results, min_size=1, max_size=6), st.sampled_from(RESULT_CHECKS))
+def test_every_result_is_a_share(trials, name):
+    assert 0 <= decide(name, of_trials(*trials), **ARGUMENTS[name]).score <= 1
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "words"),
+    ("name", "arguments", "part"),
     [
         ("trials_passed", {}, "Did you mean 'trials_pass'?"),
         ("zzz", {}, "Known: answers_closed"),
@@ -254,7 +220,11 @@ def test_every_finding_is_a_share(trials, name):
         ("readme_length", {"at_least_words": 1.5}, "Give a whole number"),
         ("readme_length", {"at_least_words": -1}, "from 0 to 1000000"),
         ("readme_mentions", {"text": ""}, "Give a text"),
+        *[("file_exists", {"path": path}, "below the submission")
+          for path in ("", "/etc/passwd", "../x", "a/../../x", ".", "a\nb", 5, None, ["a"])],
+        *[("result_value", {"path": "a", "key": "b", "at_least": bound}, "Give a number")
+          for bound in ("1", None, True, float("nan"), float("inf"), float("-inf"), 1e300)],
     ],
-)
-def test_checks_that_are_named_wrongly(name, arguments, words):
-    assert words in check_fault(LeafCheck(name, arguments))
+)  # fmt: skip
+def test_checks_that_are_named_wrongly(name, arguments, part):
+    assert part in check_fault(LeafCheck(name, arguments))

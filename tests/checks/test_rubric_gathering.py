@@ -1,3 +1,5 @@
+"""The evidence of a competition's folders: texts of strangers, and the results of our own stages."""
+
 import json
 import os
 
@@ -15,33 +17,13 @@ def readme_of(folder):
     return gather_submission(folder, "team", 900).readme
 
 
-def test_documents_are_read_as_they_are(tmp_path):
-    (tmp_path / "README.md").write_bytes("Tëam\r\n".encode())
-    assert (readme_of(tmp_path).status, readme_of(tmp_path).text) == ("read", "Tëam\r\n")
-
-
-def write_binary(path):
-    path.write_bytes(b"\x89PNG\xff")
-
-
-def write_huge(path):
-    with path.open("wb") as file:
-        file.truncate(MAX_DOCUMENT_BYTES + 1)
-
-
-def write_link(path):
-    secret = path.with_name("secret.txt")
-    secret.write_text("secret")
-    path.symlink_to(secret)
-
-
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
         (lambda _: None, "README.md is missing"),
-        (write_binary, "not UTF-8 text"),
-        (write_huge, "larger than 1000000"),
-        (write_link, "is a link"),
+        (lambda path: path.write_bytes(b"\x89PNG\xff"), "not UTF-8 text"),
+        (lambda path: path.write_bytes(b" " * (MAX_DOCUMENT_BYTES + 1)), "larger than 1000000"),
+        (lambda path: path.symlink_to("/etc/hostname"), "is a link"),
         (lambda path: path.mkdir(), "not a regular file"),
         (os.mkfifo, "not a regular file"),
     ],
@@ -52,10 +34,11 @@ def test_a_document_that_cannot_be_had_says_why(tmp_path, make, reason):
     assert reason in readme_of(tmp_path).reason
 
 
-@pytest.mark.parametrize("name", ["readme.md", "README.txt", "Readme"])
+@pytest.mark.parametrize("name", ["README.md", "readme.md", "README.txt", "Readme"])
 def test_a_readme_may_be_spelt_otherwise(tmp_path, name):
-    write_text(tmp_path / name, "Team one.")
-    assert (readme_of(tmp_path).name, readme_of(tmp_path).text) == (name, "Team one.")
+    (tmp_path / name).write_bytes("Tëam\r\n".encode())
+    readme = readme_of(tmp_path)
+    assert (readme.name, readme.status, readme.text) == (name, "read", "Tëam\r\n")
 
 
 PROGRAM = """
@@ -105,11 +88,8 @@ def test_trials_carry_how_their_responses_came_about(tmp_path):
     quiet, flagged, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
     assert quiet.usage == TrialUsage(calls=1, tokens=15, contained=False, supplied=SuppliedBlocks(blocks=1))
     assert flagged.usage.flags == (Flag("invented-reply", hostile[:300]),) * 3
-
-
-def test_nothing_is_known_of_responses_without_records(tmp_path):
-    write_results(tmp_path, "small", recorded=False)
-    assert {trial.usage for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials} == {None}
+    write_results(tmp_path, "large", recorded=False)
+    assert {trial.usage for trial in gather_model(PARAMS, "large", "team-one", tmp_path).trials} == {None}
 
 
 @pytest.mark.parametrize(
@@ -131,15 +111,10 @@ def test_nothing_is_known_of_responses_without_records(tmp_path):
 )
 def test_what_a_reply_looks_like(tmp_path, reply, loop, open_fence):
     write_results(tmp_path, "small", replies={("I", 1): reply})
+    with (tmp_path / "data/raw/small/team-one/I/team-one_I_1.txt").open("ab") as file:
+        file.write(b"\xff\x00\xed\xa0\x80")
     first, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
     assert (first.reply.has_loop, first.reply.has_open_fence) == (loop, open_fence)
-
-
-def test_a_reply_of_garbage_bytes_is_looked_at_all_the_same(tmp_path):
-    write_results(tmp_path, "small")
-    (tmp_path / "data/raw/small/team-one/I/team-one_I_1.txt").write_bytes(b"\xff\x00```\xed\xa0\x80\nwhile True:")
-    first, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
-    assert (first.reply.has_loop, first.reply.has_open_fence) == (True, True)
 
 
 SIMILARITY, STABILITY = "data/similarity/small/team-one", "data/stability/small/team-one"
@@ -152,15 +127,9 @@ WITHOUT_PROBABILITIES = json.dumps(
     ("path", "content", "words"),
     [
         (f"{STABILITY}/trials.json", "[]", "lacks Trial(letter='I', number=1)"),
-        (f"{STABILITY}/trials.json", "{", "not valid JSON"),
-        (f"{STABILITY}/trials.json", '[{"letter": "I", "trial": 1, "failed_step": "dance", "reason": "x"}]', "'dance'"),
-        (f"{SIMILARITY}/I.json", "[]", "object"),
-        (f"{SIMILARITY}/I.json", '{"trials": [1]}', "trials.0"),
         (f"{SIMILARITY}/I.json", '{"trials": []}', "lacks its values"),
-        (f"{SIMILARITY}/I.json", WITHOUT_PROBABILITIES, "'team-one_I_1.png' has no probabilities"),
-        (f"{SIMILARITY}/I.json", '{"trials": [{"id": "team-one_I_1", "similarity": NaN}]}', "trials.0.similarity"),
+        (f"{SIMILARITY}/I.json", WITHOUT_PROBABILITIES, "lacks its values"),
         (f"{STABILITY}/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "raws.0.score"),
-        (f"{STABILITY}/T.json", '{"raws": [{"tag": "a_T_1", "score": "1"}]}', "raws.0.score"),
         ("data/diversity/small/team-one/I.json", "{}", "diversityRate"),
         ("data/trials/small/team-one.json", "[{}]", "0.letter: Field required"),
     ],

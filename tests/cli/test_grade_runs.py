@@ -27,6 +27,15 @@ PAPERS = ("block-letters", "other-letters")
 GROUP = "2025-04-01T10-00-00-GMT_run-group_one"
 
 
+SETTINGS = JudgeSettings(
+    judge="simple",
+    model=Model(backend="ollama", name="m:1", digest=DIGEST),
+    papers_dir="papers",
+    max_depth=1,
+    ignore_checks=True,
+)
+
+
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
     """As PaperBench lays them out: folders, and tar files."""
@@ -62,16 +71,8 @@ def endpoint():
 
 
 def asked_of(endpoint):
-    return [
-        "--model",
-        "gpt-4o-mini",
-        "--base-url",
-        endpoint.base_url,
-        "--set",
-        "rubric.model.concurrency=3",
-        "--set",
-        "rubric.max_depth=1",
-    ]
+    settings = ["--set", "rubric.model.concurrency=3", "--set", "rubric.max_depth=1"]
+    return ["--model", "gpt-4o-mini", "--base-url", endpoint.base_url, *settings]
 
 
 def run(capsys, *words, code=0):
@@ -105,21 +106,14 @@ def test_every_run_has_a_file_and_a_place_in_the_table(capsys):
     assert set(contents(Path("grades"))) == {f"{grading['run']}/grade.json" for grading in gradings}
     assert main(["rubric", "table", "grades", "--papers-dir", "papers", "--json"]) == 0
     assert {(row["submission"], row["paper"]): row for row in json.loads(capsys.readouterr().out)["rows"]} == rows
-
-
-@pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
-@pytest.mark.usefixtures("runs")
-def test_the_table_in_other_forms(capsys, form):
-    run(capsys, "--judge", "dummy")
-    assert main(["rubric", "table", "grades", "--papers-dir", "papers", "--format", form]) == 0
-    said = capsys.readouterr().out
-    if form == "csv":
-        rows = list(csv.DictReader(io.StringIO(said)))
-        assert {row["mean"] for row in rows} == {"1.0"}
-        assert len(rows) == 6
-    else:
-        assert "1.000" in said
-        assert ("| --- | --- | ---: |" if form == "markdown" else r"\toprule") in said
+    tables = {}
+    for form in ("csv", "markdown", "latex"):
+        assert main(["rubric", "table", "grades", "--papers-dir", "papers", "--format", form]) == 0
+        tables[form] = capsys.readouterr().out
+    in_csv = csv.DictReader(io.StringIO(tables["csv"]))
+    assert [float(row["mean"]) for row in in_csv] == [row["mean"] for row in rows.values()]
+    assert "| --- | --- | ---: |" in tables["markdown"]
+    assert r"\toprule" in tables["latex"]
 
 
 def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(capsys, runs, endpoint):
@@ -144,9 +138,7 @@ def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(capsys,
 @pytest.mark.usefixtures("runs")
 def test_a_finished_grading_is_done_again_when_its_file_of_checks_changes(capsys):
     words = ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml", "--max-invalid", "99"]
-    shutil.rmtree("papers/other-letters")
-    shutil.rmtree("runs/two")
-    for path in Path("runs", GROUP).glob("other-letters*"):
+    for path in ("papers/other-letters", "runs/two", *Path("runs", GROUP).glob("other-letters*")):
         shutil.rmtree(path)
     scores = []
     for name in ("README.md", "nowhere.md"):
@@ -159,14 +151,11 @@ def test_a_finished_grading_is_done_again_when_its_file_of_checks_changes(capsys
 
 def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
     table(capsys, "--judge", "dummy")
-    (runs / "two/block-letters_2/submissions/2025-04-01T12-00-00-GMT/submission.tar.gz").write_bytes(
-        b"\x1f\x8b damaged"
-    )
+    next((runs / "two/block-letters_2").rglob("submission.tar.gz")).write_bytes(b"\x1f\x8b damaged")
     shutil.rmtree(runs / "two/other-letters_1")
-    (runs / "two/other-letters_1").mkdir()
-    (runs / "two/other-letters_1/run.log").touch()
-    (runs / "two/nobodys_1").mkdir()
-    (runs / "two/nobodys_1/README.md").touch()
+    for name in ("two/other-letters_1/run.log", "two/nobodys_1/README.md"):
+        (runs / name).parent.mkdir()
+        (runs / name).touch()
     rows, gradings = table(capsys, "--judge", "dummy", code=1)
     problems = {grading["run"]: grading["problem"] for grading in gradings if grading["problem"]}
     assert "damaged" in problems["two/block-letters_2"]
@@ -176,8 +165,6 @@ def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
     assert rows["two", "block-letters"]["n"] == 1
     assert rows["two", "all papers"]["mean"] is None
     assert not Path("grades/two/block-letters_2/grade.json").exists()  # that of before is none of what is there now
-    assert main(["rubric", "table", "grades", "--papers-dir", "papers"]) == 1
-    assert "two/block-letters_2" in capsys.readouterr().out
     said = run(capsys, "--judge", "dummy", code=1)
     assert "two/nobodys_1\n    no paper 'nobodys'" in said.out
     assert "3 of 9 gradings do not count" in said.err
@@ -204,14 +191,12 @@ def test_a_tar_file_that_is_being_graded_stays_unpacked(runs):
 
     def plan_beside(number, _):
         if number == 1:
-            planned.append(ManyGradings(runs, Path("other"), settings).plan())
+            planned.append(ManyGradings(runs, Path("other"), SETTINGS).plan())
 
-    model = Model(backend="ollama", name="m:1", digest=DIGEST)
-    settings = JudgeSettings(judge="simple", model=model, papers_dir="papers", max_depth=1, ignore_checks=True)
     shutil.rmtree(runs / GROUP)
     shutil.rmtree(runs / "two/block-letters_1")
     backend = ScriptedModel(fails=plan_beside)
-    grades = ManyGradings(runs, Path("grades"), settings, open_backend=lambda _: backend).grade()
+    grades = ManyGradings(runs, Path("grades"), SETTINGS, open_backend=lambda _: backend).grade()
     assert [grade.problem for grade in grades] == [None] * 3
     ((plans, failed),) = planned
     assert ["is working on it" in entry.problem for entry in failed] == [True]
@@ -233,12 +218,8 @@ def test_a_run_that_the_budget_does_not_reach_has_no_grade_of_what_was_there_bef
         shutil.rmtree(runs / "two" / name)
 
     def grade(**more):
-        model = Model(backend="ollama", name="m:1", digest=DIGEST)
-        values = {"judge": "simple", "model": model, "papers_dir": "papers", "max_depth": 1, "ignore_checks": True}
-        opened = ScriptedModel()
-        many = ManyGradings(
-            runs, Path("grades"), JudgeSettings(**values, **more), CopyingComputer(), open_backend=lambda _: opened
-        )
+        settings, backend = SETTINGS.model_copy(update=more), ScriptedModel()
+        many = ManyGradings(runs, Path("grades"), settings, CopyingComputer(), open_backend=lambda _: backend)
         return [entry.problem or "" for entry in many.grade()]
 
     assert grade() == ["", ""]

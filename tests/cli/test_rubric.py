@@ -1,6 +1,7 @@
 """`pcgeval rubric ...` as a person types it."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from pcgeval.judge.human import read_human_grades
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord
 
+PAPER = Path(__file__).parents[2] / "data/papers/block-letters"
 TASK = rubric(node("root", 1, leaf("a"), leaf("b", 3)))
 RECORD = JudgeRecord.model_validate(
     {
@@ -48,8 +50,10 @@ def gradings(tmp_path):
 def rubric_command(capsys):
     def run(*words, code=0):
         assert main(["rubric", *map(str, words)]) == code
-        said = capsys.readouterr()
-        return said.err if code else json.loads(said.out) if "--json" in words else said.out
+        printed = capsys.readouterr()
+        if code == 2:
+            return printed.err
+        return json.loads(printed.out) if {"--json", "convert"} & {*words} else printed.out
 
     return run
 
@@ -66,8 +70,8 @@ def test_show_prints_criteria_and_not_ids(gradings, rubric_command):
 @pytest.mark.parametrize("name", ["2", "b", "root/b"])
 def test_a_criterion_is_named_by_its_number_or_path(gradings, rubric_command, name):
     out = rubric_command("show", gradings[1], "--leaf", name)
-    for words in ("-----", "1 without a grade", "if they had passed, the score would be 1.000", "75.00 % of the whole"):
-        assert words in out
+    for part in ("-----", "1 without a grade", "if they had passed, the score would be 1.000", "75.00 % of the whole"):
+        assert part in out
     assert "Why: because b" in out
     values = rubric_command("show", gradings[1], "--leaf", name, "--json")
     assert [part["path"] for part in values["way"]] == ["root", "root/b"]
@@ -77,7 +81,7 @@ def test_a_criterion_is_named_by_its_number_or_path(gradings, rubric_command, na
 def test_the_judges_record_is_shown_without_control_characters(tmp_path, rubric_command):
     model = {"model": "m:1", "model_digest": "d" * 64, "prompt_version": "v3", "warnings": ("only\x1b[2J a guess",)}
     out = rubric_command("show", write_grading(tmp_path / "g.json", 1.0, 0.0, RECORD, **model), "--leaf", "1")
-    for words in (
+    for part in (
         "WARNING: only",
         "with the model m:1",
         f"model digest {'d' * 64}, prompts v3",
@@ -90,7 +94,7 @@ def test_the_judges_record_is_shown_without_control_characters(tmp_path, rubric_
         "Vote 2 of 2: ----- two scores",
         "grade: 2 calls, 900 tokens read and 80 written, 4.0 s",
     ):
-        assert words in out
+        assert part in out
     assert not {"\x1b", "\x07"} & set(out)
 
 
@@ -103,18 +107,15 @@ def test_with_nothing_graded_there_is_a_line_a_reason(tmp_path, rubric_command):
     assert len(lines) < 8
 
 
-def test_agreement_names_what_it_leaves_out(gradings, rubric_command):
+def test_agreement_names_what_it_leaves_out_and_half_a_score_has_not_passed(gradings, tmp_path, rubric_command):
     out = rubric_command("agreement", *gradings)
     assert "compared 1 of 2 leaves" in out
     assert "not graded in B: 1\n    Do b." in out
     values = rubric_command("agreement", *gradings, "--json")
     assert values["uncompared"]["invalid_in_b"] == ["root/b"]
-    assert values["overall"]["kappa"]["value"] is None
-
-
-def test_half_a_score_has_not_passed(tmp_path, rubric_command):
-    half, none = write_grading(tmp_path / "a.json", 1.0, 0.5), write_grading(tmp_path / "b.json", 1.0, 0.0)
-    assert rubric_command("agreement", half, none, "--json")["overall"]["accuracy"]["value"] == 1
+    assert (values["resamples"], values["seed"], values["overall"]["kappa"]["value"]) == (1000, 0, None)
+    half = write_grading(tmp_path / "half.json", 1.0, 0.5)
+    assert rubric_command("agreement", half, gradings[0], "--json")["overall"]["accuracy"]["value"] == 1
     assert "1 passed, 1 failed" in rubric_command("show", half)
 
 
@@ -139,45 +140,57 @@ def test_faults_name_the_file_or_the_option(gradings, tmp_path, rubric_command):
     assert "Did you mean root/a" in rubric_command("show", gradings[0], "--leaf", "roott/a", code=2)
 
 
-def test_leaves_lists_the_criteria_with_shares_and_checks(tmp_path, rubric_command):
-    path = tmp_path / "rubric.json"
-    write_json(path, node("root", 1, leaf("a", 1), leaf("b", 3)))
-    assert " 75.00 %  root/b  (Code Development)" in rubric_command("leaves", path)
-    assert [row["share"] for row in rubric_command("leaves", path, "--json")] == [0.25, 0.75]
-    (tmp_path / "checks.yaml").write_text("a: {name: reproduce_succeeded}")
-    assert "check reproduce_succeeded" in rubric_command("leaves", path)
-    (tmp_path / "checks.yaml").write_text("c: {name: reproduce_succeeded}")
-    assert "no leaf of the rubric has this id" in rubric_command("leaves", path, code=2)
-
-
-def test_the_form_becomes_human_grades_when_filled_in(tmp_path, rubric_command):
-    path = tmp_path / "rubric.json"
-    write_json(path, node("root: 1", 1, leaf("a #x"), leaf("ü'\"")))
+def test_leaves_lists_the_criteria_with_shares_and_checks_and_its_form_becomes_human_grades(tmp_path, rubric_command):
+    path, checks = tmp_path / "rubric.json", tmp_path / "checks.yaml"
+    write_json(path, node("root: 1", 1, leaf("a #x"), leaf("ü'\"", 3)))
+    assert " 75.00 %  root: 1/ü'\"  (Code Development)" in rubric_command("leaves", path)
+    rows = rubric_command("leaves", path, "--json")
+    assert [row["share"] for row in rows] == [0.25, 0.75]
     form = rubric_command("leaves", path, "--form")
-    paths = [row["path"] for row in rubric_command("leaves", path, "--json")]
+    paths = [row["path"] for row in rows]
     assert [entry["path"] for entry in yaml.safe_load(form)] == paths
     filled = form.replace("score:", "score: 1").replace("author:", "author: Ada").replace("reason:", "reason: x")
     write_text(tmp_path / "grades.yaml", filled)
     assert len(read_human_grades(tmp_path / "grades.yaml", paths)) == 2
+    checks.write_text('"a #x": {name: reproduce_succeeded}')
+    assert "check reproduce_succeeded" in rubric_command("leaves", path)
+    checks.write_text("c: {name: reproduce_succeeded}")
+    assert "no leaf of the rubric has this id" in rubric_command("leaves", path, code=2)
 
 
 def test_a_grade_of_paperbench_is_shown_compared_and_converted(gradings, tmp_path, rubric_command):
-    value = json.loads(rubric_command("convert", gradings[1]))
+    value = rubric_command("convert", gradings[1])
     assert (value["score"], value["num_invalid_leaf_nodes"], value["graded_at"][:4]) == (0.25, 1, "1970")
     output = tmp_path / "grader_output.json"
     write_json(output, {"judge_output": value})
     assert "Why: because b" in rubric_command("show", output, "--leaf", "b")
     assert "compared 1 of 2 leaves" in rubric_command("agreement", gradings[1], output)
-    assert json.loads(rubric_command("convert", output, "--format", "pcgeval"))["score_bounds"] == [0.25, 1.0]
+    assert rubric_command("convert", output, "--format", "pcgeval")["score_bounds"] == [0.25, 1.0]
 
 
-def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, capsys):
+def test_a_grade_becomes_an_eval_log_of_inspect(tmp_path, rubric_command):
+    grade = write_grading(tmp_path / "g.json", 1.0, None, RECORD, model="m:1")
+    log = rubric_command("convert", grade, "--format", "inspect")
+    assert (log["version"], log["status"], log["eval"]["model"]) == (2, "success", "m:1")
+    assert (log["results"]["total_samples"], log["results"]["completed_samples"]) == (2, 1)
+    (score,) = log["results"]["scores"]
+    metrics = {name: metric["value"] for name, metric in score["metrics"].items()}
+    assert metrics == {"score": 0.25, "lowest": 0.25, "highest": 1.0}
+    a, b = log["samples"]
+    assert [(sample["id"], sample["scores"]["dummy"]["value"]) for sample in (a, b)] == [("root/a", 1.0), ("root/b", 0)]
+    assert ("error" in a, b["error"]["message"]) == (False, "because b")
+    assert [message["content"] for message in a["messages"]] == ["Do a.", *(vote.answer for vote in RECORD.votes)]
+    assert a["model_usage"]["m:1"]["total_tokens"] == 980
+
+
+@pytest.mark.parametrize("listed", ["x_1\n\n y_1 \n", '{"flagged_run_ids": ["x_1"], "total_runs": 2}', "g/x_1"])
+def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, rubric_command, listed):
     for name, b in (("x_1", 1.0), ("x_2", 0.0)):
         write_grading(tmp_path / "runs/g" / name / "grade.json", 1.0, b)
-    (tmp_path / "list.txt").write_text("x_1\n")
-    words = ["rubric", "table", str(tmp_path / "runs"), "--disqualified", str(tmp_path / "list.txt")]
-    assert main(words) == 1
-    assert "g/x_1\n    disqualified" in capsys.readouterr().out
-    assert main([*words, "--json"]) == 1
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    (tmp_path / "list.txt").write_text(listed)
+    words = ["table", tmp_path / "runs", "--disqualified", tmp_path / "list.txt"]
+    assert "g/x_1\n    disqualified" in rubric_command(*words, code=1)
+    (row,) = rubric_command(*words, "--json", code=1)["rows"]
     assert (row["n"], row["scores"]) == (1, [0.25])
+    (tmp_path / "list.txt").write_text("{}")
+    assert "flagged_run_ids" in rubric_command(*words, code=2)

@@ -16,7 +16,7 @@ from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.call_log import read_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, unpinned_digest
-from pcgeval.rubric.grade_files import judge_output_from_json
+from pcgeval.rubric.grades import judge_output_from_json
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
 RUBRIC = node("root", 1, node("left", 2, *map(leaf, LEAVES[:3])), node("right", 1, *map(leaf, LEAVES[3:])))

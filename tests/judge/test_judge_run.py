@@ -23,7 +23,7 @@ from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.grading import no_report
 from pcgeval.judge.run import grade_submission, run_judge
 from pcgeval.judge.settings import GradingError, JudgeSettings, model_of
-from pcgeval.rubric.grade_files import judge_output_from_json
+from pcgeval.rubric.grades import judge_output_from_json
 from pcgeval.rubric.papers import PaperError
 from pcgeval.submissions.reproduction import ReproductionRun
 

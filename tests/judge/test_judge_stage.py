@@ -16,8 +16,7 @@ from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.judge.stage import competition_task, grade_stage, grade_team
 from pcgeval.llm.call_log import CallLog
-from pcgeval.rubric.grade_files import judge_output_from_json
-from pcgeval.rubric.grades import get_grade_summary
+from pcgeval.rubric.grades import get_grade_summary, judge_output_from_json
 from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.tree import CATEGORIES, RubricError, leaves
 

@@ -67,8 +67,7 @@ def evaluate(words: list[str], base_url: str) -> bool:
         print(f"{words[1]} {trace['task']['data']['id']}: {rewards} after {answers} answers, {trace['stop_condition']}")
         for error in trace["errors"]:
             print(f"  {error['type']}: {error['message']}", file=sys.stderr)
-    if done.returncode or not attempts:
-        print(done.stderr[-3000:], file=sys.stderr)
+    print(done.stderr[-3000:] if done.returncode else "", end="", file=sys.stderr)
     return bool(attempts) and done.returncode == 0 and all(trace["ok"] for trace in attempts)
 
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pcgeval.rl import attempt as attempts
-from pcgeval.rl.attempt import AttemptFolders, CommandResult, prepare_attempt, run_command
+from pcgeval.rl.attempt import prepare_attempt, run_command
 from pcgeval.rubric.papers import Paper
 from pcgeval.rubric.tree import TaskNode
 from pcgeval.sandbox import disk
@@ -18,6 +18,7 @@ from pcgeval.sandbox.sandbox import Sandbox, SandboxError, open_sandbox
 pytestmark = pytest.mark.needs_sandbox
 MOST_BYTES = 2_000_000
 NOT_RUN = f"[the command was not run: give one without NUL and of at most {attempts.MAX_COMMAND_BYTES} bytes]"
+OK = "[exit code 0]"
 PAPER = Paper(
     id="blocks",
     folder=Path("/nowhere"),
@@ -36,13 +37,14 @@ def sandbox() -> Sandbox:
 
 
 @pytest.fixture
-def attempt(tmp_path: Path) -> AttemptFolders:
-    return prepare_attempt(PAPER, tmp_path / "attempt")
+def attempt(tmp_path: Path) -> Path:
+    prepare_attempt(PAPER, tmp_path / "attempt")
+    return tmp_path / "attempt"
 
 
 @pytest.fixture
 def shell(sandbox, attempt):
-    def run(command: str, seconds: float = 20) -> CommandResult:
+    def run(command: str, seconds: float = 20) -> str:
         return run_command(sandbox, attempt, command, seconds, MOST_BYTES)
 
     return run
@@ -50,17 +52,17 @@ def shell(sandbox, attempt):
 
 def test_the_agent_can_read_the_paper_but_not_the_rubric_or_the_judges_addendum(shell, attempt):
     texts = {"paper.md": "# Blocks\n", "blacklist.txt": "https://example.org/blocks"}
-    assert shell("cat ../paper/paper.md").output == "# Blocks\n"
-    assert shell("echo x > ../paper/paper.md").code == 1
-    assert shell("echo x > ../paper/new").code == 1
-    assert {path.name: path.read_text() for path in attempt.paper.iterdir()} == texts
-    assert list(attempt.work.iterdir()) == []
+    assert shell("cat ../paper/paper.md") == f"# Blocks\n{OK}"
+    assert shell("echo x > ../paper/paper.md").endswith("[exit code 1]")
+    assert shell("echo x > ../paper/new").endswith("[exit code 1]")
+    assert {path.name: path.read_text() for path in (attempt / "paper").iterdir()} == texts
+    assert list((attempt / "work").iterdir()) == []
 
 
 def test_files_stay_and_all_else_ends_with_the_command(shell, attempt):
-    assert shell("echo one > kept; mkdir d; cd d; X=1; export X; sleep 60 & echo started").output == "started\n"
-    assert shell("cat kept; pwd; echo [$X]; ls").output == f"one\n{attempt.work}\n[]\nd\nkept\n"
-    assert (attempt.work / "kept").read_text() == "one\n"
+    assert shell("echo one > kept; mkdir d; cd d; X=1; export X; sleep 60 & echo started") == f"started\n{OK}"
+    assert shell("cat kept; pwd; echo [$X]; ls") == f"one\n{attempt}/work\n[]\nd\nkept\n{OK}"
+    assert (attempt / "work" / "kept").read_text() == "one\n"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ def test_files_stay_and_all_else_ends_with_the_command(shell, attempt):
     ids=["exit code", "killed", "too long", "no text", "surrogate", "NUL", "too many bytes"],
 )  # fmt: skip
 def test_the_agent_reads_what_was_printed_and_how_it_ended(shell, command, text):
-    assert shell(command, seconds=1).to_text() == text
+    assert shell(command, seconds=1 if "sleep" in command else 20) == text
 
 
 def test_a_command_ends_with_an_interruption(shell, monkeypatch):
@@ -96,32 +98,32 @@ def test_a_command_ends_with_an_interruption(shell, monkeypatch):
 @pytest.mark.parametrize("more", [0, 1, 3_000_000])
 def test_output_is_shortened_only_when_it_must_be(shell, more):
     size = 2 * attempts.SHOWN_BYTES + more
-    output = shell(f"echo first; printf %{size - 12}s | tr ' ' x; echo; echo last").output
+    output = shell(f"echo first; printf %{size - 12}s | tr ' ' x; echo; echo last")
     assert output.startswith("first\nxxx")
-    assert output.endswith("xxx\nlast\n")
+    assert output.endswith(f"xxx\nlast\n{OK}")
     assert ("bytes left out" in output) == (more > 0)
-    assert len(output) <= 2 * attempts.SHOWN_BYTES + 40
+    assert len(output) <= 2 * attempts.SHOWN_BYTES + 60
 
 
 def test_there_is_no_network(shell):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        result = shell(f"exec 9<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}")
-    assert (result.code, result.reason) == (1, None)
-    assert "Connection refused" in result.output  # the sandbox has a loopback of its own, on which nobody listens
+        text = shell(f"exec 9<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}")
+    assert text.endswith("[exit code 1]")
+    assert "Connection refused" in text  # the sandbox has a loopback of its own, on which nobody listens
 
 
 def test_nothing_of_this_machine_is_seen(shell, tmp_path, monkeypatch):
     (tmp_path / "secret").write_text("secret")
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
-    assert shell(f"ls {tmp_path}").output == "attempt\n"
-    assert "a-key" not in shell("env; cat /proc/*/environ").output
-    assert shell(f"cat {tmp_path}/secret {Path(__file__)}").code == 1
+    assert shell(f"ls {tmp_path}") == f"attempt\n{OK}"
+    assert "a-key" not in shell("env; cat /proc/*/environ")
+    assert shell(f"cat {tmp_path}/secret {Path(__file__)}").endswith("[exit code 1]")
 
 
 def test_a_link_out_of_the_folder_leads_nowhere(shell, tmp_path):
     (tmp_path / "secret").write_text("secret")
     shell(f"ln -s {tmp_path}/secret link; ln -s / root")
-    assert "secret\n" not in shell("cat link root/etc/passwd").output
+    assert "secret\n" not in shell("cat link root/etc/passwd")
 
 
 @pytest.mark.parametrize(
@@ -133,21 +135,21 @@ def test_a_link_out_of_the_folder_leads_nowhere(shell, tmp_path):
 )
 def test_a_folder_that_grows_too_large_ends_it_but_can_be_cleared(shell, attempt, monkeypatch, command):
     monkeypatch.setattr(attempts, "MAX_FILES", 100)
-    assert shell(command).reason == "made more than 100 files or 2 MB"
-    assert shell("sleep 1; rm f*; ls").to_text() == "[exit code 0]"
-    assert list(attempt.work.iterdir()) == []
+    assert shell(command) == "[the command made more than 100 files or 2 MB]"
+    assert shell("sleep 1; rm f*; ls") == OK
+    assert list((attempt / "work").iterdir()) == []
 
 
 def test_a_command_that_fills_the_disk_with_files_without_a_name_is_stopped(shell, attempt, monkeypatch):
     """The host's disk seems to be filling once the command has begun to hold a file that it has removed."""
-    full = attempt.folder / "paper" / "full"
+    full = attempt / "paper" / "full"
 
     def disk_usage(_):
         return SimpleNamespace(free=disk.MIN_FREE_BYTES - full.exists())
 
     monkeypatch.setattr(shutil, "disk_usage", disk_usage)
     threading.Timer(1, full.touch).start()
-    result = shell("exec 3> hole; rm hole; while true; do head -c 9999 /dev/zero >&3; sleep 0.1; done", seconds=60)
-    assert (result.code, result.reason) == (None, "left less than 200 MB of the disk free")
+    text = shell("exec 3> hole; rm hole; while true; do printf %9999s >&3; sleep 0.1; done", seconds=60)
+    assert text == "[the command left less than 200 MB of the disk free]"
     with pytest.raises(SandboxError, match="Make room there"):
         shell("echo never")

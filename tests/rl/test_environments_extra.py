@@ -48,7 +48,7 @@ def test_each_environment_is_a_package(name):
     project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["name"] == name.replace("_", "-")
     (needed,) = map(Requirement, project["dependencies"])
-    assert needed.extras == {"verifiers"}
+    assert needed.extras == {"pcgeval_levels": {"levels", "verifiers"}, "pcgeval_papers": {"verifiers"}}[name]
     assert f"vf-eval {project['name']} " in (folder / "README.md").read_text("utf-8")
     text = (folder / name / "__init__.py").read_text("utf-8")
     assert any(f"from {module} import" in text for module in ENVIRONMENTS)

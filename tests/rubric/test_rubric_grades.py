@@ -1,6 +1,9 @@
-"""Scores of trees against their definitions, their shares, and graded trees that are read."""
+"""Scores of trees against their definitions, their shares, and the files of a grading, ours and PaperBench's."""
 
+import contextlib
 import json
+import os
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -8,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
-from pcgeval import extract_leaf_grades, get_grade_summary
-from pcgeval.core.files import to_json
+from pcgeval import GradedTaskNode, JudgeOutput, PcgevalError, extract_leaf_grades, get_grade_summary
+from pcgeval.core.files import to_json, write_json
 from pcgeval.core.profiles import Price
 from pcgeval.rubric.explanation import NodeShare, way_to
-from pcgeval.rubric.grade_files import judge_output_from_json
-from pcgeval.rubric.grades import GradeError, JudgeOutput, Verdict, grade_tree, graded_task_from_json, rescored
-from pcgeval.rubric.record import JudgeRecord
+from pcgeval.rubric.grade_files import paperbench_json, read_grade, read_graded_tree
+from pcgeval.rubric.grades import GradeError, Verdict, grade_tree, judge_output_from_json, rescored
+from pcgeval.rubric.record import CallUsage, JudgeRecord, TokenUsage, VoteRecord
 from pcgeval.rubric.text import WIDTH, criterion_lines, tree_lines
-from pcgeval.rubric.tree import leaves
+from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, leaves, prune
 
 EXAMPLE = rubric(
     node("root", 1, leaf("a", 3), node("B", 1, leaf("b1", 1, RUN), leaf("b2", 2, RESULT), leaf("b3", 0, RESULT)))
@@ -24,7 +27,7 @@ EXAMPLE = rubric(
 SCORES = {"root/a": 1.0, "root/B/b1": None, "root/B/b2": 0.5, "root/B/b3": 0.0}
 
 
-def graded(task, scores):
+def graded(task, scores) -> GradedTaskNode:
     return grade_tree(task, lambda leaf_: Verdict(scores[leaf_.path], f"{leaf_.id} has {scores[leaf_.path]}"))
 
 
@@ -49,7 +52,7 @@ def literal_score(task, scores):
 def test_score_is_the_recursive_weighted_mean_whatever_the_scale_of_weights_and_order_of_siblings(grading, exponent):
     def changed(task, factor, step):
         sub_tasks = tuple(changed(below, factor, step) for below in task.sub_tasks[::step])
-        return type(task)(**{**vars(task), "weight": task.weight * factor, "sub_tasks": sub_tasks})
+        return replace(task, weight=task.weight * factor, sub_tasks=sub_tasks)
 
     tree, scores = grading
     result = graded(tree, scores)
@@ -70,9 +73,9 @@ def test_a_leaf_without_a_grade_counts_as_zero_and_the_bounds_tell_what_it_could
     assert output.score == output.score_bounds.low <= output.score_bounds.high + 1e-12
     for task in output.graded_task_tree.leaves:
         assert (task.valid_score, task.score) == (scores[task.path] is not None, scores[task.path] or 0.0)
-    assert output.num_invalid_leaf_nodes == list(scores.values()).count(None)
-    assert output.num_passed == sum(score is not None and score > 0.5 for score in scores.values())
-    assert output.num_leaf_nodes == len(scores)
+    passed = sum(score is not None and score > 0.5 for score in scores.values())
+    counts = (output.num_leaf_nodes, output.num_passed, output.num_invalid_leaf_nodes)
+    assert counts == (len(scores), passed, list(scores.values()).count(None))
 
 
 @given(gradings())
@@ -87,7 +90,6 @@ def test_a_grading_is_written_and_read_with_the_same_values_and_its_summary_coun
     for count in ("passed", "partial", "failed", "invalid"):
         assert summary[count] == sum(part[count] for part in summary["by_category"].values())
     assert summary["passed"] + summary["failed"] + summary["invalid"] == len(scores)
-    assert summary["overall_score"] == result.score
     assert get_grade_summary(output) == get_grade_summary(result.to_json()) == summary
     assert extract_leaf_grades(output.to_json()) == extract_leaf_grades(result)
     assert [grade["path"] for grade in extract_leaf_grades(result)] == [task.path for task in leaves(tree)]
@@ -114,10 +116,9 @@ def test_a_worked_example():
     grades = extract_leaf_grades(output)
     assert json.loads(to_json(grades)) == grades
     assert (grades[0]["score"], grades[0]["explanation"]) == (1.0, "a has 1.0")
-    light = rubric(node("root", 1, leaf("a", 1), leaf("b", 0)))
-    ungraded = graded(light, {"root/a": None, "root/b": 1.0})
+    ungraded = graded(rubric(node("root", 1, leaf("a", 1), leaf("b", 0))), {"root/a": None, "root/b": 1.0})
     assert (ungraded.score, ungraded.valid_score) == (0.0, False)
-    weightless = grade_tree(rubric(node("root", 1, leaf("a", 0))), lambda _: Verdict(1.0, ""))
+    weightless = graded(rubric(node("root", 1, leaf("a", 0))), {"root/a": 1.0})
     assert (weightless.score, weightless.valid_score) == (0.0, True)
 
 
@@ -127,49 +128,7 @@ def test_a_score_out_of_range_is_refused_with_its_path(score):
         grade_tree(EXAMPLE, lambda _: Verdict(score, ""))
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("score", 2),
-        ("score", float("nan")),
-        ("score", "1"),
-        ("score", None),
-        ("weight", -1),
-        ("weight", 10**400),
-        ("valid_score", 2),
-        ("sub_tasks", None),
-        ("explanation", None),
-    ],
-)
-def test_a_faulty_graded_tree_is_refused(key, value):
-    tree = graded(EXAMPLE, SCORES).to_json()
-    tree["sub_tasks"][0][key] = value
-    with pytest.raises(GradeError, match=f"^root/a: '{key}': .*found {repr(value)[:50]}"):
-        graded_task_from_json(tree)
-
-
-def test_figures_that_do_not_fit_the_tree_and_trees_that_are_too_deep_are_refused():
-    value = JudgeOutput("test", grade_tree(EXAMPLE, lambda _: Verdict(1.0, ""))).to_json()
-    for key, figure in (("num_passed", 99), ("score", 0.5), ("seconds", 10**400)):
-        with pytest.raises(GradeError, match=f"{key} is "):
-            judge_output_from_json({**value, key: figure})
-    value["graded_task_tree"]["sub_tasks"][0]["score"] = 0.5
-    with pytest.raises(GradeError, match="its leaves give"):
-        judge_output_from_json(value)
-    deep = grade_tree(rubric(leaf("a")), lambda _: Verdict(1.0, "")).to_json()
-    for _ in range(400):
-        deep = {**deep, "sub_tasks": [deep]}
-    with pytest.raises(GradeError, match="deeper"):
-        graded_task_from_json(deep)
-
-
-def test_the_price_of_as_many_tokens_as_a_file_may_name_is_a_number():
-    most = JudgeRecord.model_validate({"usage": {"grade": {"calls": 1, "prompt_tokens": 10**15, "seconds": 1e15}}})
-    value = grade_tree(EXAMPLE, lambda _: Verdict(1.0, "", most)).to_json()
-    output = JudgeOutput("simple", graded_task_from_json(value), price=Price(input=1e9, output=1e9))
-    assert output.cost == pytest.approx(4e18)
-    value["sub_tasks"][0]["judge_metadata"] = {"usage": {"grade": {"prompt_tokens": 10**400}}}
-    assert not isinstance(graded_task_from_json(value).sub_tasks[0].judge_metadata, JudgeRecord)  # another tool's
+# Shares
 
 
 @given(gradings())
@@ -197,26 +156,217 @@ def test_a_share_is_what_the_score_loses_with_the_leaf(task):
         assert part.share == pytest.approx(tree.score - without.score)
 
 
+# PaperBench's files
+
+
+def paperbench_node(id_, weight, score, *sub_tasks, valid=True):
+    """A node as PaperBench's GradedTaskNode.to_dict writes it."""
+    answer = {"full_judge_response": "Yes.", "token_usage": {"o3": {"in": 5, "out": 1}}}
+    task = leaf(id_, weight, None if sub_tasks else CODE, judge_metadata=None if sub_tasks else answer)
+    return {**task, "sub_tasks": list(sub_tasks), "score": score, "valid_score": valid, "explanation": "seen"}
+
+
+def paperbench_tree(valid=True):
+    leaves_ = paperbench_node("a", 3, 1.0), paperbench_node("b", 1, 0.0, valid=valid)
+    return paperbench_node("root", 1, 0.75, *leaves_)
+
+
+def paperbench_output(**change):
+    return {
+        "judge_type": "simple",
+        "score": 0.75,
+        "num_leaf_nodes": 2,
+        "num_invalid_leaf_nodes": 0,
+        "graded_at": "2025-04-02T10-20-30-GMT",
+        "graded_task_tree": paperbench_tree(),
+        "completer_config": {"model": "o3-mini-2025-01-31", "reasoning_effort": "high"},
+        "token_usage": {"o3-mini-2025-01-31": {"in": 10, "out": 2}},
+        **change,
+    }
+
+
+def check_as_paperbench_does(value):
+    """What PaperBench's GradedTaskNode.from_dict and TaskNode check."""
+    assert {"id", "requirements"} <= value.keys()
+    assert isinstance(value["weight"], int | float)
+    assert value["weight"] >= 0
+    assert bool(value["sub_tasks"]) != (value["task_category"] in {*CATEGORIES, "Subtree"})
+    assert not (value["sub_tasks"] and value["task_category"])
+    assert value["finegrained_task_category"] in {None, *FINEGRAINED_CATEGORIES}
+    assert 0 <= value["score"] <= 1
+    assert (type(value["valid_score"]), type(value["explanation"])) == (bool, str)
+    usage = (value["judge_metadata"] or {}).get("token_usage") or {}
+    assert all(tokens.keys() == {"in", "out"} for tokens in usage.values())
+    if value["sub_tasks"]:
+        assert value["valid_score"] == all(below["valid_score"] for below in value["sub_tasks"])
+    for below in value["sub_tasks"]:
+        check_as_paperbench_does(below)
+
+
+def read(tmp_path, value):
+    write_json(tmp_path / "grade.json", value)
+    return read_grade(tmp_path / "grade.json")
+
+
+MONITORED = {"violations": [{"violation": "https://a.org"}], "explanation": "Found 1 violation"}
+
+
+@pytest.mark.parametrize(
+    ("run", "blacklist"),
+    [
+        (paperbench_output(), None),
+        ({"paper_id": "rice", "judge_output": paperbench_output(), "reproduction_metadata": None}, None),
+        ({"paperbench_result": {"run_id": "rice_1", "judge_output": paperbench_output()}, "score": 0.75}, None),
+        ({"pb_result": {"grader_success": True, "grader_output": paperbench_output()}}, None),
+        (paperbench_output(completer_config=None, token_usage=None, model_name="o3-mini-2025-01-31"), None),
+        ({"paperbench_result": {"judge_output": paperbench_output(), "monitor_result": {"violations": []}}}, None),
+        ({"judge_output": paperbench_output(), "monitor_result": MONITORED}, "Found 1 violation"),
+    ],
+    ids=["output", "judge_output", "paperbench_result", "pb_result", "model_name", "monitored", "blacklisted"],
+)
+def test_the_files_of_a_run_of_paperbench_are_read(tmp_path, run, blacklist):
+    output = read(tmp_path, run)
+    assert (output.judge_type, output.model, output.score) == ("simple", "o3-mini-2025-01-31", 0.75)
+    assert output.graded_at == "2025-04-02T10-20-30-GMT"
+    assert (output.blacklist, output.is_blacklisted) == (blacklist, blacklist is not None)
+    assert judge_output_from_json(json.loads(to_json(output.to_json()))) == output
+    assert [task.path for task in read_graded_tree(tmp_path / "grade.json").leaves] == ["root/a", "root/b"]
+    assert [grade["score"] for grade in extract_leaf_grades(run)] == [1.0, 0.0]
+    assert get_grade_summary(run)["overall_score"] == 0.75
+
+
+@pytest.mark.parametrize(("valid", "is_valid"), [(1.0, True), (1, True), (0.0, False), (False, False)])
+def test_a_bare_tree_is_read_and_valid_score_may_be_a_number(tmp_path, valid, is_valid):
+    output = read(tmp_path, paperbench_tree(valid))
+    assert (output.judge_type, output.score) == ("unknown", 0.75)  # what is not valid counts as 0
+    assert output.graded_task_tree.leaves[1].valid_score is is_valid
+
+
+def test_keys_may_be_missing_or_those_of_another_tool_and_a_score_that_is_not_valid_stays(tmp_path):
+    tree = paperbench_tree()
+    for task in tree["sub_tasks"]:
+        for key in ("valid_score", "explanation", "judge_metadata"):
+            del task[key]
+        task |= {"another": {"key": [1]}, "path": 5}
+    output = read(tmp_path, {"graded_task_tree": tree, "example_id": "rice/0"})
+    assert (output.score, output.num_invalid_leaf_nodes) == (0.75, 0)
+    assert read(tmp_path, paperbench_output(votes="many", warnings=5, rubric="x")).votes == 1
+    tree = paperbench_tree() | {"score": 0.75 - 2e-16}  # a sum of another order
+    assert read(tmp_path, paperbench_output(graded_task_tree=tree)).score == tree["score"]
+    tree["sub_tasks"][0]["valid_score"] = tree["valid_score"] = False
+    output = read(tmp_path, paperbench_output(graded_task_tree=tree, num_invalid_leaf_nodes=1))
+    assert paperbench_json(output)["graded_task_tree"]["sub_tasks"][0]["score"] == 1.0
+
+
+@given(rubrics, st.data())
+def test_what_is_written_for_paperbench_is_read_there_and_here_with_the_same_scores(tree, data):
+    scores = {task.path: data.draw(st.sampled_from([None, 0.0, 0.5, 1.0])) for task in leaves(tree)}
+    output = JudgeOutput("checks", graded(tree, scores))
+    value = json.loads(to_json(paperbench_json(output)))
+    check_as_paperbench_does(value["graded_task_tree"])
+    again = judge_output_from_json(value)
+    assert again.score == value["score"] == output.score_bounds.low
+    assert [task.graded_score for task in again.graded_task_tree.leaves] == list(scores.values())
+    assert paperbench_json(again) == value
+
+
+def test_the_record_of_a_model_stays_and_paperbench_finds_its_answer_and_tokens(tmp_path):
+    usage = TokenUsage(grade=CallUsage(calls=2, prompt_tokens=30, output_tokens=4))
+    record = JudgeRecord(votes=(VoteRecord(score=1.0, answer="# Score\n1"),), usage=usage)
+    tree = prune(rubric(node("root", 1, leaf("a"), node("more", 1, leaf("b")))), 2)
+    output = JudgeOutput("simple", grade_tree(tree, lambda _: Verdict(1.0, "", record)), model="gpt-4o")
+    value = paperbench_json(output)
+    check_as_paperbench_does(value["graded_task_tree"])
+    assert (value["completer_config"], value["token_usage"]) == ({"model": "gpt-4o"}, {"gpt-4o": {"in": 60, "out": 8}})
+    a, more = value["graded_task_tree"]["sub_tasks"]
+    assert (a["task_category"], more["task_category"]) == (CODE, "Subtree")
+    assert a["judge_metadata"]["full_judge_response"] == "# Score\n1"
+    assert a["judge_metadata"]["token_usage"] == {"gpt-4o": {"in": 30, "out": 4}}
+    again = judge_output_from_json(json.loads(json.dumps(value)))
+    assert (again.graded_task_tree.leaves[0].judge_metadata, again.token_usage) == (record, output.token_usage)
+    guess = JudgeOutput("heuristic", grade_tree(rubric(leaf("a")), lambda _: Verdict(None, "dead")), guess=0.2)
+    value = paperbench_json(guess)
+    assert (value["judge_type"], value["score"], value["num_invalid_leaf_nodes"]) == ("simple", 0.0, 1)
+    assert read(tmp_path, guess.to_json()) == guess
+    with pytest.raises(GradeError, match=r"grade\.json: a guess"):
+        read_graded_tree(tmp_path / "grade.json")
+
+
+# Files that are not what they should be
+
+
+@pytest.mark.parametrize(
+    ("value", "part"),
+    [
+        ({"paperbench_result": {"judge_output": None}}, "'judge_output' is null"),
+        (paperbench_output(num_invalid_leaf_nodes=1), "num_invalid_leaf_nodes is 1"),
+        (paperbench_output(score=1.0), "score is 1.0"),
+        (paperbench_output(graded_task_tree=None), "'id': Field required"),
+        (paperbench_output(graded_task_tree=paperbench_tree() | {"score": 0.7501}), "its leaves give"),
+        (paperbench_output(graded_at=5), "'graded_at': .* found 5"),
+        ({**JudgeOutput("test", graded(EXAMPLE, SCORES)).to_json(), "num_passed": 99}, "num_passed is 99"),
+        ({**JudgeOutput("test", graded(EXAMPLE, SCORES)).to_json(), "seconds": 10**400}, "seconds is 1000"),
+        ([], "'id': Field required"),
+        ({"judge_output": [1]}, "'id': Field required"),
+    ],
+)
+def test_a_file_that_is_no_grading_is_refused(tmp_path, value, part):
+    with pytest.raises(GradeError, match=rf"grade\.json: .*{part}"):
+        read(tmp_path, value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("score", 2), ("score", float("nan")), ("score", "1"), ("score", None), ("weight", -1), ("weight", 10**400),
+     ("valid_score", 2), ("sub_tasks", None), ("explanation", None)],
+)  # fmt: skip
+def test_a_faulty_node_is_named_with_its_value(key, value):
+    tree = graded(EXAMPLE, SCORES).to_json()
+    tree["sub_tasks"][0][key] = value
+    with pytest.raises(GradeError, match=f"^root/a: '{key}': .*found {repr(value)[:50]}"):
+        judge_output_from_json(tree)
+
+
+def test_a_file_nested_too_deep_or_no_file_is_refused(tmp_path):
+    (tmp_path / "deep.json").write_text('{"judge_output":' * 100_000 + "1" + "}" * 100_000)
+    os.mkfifo(tmp_path / "pipe.json")
+    for name in ("deep.json", "pipe.json", "none.json"):
+        with pytest.raises(PcgevalError, match=name):
+            read_grade(tmp_path / name)
+    deep = graded(rubric(leaf("a")), {"a": 1.0}).to_json()
+    for _ in range(400):
+        deep = {**deep, "sub_tasks": [deep]}
+    with pytest.raises(GradeError, match="deeper"):
+        judge_output_from_json(deep)
+
+
+def test_the_price_of_as_many_tokens_as_a_file_may_name_is_a_number():
+    most = JudgeRecord.model_validate({"usage": {"grade": {"calls": 1, "prompt_tokens": 10**15, "seconds": 1e15}}})
+    value = grade_tree(EXAMPLE, lambda _: Verdict(1.0, "", most)).to_json()
+    output = judge_output_from_json(value)
+    assert replace(output, price=Price(input=1e9, output=1e9)).cost == pytest.approx(4e18)
+    value["sub_tasks"][0]["judge_metadata"] = {"usage": {"grade": {"prompt_tokens": 10**400}}}  # another tool's
+    assert judge_output_from_json(value).token_usage.grade.calls == 3
+
+
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=4) | st.just("\ud800"),
     lambda below: (
         st.lists(below, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["files", "picked", "notes", "votes", "usage", "rank", "calls", "check", "arguments"]),
-            below,
-            max_size=4,
-        )
+        | st.dictionaries(st.sampled_from([*paperbench_tree(), *JudgeRecord.model_fields, "rank", "calls"]), below)
     ),
-    max_leaves=12,
+    max_leaves=8,
 )
 
 
-@given(json_values)
-def test_no_metadata_breaks_the_reading_of_a_grade(metadata):
-    value = graded(EXAMPLE, SCORES).to_json()
-    value["sub_tasks"][0]["judge_metadata"] = metadata
-    output = JudgeOutput("other", graded_task_from_json(value))
-    assert output.token_usage.tokens >= 0
-    assert json.loads(to_json(output.to_json()))
-    lines = criterion_lines(output, way_to(output.graded_task_tree, "root/a"))
-    assert all(line.isprintable() for line in lines)
+@given(st.sampled_from([*paperbench_tree(), *paperbench_output(), "judge_output"]), json_values, st.booleans())
+def test_any_value_is_read_and_written_or_refused(key, value, is_leaf):
+    document = paperbench_output()
+    place = document["graded_task_tree"]["sub_tasks"][0] if is_leaf and key in paperbench_tree() else document
+    place[key] = value
+    with contextlib.suppress(GradeError):
+        output = judge_output_from_json(document)
+        to_json(paperbench_json(output))
+        to_json(output.to_json())
+        way = way_to(output.graded_task_tree, "1")
+        assert all(line.isprintable() for line in criterion_lines(output, way))

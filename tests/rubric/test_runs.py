@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
-from pcgeval.rubric.grade_table import ALL_PAPERS, RunGrade, grade_table, read_disqualified
+from pcgeval.rubric.grade_files import paperbench_json
+from pcgeval.rubric.grade_table import ALL_PAPERS, RunGrade, grade_table
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.runs import PaperRun, find_runs
 
@@ -101,35 +102,14 @@ def test_links_of_a_submission_lead_nowhere(tmp_path):
     assert second.submission() == tmp_path / "g/p_2"
 
 
-TREE = {"id": "p", "requirements": "Do.", "weight": 1, "score": 0.5, "valid_score": True, "explanation": "",
-        "sub_tasks": [], "task_category": "Code Development"}  # fmt: skip
-OUTPUT = {"judge_type": "simple", "score": 0.5, "num_leaf_nodes": 1, "num_invalid_leaf_nodes": 0,
-          "graded_at": TIME, "graded_task_tree": TREE, "token_usage": None}  # fmt: skip
-
-
 def test_grades_of_paperbench_are_read_where_they_lie(tmp_path):
+    output = paperbench_json(a_grade(0.5))
     runs = [f"{TIME}_run-group_x/rice_{number}" for number in range(3)]
-    write_json(tmp_path / runs[0] / f"submissions/{TIME}/submission_executed_grader_output_0.json", OUTPUT)
-    write_json(tmp_path / runs[1] / "grade.json", {"paperbench_result": {"judge_output": OUTPUT}, "score": 0.5})
+    write_json(tmp_path / runs[0] / f"submissions/{TIME}/submission_executed_grader_output_0.json", output)
+    write_json(tmp_path / runs[1] / "grade.json", {"paperbench_result": {"judge_output": output}, "score": 0.5})
     (tmp_path / runs[2]).mkdir()
     grades = [RunGrade.read(run) for run in find_runs(tmp_path, ["rice"])]
     assert [(grade.score, grade.problem) for grade in grades] == [(0.5, None), (0.5, None), (None, "not graded")]
-
-
-@pytest.mark.parametrize(
-    "text", ["rice_0\n\n other_1 \n", json.dumps({"flagged_run_ids": ["rice_0"], "total_runs": 2}), "g/rice_0"]
-)
-def test_disqualified_runs_do_not_count(tmp_path, text):
-    (tmp_path / "list").write_text(text)
-    for name in ("rice_0", "rice_1"):
-        write_json(tmp_path / "g" / name / "grade.json", OUTPUT)
-    names = read_disqualified(tmp_path / "list")
-    grades = [RunGrade.read(run, disqualified=names) for run in find_runs(tmp_path, ["rice"])]
-    assert [(grade.score, grade.problem) for grade in grades] == [(None, "disqualified"), (0.5, None)]
-    assert rows_of(grades)[0]["scores"] == [0.5]
-    (tmp_path / "list").write_text("{}")
-    with pytest.raises(FileError, match="flagged_run_ids"):
-        read_disqualified(tmp_path / "list")
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
@@ -175,6 +155,6 @@ def test_what_does_not_count_says_why(output, problem, allowed):
     assert problem in grade.problem
     assert (RunGrade.of(a_run(), output, max_invalid=1).score is not None) == allowed
     (row,) = grade_table([grade])
-    assert problem in row.problems
+    assert problem in row.cells()[-1]
     assert row.cells()[2:4] == ("0 of 1", "-")
     json.dumps(grade.to_json())

@@ -4,6 +4,7 @@ Submissions and responses are untrusted: links are not followed, sizes are bound
 had carries the reason. The results come from our own stages: where they are incomplete, nothing is said about them.
 """
 
+import math
 import re
 from dataclasses import replace
 from itertools import product
@@ -117,12 +118,10 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
                 raise FileError(f"{stability / TRIALS_FILE}: lacks {trial}. Run `dvc repro`.")
             stage, reason = outcomes[trial].failed_stage, outcomes[trial].reason
             stable, similar = stabilities.get(trial.number), similarities.get(trial.number)
-            if stage is None and (stable is None or similar is None):
-                raise FileError(f"{similarity}: {trial} passed but lacks its values. Run `dvc repro`.")
             prediction = predictions.get(trial.number)
-            highest = max((one.probability for one in prediction.probabilities), default=None) if prediction else None
-            if similar and highest is None:
-                raise FileError(f"{similarity}: {similar.name!r:.60} has no probabilities. Run `dvc repro`.")
+            if stage is None and not (stable and similar and prediction):
+                raise FileError(f"{similarity}: {trial} passed but lacks its values. Run `dvc repro`.")
+            probabilities = [one.probability for one in prediction.probabilities] if prediction else []
             results.append(
                 TrialEvidence(
                     model=model,
@@ -133,7 +132,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
                     stability=stable.score if stable else None,
                     similarity=similar.similarity if similar else None,
                     # the official field `label` of a trial is the target
-                    on_top=similar is not None and highest is not None and similar.similarity >= highest,
+                    on_top=similar is not None and similar.similarity >= max(probabilities, default=math.inf),
                     usage=summaries[trial].usage if trial in summaries else None,
                 )
             )
@@ -164,12 +163,9 @@ def _document(path: Path) -> Document:
 
 def _reply(path: Path) -> ReplyShape | None:
     """Look at a response; None where there is none (the trial's outcome says why)."""
-    try:
-        text = read_start(path, MAX_REPLY_BYTES, follow_link=True).decode("utf-8", errors="replace")  # DVC may link
-    except UntrustedFileError as error:
-        if error.kind == "missing":
-            return None
-        raise
+    if not path.exists():
+        return None
+    text = read_start(path, MAX_REPLY_BYTES, follow_link=True).decode("utf-8", errors="replace")  # DVC may link
     return ReplyShape(
         has_loop=any(_LOOP.search(fenced[1]) for fenced in _FENCED.finditer(text)),
         has_open_fence=text.count("```") % 2 == 1,

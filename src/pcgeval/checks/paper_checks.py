@@ -46,27 +46,26 @@ def file_words(evidence: PaperEvidence, *, path: InnerPath, at_least: Count) -> 
 def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
     """No file of the submission names an address that is on the paper's blacklist, with or without its `https://`."""
     sought = {bare.encode(): address for address in evidence.blacklist if (bare := _without_scheme(address))}
-    left, unseen = MAX_READ_BYTES, ""  # what cannot be looked at hides nothing that stands elsewhere
+    left = MAX_READ_BYTES
+    unseen: list[str] = []  # hides nothing that stands elsewhere
     for entry in walk(evidence.folder, limit=MAX_FILES, depth=MAX_FILES):
         name = printable_name(entry.name, 200)
         if entry.fault:
-            unseen = unseen or f"{name or 'the submission'} {entry.fault}"
+            unseen.append(f"{name or 'the submission'} {entry.fault}")
         if not entry.is_file:
             continue
         try:
             content = read_bounded(evidence.folder / entry.name, left).lower()
         except UntrustedFileError as error:
-            is_much = error.kind == "too large"
-            unseen = unseen or (
-                f"more than {MAX_READ_BYTES} bytes to look through" if is_much else f"{name} {error.reason}"
-            )
+            much = f"more than {MAX_READ_BYTES} bytes to look through"
+            unseen.append(much if error.kind == "too large" else f"{name} {error.reason}")
             continue
         left -= len(content)
         for name_in_file, address in sought.items():
             if name_in_file in content:
                 return CheckResult(0.0, f"{name!r} names {printable_name(address)}")
     if unseen:
-        raise Undecided(unseen)
+        raise Undecided(unseen[0])
     return CheckResult(1.0, f"none of {len(sought)} blacklisted addresses is named")
 
 
@@ -141,8 +140,7 @@ def _figure(path: str, results: Any, key: str) -> float:
         value = _value(path, results, key)
     if _is_figure(value):
         return float(value)
-    is_shown = isinstance(value, str | float | bool) or value is None
-    shown = ascii(value)[:60] if is_shown else f"a {type(value).__name__}"
+    shown = f"a {type(value).__name__}" if isinstance(value, list | dict) else ascii(value)[:60]
     raise NotMet(f"{path} has not a number at {key}, but {shown}")
 
 

@@ -19,8 +19,11 @@ _TEXTS = _NAMES | {"before", "after"}  # columns that are aligned to the left
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 GradeFormat = Annotated[
-    Literal["pcgeval", "paperbench"],
-    typer.Option("--format", help="The format of the JSON; paperbench is PaperBench's grader_output.json."),
+    Literal["pcgeval", "paperbench", "inspect"],
+    typer.Option(
+        "--format",
+        help="The format of the JSON: paperbench is PaperBench's grader_output.json, inspect an eval log of Inspect.",
+    ),
 ]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", dir_okay=False, help="Also write a web page.")]
 Assignments = Annotated[

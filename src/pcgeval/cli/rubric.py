@@ -83,13 +83,16 @@ def show(
 def convert(grade: Grade, form: GradeFormat = "paperbench") -> None:
     """Print a grade as JSON in another format."""
     from pcgeval.rubric.grade_files import paperbench_json, read_grade
+    from pcgeval.rubric.grades import JudgeOutput
+    from pcgeval.rubric.inspect_log import inspect_log
 
-    output = read_grade(grade)
-    _print(output.to_json() if form == "pcgeval" else paperbench_json(output), (), json=True)
+    formats = {"pcgeval": JudgeOutput.to_json, "paperbench": paperbench_json, "inspect": inspect_log}
+    sys.stdout.write(f"{to_json(formats[form](read_grade(grade)))}\n")
 
 
 def _print(value: Any, lines: Iterable[str], *, json: bool) -> None:
-    sys.stdout.write((to_json(value) if json else "\n".join(lines)) + "\n")
+    text = to_json(value) if json else "\n".join(lines)
+    sys.stdout.write(f"{text}\n")
 
 
 @app.command()

@@ -1,7 +1,10 @@
-"""An agent's attempt at a paper: its folders, and the commands that it runs in the sandbox."""
+"""An agent's attempt at a paper: its folders, and the commands that it runs in the sandbox.
+
+The folder of an attempt holds `work`, where the agent's commands start, which alone they can write to, and which is
+graded, and `paper`, the texts of the paper.
+"""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.core.files import write_text
@@ -11,6 +14,7 @@ from pcgeval.sandbox.disk import DiskLimits, check_room, disk_use, limited_disk
 from pcgeval.sandbox.process import MEGABYTE, ResourceLimits
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, Sandbox, open_sandbox
 
+WORK, PAPER = "work", "paper"
 MAX_COMMAND_BYTES = 100_000  # the kernel takes no longer argument than 131 072 bytes
 SHOWN_BYTES = 8_000  # of the beginning and of the end of a command's output
 MAX_FILES = 20_000
@@ -18,47 +22,14 @@ READING_SECONDS = 10.0  # to read what was printed last
 LIMITS = ResourceLimits(file_bytes=256 * MEGABYTE, output_bytes=256 * MEGABYTE, kept_output_bytes=SHOWN_BYTES)
 
 
-@dataclass(frozen=True)
-class AttemptFolders:
-    """The folders of one attempt; the agent can write only to `work`, where its commands start and which is graded."""
-
-    folder: Path
-
-    @property
-    def work(self) -> Path:
-        """The agent's files."""
-        return self.folder / "work"
-
-    @property
-    def paper(self) -> Path:
-        """The paper's texts."""
-        return self.folder / "paper"
-
-
-@dataclass(frozen=True)
-class CommandResult:
-    """The shortened output of a command, and its exit code or why it was stopped."""
-
-    output: str
-    code: int | None
-    reason: str | None
-
-    def to_text(self) -> str:
-        """Return the result as text for the agent."""
-        ending = f"exit code {self.code}" if self.reason is None else f"the command {self.reason}"
-        return f"{self.output.rstrip()}\n[{ending}]".lstrip("\n")
-
-
-def prepare_attempt(paper: Paper, folder: Path) -> AttemptFolders:
+def prepare_attempt(paper: Paper, folder: Path) -> None:
     """Make the folders of an attempt, with the texts of the paper that an agent may see, so without the rubric."""
-    attempt = AttemptFolders(folder)
-    attempt.work.mkdir(parents=True)
+    (folder / WORK).mkdir(parents=True)
     texts = {"paper.md": paper.paper, "addendum.md": paper.addendum, "blacklist.txt": "\n".join(paper.blacklist)}
     for name, text in texts.items():
         if text:
-            write_text(attempt.paper / name, text)
-    attempt.paper.chmod(0o755)
-    return attempt
+            write_text(folder / PAPER / name, text)
+    (folder / PAPER).chmod(0o755)
 
 
 def command_sandbox() -> Sandbox:
@@ -75,39 +46,42 @@ def programs_are_trusted() -> bool:
     return os.environ.get(TRUST_PROGRAMS) == "1"
 
 
-def run_command(
-    sandbox: Sandbox, attempt: AttemptFolders, command: str, seconds: float, max_bytes: int
-) -> CommandResult:
+def run_command(sandbox: Sandbox, folder: Path, command: str, seconds: float, max_bytes: int) -> str:
     """Run one command line with bash in the working folder, without network.
 
     None of its processes outlives it; the files that it wrote to the working folder stay.
 
     Args:
         sandbox: Where it runs.
-        attempt: The folders that it sees.
+        folder: The attempt's folder.
         command: The agent's command line.
         seconds: Time limit.
         max_bytes: Limit of the working folder's size; a folder that was larger before may not grow. A nearly full disk
             stops the command too.
+
+    Returns:
+        The shortened output, and its exit code or why it was stopped.
 
     Raises:
         SandboxError: The sandbox could not be set up, or the disk is full.
     """
     text = well_formed(command)  # an argument cannot hold a lone surrogate
     if "\0" in text or len(text.encode()) > MAX_COMMAND_BYTES:
-        return CommandResult("", None, f"was not run: give one without NUL and of at most {MAX_COMMAND_BYTES} bytes")
-    check_room(attempt.work)
-    before = disk_use(attempt.work)  # a folder that is too large already can still be cleared up
+        return f"[the command was not run: give one without NUL and of at most {MAX_COMMAND_BYTES} bytes]"
+    work, paper = folder / WORK, folder / PAPER
+    check_room(work)
+    before = disk_use(work)  # a folder that is too large already can still be cleared up
     allowed = DiskLimits(max(max_bytes, before.total_bytes), max(MAX_FILES, before.files))
     process = sandbox.start(
-        ["/bin/bash", "-c", 'cd -- "$1" && exec /bin/bash -c "$2" 2>&1', "shell", str(attempt.work), text],
-        folder=attempt.paper,
-        readable=(attempt.paper,),
-        writable=(attempt.work,),
+        ["/bin/bash", "-c", 'cd -- "$1" && exec /bin/bash -c "$2" 2>&1', "shell", str(work), text],
+        folder=paper,
+        readable=(paper,),
+        writable=(work,),
     )
     try:
-        with limited_disk(process, attempt.work, allowed):
+        with limited_disk(process, work, allowed):
             ending = process.wait(seconds)
     finally:
         process.kill()
-    return CommandResult(process.output(READING_SECONDS), ending.code, ending.reason)
+    how = f"exit code {ending.code}" if ending.reason is None else f"the command {ending.reason}"
+    return f"{process.output(READING_SECONDS).rstrip()}\n[{how}]".lstrip("\n")

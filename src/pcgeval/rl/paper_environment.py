@@ -18,7 +18,7 @@ from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, check_judge
 from pcgeval.judge.run import run_judge
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.rl.attempt import AttemptFolders, command_sandbox, prepare_attempt, programs_are_trusted
+from pcgeval.rl.attempt import WORK, command_sandbox, prepare_attempt, programs_are_trusted
 from pcgeval.rl.loading import JUDGE_MODEL, EnvironmentsError
 from pcgeval.rl.shell_tool import AttemptState, Shell, ShellConfig
 from pcgeval.rubric.grades import HEURISTIC, GradedTaskNode, JudgeOutput, get_grade_summary
@@ -105,9 +105,9 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         await asyncio.to_thread(command_sandbox)  # an error in the tool's process would show after minutes
         if self.config.judge_type == "simple":  # and the judge's after the agent has been paid for
             await asyncio.to_thread(check_judge, self.config.judge_model)
-        paper = load_paper(self.config.papers_dir, self.data.paper_id)
-        attempt = await asyncio.to_thread(prepare_attempt, paper, Path(runtime.workdir) / "attempt")
-        trace.state.folder = str(attempt.folder)
+        folder = Path(runtime.workdir) / "attempt"
+        await asyncio.to_thread(prepare_attempt, self._paper(), folder)
+        trace.state.folder = str(folder)
 
     @vf.reward
     async def reproduction(self, trace: vf.Trace) -> float:
@@ -119,7 +119,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         """
         if not trace.state.folder:
             raise EnvironmentsError("There is no folder to grade: the attempt is over. Its grade is info.grade.")
-        output = await self._grade(AttemptFolders(Path(trace.state.folder)).work, self.config.judge_type)
+        output = await self._grade(Path(trace.state.folder) / WORK, self.config.judge_type)
         trace.state.grade = trace.info["grade"] = output.to_json()
         by_category = get_grade_summary(output)["by_category"]
         trace.record_metrics(
@@ -151,20 +151,20 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
             SandboxError: There is no sandbox for reproduce.sh.
         """
         del runtime
-        paper = load_paper(self.config.papers_dir, self.data.paper_id)
-        gold = paper.folder / GOLD
+        gold = self._paper().folder / GOLD
         if self.config.code_only or not gold.is_dir():
             return None
         checked = self._counted(await self._grade(gold, "checks"))
         return all(leaf.graded_score == 1 for leaf in checked) if checked else None
 
+    def _paper(self) -> Paper:
+        return load_paper(self.config.papers_dir, self.data.paper_id)
+
     async def _grade(self, folder: Path, judge_type: str) -> JudgeOutput:
         config, computer = self.config, None
         if not config.code_only:
-            trusted = programs_are_trusted()
-            computer = await asyncio.to_thread(
-                SandboxComputer, seconds=config.reproduce_seconds, trust_programs=trusted
-            )
+            limits = {"seconds": config.reproduce_seconds, "trust_programs": programs_are_trusted()}
+            computer = await asyncio.to_thread(SandboxComputer, **limits)
         return await run_judge(
             folder,
             self.data.paper_id,
@@ -181,8 +181,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         graded = output.graded_task_tree.leaves
         if output.judge_type != "checks":
             return list(graded)
-        rubric = load_paper(self.config.papers_dir, self.data.paper_id).rubric
-        checked = {leaf.path for leaf in leaves(rubric) if leaf.check}
+        checked = {leaf.path for leaf in leaves(self._paper().rubric) if leaf.check}
         return [leaf for leaf in graded if leaf.path in checked]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import verifiers.v1 as vf
 from pydantic import Field
 
-from pcgeval.rl.attempt import AttemptFolders, command_sandbox, run_command
+from pcgeval.rl.attempt import command_sandbox, run_command
 from pcgeval.sandbox.process import MEGABYTE
 
 
@@ -27,7 +27,7 @@ class AttemptState(vf.State):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a field by name, or the default where there is none: `state.get("grade")`."""
-        return getattr(self, key) if key in type(self).model_fields else default
+        return self[key] if key in type(self).model_fields else default
 
     def __getitem__(self, key: str) -> Any:
         """Return a field by name: `state["grade"]`."""
@@ -65,12 +65,8 @@ class Shell(vf.Toolset[ShellConfig, AttemptState]):
         Files stay for the next command; processes, the current folder and variables do not. There is no network.
         """
         self.state.commands += 1
-        attempt, config = AttemptFolders(Path(self.state.folder)), self.config
-        max_bytes = config.work_megabytes * MEGABYTE
-        result = await asyncio.to_thread(
-            run_command, self._sandbox, attempt, command, config.command_seconds, max_bytes
-        )
-        return result.to_text()
+        limits = self.config.command_seconds, self.config.work_megabytes * MEGABYTE
+        return await asyncio.to_thread(run_command, self._sandbox, Path(self.state.folder), command, *limits)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from pcgeval.core.console import count
 from pcgeval.core.untrusted import printable_line
-from pcgeval.rubric.grades import PASSED, GradedTaskNode, GradeError
+from pcgeval.rubric.grades import PASSED, GradedTaskNode
 from pcgeval.rubric.text import cut, form_lines
 from pcgeval.rubric.tree import CATEGORIES
 
 LEVEL = 0.90  # of the intervals, as in the ranking
+RESAMPLES, SEED = 1000, 0  # of the leaves, for the intervals
 NO_CATEGORY = "no category"  # nodes that stand for a pruned part of the tree
 UNCOMPARED_WORDS = {
     "missing_in_a": "only in B",
@@ -124,19 +125,12 @@ class ComparedLeaf:
 class Agreement:
     """The agreement of two gradings, or of several pairs taken together."""
 
-    resamples: int  # how often leaves were drawn anew for the intervals
-    seed: int
     overall: Figures
     by_category: Mapping[str, Figures]
     root_difference: Measure  # the mean of the absolute differences of the roots' scores
-    uncompared: Mapping[str, tuple[str, ...]]  # paths by `UNCOMPARED_WORDS`; one that neither graded stands twice
-    disagreements: tuple[ComparedLeaf, ...]  # the leaves that one passes and the other fails
+    uncompared: Mapping[str, Sequence[str]]  # paths by `UNCOMPARED_WORDS`; one that neither graded stands twice
+    disagreements: Sequence[ComparedLeaf]  # the leaves that one passes and the other fails
     criteria: Mapping[str, str]  # by path
-
-    @property
-    def num_uncompared(self) -> int:
-        """The number of leaves left out."""
-        return len({path for paths in self.uncompared.values() for path in paths})
 
     @property
     def groups(self) -> dict[str, Figures]:
@@ -145,7 +139,8 @@ class Agreement:
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it but the criteria as JSON values; nothing is NaN."""
-        return {"level": LEVEL, **{name: value for name, value in asdict(self).items() if name != "criteria"}}
+        values = {name: value for name, value in asdict(self).items() if name != "criteria"}
+        return {"level": LEVEL, "resamples": RESAMPLES, "seed": SEED, **values}
 
 
 @dataclass(frozen=True)
@@ -157,19 +152,10 @@ class Pair:
     b: GradedTaskNode
 
 
-def agreement(pairs: Sequence[Pair], *, bootstrap: int = 1000, seed: int = 0) -> Agreement:
-    """Compare pairs of gradings, their leaves matched by path, as if all leaves were of one tree.
-
-    Args:
-        pairs: The gradings; also such as PaperBench publishes; their paths come from the ids.
-        bootstrap: How often leaves are drawn anew for the intervals; 0 leaves them out.
-        seed: The same seed gives the same intervals.
-
-    Raises:
-        GradeError: Two leaves of one tree have the same path.
-    """
+def agreement(pairs: Sequence[Pair]) -> Agreement:
+    """Compare pairs of gradings, their leaves matched by path, as if all leaves were of one tree."""
     compared: list[ComparedLeaf] = []
-    left_out: dict[str, list[str]] = {reason: [] for reason in UNCOMPARED_WORDS}
+    uncompared: dict[str, list[str]] = {reason: [] for reason in UNCOMPARED_WORDS}
     criteria: dict[str, str] = {}
     for pair in pairs:
         in_a, in_b = _by_path(pair.a), _by_path(pair.b)
@@ -178,51 +164,44 @@ def agreement(pairs: Sequence[Pair], *, bootstrap: int = 1000, seed: int = 0) ->
             name, a, b = f"{prefix}{path}", in_a.get(path), in_b.get(path)
             criteria[name] = f"{prefix}{leaf.requirements}"
             if a is None or b is None:
-                left_out["missing_in_a" if a is None else "missing_in_b"].append(name)
+                uncompared["missing_in_a" if a is None else "missing_in_b"].append(name)
             elif a.requirements != b.requirements:
-                left_out["other_criterion"].append(name)
-            elif a.graded_score is None or b.graded_score is None:
-                left_out["invalid_in_a"] += [name] * (a.graded_score is None)
-                left_out["invalid_in_b"] += [name] * (b.graded_score is None)
-            else:
+                uncompared["other_criterion"].append(name)
+            elif a.valid_score and b.valid_score:
                 category = a.task_category or b.task_category or NO_CATEGORY
-                compared.append(ComparedLeaf(name, category, a.graded_score, b.graded_score))
+                compared.append(ComparedLeaf(name, category, a.score, b.score))
+            else:
+                uncompared["invalid_in_a"] += [] if a.valid_score else [name]
+                uncompared["invalid_in_b"] += [] if b.valid_score else [name]
     categories = [*CATEGORIES, *sorted({leaf.category for leaf in compared} - {*CATEGORIES})]
     groups = {category: [leaf for leaf in compared if leaf.category == category] for category in categories}
     return Agreement(
-        resamples=bootstrap,
-        seed=seed,
-        overall=_figures(compared, bootstrap, seed),
-        by_category={name: _figures(leaves, bootstrap, seed) for name, leaves in groups.items() if leaves},
+        overall=_figures(compared),
+        by_category={name: _figures(leaves) for name, leaves in groups.items() if leaves},
         root_difference=_root_difference(pairs),
-        uncompared={reason: tuple(paths) for reason, paths in left_out.items()},
-        disagreements=tuple(leaf for leaf in compared if (leaf.a > PASSED) != (leaf.b > PASSED)),
+        uncompared=uncompared,
+        disagreements=[leaf for leaf in compared if (leaf.a > PASSED) != (leaf.b > PASSED)],
         criteria=criteria,
     )
 
 
 def _by_path(tree: GradedTaskNode) -> dict[str, GradedTaskNode]:
-    by_path: dict[str, GradedTaskNode] = {}
-    for leaf in tree.leaves:
-        if by_path.setdefault(leaf.path, leaf) is not leaf:
-            raise GradeError(f"two leaves have the path {leaf.path[:200]!r}, so they cannot be matched. Grade again.")
-    return by_path
+    return {leaf.path: leaf for leaf in tree.leaves}
 
 
 def _root_difference(pairs: Sequence[Pair]) -> Measure:
     differences = [abs(pair.a.score - pair.b.score) for pair in pairs if pair.a.valid_score and pair.b.valid_score]
-    if len(differences) < len(pairs):
-        lacking = len(pairs) - len(differences)
+    if lacking := len(pairs) - len(differences):
         return Measure(None, note=f"{lacking} of {len(pairs)} pairs have a root without a grade")
     return Measure(float(np.mean(differences)))
 
 
-def _figures(leaves: Sequence[ComparedLeaf], resamples: int, seed: int) -> Figures:
-    """Work out all measures, with intervals from as many leaves drawn with replacement, `resamples` times."""
+def _figures(leaves: Sequence[ComparedLeaf]) -> Figures:
+    """Work out all measures, with intervals from leaves drawn with replacement."""
     number = len(leaves)
     a, b = np.array([leaf.a for leaf in leaves]), np.array([leaf.b for leaf in leaves])
     cells = 2 * (a <= PASSED) + (b <= PASSED)  # in the order of Confusion
-    drawn = np.random.default_rng(seed).integers(max(1, number), size=(resamples if number > 1 else 0, number))
+    drawn = np.random.default_rng(SEED).integers(max(1, number), size=(RESAMPLES if number > 1 else 0, number))
     rows = np.vstack([np.arange(number), drawn])  # the leaves themselves, and the resamples
     counts = np.stack([(cells[rows] == cell).sum(axis=1) for cell in range(4)])
     values = _measures(counts.astype(np.float64))
@@ -302,18 +281,19 @@ def _kappa_note(confusion: Confusion) -> str:
 
 def agreement_lines(result: Agreement) -> Iterator[str]:
     """Yield what stands below the figures: their notes, the leaves left out, and those on which A and B disagree."""
+    whole = result.overall
     yield (
         f"a leaf passes with a score above {PASSED:g}; "
-        f"intervals hold {LEVEL:.0%} of {result.resamples} resamples of the leaves, seed {result.seed}"
+        f"intervals hold {LEVEL:.0%} of {RESAMPLES} resamples of the leaves, seed {SEED}"
     )
-    yield f"the scores of the leaves differ by {_mean(result.overall.score_difference)}"
-    yield f"the roots' scores differ by {_mean(result.root_difference)}"
+    for name, measure in (("scores of the leaves", whole.score_difference), ("roots' scores", result.root_difference)):
+        mean = "-" if measure.value is None else f"{measure.value:.3f} (mean of absolute differences)"
+        yield f"the {name} differ by {mean}"
     for name, figures in result.groups.items():
         yield from figures.accuracy.notes(f"{name}, accuracy")
         yield from figures.kappa.notes(f"{name}, kappa")
-    if result.overall.between_a or result.overall.between_b:
-        between = f"{result.overall.between_a} in A, {result.overall.between_b} in B"
-        yield f"scores between 0 and 1, which were cut at {PASSED:g}: {between}"
+    if whole.between_a or whole.between_b:
+        yield f"scores between 0 and 1, which were cut at {PASSED:g}: {whole.between_a} in A, {whole.between_b} in B"
     yield from result.root_difference.notes("roots")
     yield from uncompared_lines(result)
     if result.disagreements:
@@ -323,13 +303,9 @@ def agreement_lines(result: Agreement) -> Iterator[str]:
         )
 
 
-def _mean(difference: Measure) -> str:
-    return "-" if difference.value is None else f"{difference.value:.3f} (mean of absolute differences)"
-
-
 def uncompared_lines(result: Agreement) -> Iterator[str]:
     """Yield how many leaves were compared, and the first of those that were not, by reason."""
-    yield f"compared {result.overall.leaves} of {result.overall.leaves + result.num_uncompared} leaves"
+    yield f"compared {result.overall.leaves} of {len(result.criteria)} leaves"
     for reason, paths in result.uncompared.items():
         if paths:
             yield f"  {UNCOMPARED_WORDS[reason]}: {len(paths)}"
@@ -344,26 +320,18 @@ def first_lines(lines: Sequence[str]) -> Iterator[str]:
 
 
 def differing_leaves(a: GradedTaskNode, b: GradedTaskNode) -> list[tuple[GradedTaskNode, GradedTaskNode]]:
-    """Return the leaves that one of two gradings passes and the other fails, or that one alone has graded.
-
-    Raises:
-        GradeError: Two leaves of one tree have the same path.
-    """
+    """Return the leaves that one of two gradings passes and the other fails, or that one alone has graded."""
     in_b = _by_path(b)
-    both = [(leaf, in_b[path]) for path, leaf in _by_path(a).items() if path in in_b]
+    both = [(leaf, in_b[leaf.path]) for leaf in a.leaves if leaf.path in in_b]
     return [(x, y) for x, y in both if x.requirements == y.requirements and x.outcome != y.outcome]
 
 
 def disagreement_form(a: GradedTaskNode, b: GradedTaskNode, names: tuple[str, str] = ("A", "B")) -> list[str]:
-    """Return a form for the judge `human` of the leaves on which two gradings differ, with the reasons of both.
-
-    Raises:
-        GradeError: Two leaves of one tree have the same path.
-    """
+    """Return a form for the judge `human` of the leaves on which two gradings differ, with the reasons of both."""
     lines: list[str] = []
     for both in differing_leaves(a, b):
         notes = [
-            f"{name}: {'no grade' if leaf.graded_score is None else f'{leaf.graded_score:g}'}, "
+            f"{name}: {f'{leaf.score:g}' if leaf.valid_score else 'no grade'}, "
             f"{printable_line(leaf.explanation, _MAX_REASON)}"
             for name, leaf in zip(names, both, strict=True)
         ]

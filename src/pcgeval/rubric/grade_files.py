@@ -1,4 +1,4 @@
-"""The files of a grading: our grade.json, and those of PaperBench, which are read and written.
+"""The files of a grading: our grade.json, and PaperBench's, which are read and written.
 
 PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or within the record of a run, and publishes
 bare trees. A leaf that it could not grade counts as 0 there, and so do ours in a file for it.
@@ -8,48 +8,38 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from pcgeval.core.untrusted import read_bounded_json
 from pcgeval.rubric.grades import (
     HEURISTIC,
-    OUTPUT,
     OWN_RECORD,
     GradedTaskNode,
     GradeError,
     JudgeOutput,
     graded_task_from_json,
-    grading_within,
-    rescored,
+    judge_output_from_json,
 )
 from pcgeval.rubric.record import JudgeRecord, TokenUsage
 from pcgeval.rubric.tree import SUBTREE
 
 MAX_BYTES = 100_000_000  # of a graded tree: 2 551 nodes, each with several long answers
 NO_TIME = "1970-01-01T00-00-00-GMT"  # PaperBench's form of a time
-# of PaperBench's keys those that mean the same here, and those that `grading_within` adds
-_OF_PAPERBENCH = ("score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at", "blacklist", "is_blacklisted")
-_SAME = 1e-9  # by how much figures may differ that were added up in another order
 
 
 def read_grade(path: Path) -> JudgeOutput:
     """Read a grade.json, or PaperBench's grader_output.json, the grade.json of its run, or a bare graded tree.
 
-    The judge of a bare tree is `unknown`.
-
     Raises:
         GradeError: It is none of these, or its figures are not those of its tree.
         FileError: It is missing or unreadable.
     """
-    value = read_bounded_json(path, MAX_BYTES, follow_link=True)
     try:
-        return judge_output_from_json(value)
+        return judge_output_from_json(read_bounded_json(path, MAX_BYTES, follow_link=True))
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error
 
 
 def read_graded_tree(path: Path) -> GradedTaskNode:
-    """Read a graded tree alone, from a file whose other figures may be another tool's.
+    """Read the tree alone, such as people's grades of the leaves, to be compared with another.
 
     Raises:
         GradeError: There is none, or it is a guess.
@@ -62,49 +52,6 @@ def read_graded_tree(path: Path) -> GradedTaskNode:
         return graded_task_from_json(value)
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error
-
-
-def judge_output_from_json(value: Any) -> JudgeOutput:
-    """Parse the result of `JudgeOutput.to_json`, or a grading of PaperBench; other keys are ignored.
-
-    Raises:
-        GradeError: It is not that, or its figures are not those of its tree.
-    """
-    value, tree = grading_within(value), graded_task_from_json(value)
-    if not isinstance(value, Mapping) or not value.keys() & {"judge_type", "graded_task_tree"}:
-        value = {}  # a bare tree
-    if "score_bounds" not in value:
-        value = _our_values(value)
-    guess = value.get("score") if value["judge_type"] == HEURISTIC else None
-    try:
-        output = OUTPUT.validate_python({**value, "graded_task_tree": tree, "guess": guess})
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        key = ".".join(map(str, fault["loc"]))
-        raise GradeError(f"{key!r}: {fault['msg']:.200}, found {fault['input']!r:.60}. Give a grade.json.") from error
-    if not _is_same(tree.score, expected := rescored(tree).score):
-        raise GradeError(f"the root's score is {tree.score!r}, but its leaves give {expected!r}. Grade again.")
-    for name, figure in output.to_json().items():
-        if name != "graded_task_tree" and not _is_same(value.get(name, figure), figure):
-            raise GradeError(f"{name} is {value[name]!r:.60}, but its tree gives {figure!r}. Grade again.")
-    return output
-
-
-def _our_values(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return PaperBench's values of a grading under our names; its usage by model is not ours by the kind of call."""
-    config = value.get("completer_config")
-    model = config.get("model") if isinstance(config, Mapping) else value.get("model_name")
-    known = {name: value[name] for name in _OF_PAPERBENCH if name in value}
-    judge_type = value.get("judge_type", "unknown")
-    return {**known, "judge_type": judge_type, "model": model if isinstance(model, str) else None}
-
-
-def _is_same(value: Any, expected: Any) -> bool:
-    return bool(value == expected) or (
-        isinstance(value, int | float)
-        and isinstance(expected, int | float)
-        and expected - _SAME <= value <= expected + _SAME  # `value` may be an integer that is no float
-    )
 
 
 def paperbench_json(output: JudgeOutput) -> dict[str, Any]:

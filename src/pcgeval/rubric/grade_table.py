@@ -9,9 +9,9 @@ table. A seed that lacks one does not count.
 import json
 import math
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import groupby, zip_longest
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -67,29 +67,28 @@ class RunGrade:
         A guess never counts, nor does a submission that used an address of the paper's blacklist, or a grading with
         more than `max_invalid` leaves without a grade.
         """
+        leaves, invalid = output.num_leaf_nodes, output.num_invalid_leaf_nodes
         problem = None
         if output.judge_type == HEURISTIC:
             problem = output.partial or next(iter(output.warnings), "only a guess")
         elif output.is_blacklisted:
             problem = f"blacklist.txt: {output.blacklist}"
-        elif output.num_invalid_leaf_nodes > max_invalid:
+        elif invalid > max_invalid:
             reason = output.partial or reasons_without_grade(output.graded_task_tree)[0][0]
-            problem = f"{output.num_invalid_leaf_nodes} of {output.num_leaf_nodes} leaves have no grade: {reason}"
-        score, problem = (output.score, None) if problem is None else (None, printable_line(problem, _MAX_PROBLEM))
-        return cls(run, score, output.num_leaf_nodes, output.num_invalid_leaf_nodes, output.cost, problem)
+            problem = f"{invalid} of {leaves} leaves have no grade: {reason}"
+        if problem is None:
+            return cls(run, output.score, leaves, invalid, output.cost)
+        return cls(run, None, leaves, invalid, output.cost, printable_line(problem, _MAX_PROBLEM))
 
     @classmethod
     def read(cls, run: PaperRun, *, max_invalid: int = 0, disqualified: Collection[str] = ()) -> Self:
         """Read the grade that lies in a run's folder; one of a run in `disqualified` does not count."""
-        if not {run.name, run.id}.isdisjoint(disqualified):
+        if run.name in disqualified or run.id in disqualified:
             return cls(run, problem="disqualified")
         try:
-            path = run.grade_file()
-            return (
-                cls(run, problem="not graded")
-                if path is None
-                else cls.of(run, read_grade(path), max_invalid=max_invalid)
-            )
+            if (path := run.grade_file()) is None:
+                return cls(run, problem="not graded")
+            return cls.of(run, read_grade(path), max_invalid=max_invalid)
         except (PcgevalError, OSError) as error:
             return cls.failed(run, error)
 
@@ -114,16 +113,9 @@ class TableRow:
 
     submission: str  # the agent
     paper: str  # the id, or `all papers`
-    scores: tuple[float, ...]  # that count
+    scores: Sequence[float]  # that count
     number: int  # of attempts or seeds
-    grades: tuple[RunGrade, ...]
-
-    @property
-    def problems(self) -> str:
-        """Why attempts do not count; over all papers, why there is no mean."""
-        if self.paper == ALL_PAPERS:
-            return "" if self.scores else "no seed has a score for each paper of the table"
-        return "; ".join(f"{printable_name(grade.run.name)}: {grade.problem}" for grade in self.grades if grade.problem)
+    grades: Sequence[RunGrade]
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as JSON values; the standard error of fewer than two scores is None."""
@@ -150,29 +142,27 @@ class TableRow:
         row = self.to_json()
         number = f"{row['n']}" if exact else f"{row['n']} of {self.number}"
         figures = (shown(row["mean"]), shown(row["std_error"]), str(row["invalid"]), shown(row["cost"], 4))
-        return printable_name(self.submission), printable_name(self.paper), number, *figures, self.problems
+        problems = [f"{printable_name(grade.run.name)}: {grade.problem}" for grade in self.grades if grade.problem]
+        if self.paper == ALL_PAPERS:
+            problems = [] if self.scores else ["no seed has a score for each paper of the table"]
+        return printable_name(self.submission), printable_name(self.paper), number, *figures, "; ".join(problems)
 
 
 def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     """Return the rows of a table: each submission's papers, and below them a row for all of these."""
-    grades = sorted(grades, key=lambda grade: grade.run)
     papers = {grade.run.paper_id for grade in grades}
     rows: list[TableRow] = []
-    for agent, of_agent in groupby(grades, key=lambda grade: grade.run.agent):
-        attempts = tuple(of_agent)
-        for paper, of_paper in groupby(attempts, key=lambda grade: grade.run.paper_id):
-            at_paper = tuple(of_paper)
-            scores = tuple(grade.score for grade in at_paper if grade.score is not None)
+    by_agent = groupby(sorted(grades, key=lambda grade: grade.run), key=lambda grade: grade.run.agent)
+    for agent, attempts in [(agent, list(of_agent)) for agent, of_agent in by_agent]:
+        seeds: dict[tuple[str, int], list[float]] = {}
+        for paper in sorted({grade.run.paper_id for grade in attempts}):
+            at_paper = [grade for grade in attempts if grade.run.paper_id == paper]
+            scores = [grade.score for grade in at_paper if grade.score is not None]
             rows.append(TableRow(agent, paper, scores, len(at_paper), at_paper))
+            for group, of_group in groupby(at_paper, key=lambda grade: grade.run.group):
+                for number, grade in enumerate(of_group):
+                    seeds.setdefault((group, number), []).extend([] if grade.score is None else [grade.score])
         if len(papers) > 1:
-            seeds = [[grade.score for grade in seed if grade and grade.score is not None] for seed in _seeds(attempts)]
-            means = tuple(statistics.fmean(scores) for scores in seeds if len(scores) == len(papers))
+            means = [statistics.fmean(seeds[seed]) for seed in sorted(seeds) if len(seeds[seed]) == len(papers)]
             rows.append(TableRow(agent, ALL_PAPERS, means, len(seeds), attempts))
     return rows
-
-
-def _seeds(grades: Sequence[RunGrade]) -> Iterator[tuple[RunGrade | None, ...]]:
-    """Yield the k-th attempts of each group at each paper, for each k."""
-    for _, of_group in groupby(sorted(grades, key=lambda grade: grade.run.group), key=lambda grade: grade.run.group):
-        by_paper = groupby(of_group, key=lambda grade: grade.run.paper_id)
-        yield from zip_longest(*[list(attempts) for _, attempts in by_paper])

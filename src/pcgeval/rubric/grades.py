@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
-from pydantic import ConfigDict, Field, StrictBool, StrictFloat, StrictInt, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.profiles import Price
@@ -22,6 +22,9 @@ HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 PASSED = 0.5  # a leaf above this has passed (PaperBench)
 OWN_RECORD = "pcgeval"  # the key of our record in the judge_metadata of a file for PaperBench
 _WAY_TO_GRADING = ("pb_result", "paperbench_result", "judge_output", "grader_output")  # keys of PaperBench
+_OF_PAPERBENCH = ("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at")
+_OF_MONITOR = ("blacklist", "is_blacklisted")  # that `_grading_within` adds
+_SAME = 1e-9  # by how much figures may differ that were added up in another order
 Share = Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)]
 
 
@@ -58,7 +61,7 @@ class GradedTaskNode:
     requirements: str
     weight: Weight
     score: Share
-    valid_score: StrictBool
+    valid_score: bool  # 1.0 and 0.0 in PaperBench's files
     explanation: str
     sub_tasks: tuple["GradedTaskNode", ...]
     task_category: str | None = None
@@ -78,7 +81,9 @@ class GradedTaskNode:
     @property
     def outcome(self) -> Literal["passed", "failed", "invalid"]:
         """The meaning of the score for a leaf: it has passed above 0.5, and is invalid without a grade."""
-        return "invalid" if self.graded_score is None else "passed" if self.graded_score > PASSED else "failed"
+        if not self.valid_score:
+            return "invalid"
+        return "passed" if self.score > PASSED else "failed"
 
     @property
     def leaves(self) -> tuple["GradedTaskNode", ...]:
@@ -133,50 +138,28 @@ class RubricIdentity:
 
 @dataclass(frozen=True)
 class JudgeOutput:
-    """A whole grading, the content of grade.json; every figure is computed from the tree, so that they agree.
-
-    Attributes:
-        judge_type: The judge's type; `heuristic` is a guess in place of a grading that could not run.
-        graded_task_tree: The rubric with its grades.
-        model: The name of the model that judged, if one did.
-        model_digest: The digest that pins its bytes.
-        prompt_version: The hash that pins the judge's prompts.
-        votes: How often the model graded each leaf.
-        guess: The score of the heuristic.
-        warnings: Messages that a reader must see before the score.
-        team: The team that was graded, in a competition.
-        rubric: The rubric of the competition.
-        price: The price of the model, where it is known.
-        prompts: The family of the judge's prompts.
-        blacklist: The result of the search for the addresses that the paper's blacklist.txt forbids, if any.
-        is_blacklisted: Whether such an address was used, so that the grading does not count beside others.
-        reproduction: The run of reproduce.sh for the grading; its seconds are measured anew each time.
-        checks_sha256: The SHA-256 of the file beside the rubric that gave leaves their checks, if there was one.
-        graded_at: The time of a grading by PaperBench; ours have none, so that the same inputs give the same bytes.
-        partial: How many leaves have no grade because calls failed or a budget ended, and why; grading again goes on
-            with them. None for a grading that came to its end.
-    """
+    """A whole grading, the content of grade.json; every figure is computed from the tree, so that they agree."""
 
     __pydantic_config__ = ConfigDict(extra="ignore")
 
-    judge_type: str
+    judge_type: str  # `heuristic` is a guess in place of a grading that could not run
     graded_task_tree: GradedTaskNode
-    model: str | None = None
-    model_digest: str | None = None
-    prompt_version: str | None = None
-    votes: int = 1
-    guess: Share | None = None
-    warnings: tuple[str, ...] = ()
-    team: str | None = None
-    rubric: RubricIdentity | None = None
-    price: Price | None = None
-    prompts: str | None = None
-    blacklist: str | None = None
-    is_blacklisted: bool = False
-    reproduction: ReproductionRecord | None = None
-    checks_sha256: str | None = None
-    graded_at: str | None = None
-    partial: str | None = None
+    model: str | None = None  # the name of the model that judged, if one did
+    model_digest: str | None = None  # pins its bytes
+    prompt_version: str | None = None  # the hash that pins the judge's prompts
+    votes: int = 1  # how often the model graded each leaf
+    guess: Share | None = None  # the score of the heuristic
+    warnings: tuple[str, ...] = ()  # messages that a reader must see before the score
+    team: str | None = None  # in a competition
+    rubric: RubricIdentity | None = None  # of the competition
+    price: Price | None = None  # of the model, where it is known
+    prompts: str | None = None  # the family of the judge's prompts
+    blacklist: str | None = None  # the result of the search for the addresses that the paper's blacklist.txt forbids
+    is_blacklisted: bool = False  # such an address was used, so that the grading does not count beside others
+    reproduction: ReproductionRecord | None = None  # its seconds are measured anew each time
+    checks_sha256: str | None = None  # of the file beside the rubric that gave leaves their checks
+    graded_at: str | None = None  # of a grading by PaperBench; ours have no time, so that the bytes stay the same
+    partial: str | None = None  # why calls failed or a budget ended, and how many leaves; grading again goes on
 
     @property
     def cost(self) -> float | None:
@@ -215,20 +198,17 @@ class JudgeOutput:
     @property
     def num_passed(self) -> int:
         """The number of leaves with a score above 0.5."""
-        return self._number("passed")
+        return sum(leaf.outcome == "passed" for leaf in self.graded_task_tree.leaves)
 
     @property
     def num_invalid_leaf_nodes(self) -> int:
         """The number of leaves that could not be graded."""
-        return self._number("invalid")
-
-    def _number(self, outcome: str) -> int:
-        return sum(leaf.outcome == outcome for leaf in self.graded_task_tree.leaves)
+        return sum(not leaf.valid_score for leaf in self.graded_task_tree.leaves)
 
     def to_json(self) -> dict[str, Any]:
         """Return the grading as JSON values."""
         usage = self.token_usage
-        values = OUTPUT.dump_python(self, mode="json", exclude={"guess", "graded_task_tree"}, warnings=False)
+        values = _OUTPUT.dump_python(self, mode="json", exclude={"guess", "graded_task_tree"}, warnings=False)
         known = {name: value for name, value in values.items() if value is not None and value is not False}
         return {
             **dict.fromkeys(("model", "model_digest", "prompt_version")),  # written although they are not known
@@ -245,7 +225,7 @@ class JudgeOutput:
         }
 
 
-OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
+_OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
 
 
 def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
@@ -327,8 +307,7 @@ def get_grade_summary(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -
         GradeError: It is none of these.
     """
     tree = _tree_of(grade)
-    parts = {category: _only_category(tree, category) for category in CATEGORIES}
-    by_category = {category: _category_grade(part) for category, part in parts.items() if part}
+    by_category = {name: _category_grade(part) for name in CATEGORIES if (part := _only_category(tree, name))}
     return {"overall_score": tree.score, **_category_grade(tree), "by_category": by_category}
 
 
@@ -357,13 +336,48 @@ def _only_category(node: GradedTaskNode, category: str) -> GradedTaskNode | None
     return _aggregated(replace(node, sub_tasks=sub_tasks)) if sub_tasks else None
 
 
-def grading_within(value: Any) -> Any:
-    """Return the grading within PaperBench's record of a run, as `judge_output`, or the value itself if it is none.
-
-    The blacklisted addresses that PaperBench's monitor saw in the agent's log come along as `blacklist`.
+def graded_task_from_json(value: Any) -> GradedTaskNode:
+    """Parse the tree alone of what `judge_output_from_json` reads; the scores above the leaves need not fit.
 
     Raises:
-        GradeError: The run was not graded.
+        GradeError: There is none; the message has the path of the first faulty node.
+    """
+    nodes = with_paths(_grading_within(value)["graded_task_tree"], _graded_node)
+    try:
+        return _TREE.validate_python(nodes)
+    except ValidationError as error:
+        raise GradeError(f"{node_faults(error, nodes)[0]} Give a tree as in grade.json.") from error
+
+
+def judge_output_from_json(value: Any) -> JudgeOutput:
+    """Parse the result of `JudgeOutput.to_json`, a grading or a run of PaperBench, or a bare graded tree.
+
+    Other keys are ignored. The judge of a bare tree is `unknown`.
+
+    Raises:
+        GradeError: It is none of these, or its figures are not those of its tree.
+    """
+    value, tree = _grading_within(value), graded_task_from_json(value)
+    values = value if "score_bounds" in value else _values_of_paperbench(value)
+    guess = values.get("score") if values.get("judge_type") == HEURISTIC else None
+    try:
+        output = _OUTPUT.validate_python({**values, "graded_task_tree": tree, "guess": guess})
+    except ValidationError as error:
+        fault = error.errors(include_url=False)[0]
+        key = ".".join(map(str, fault["loc"]))
+        raise GradeError(f"{key!r}: {fault['msg']:.200}, found {fault['input']!r:.60}. Give a grade.json.") from error
+    if not _is_same(tree.score, expected := rescored(tree).score):
+        raise GradeError(f"the root's score is {tree.score!r}, but its leaves give {expected!r}. Grade again.")
+    for name, figure in output.to_json().items():
+        if name != "graded_task_tree" and not _is_same(values.get(name, figure), figure):
+            raise GradeError(f"{name} is {values[name]!r:.60}, but its tree gives {figure!r}. Grade again.")
+    return output
+
+
+def _grading_within(value: Any) -> Mapping[str, Any]:
+    """Return the grading within PaperBench's record of a run, or around a bare tree.
+
+    The blacklisted addresses that PaperBench's monitor saw in the agent's log come along as `blacklist`.
     """
     monitored: Any = None
     while isinstance(value, Mapping) and "graded_task_tree" not in value and (value.keys() & {*_WAY_TO_GRADING}):
@@ -371,38 +385,36 @@ def grading_within(value: Any) -> Any:
         key = next(key for key in _WAY_TO_GRADING if key in value)
         if (value := value[key]) is None:
             raise GradeError(f"{key!r} is null: this run was not graded. Name the file of a run that was.")
-    if isinstance(value, Mapping) and isinstance(monitored, Mapping) and monitored.get("violations"):
+    if not isinstance(value, Mapping) or "graded_task_tree" not in value:
+        return {"graded_task_tree": value}
+    if isinstance(monitored, Mapping) and monitored.get("violations"):
         return {**value, "blacklist": f"{monitored.get('explanation')}", "is_blacklisted": True}
     return value
 
 
-def graded_task_from_json(value: Any) -> GradedTaskNode:
-    """Parse a graded tree, ours or PaperBench's, or that of a grading or of a run's record; other keys are ignored.
-
-    PaperBench's has no paths, and `valid_score` may be 1.0 or 0.0; where it is missing, a node with a score is valid.
-
-    Raises:
-        GradeError: It is not one; the message has the path of the first faulty node.
-    """
-    value = grading_within(value)
-    tree = with_paths(value.get("graded_task_tree", value) if isinstance(value, Mapping) else value, _graded_node)
-    try:
-        return _TREE.validate_python(tree)
-    except ValidationError as error:
-        raise GradeError(f"{node_faults(error, tree)[0]} Give a tree as in grade.json.") from error
+def _values_of_paperbench(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return PaperBench's values of a grading under our names; its usage by model is not ours by the kind of call."""
+    config = value.get("completer_config")
+    model = config.get("model") if isinstance(config, Mapping) else value.get("model_name")
+    known = {name: value[name] for name in (*_OF_PAPERBENCH, *_OF_MONITOR) if name in value}
+    return {"judge_type": "unknown", **known, "model": model if isinstance(model, str) else None}
 
 
 def _graded_node(value: Mapping[str, Any], path: str, level: int) -> dict[str, Any]:
-    """Return the keys of a node with the names and types that we write."""
+    """Return the keys of a node under the names that we write; PaperBench's has no path."""
     if level > MAX_DEPTH:
         raise GradeError(f"{path}: lies deeper than {MAX_DEPTH} levels. Grade against a flatter rubric.")
-    node = {"explanation": "", "valid_score": value.get("score") is not None, **value}
-    if node.get("score") is None and not node["valid_score"]:
-        node["score"] = 0.0  # as grades were written that left out leaves without one
+    node = {"explanation": "", "valid_score": True, **value}
     if not isinstance(node.get("path"), str):
         node["path"] = path
-    if isinstance(node["valid_score"], float | int) and node["valid_score"] in (0, 1):
-        node["valid_score"] = bool(node["valid_score"])
     if isinstance(record := node.get("judge_metadata"), Mapping) and OWN_RECORD in record:
         node["judge_metadata"] = record[OWN_RECORD]
     return node
+
+
+def _is_same(value: Any, expected: Any) -> bool:
+    return bool(value == expected) or (
+        isinstance(value, int | float)
+        and isinstance(expected, int | float)
+        and expected - _SAME <= value <= expected + _SAME  # `value` may be an integer that is no float
+    )

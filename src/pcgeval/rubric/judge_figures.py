@@ -9,6 +9,8 @@ from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.agreement import (
     FIGURE_COLUMNS,
     LEVEL,
+    RESAMPLES,
+    SEED,
     Agreement,
     Pair,
     agreement,
@@ -24,10 +26,7 @@ _COSTS = ("judge", "votes", "no grade", "roots apart", "calls", "tokens read", "
 
 @dataclass(frozen=True)
 class JudgeFigures:
-    """How well one judge grades: its gradings of the examples, and their agreement with people's.
-
-    In `agreement`, A is the judge and B are the people.
-    """
+    """How well one judge grades: its gradings by the example, and their agreement, as A, with people's, as B."""
 
     name: str
     outputs: Mapping[str, JudgeOutput]
@@ -114,42 +113,37 @@ def judge_eval_json(people: Mapping[str, GradedTaskNode], judges: Sequence[Judge
 
 def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> Iterator[str]:
     """Yield the same as tables in Markdown."""
-    number, resampling = sum(len(tree.leaves) for tree in people.values()), judges[0].agreement
+    number = sum(len(tree.leaves) for tree in people.values())
     yield (
         f"{len(people)} submissions that people graded, {number} leaves; a leaf passes above {PASSED:g}; "
         f"precision, recall and F1 are means over the classes pass and fail; intervals hold {LEVEL:.0%} of "
-        f"{resampling.resamples} resamples of the leaves, seed {resampling.seed}"
+        f"{RESAMPLES} resamples of the leaves, seed {SEED}"
     )
     yield ""
-    measures = [
-        (judge.name, *figures.cells(category))
-        for judge in judges
-        for category, figures in judge.agreement.groups.items()
-    ]
-    yield from _table(("judge", *FIGURE_COLUMNS), measures)
+    groups = [(judge.name, *group) for judge in judges for group in judge.agreement.groups.items()]
+    yield from _table(("judge", *FIGURE_COLUMNS), [(name, *figures.cells(group)) for name, group, figures in groups])
     yield from _table(_COSTS, [judge.cost_cells() for judge in judges])
     for judge in judges:
         yield f"{judge.name}:"
         yield from (f"  {line}" for line in uncompared_lines(judge.agreement))
     if len(judges) == 2:
-        names = [judge.name for judge in judges]
+        first, second = (judge.name for judge in judges)
         lines = [
-            f"  {names[0]} {_score(one)}  {names[1]} {_score(other)}  {id_}: {one.requirements}"
+            f"  {first} {_score(one)}  {second} {_score(other)}  {id_}: {one.requirements}"
             for id_, one, other in _differing(*judges)
         ]
-        yield f"{names[0]} and {names[1]} differ on {len(lines)} leaves; disagreements/EXAMPLE.yaml is a form of them"
+        yield f"{first} and {second} differ on {len(lines)} leaves; disagreements/EXAMPLE.yaml is a form of them"
         yield from first_lines(lines)
 
 
 def _differing(one: JudgeFigures, other: JudgeFigures) -> Iterator[tuple[str, GradedTaskNode, GradedTaskNode]]:
-    """Yield the leaves on which two judges differ, each with its example."""
     for id_, output in one.outputs.items():
-        leaves = differing_leaves(output.graded_task_tree, other.outputs[id_].graded_task_tree)
-        yield from ((id_, *both) for both in leaves)
+        for both in differing_leaves(output.graded_task_tree, other.outputs[id_].graded_task_tree):
+            yield id_, *both
 
 
 def _score(leaf: GradedTaskNode) -> str:
-    return "-" if leaf.graded_score is None else f"{leaf.graded_score:g}"
+    return f"{leaf.score:g}" if leaf.valid_score else "-"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -18,16 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from pcgeval.checks.checks import LeafCheck, check_fault
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.untrusted import parse_yaml, printable_line, read_bounded_json, read_bounded_text
-from pcgeval.rubric.tree import (
-    CATEGORIES,
-    MAX_DEPTH,
-    MAX_NODES,
-    RubricError,
-    TaskNode,
-    child_paths,
-    leaves,
-    walk,
-)
+from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, MAX_NODES, RubricError, TaskNode, child_paths, leaves, walk
 
 CHECKS_FILE = "checks.yaml"
 MAX_BYTES = 32_000_000
@@ -67,9 +58,7 @@ def parse_rubric(value: Any, source: str) -> TaskNode:
     if (nodes := sum(1 for _ in walk(rubric))) > MAX_NODES:
         faults.append(f"{rubric.path}: the rubric has {nodes} nodes. Shorten it to at most {MAX_NODES}.")
     faults += [
-        f"{leaf.path}: check {quoted(leaf.check.name)}: {fault}"
-        for leaf in leaves(rubric)
-        if leaf.check and (fault := check_fault(leaf.check))
+        f"{leaf.path}: {fault}" for leaf in leaves(rubric) if leaf.check and (fault := _fault_of_check(leaf.check))
     ]
     if faults:
         raise RubricError(source, faults)
@@ -97,6 +86,11 @@ def _rubric_node(faults: list[str], value: Mapping[str, Any], path: str, level: 
         faults.append(f"{path}: lies deeper than the {MAX_DEPTH} levels that a rubric may have. Flatten it.")
         node["sub_tasks"] = []
     return {**node, "path": path}
+
+
+def _fault_of_check(check: LeafCheck) -> str | None:
+    fault = check_fault(check)
+    return fault and f"check {quoted(check.name)}: {fault}"
 
 
 def with_paths(value: Any, node_of: NodeOf, path: str = "", level: int = 1) -> dict[str, Any]:
@@ -130,8 +124,8 @@ def node_faults(error: ValidationError, tree: dict[str, Any]) -> list[str]:
         while keys[0] == "sub_tasks" and len(keys) > 1:
             node, keys = node["sub_tasks"][keys[1]], keys[2:]
         path, key = node["path"], str(keys[0])
-        found = "" if key not in node else f", found {quoted(node[key])}"
-        faults[path, key] = f"{path}: {key!r}: {fault['msg']:.400}{found}."
+        value = f", found {quoted(node[key])}" if key in node else ""
+        faults[path, key] = f"{path}: {key!r}: {fault['msg']:.400}{value}."
     return list(faults.values())
 
 
@@ -164,41 +158,36 @@ def add_checks(rubric: TaskNode, path: Path) -> tuple[TaskNode, str]:
         FileError: The file is missing, too large, unreadable or not UTF-8.
     """
     text = read_bounded_text(path, _MAX_CHECKS_BYTES, follow_link=True)
-    checks: dict[str, LeafCheck] = {}  # by path
+    try:
+        entries = _CHECKS.validate_python(parse_yaml(text) or {})
+    except ValidationError as error:
+        faults = [
+            f"{quoted('.'.join(map(str, fault['loc'])))}: {fault['msg']:.200}. Give {{name, arguments}}."
+            for fault in error.errors(include_url=False, include_input=False)
+        ]
+        raise RubricError(path, faults) from error
+    except ValueError as error:
+        raise RubricError(path, [f"not valid YAML: {printable_line(str(error))}. Correct it."]) from error
     faults = []
-    for name, check in _read_checks(path, text).items():
+    checks: dict[str, LeafCheck] = {}  # by path
+    for name, check in entries.items():
         named = [leaf for leaf in leaves(rubric) if name in (leaf.path, leaf.id)]
+        fault = _fault_of_check(check)
         if not named:
-            faults.append(
-                f"{quoted(name)}: no leaf of the rubric has this id or path. `pcgeval rubric leaves` lists them."
-            )
+            fault = "no leaf of the rubric has this id or path. `pcgeval rubric leaves` lists them."
         elif len(named) > 1:
             paths = ", ".join(leaf.path for leaf in named[:5])
-            faults.append(f"{quoted(name)}: {len(named)} leaves have this id. Give the path of one: {paths}.")
+            fault = f"{len(named)} leaves have this id. Give the path of one: {paths}."
         elif named[0].check or named[0].path in checks:
-            faults.append(f"{quoted(name)}: this leaf has a check already. Keep one.")
-        if fault := check_fault(check):
-            faults.append(f"{quoted(name)}: check {quoted(check.name)}: {fault}")
-        checks |= {leaf.path: check for leaf in named}
+            fault = "this leaf has a check already. Keep one."
+        else:
+            checks[named[0].path] = check
+        faults += [f"{quoted(name)}: {fault}"] if fault else []
     if faults:
-        raise RubricError(str(path), faults)
+        raise RubricError(path, faults)
 
     def with_checks(task: TaskNode) -> TaskNode:
         sub_tasks = tuple(map(with_checks, task.sub_tasks))
         return replace(task, sub_tasks=sub_tasks, check=checks.get(task.path, task.check))
 
     return with_checks(rubric), sha256_bytes(text.encode())
-
-
-def _read_checks(path: Path, text: str) -> dict[str, LeafCheck]:
-    try:
-        values = parse_yaml(text)
-        return _CHECKS.validate_python({} if values is None else values)
-    except ValidationError as error:
-        faults = [
-            f"{quoted('.'.join(map(str, fault['loc'])))}: {fault['msg']:.200}. Give {{name, arguments}}."
-            for fault in error.errors(include_url=False, include_input=False)
-        ]
-    except ValueError as error:
-        faults = [f"the file: not valid YAML: {printable_line(str(error))}. Correct it."]
-    raise RubricError(str(path), faults)

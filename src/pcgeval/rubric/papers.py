@@ -90,10 +90,12 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
     if needs_text and not paper.strip() and not any(PAPER_FILE in fault for fault in faults):
         faults.append(f"{folder / PAPER_FILE}: is missing or empty. Put the paper's text into it.")
     id_, title = _config(_text(folder / "config.yaml", faults, MAX_CONFIG_BYTES), paper_id, faults)
-    lines = [line.strip() for line in _text(folder / "blacklist.txt", faults).splitlines()]
+    blacklist = [line.strip() for line in _text(folder / "blacklist.txt", faults).splitlines()]
     if rubric is None or faults:
         raise PaperError(folder, faults)
     odd_id = f"config.yaml gives the id {quoted(id_)}, but the folder is named {paper_id!r}."
+    # the word `none` alone and comments stand for no address
+    addresses = tuple(line for line in blacklist if line and not line.startswith("#") and line.casefold() != "none")
     return Paper(
         id=paper_id,
         folder=folder,
@@ -102,8 +104,7 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
         addendum=addendum,
         judge_addendum=judge_addendum,
         title=title,
-        # the word `none` alone and comments stand for no address
-        blacklist=tuple(line for line in lines if line and not line.startswith("#") and line.casefold() != "none"),
+        blacklist=addresses,
         warnings=() if id_ == paper_id else (odd_id,),
         checks_sha256=checks,
     )

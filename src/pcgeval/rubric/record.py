@@ -94,8 +94,9 @@ class QuoteRecord(_Record):
     @property
     def place(self) -> str:
         """The file and the lines in words."""
-        lines = f"line {self.first_line}" if self.first_line == self.last_line else ""
-        return f"{self.file}, {lines or f'lines {self.first_line} to {self.last_line}'}"
+        if self.first_line == self.last_line:
+            return f"{self.file}, line {self.first_line}"
+        return f"{self.file}, lines {self.first_line} to {self.last_line}"
 
 
 class VoteRecord(_Record):

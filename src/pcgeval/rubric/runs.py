@@ -18,7 +18,6 @@ from pcgeval.core.layout import GRADE_FILE
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 
 _OTHER = "other_submission"
-_AGENT = re.compile(r".*_run-group_(?P<agent>.+)")
 _UUID = re.compile(r".+_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SNAPSHOT = re.compile(  # a tar file
     r"(?P<stem>submission|[0-9]{4}-[0-9]{2}-[0-9]{2}T.+?)(?:_executed|_repro)?(?:\.tar\.gz|\.tgz|\.tar)"
@@ -60,8 +59,8 @@ class PaperRun:
             return max(snapshots)[-1]
         if any(self.folder.iterdir()) and not _holds_a_run(self.folder):
             return self.folder
-        if _is_folder(self.folder / _OTHER):
-            return self.folder / _OTHER
+        if _is_folder(other := self.folder / _OTHER):
+            return other
         raise FileError(
             f"{self.folder}: has no submission: no folder `submission`, and no .tar.gz there or in submissions/TIME/. "
             "Remove the run, or put its submission there."
@@ -73,8 +72,9 @@ class PaperRun:
             submission = self.submission()
         except (FileError, OSError):  # whoever reads the run reports it
             return ()
-        others = () if submission == self.folder else self.folder.glob(f"{_OTHER}*")
-        return tuple(sorted(path.name for path in others if path != submission))
+        if submission == self.folder:
+            return ()
+        return tuple(sorted(path.name for path in self.folder.glob(f"{_OTHER}*") if path != submission))
 
     def grade_file(self) -> Path | None:
         """Return the file of its grade: grade.json, or else the last grader_output of PaperBench."""
@@ -108,11 +108,10 @@ def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
     if not folder.is_dir():
         raise FileError(f"{folder}: no folder. Name a folder of runs.")
     below = shown_folders(folder)
-    groups = [folder] if any(_is_run(path, paper_ids) for path in below) else below
     runs = []
-    for group in groups:
+    for group in [folder] if any(_is_run(path, paper_ids) for path in below) else below:
         name = group.resolve().name
-        agent = named["agent"] if (named := _AGENT.fullmatch(name)) else name
+        agent = name.rpartition("_run-group_")[2]
         runs += [PaperRun(agent, _paper_id(run.name, paper_ids), name, run.name, run) for run in shown_folders(group)]
     if not runs:
         raise FileError(f"{folder}: has no runs. Lay them out as GROUP/PAPER_RUN, such as gpt-4o/rice_1.")
@@ -120,8 +119,8 @@ def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
 
 
 def _is_run(folder: Path, paper_ids: Sequence[str]) -> bool:
-    is_named = _UUID.fullmatch(folder.name) is not None or _paper_id(folder.name, paper_ids) in paper_ids
-    return is_named or _holds_a_run(folder)
+    is_named = _UUID.fullmatch(folder.name) or _paper_id(folder.name, paper_ids) in paper_ids
+    return bool(is_named) or _holds_a_run(folder)
 
 
 def _is_folder(path: Path) -> bool:
