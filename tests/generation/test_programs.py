@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from program_trials import JOB, SAID, SEED, TestModel, limits, loop, write_program
+from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply, write_program
 
 from pcgeval.core.params import Limits
 from pcgeval.generation.runners import GUEST, ProgramRunner, TrialRun
@@ -315,9 +315,17 @@ def test_a_program_with_several_modules_and_a_search(run: Run) -> None:
     asked = [request.messages[0].content for request in model.requests]
     assert asked[0] == asked[1] == "Propose blocks for K. So far: "
     assert asked[4] == f"Propose blocks for K. So far: thought {SECOND}"
-    cut = run(SEARCH, rules=limits(tokens=30))
+
+
+def test_a_search_that_meets_a_limit_hands_in_what_it_has(run: Run) -> None:
     best = max(SAID, f"reply to 1 messages with seed {SECOND}")
-    assert (cut.response, cut.reason, len(cut.exchanges)) == (best, None, 5)  # it hands in what it has
+    slow = TestModel(lambda request: reply(echo(request), seconds=1000))
+    for model, rules, calls in (
+        (TestModel(), limits(tokens=30), 5),
+        (slow, limits(seconds=3500, call_seconds=9000), 4),
+    ):
+        trial = run(SEARCH, model, rules)
+        assert (trial.response, trial.reason, len(trial.exchanges)) == (best, None, calls)
 
 
 def test_a_long_conversation_is_recorded_once(run: Run) -> None:
