@@ -233,6 +233,7 @@ def test_a_reply_is_invented_unless_it_came_before_and_is_flagged_once(guest: Gu
     guest.chats("1", "no", "2").answers(SAID)
     details = [f"the model never said in this trial: {text!r}" for text in (later, "no")]
     assert guest.broker.flags == tuple(Flag("invented-reply", detail) for detail in details)
+    assert [exchange.repeats for exchange in guest.broker.exchanges] == [0, 1, 1, 1, 1, 3]  # what is not recorded again
 
 
 def test_flags_and_reasons_are_few_and_short(guest: Guest) -> None:
