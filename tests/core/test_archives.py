@@ -174,19 +174,15 @@ def test_a_huge_list_of_files_is_not_read(tmp_path: Path) -> None:
     refused(archive, "damaged")
 
 
-def header_bomb() -> bytes:
-    info = tarfile.TarInfo("bomb")
-    info.type, info.size = tarfile.XHDTYPE, 2**33
-    return gzip.compress(info.tobuf() + bytes(2**16))
-
-
+BOMB = tarfile.TarInfo("bomb")
+BOMB.type, BOMB.size = tarfile.XHDTYPE, 2**33
 NO_ARCHIVES = {
     "empty": b"",
     "start": b"PK",
     "text": b"no archive",
     "end of a zip": END + b"\xff" * 18,
     "packed text": gzip.compress(b"no tar" * 200),
-    "header bomb": header_bomb(),
+    "header bomb": gzip.compress(BOMB.tobuf() + bytes(2**16)),
     "cut": b"\x1f\x8b\x08",
 }
 
@@ -194,7 +190,7 @@ NO_ARCHIVES = {
 @pytest.mark.parametrize("content", NO_ARCHIVES.values(), ids=NO_ARCHIVES)
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.zip").write_bytes(content)
-    refused(tmp_path / "x.zip", "no zip or tar file, or a damaged one")
+    refused(tmp_path / "x.zip", "damaged")
 
 
 @settings(max_examples=100, deadline=None)

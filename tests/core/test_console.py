@@ -60,18 +60,17 @@ def test_a_terminal_shows_a_bar_that_ends_with_its_context(monkeypatch: pytest.M
     assert "\x1b[2J" not in text
 
 
-def test_a_status_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_a_status_is_a_line_now_and_then_and_ends_with_its_context(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
     shown = captured(monkeypatch, io.StringIO())
-    status = StatusLine(every=1.85)
+    status = StatusLine()
     status.show("asking I1")
     for tokens in range(1, 20):
-        clock[0] += 0.1
+        clock[0] += 0.6
         status.show("asking I1", f": {tokens} tokens")
     status.show("asking L1")
-    assert shown.getvalue().splitlines() == ["asking I1", "asking I1: 19 tokens", "asking L1"]
-
-
-def test_a_status_ends_with_its_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown.getvalue().splitlines() == ["asking I1", "asking I1: 17 tokens", "asking L1"]
     terminal = captured(monkeypatch, Terminal())
     with StatusLine() as status:
         status.show("asking I1 [bold]", ": 57 tokens so far")

@@ -1,7 +1,10 @@
-"""Files: atomic, canonical, and rewritten only if their content differs."""
+"""Files: atomic, canonical, rewritten only if their content differs, and locked by one process at a time."""
 
 import json
 import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from params_for_tests import contents, file_states
 
 from pcgeval.core import files, packages
 from pcgeval.core.errors import FileError
+from pcgeval.core.locks import lock_folder, lock_holder
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -105,3 +109,16 @@ def test_the_hash_of_the_code_changes_with_every_module_of_its_packages_alone(
     packages.source_sha256.cache_clear()
     assert len(set(hashes)) == 3
     assert hashes[-1] == hashes[-2]
+
+
+def test_only_the_process_that_took_a_lock_holds_it(tmp_path: Path) -> None:
+    lock = tmp_path / "alpha.lock"
+    with lock_folder(Path("a"), lock):
+        process, _ = lock_holder(lock) or (None, None)
+        assert process == os.getpid()
+        os.utime(lock, (0, 0))  # the number of a killed process, which a younger one has now
+        assert lock_holder(lock) is None
+        child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    assert lock_holder(lock) is None
+    with lock_folder(Path("a"), lock):  # a program that outlives its run does not inherit the lock
+        child.communicate()

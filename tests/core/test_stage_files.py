@@ -12,19 +12,12 @@ from pcgeval.core import stage_files
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import (
-    BlockPath,
     ConstantsFile,
     DiversityFile,
-    PairDistance,
     PromptRow,
-    ReplayedTrial,
-    ReplaysFile,
     SimilarityFile,
-    SimulatedTrial,
-    SimulationsFile,
     StabilityEntry,
     StabilityFile,
-    TrialVector,
     by_trial,
     csv_text,
     failed,
@@ -38,32 +31,6 @@ from pcgeval.core.stage_files import (
 
 def entries(*names: str) -> tuple[StabilityEntry, ...]:
     return tuple(StabilityEntry(name=name, score=0.5) for name in names)
-
-
-LEVEL = SimulatedTrial(
-    letter="A", trial=1, best_of=2, types=("RectSmall",), positions=((1.0, -3.25, 0.1),), moved=(False,), dead=(False,)
-)
-PATH = BlockPath(block=0, keys=((0, 1000, -3250, 6), (1300, 1020, -3400, 90)))
-FILES = [
-    StabilityFile(count=1, rate=0.5, levels=entries("t/levels/A/t_A_1.xml")),
-    SimulationsFile(engine={"name": "pymunk", "version": "7"}, physics={"seed": 1}, trials=(LEVEL,)),
-    ReplaysFile(trials=(ReplayedTrial(letter="A", trial=1, paths=(PATH,)),)),
-    DiversityFile(
-        count=2,
-        rate=0.1,
-        trials=(TrialVector(trial="t_A_1", vector=(0.1, 0.9)), TrialVector(trial="t_A_2", vector=(0.2, 0.8))),
-        distances=(PairDistance(pair={"trial1": "t_A_1", "trial2": "t_A_2"}, distance=0.1),),
-    ),
-]
-
-
-@pytest.mark.parametrize("value", FILES, ids=lambda value: type(value).__name__)
-def test_what_is_written_is_read_again(tmp_path: Path, value: stage_files.StageFile) -> None:
-    value.write(tmp_path / "file.json")
-    assert type(value).read(tmp_path / "file.json") == value
-    before = (tmp_path / "file.json").read_bytes()
-    type(value).read(tmp_path / "file.json").write(tmp_path / "file.json")
-    assert (tmp_path / "file.json").read_bytes() == before
 
 
 @given(st.floats(0, 1), st.decimals(-1, 10**30, allow_nan=False, allow_infinity=False))

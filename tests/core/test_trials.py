@@ -87,23 +87,20 @@ def test_a_record_is_as_short_as_one_of_the_first_version_and_has_its_calls_in_o
     assert record_of(one, two, failures=failures).calls == (failures[0], one, failures[1], two)
 
 
-@pytest.mark.parametrize("which", ["response", "record"])
-def test_any_torn_file_is_no_finished_trial(tmp_path: Path, which: str):
+def test_any_torn_file_is_no_finished_trial(tmp_path: Path):
     record = record_of(Exchange("k", reply("answer")), response="answer")
     write_trial(tmp_path, "alpha", TRIAL, "answer", record)
-    files = {"response": trial_file(tmp_path, "raw", "alpha", TRIAL), "record": record_path(tmp_path, "alpha", TRIAL)}
-    path = files[which]
-    content = path.read_bytes()
-    # the record's last byte is a line end, which carries nothing
-    for size in range(len(content) - (which == "record")):
-        path.write_bytes(content[:size])
-        assert finished_trial(tmp_path, "alpha", TRIAL, "f" * 64) is None
-        path.write_bytes(content[:size] + bytes(len(content) - size))
-        assert finished_trial(tmp_path, "alpha", TRIAL, "f" * 64) is None
-    path.write_bytes(content)
+    paths = trial_file(tmp_path, "raw", "alpha", TRIAL), record_path(tmp_path, "alpha", TRIAL)
+    for path in paths:
+        content = path.read_bytes()
+        for size in range(len(content.rstrip(b"\n"))):
+            for torn in (content[:size], content[:size] + bytes(len(content) - size)):
+                path.write_bytes(torn)
+                assert finished_trial(tmp_path, "alpha", TRIAL, "f" * 64) is None
+        path.write_bytes(content)
     assert finished_trial(tmp_path, "alpha", TRIAL, "f" * 64) == record
     assert finished_trial(tmp_path, "alpha", TRIAL, "0" * 64) is None
-    assert not list(tmp_path.rglob("*.part"))
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(paths)
 
 
 NO_JSON = (b"", b"{", b"\xff", b"[" * 100_000, b"null")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from program_trials import SEED, TestModel, echo, limits, reply, trial_job
+from program_trials import JOB, SAID, SEED, TestModel, limits, reply
 
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Flag
@@ -20,16 +20,14 @@ from pcgeval.generation import broker as broker_module
 from pcgeval.generation.broker import MAX_FLAGS, MAX_REPLIES, Broker, Pipe, PipeClosed, TrialFailed, conversation
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
 
-SAID = f"reply to 1 messages with seed {SEED}"
-
 
 class Guest:
     """The program's side: its messages are written before the broker serves, the replies read after."""
 
-    def __init__(self, model: TestModel, rules: Limits | None = None) -> None:
+    def __init__(self, model: TestModel | None = None, rules: Limits | None = None) -> None:
         self.pipe = Pipe()
-        self.model = model
-        self.broker = Broker(trial_job(), model, rules or limits(), self.pipe)
+        self.model = model or TestModel()
+        self.broker = Broker(JOB, self.model, rules or limits(), self.pipe)
 
     def close(self) -> None:
         self.pipe.close()
@@ -57,13 +55,13 @@ class Guest:
         return [flag.kind for flag in self.broker.flags]
 
 
-def opened(model: TestModel, rules: Limits | None = None) -> closing[Guest]:
+def opened(model: TestModel | None = None, rules: Limits | None = None) -> closing[Guest]:
     return closing(Guest(model, rules))
 
 
 @pytest.fixture
 def guest() -> Iterator[Guest]:
-    with opened(TestModel(echo)) as guest:
+    with opened() as guest:
         yield guest
 
 
@@ -81,7 +79,7 @@ def test_a_call_is_answered_and_recorded_and_the_competition_decides_model_and_o
 def test_each_reply_to_the_same_conversation_has_another_seed_whether_one_call_or_several_want_it() -> None:
     seeds, costs = [], []
     for counts in ([1, 1, 3], [5], [1] * 5):
-        with opened(TestModel(echo)) as guest:
+        with opened() as guest:
             for n in counts:
                 guest.chats("Build.", n=n).chats("Something else.")
             guest.answers()
@@ -93,31 +91,32 @@ def test_each_reply_to_the_same_conversation_has_another_seed_whether_one_call_o
     assert costs == [9, 15, 3]
 
 
+# limits
+
+
 @pytest.mark.parametrize(("limit", "answered"), [(13, 1), (14, 2), (20, 2), (21, 3)])
 def test_a_reply_over_the_tokens_is_refused_and_so_is_every_later_call(limit: int, answered: int) -> None:
-    with opened(TestModel(echo), limits(tokens=limit)) as guest:
+    with opened(rules=limits(tokens=limit)) as guest:
         for _ in range(answered):
             guest.chats("Build.")
         guest.chats("Build.", n=100).chats("Build.").answers("what I have")
         replies = guest.replies()
-    why = f"used {7 * (answered + 1)} tokens; the limit is {limit}"
+    refused = {"refused": "ValueError", "why": f"used {7 * (answered + 1)} tokens; the limit is {limit}"}
     assert ["texts" in values for values in replies] == [True] * answered + [False] * 2
-    assert replies[answered] == {"refused": "ValueError", "why": why, "prompt_tokens": 3, "output_tokens": 4}
-    assert replies[-1] == {"refused": "ValueError", "why": why, "prompt_tokens": 0, "output_tokens": 0}
+    assert replies[answered] == {**refused, "prompt_tokens": 3, "output_tokens": 4}
+    assert replies[-1] == {**refused, "prompt_tokens": 0, "output_tokens": 0}
     assert len(guest.model.requests) == len(guest.broker.exchanges) == answered + 1  # that one is over it
 
 
-def test_replayed_seconds_count_and_what_one_call_wants_is_asked_to_its_end() -> None:
+def test_replayed_seconds_count_and_those_that_were_really_waited_for_count_once() -> None:
     """A reply that took 20 s when the model was asked takes 20 s of the trial when it is replayed at once."""
     with opened(TestModel(lambda _: reply("slow", seconds=20)), limits(seconds=50, call_seconds=50)) as guest:
         guest.chats("1").chats("2").chats("3", n=2).chats("4").answers("what I have")
         replies = guest.replies()
     assert [values.get("refused") for values in replies] == [None, None, None, "TimeoutError"]
-    assert [len(values.get("texts", ())) for values in replies] == [1, 1, 2, 0]
+    assert [len(values.get("texts", ())) for values in replies] == [1, 1, 2, 0]  # one call is asked to its end
     assert [round(timeout) for timeout in guest.model.timeouts] == [100, 80, 60, 40]
 
-
-def test_a_reply_that_was_really_waited_for_counts_once() -> None:
     def slow(_: ChatRequest) -> ChatReply:
         time.sleep(0.1)
         return reply("slow", seconds=0.1)
@@ -128,7 +127,7 @@ def test_a_reply_that_was_really_waited_for_counts_once() -> None:
 
 
 def test_a_program_that_asks_for_nothing_may_hand_in_after_the_limit() -> None:
-    with opened(TestModel(echo), limits(seconds=0.01, call_seconds=30)) as guest:
+    with opened(rules=limits(seconds=0.01, call_seconds=30)) as guest:
         time.sleep(0.02)
         assert guest.answers("late") == "late"
 
@@ -141,7 +140,7 @@ SLOW = TestModel(lambda _: reply("slow", seconds=20))
     [
         pytest.param(SLOW, limits(seconds=50, call_seconds=9), 3, id="a replayed reply would not have ended in time"),
         pytest.param(SLOW, limits(seconds=0.05, call_seconds=19.96), 1, id="last words do not come"),
-        pytest.param(TestModel(echo), limits(seconds=0.05), 0, id="nothing is said"),
+        pytest.param(TestModel(), limits(seconds=0.05), 0, id="nothing is said"),
         pytest.param(TestModel(lambda _: "x" * 10**6), limits(seconds=0.2), 1, id="a long reply is never read"),
     ],
 )
@@ -193,50 +192,37 @@ def test_a_failed_call_is_a_failed_trial_and_a_lost_backend_ends_the_run(
 # flags
 
 LEVEL = "```\ndrop_block('b11', 3)\n```"
+OTHER = "the other reply to the same call"
 
 
 @pytest.mark.parametrize(
     ("answer", "flagged"),
     [
         (LEVEL, False),
-        ("the other reply to the same call", False),
+        (OTHER, False),
         (f"  {LEVEL}\n".replace("\n", "\r\n"), False),  # the same word for word
         (LEVEL.replace(", ", ",\n"), True),  # in a call, white space decides whether it is extracted
         ("", False),
         (LEVEL.replace("3", "4"), True),
         (LEVEL.strip("`\n"), True),
         (f"Sure.\n{LEVEL}", True),
+        (f"{LEVEL}\n{OTHER}", True),  # joined without need
     ],
 )
 def test_an_altered_answer_is_flagged(answer: str, *, flagged: bool) -> None:
-    replies = iter([LEVEL, "the other reply to the same call"])
+    replies = iter([LEVEL, OTHER])
     with opened(TestModel(lambda _: next(replies))) as guest:
         assert guest.chats("Build.", n=2).answers(answer) == answer
     assert guest.kinds() == (["altered-answer"] if flagged else [])
 
 
-def test_an_answer_without_a_call_is_flagged(guest: Guest) -> None:
-    guest.answers("made up")
-    why = "the model gave no reply in this trial; the answer: 'made up'"
-    assert guest.broker.flags == (Flag("altered-answer", why),)
-
-
 @pytest.mark.parametrize(
-    ("joined", "tokens", "flagged"),
-    [
-        ("{0}\n{1}", 20, False),  # three replies take 21
-        ("{1}", 20, False),
-        ("{0}{1}", 20, False),
-        ("{1}\n{0}", 20, True),
-        ("{0}\n{1}\nmine", 20, True),
-        ("{0}\n{1}", 100, True),  # joined without need
-    ],
+    ("joined", "flagged"),
+    [("{0}\n{1}", False), ("{1}", False), ("{0}{1}", False), ("{1}\n{0}", True), ("{0}\n{1}\nmine", True)],
 )
-def test_only_replies_joined_when_the_tokens_are_used_up_are_the_models(
-    joined: str, tokens: int, *, flagged: bool
-) -> None:
+def test_replies_joined_when_the_tokens_are_used_up_are_the_models(joined: str, *, flagged: bool) -> None:
     said = [f"drop_block('b{n}1', {n})" for n in (1, 2, 3)]
-    with opened(TestModel(lambda request: said[len(request.messages) // 2]), limits(tokens=tokens)) as guest:
+    with opened(TestModel(lambda request: said[len(request.messages) // 2]), limits(tokens=20)) as guest:  # of 21
         guest.chats("a").chats("a", said[0], "b").chats("a", said[0], "b", said[1], "c").answers(joined.format(*said))
     assert guest.kinds() == (["altered-answer"] if flagged else [])
 
@@ -247,6 +233,7 @@ def test_a_reply_is_invented_unless_it_came_before_and_is_flagged_once(guest: Gu
     guest.chats("1", "no", "2").answers(SAID)
     details = [f"the model never said in this trial: {text!r}" for text in (later, "no")]
     assert guest.broker.flags == tuple(Flag("invented-reply", detail) for detail in details)
+    assert [exchange.repeats for exchange in guest.broker.exchanges] == [0, 1, 1, 1, 1, 3]  # what is not recorded again
 
 
 def test_flags_and_reasons_are_few_and_short(guest: Guest) -> None:
@@ -259,6 +246,10 @@ def test_flags_and_reasons_are_few_and_short(guest: Guest) -> None:
     for text in (str(caught.value), *(flag.detail for flag in guest.broker.flags)):
         assert len(text) <= 300
         assert text.isprintable()
+    with opened() as silent:
+        silent.answers("made up")
+    why = "the model gave no reply in this trial; the answer: 'made up'"
+    assert silent.broker.flags == (Flag("altered-answer", why),)
 
 
 # conversations
@@ -276,17 +267,17 @@ def test_conversations(messages: object, contents: list[str]) -> None:
     assert [message.content for message in conversation(messages)] == contents
 
 
-NO_MESSAGES = [None, "Build.", {}, [], [None], ["Build."], [[]], [{"role": "user"}], [{"content": "x"}]]
+FINE = {"role": "user", "content": "fine"}
+NO_MESSAGES = [None, "Build.", {}, [], [None], ["Build."], [[]], [{"role": "user"}], [{"content": "x"}], [FINE, 5]]
 NO_ROLES = ["tool", None, ["user"]]
 NO_CONTENTS = [None, 5, [], ["x"], [{"type": "image_url", "image_url": "x"}], [{"type": "text", "text": 1}]]
 NO_COUNTS = [0, -1, MAX_REPLIES + 1, 10**30, 1.0, True, None, "1", [1], {}]
-FINE = {"role": "user", "content": "fine"}
 
 
 @pytest.mark.parametrize(
     ("messages", "n"),
     [
-        *((messages, 1) for messages in (*NO_MESSAGES, [FINE, 5])),
+        *((messages, 1) for messages in NO_MESSAGES),
         *(([{"role": role, "content": "x"}], 1) for role in NO_ROLES),
         *(([{"role": "user", "content": content}], 1) for content in NO_CONTENTS),
         *(([FINE], n) for n in NO_COUNTS),
@@ -341,7 +332,7 @@ def test_what_is_no_message_of_the_interface_fails_the_trial(guest: Guest, conte
 
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
 def test_no_bytes_do_more_than_fail_the_trial(content: bytes | str) -> None:
-    with opened(TestModel(echo)) as guest:
+    with opened() as guest:
         guest.writes(content.encode() if isinstance(content, str) else content).pipe.close_guest_end()
         with pytest.raises((TrialFailed, PipeClosed)):
             guest.broker.serve()
@@ -357,12 +348,12 @@ def test_messages_may_come_in_pieces_and_together_and_their_text_fits_into_files
 
 def test_what_a_program_said_before_it_ended_counts_though_it_takes_no_reply() -> None:
     for last, kinds in ((b'{"op": "answer", "te', []), (b'{"op": "contact", "text": "x"}\n', ["other-host"])):
-        with opened(TestModel(echo)) as guest:
+        with opened() as guest:
             guest.chats("Build.").writes(last).pipe.close_guest_end()
             with pytest.raises(PipeClosed):
                 guest.broker.serve()
         assert guest.kinds() == kinds
-    with opened(TestModel(echo)) as guest:
+    with opened() as guest:
         guest.chats("Build.").says(op="answer", text="mine").pipe.close_guest_end()
         assert guest.broker.serve() == "mine"
 
@@ -401,7 +392,7 @@ def test_what_comes_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch, cont
         except OSError:  # the trial has failed and its pipe is closed
             os.close(end)
 
-    with opened(TestModel(echo)) as guest:
+    with opened() as guest:
         end = os.dup(guest.pipe.guest_end)
         writer = threading.Thread(target=write, daemon=True)
         writer.start()

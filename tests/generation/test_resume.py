@@ -1,5 +1,6 @@
 """The real generate stage is killed, interrupted, run twice at once and out of disk: nothing is lost or paid twice."""
 
+import json
 import random
 import shutil
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from competition_folder import PROGRAM, PROMPT, REPEATING, STAGE, CompetitionFolder, competition_folder
@@ -19,6 +21,9 @@ AT_ONCE = 2  # calls
 LETTERS = "ABCDEFGHIJ"
 SMALL, MEDIUM, LARGE, HUNDRED = ("AB", 2), (LETTERS, 4 if SOAK else 2), (LETTERS, 12 if SOAK else 5), (LETTERS, 12)
 Size = tuple[str, int]  # letters, trials
+RECORDING = Path("data/recordings/m/alpha/calls.jsonl")
+NO_SANDBOX = {"PCGEVAL_NO_SANDBOX": "1"}
+TRUST = {"PCGEVAL_TRUST_PROGRAMS": "1"}
 
 
 def laid_out(folder: Path, host: str, work: dict[str, str] = PROMPT, size: Size = SMALL) -> CompetitionFolder:
@@ -69,30 +74,6 @@ def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: Si
     assert competition.outputs() == outputs
 
 
-@pytest.mark.parametrize(
-    ("work", "refused", "failed"),
-    [
-        (PROMPT, "Build the letter B.", 2),
-        pytest.param(PROGRAM, "Again, 1", 4, marks=pytest.mark.needs_sandbox),
-        pytest.param(REPEATING, None, 0, marks=pytest.mark.needs_sandbox),  # the same call has several answers
-    ],
-)
-def test_a_replay_gives_the_same_bytes(tmp_path: Path, work: dict[str, str], refused: str | None, failed: int):
-    with SlowOllama(0.002, status=lambda text: 400 if text == refused else 200) as server:
-        competition = laid_out(tmp_path, server.address, work)
-        competition.generate()
-        assert len(server.asked) == len(set(server.asked))
-    before = competition.outputs()
-    assert sum(record.reason is not None for record in competition.records()) == failed
-    competition.run("-m", "pcgeval", "export", "recordings")
-    recording = tmp_path / "data/recordings/m/alpha/calls.jsonl"
-    recording.write_text(recording.read_text().replace('"response":"', '"response":"x'))  # so a program runs again
-    competition.change_model(backend="recorded")
-    shutil.rmtree(tmp_path / "data" / "raw")
-    competition.generate()
-    assert competition.outputs() == before
-
-
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_two_runs_exclude_each_other_and_an_interruption_ends_at_once_and_cleanly(tmp_path: Path, how: signal.Signals):
     with SlowOllama(seconds=60) as server:
@@ -111,6 +92,116 @@ def test_two_runs_exclude_each_other_and_an_interruption_ends_at_once_and_cleanl
         server.seconds = 0
         competition.generate()
 
+
+# recordings
+
+
+@pytest.mark.parametrize(
+    ("work", "refused", "failed"),
+    [
+        (PROMPT, "Build the letter B.", 2),
+        pytest.param(PROGRAM, "Again, 1", 4, marks=pytest.mark.needs_sandbox),
+        pytest.param(REPEATING, None, 0, marks=pytest.mark.needs_sandbox),  # the same call has several answers
+    ],
+)
+def test_a_replay_gives_the_same_bytes(tmp_path: Path, work: dict[str, str], refused: str | None, failed: int):
+    with SlowOllama(0.002, status=lambda text: 400 if text == refused else 200) as server:
+        competition = laid_out(tmp_path, server.address, work)
+        competition.generate()
+        assert len(server.asked) == len(set(server.asked))
+    before = competition.outputs()
+    assert sum(record.reason is not None for record in competition.records()) == failed
+    competition.run("-m", "pcgeval", "export", "recordings")
+    recording = tmp_path / RECORDING
+    recording.write_text(recording.read_text().replace('"response":"', '"response":"x'))  # so a program runs again
+    competition.change_model(backend="recorded")
+    shutil.rmtree(tmp_path / "data" / "raw")
+    competition.generate()
+    assert competition.outputs() == before
+
+
+@pytest.mark.parametrize("change", [{"text": "Another reply"}, {"output_tokens": 30_000}, {"seconds": 1651.0}])
+def test_an_edited_recording_wins_over_a_finished_trial(tmp_path: Path, change: dict[str, Any]):
+    with SlowOllama(0.002, status=lambda text: 400 if "B" in text[-2] else 200) as server:
+        competition = laid_out(tmp_path, server.address)
+        competition.generate()
+    competition.run("-m", "pcgeval", "export", "recordings")
+    competition.change_model(backend="recorded")
+    before = competition.outputs()
+    calls = [json.loads(line) for line in (tmp_path / RECORDING).read_text().splitlines()]
+    calls[0]["reply"] |= change
+    calls[2]["reason"] = "another reason"
+    (tmp_path / RECORDING).write_text("".join(json.dumps(call) + "\n" for call in calls))
+    competition.generate()
+    after = competition.outputs()
+    changed = {name.split(".")[0] for name in after if after[name] != before[name]}
+    assert changed == {"m/alpha/A/alpha_A_1", "m/alpha/B/alpha_B_1"}
+    assert competition.records()[2].reason == "another reason"
+    shutil.rmtree(tmp_path / "data" / "raw")
+    competition.generate()
+    assert competition.outputs() == after
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A competition whose one program was run for real, recorded, and is to be replayed now."""
+    folder = tmp_path_factory.mktemp("played")
+    with SlowOllama(0.002) as server:
+        competition = laid_out(folder, server.address, PROGRAM)
+        competition.run(*STAGE, **TRUST)
+    competition.run("-m", "pcgeval", "export", "recordings")
+    competition.change_model(backend="recorded")
+    return folder
+
+
+@pytest.fixture
+def recorded(played: Path, tmp_path: Path) -> CompetitionFolder:
+    return CompetitionFolder(shutil.copytree(played, tmp_path / "competition"))
+
+
+def test_a_programs_trials_are_replayed_without_a_sandbox_and_answer_for_the_model_from_the_call_log(
+    recorded: CompetitionFolder,
+):
+    before = recorded.outputs()
+    assert len(before) == 4 * 2
+    shutil.rmtree(recorded.folder / "data" / "raw")
+    recorded.run(*STAGE, **NO_SANDBOX)
+    assert recorded.outputs() == before
+    shutil.rmtree(recorded.folder / "data" / "raw")
+    shutil.rmtree(recorded.folder / ".pcgeval")
+    (recorded.folder / ".pcgeval/calls").mkdir(parents=True)
+    shutil.copy(recorded.folder / RECORDING, recorded.folder / ".pcgeval/calls/of-a-colleague.jsonl")
+    with SlowOllama() as server:
+        recorded.change_model(backend="ollama", host=server.address)
+        recorded.run(*STAGE, **TRUST)
+        assert not server.asked
+    assert recorded.outputs() == before
+    recorded.change_model(backend="recorded")
+    (recorded.folder / "data/submissions/alpha/main.py").write_text(REPEATING["main.py"])
+    code, said = recorded.run_and_fail(*STAGE, **NO_SANDBOX)
+    assert (code, "PCGEVAL_TRUST_PROGRAMS=1" in said) == (2, True)  # a program that was changed runs again
+
+
+def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(recorded: CompetitionFolder):
+    """Neither the finished trial nor the recorded one, both made from the old reply, stands in its way."""
+    path = recorded.folder / RECORDING
+    first, *others = path.read_text().splitlines(keepends=True)
+    before, trial = recorded.outputs(), json.loads(first)
+    assert (trial["letter"], trial["trial"]) == ("A", 1)
+    trial["record"]["exchanges"][2]["reply"]["text"] = "A new answer."  # the last reply is the program's answer
+    path.write_text("".join([json.dumps(trial) + "\n", *others]))
+    recorded.run(*STAGE, **TRUST)
+    after = recorded.outputs()
+    assert after["m/alpha/A/alpha_A_1.txt"] == b"A new answer."
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"m/alpha/A/alpha_A_1.txt", "m/alpha/A/alpha_A_1.json"}
+    for old, new in (('"letter":"A"', '"letter":7'), ('"exchanges":[', '"exchanges":[3,')):
+        path.write_text("".join([first.replace(old, new, 1), *others]))
+        code, said = recorded.run_and_fail(*STAGE)
+        assert (code, "calls.jsonl:1: " in said) == (2, True)
+
+
+# a full disk
 
 FULL_DISK = """
 set -e

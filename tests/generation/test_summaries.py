@@ -27,19 +27,15 @@ TRIAL = Trial("I", 1)
 PROGRAM = Program(Path("team"), "main.py")
 
 
-@pytest.fixture
-def summary(tmp_path: Path):
-    """Return a function that writes a trial, summarises it in a file and reads it from there."""
-
-    def summary_of(
-        *exchanges: Exchange, response: str = "", work: Prompt | Program = PROGRAM, reason: str | None = None, **values
-    ) -> TrialSummary:
-        record = TrialRecord("f" * 64, 7, "m:1", "d" * 64, exchanges, sha256_text(response), reason, **values)
-        write_trial(tmp_path, "team", TRIAL, response, record)
-        summarise_trials(tmp_path / "summaries.json", tmp_path, Submission("team", work), [TRIAL])
-        return read_summaries(tmp_path / "summaries.json")[TRIAL]
-
-    return summary_of
+def summary(
+    folder: Path, *exchanges: Exchange, response: str = "", work: Prompt | Program = PROGRAM, **values
+) -> TrialSummary:
+    """Write a trial, summarise it in a file and read it from there."""
+    digest, reason = sha256_text(response), values.pop("reason", None)
+    record = TrialRecord("f" * 64, 7, "m:1", "d" * 64, exchanges, digest, reason, **values)
+    write_trial(folder, "team", TRIAL, response, record)
+    summarise_trials(folder / "summaries.json", folder, Submission("team", work), [TRIAL])
+    return read_summaries(folder / "summaries.json")[TRIAL]
 
 
 def exchange(said: str, *sent: str) -> Exchange:
@@ -47,30 +43,24 @@ def exchange(said: str, *sent: str) -> Exchange:
     return Exchange("k", ChatReply(said, 10, 5, "stop", 1.0), messages, 0)
 
 
-def test_a_summary_says_what_its_record_says_and_changes_with_every_response(summary, tmp_path: Path):
-    flags = (Flag("other-host", "tried to reach a.example"), Flag("altered-answer", "<b>\u202e"))
-    done = summary(exchange("text"), exchange("more"), flags=flags, contained=False)
-    assert (done.letter, done.trial, done.failure) == ("I", 1, None)
-    usage = done.usage
-    assert (usage.calls, usage.tokens, usage.flags, usage.contained) == (2, 30, flags, False)
-    assert (usage.flag("altered-answer"), usage.flag("invented-reply")) == (flags[1], None)
-    assert usage.supplied.share is None
-    failed = summary(reason="no answer", cause="server")
-    assert (failed.failure, failed.sha256) == ("no answer", sha256_file(record_path(tmp_path, "team", TRIAL)))
-    assert len({failed.sha256, *(summary(response=text).sha256 for text in ("one", "two"))}) == 3
-
-
-def test_responses_without_records_cannot_be_summarised(tmp_path: Path):
+def test_a_summary_says_what_its_record_says_and_changes_with_every_response(tmp_path: Path):
     assert read_summaries(tmp_path / "summaries.json") == {}
     with pytest.raises(PcgevalError, match=r"team_I_1\.json: is missing"):
         summarise_trials(tmp_path / "summaries.json", tmp_path, Submission("team", PROGRAM), [TRIAL])
-
-
-def test_many_flags_of_one_kind_are_cut_and_hide_no_other(summary):
+    flags = (Flag("other-host", "tried to reach a.example"), Flag("altered-answer", "<b>\u202e"))
+    passed = summary(tmp_path, exchange("text"), exchange("more"), flags=flags, contained=False)
+    assert (passed.letter, passed.trial, passed.failure) == ("I", 1, None)
+    usage = passed.usage
+    assert (usage.calls, usage.tokens, usage.flags, usage.contained) == (2, 30, flags, False)
+    assert (usage.flag("altered-answer"), usage.flag("invented-reply")) == (flags[1], None)
+    assert usage.supplied.share is None
+    failed = summary(tmp_path, reason="no answer", cause="server")
+    assert (failed.failure, failed.sha256) == ("no answer", sha256_file(record_path(tmp_path, "team", TRIAL)))
+    assert len({failed.sha256, *(summary(tmp_path, response=text).sha256 for text in ("one", "two"))}) == 3
     many = [Flag("invented-reply", f"{number} " + "x" * 1000) for number in range(500)]
-    flags = summary(flags=(*many, Flag("altered-answer", "late"))).usage.flags
-    assert [flag.kind for flag in flags] == ["invented-reply"] * MAX_DETAILS + ["altered-answer"]
-    assert {len(flag.detail) for flag in flags[:-1]} == {MAX_DETAIL}
+    cut = summary(tmp_path, flags=(*many, Flag("altered-answer", "late"))).usage.flags
+    assert [flag.kind for flag in cut] == ["invented-reply"] * MAX_DETAILS + ["altered-answer"]
+    assert {len(flag.detail) for flag in cut[:-1]} == {MAX_DETAIL}
 
 
 def level(*calls: str) -> str:
@@ -78,11 +68,10 @@ def level(*calls: str) -> str:
 
 
 BASE, STEM = "drop_block('b31', 9)", "drop_block('b13', 9)"
-DRAFT, BETTER = level(BASE), level(BASE, STEM)
+DRAFT, BETTER, THREE = level(BASE), level(BASE, STEM), level(BASE, STEM, BASE)
 DICTATED = ["@('b31', 9)\n@('b13', 9)", 'put("b31",9) put("b13",9)', "b31 9; b13 9", "B31, 9\nB13, 9", "b31|9|b13|9"]
 REPAIRED = [exchange(DRAFT, "Draw an I."), exchange(BETTER, f"Repair this: {DRAFT}")]
 JOINED = [exchange(call, f"Say {call}") for call in (BASE, STEM)]
-THREE = level(BASE, STEM, BASE)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +87,7 @@ THREE = level(BASE, STEM, BASE)
     ],
 )
 def test_blocks_that_a_submission_told_the_model_are_supplied(
-    summary, response: str, exchanges: list[Exchange], work: Prompt | Program, supplied: tuple[int, int]
+    tmp_path: Path, response: str, exchanges: list[Exchange], work: Prompt | Program, supplied: tuple[int, int]
 ):
-    counted = summary(*exchanges, response=response, work=work).usage.supplied
+    counted = summary(tmp_path, *exchanges, response=response, work=work).usage.supplied
     assert (counted.supplied, counted.blocks) == supplied

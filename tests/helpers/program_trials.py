@@ -1,4 +1,4 @@
-"""Running programs of the tests: a model that answers from a function, and the call of one trial."""
+"""Programs of the tests, and a model that answers them from a function."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,41 +10,20 @@ from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import ChatReply, ChatRequest
 from pcgeval.submissions.load import Program
 
-MODEL = Model(backend="ollama", name="test-model", options={"num_ctx": 4096})
 SEED = 77
+JOB = TrialJob(
+    Trial("K", 3), Model(backend="ollama", name="test-model", options={"num_ctx": 4096}), digest="d" * 64, seed=SEED
+)
+SAID = f"reply to 1 messages with seed {SEED}"
 HEADER = """
-from pathlib import Path
 from llms4pcg.competition import chat_with_llm, run_evaluation
-from llms4pcg.models.trial_context import TrialContext
 from llms4pcg.models.trial_loop import TrialLoop
 """
 
-Answers = Callable[[ChatRequest], str | ChatReply]
 
-
-def reply(text: str, prompt: int = 3, output: int = 4, seconds: float = 0.0) -> ChatReply:
-    """Return a reply that costs 7 tokens and no time."""
-    return ChatReply(text, prompt, output, "stop", seconds)
-
-
-class TestModel:
-    """A backend that keeps what it was asked."""
-
-    __test__ = False
-
-    def __init__(self, answers: Answers) -> None:
-        self.answers = answers
-        self.requests: list[ChatRequest] = []
-        self.timeouts: list[float] = []
-
-    def digest(self) -> str:
-        return "d" * 64
-
-    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        self.requests.append(request)
-        self.timeouts.append(timeout)
-        answer = self.answers(request)
-        return answer if isinstance(answer, ChatReply) else reply(answer)
+def reply(text: str, seconds: float = 0.0) -> ChatReply:
+    """Return a reply that costs 7 tokens."""
+    return ChatReply(text, 3, 4, "stop", seconds)
 
 
 def echo(request: ChatRequest) -> str:
@@ -52,8 +31,24 @@ def echo(request: ChatRequest) -> str:
     return f"reply to {len(request.messages)} messages with seed {request.options['seed']}"
 
 
-def trial_job(letter: str = "K", number: int = 3) -> TrialJob:
-    return TrialJob(Trial(letter, number), MODEL, "d" * 64, SEED)
+class TestModel:
+    """A backend that answers from a function and keeps the requests and their time-outs."""
+
+    __test__ = False
+
+    def __init__(self, answers: Callable[[ChatRequest], str | ChatReply] = echo) -> None:
+        self.answers = answers
+        self.requests: list[ChatRequest] = []
+        self.timeouts: list[float] = []
+
+    def digest(self) -> str:
+        return JOB.digest
+
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
+        self.requests.append(request)
+        self.timeouts.append(timeout)
+        answer = self.answers(request)
+        return answer if isinstance(answer, ChatReply) else reply(answer)
 
 
 def limits(tokens: int = 25_000, seconds: float = 30, call_seconds: float = 0) -> Limits:

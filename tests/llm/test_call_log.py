@@ -24,7 +24,6 @@ from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_reco
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 from pcgeval.llm.recorded import RecordedModel
 
-DATA = Path(__file__).parents[2] / "data"
 DIGEST = "ab" * 32
 REPLY = ChatReply("Sc\u00f6re: 1\n\u2028 \r😀", 100, 20, "stop", 1.25)
 REQUEST = ChatRequest("toy:1b", DIGEST, (Message("user", "Hi"),), {"temperature": 1, "seed": 5})
@@ -212,18 +211,14 @@ def test_a_log_finds_what_other_processes_append_and_what_is_copied_from_other_m
         assert [one.find(key) is not None for key in ("k1", "k2", "k3", "k4")] == [True, True, True, False]
 
 
-@pytest.mark.parametrize("obstacle", ["full", "file", "asking"])
-def test_what_prevents_that_a_reply_is_kept_is_noticed_before_it_is_paid_for(tmp_path: Path, monkeypatch, obstacle):
-    folder = tmp_path / "calls"
-    if obstacle == "full":
-        monkeypatch.setattr(call_log, "ROOM", 2**70)
-    elif obstacle == "file":
-        folder.touch()
-    else:
-        folder.mkdir()
-        (folder / "asking").touch()
-    with pytest.raises(LlmError, match=r"/calls: a reply cannot be kept"):
-        CallLog(folder).answer("k", not_asked, 1)
+def test_what_prevents_that_a_reply_is_kept_is_noticed_before_it_is_paid_for(tmp_path: Path, monkeypatch):
+    (tmp_path / "file").touch()
+    (tmp_path / "asked").mkdir()
+    (tmp_path / "asked" / "asking").touch()
+    for folder in ("file", "asked", "full"):
+        monkeypatch.setattr(call_log, "ROOM", 2**70 if folder == "full" else 1)
+        with pytest.raises(LlmError, match=f"/{folder}: a reply cannot be kept"):
+            CallLog(tmp_path / folder).answer("k", not_asked, 1)
 
 
 def test_a_reply_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path):
@@ -313,12 +308,3 @@ def test_the_key_is_the_one_of_the_first_recordings():
     for request, more in ((REQUEST, {}), (replace(REQUEST, schema={"type": "object"}), {"schema": {"type": "object"}})):
         text = json.dumps({**values, **more}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         assert request.key == sha256_bytes(text.encode())
-
-
-def test_a_reply_of_the_demo_is_still_found():
-    digest = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-    prompt = (DATA / "submissions" / "zero-shot" / "prompt.txt").read_text("utf-8").replace("<OBJECT>", "A")
-    options = {"temperature": 1, "repeat_penalty": 1.1, "num_predict": 200, "num_ctx": 2048, "seed": 1604650089}
-    request = ChatRequest("smollm2:135m-instruct-q4_1", digest, (Message("user", prompt),), options)
-    model = RecordedModel.read(DATA / "recordings" / "smollm2-135m" / "zero-shot" / "calls.jsonl", digest)
-    assert model.chat(request, 1).text.startswith("Yes, I can help you with this!")

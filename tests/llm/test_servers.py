@@ -325,25 +325,19 @@ def test_a_reply_without_its_costs_fails_a_trial_and_is_estimated_for_a_judge(ap
 
 
 @BOTH_WAYS
-def test_an_ollama_server_gets_the_request_as_it_is(stream):
-    with FaultyServer([lines(WHOLE_LINE)]) as server:
+def test_an_ollama_server_gets_the_request_as_it_is_and_a_reply_that_is_all_thought_is_named(stream):
+    thought = lines({**WHOLE_LINE, "message": {"role": "assistant", "content": "", "thinking": "Hm."}})
+    with FaultyServer([lines(WHOLE_LINE), thought, lines(WHOLE_LINE)]) as server:
         backend = ollama(server.address, stream=stream, keep_alive=-1, options={"num_ctx": 9})
         backend.chat(replace(ASKED, schema=SCHEMA), 20)
-        backend.chat(replace(ASKED, options={"reasoning_effort": "high"}), 20)
-    ((path, body, _), (_, other, _)) = server.posted
-    assert path == "/api/chat"
-    assert (body["model"], body["messages"], body["stream"], body["keep_alive"]) == ("toy", MESSAGES, stream, -1)
-    assert (body["options"], body["format"]) == ({**OPTIONS, "stop": ["END"]}, SCHEMA)
-    assert (other["options"], other["think"], "format" in other) == ({}, "high", False)
-
-
-def test_what_is_not_set_is_left_to_ollama_and_a_reply_that_is_all_thought_is_named():
-    thought = lines({**WHOLE_LINE, "message": {"role": "assistant", "content": "", "thinking": "Hm."}})
-    with FaultyServer([LINES, thought]) as server:
-        backend = ollama(server.address)
-        replies = [backend.chat(ASKED, 20) for _ in range(2)]
-    assert {"keep_alive", "format", "think"}.isdisjoint(server.posted[0][1])
-    assert [(reply.text, reply.done_reason) for reply in replies] == [("Hello", "stop"), ("", "reasoning")]
+        reply = backend.chat(replace(ASKED, options={"reasoning_effort": "high"}), 20)
+        ollama(server.address).chat(ASKED, 20)
+    ((path, body, _), (_, other, _), (_, least, _)) = server.posted
+    usual = {"model": "toy", "messages": MESSAGES, "stream": stream, "keep_alive": -1}
+    assert (path, reply.text, reply.done_reason) == ("/api/chat", "", "reasoning")
+    assert body == {**usual, "tools": [], "options": {**OPTIONS, "stop": ["END"]}, "format": SCHEMA}
+    assert other == {**usual, "tools": [], "options": {}, "think": "high"}
+    assert {"keep_alive", "format", "think"}.isdisjoint(least)
 
 
 @pytest.mark.parametrize(("act", "stream"), [(CHUNKS, True), (completion(), False)])
@@ -454,6 +448,9 @@ def message(content, reason="stop", **more):
     return completion(choices=[{"index": 0, "message": more, "finish_reason": reason}])
 
 
+PARTS = [("thinking", "Hm."), ("text", "Yes"), ("text", ".")]
+
+
 @pytest.mark.parametrize(
     ("act", "reason"),
     [
@@ -463,17 +460,13 @@ def message(content, reason="stop", **more):
         (message("", reasoning="Let me see."), "reasoning"),
         (message("", "length", reasoning="Let me"), "length"),
         (message("Yes.", reasoning="Hm.", refusal=""), "stop"),
+        (message([{"type": kind, "text": text} for kind, text in PARTS]), "stop"),
     ],
-    ids=["refused", "refused in a stream", "filtered", "all thought", "cut off", "answered"],
+    ids=["refused", "refused in a stream", "filtered", "all thought", "cut off", "answered", "in parts"],
 )
 def test_a_reply_without_an_answer_is_kept_and_says_why(act, reason):
     reply = asked(act)
     assert (reply.text, reply.output_tokens, reply.done_reason) == ("Yes." if reason == "stop" else "", 3, reason)
-
-
-def test_text_in_parts_is_joined_without_thoughts():
-    parts = [{"type": "thinking", "text": "Hm."}, {"type": "text", "text": "Yes"}, {"type": "text", "text": "."}]
-    assert asked(message(parts)).text == "Yes."
 
 
 @pytest.mark.parametrize(

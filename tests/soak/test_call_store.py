@@ -1,6 +1,5 @@
 """Nothing is paid for twice: the requests that reach a scripted server, counted."""
 
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,34 +20,6 @@ CALLS = ".pcgeval/calls"
 def server() -> Iterator[SlowOllama]:
     with SlowOllama(0.002) as served:
         yield served
-
-
-@pytest.mark.needs_sandbox
-def test_a_program_s_replies_outlive_a_word_in_a_note_another_limit_lost_trials_and_another_digest(
-    tmp_path: Path, server: SlowOllama
-):
-    competition = competition_folder(tmp_path, server.address, PROGRAM, **SIZE)
-    competition.generate()
-    before, first = competition.outputs(), server.digest
-    shutil.rmtree(competition.folder / "data" / "raw")
-    competition.generate()
-    assert competition.outputs() == before
-    server.digest = "cd" * 32
-    competition.generate()  # params pin the first, and all its trials are finished
-    (competition.folder / "data/raw/m/alpha/A/alpha_A_1.json").unlink()
-    assert competition.run_and_fail(*STAGE)[0] == 2
-    assert len(server.asked) == 12
-    competition.change_model(digest=server.digest)
-    competition.generate()
-    server.digest = first
-    competition.change_model(digest=first)
-    competition.generate()
-    assert competition.outputs() == before
-    (competition.folder / "data/submissions/alpha/README.md").write_text("# alpha, in other words\n")
-    competition.change_params("limits", seconds=77)
-    competition.generate()
-    assert competition.outputs() != before  # the note is a file that the program could read
-    assert len(server.asked) == len(set(server.asked)) == 2 * 12
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
         code, said = tested.run_and_fail(*STAGE)
         assert (code, sum(reasons(tested).values())) == (2, 3)
         assert "3 trials one after the other" in said
-        assert len(server.asked) == (3 if status == 0 else 6)
+        assert len(server.asked) in ({3} if status == 0 else range(3, 7))  # a program that starts late asks once
         server.asked.clear()
         server.status = lambda _: 200
         tested.generate()
@@ -85,18 +85,13 @@ def test_a_server_that_hangs_or_never_ends_is_never_the_prompts_fault(
 
 @pytest.mark.needs_sandbox
 def test_the_time_in_which_a_server_is_waited_for_is_not_the_programs(tmp_path: Path):
-    """Each request fails once; the pause before it is sent again is as long as a trial may take."""
-    failed_once: set[str] = set()
+    """The first request fails twice; the pauses before it is sent again are as long as a trial may take."""
+    failures = iter([503, 503])
 
-    def status(text: str) -> int:
-        if text in failed_once:
-            return 200
-        failed_once.add(text)
-        return 503
-
-    with SlowOllama(0.002, status=status) as server:
-        tested = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=2)
-        tested.change_params("limits", seconds=1, call_seconds=30)
+    with SlowOllama(0.002, status=lambda _: next(failures, 200)) as server:
+        tested = competition_folder(tmp_path, server.address, PROGRAM, letters="A", trials=2)
+        tested.change_model(concurrency=1)
+        tested.change_params("limits", seconds=3, call_seconds=30)
         tested.generate()
-        assert len(server.asked) > 12
-    assert reasons(tested) == {None: 4}
+        assert len(server.asked) == 2 + 2 * 3
+    assert reasons(tested) == {None: 2}

@@ -89,7 +89,8 @@ def explain(
     """
     from pcgeval.cli.explain_output import explain_lines
     from pcgeval.core.params import load_params
-    from pcgeval.generation.tasks import stale_records
+    from pcgeval.core.trials import read_record, record_path
+    from pcgeval.generation.tasks import present_fingerprint
     from pcgeval.report.explanation import explain as explain_trial
     from pcgeval.submissions.load import load_submission
 
@@ -104,9 +105,10 @@ def explain(
         if value not in known:
             raise typer.BadParameter(f"{argument} {value!r}: params.yaml has {', '.join(known)}.")
     explained = explain_trial(params, team, model, Trial(letter, trial))
-    if Trial(letter, trial) in stale_records(
-        params, model, load_submission(SUBMISSIONS / team), stage_dir("raw", model, team)
-    ):
+    path = record_path(stage_dir("raw", model, team), team, Trial(letter, trial))
+    record = read_record(path) if path.exists() else None
+    fingerprint = present_fingerprint(params, model, load_submission(SUBMISSIONS / team))
+    if record and fingerprint(Trial(letter, trial), record.digest) != record.fingerprint:
         print_stderr(
             f"warning: {letter}{trial} with {model}: made from another submission, model, seed or limits; the prompt "
             "below is the present one"

@@ -64,7 +64,7 @@ def run_try(
     """
     ((key, model),) = params.models.items()
     with ExitStack() as stack:
-        status = stack.enter_context(StatusLine(every=10))
+        status = stack.enter_context(StatusLine())
         submission = _checked_submission(path, params, stack)
         folder = out or Path("rehearsals") / submission.team / key
         owner = {"team": submission.team, "model": key}

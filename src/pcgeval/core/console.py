@@ -29,7 +29,8 @@ EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
 SCHEDULER = "PCGEVAL_SCHEDULER"  # gives the stages another scheduler than params.yaml
 INSIDE_RUN = "PCGEVAL_RUN"  # set for the processes of `pcgeval run`, which reports an interruption itself
-LINE_SECONDS = 5.0  # the shortest time between plain lines about the same activity
+LINE_SECONDS = 5.0  # the shortest time between plain lines about progress
+STATUS_SECONDS = 10.0  # the same about one activity
 _PARENT_SECONDS = 0.5  # between two looks whether DVC still runs
 _GARBAGE = 100_000  # new objects between two searches for cycles, which took a fifth of a report's time
 _SHELLS = frozenset({"sh", "dash", "bash", "zsh", "fish", "ksh"})
@@ -137,9 +138,8 @@ class StatusLine:
     Several threads may use it. As a context manager, it removes its line at the end.
     """
 
-    def __init__(self, *, every: float = LINE_SECONDS) -> None:
-        """Show nothing yet; `every` is the shortest time between plain lines about the same activity, in seconds."""
-        self.every = every
+    def __init__(self) -> None:
+        """Show nothing yet."""
         self._activity, self._printed, self._has_ended = "", 0.0, False
         self._line: Status | None = None
         self._lock = threading.Lock()
@@ -167,7 +167,7 @@ class StatusLine:
                     self._line = Console(stderr=True).status("")
                     self._line.start()
                 self._line.update(escape(text))
-            elif activity != self._activity or now - self._printed >= self.every:
+            elif activity != self._activity or now - self._printed >= STATUS_SECONDS:
                 print_stderr(text)
                 self._activity, self._printed = activity, now
 

@@ -16,7 +16,7 @@ from itertools import islice
 from multiprocessing import connection, get_context, parent_process
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
 from pcgeval.core.console import SCHEDULER
 from pcgeval.core.errors import PcgevalError
@@ -91,19 +91,18 @@ def map_batches(
                 running.clear()
                 workers.restart()
                 for suspect in suspects:
-                    yield _alone(workers, work, suspect)
+                    yield [_alone(workers, work, item) for item in suspect]
 
 
-def _alone(workers: Workers, work: Work[Item, Result], batch: Sequence[Item]) -> list[Result | None]:
-    """Return the results of a batch while nothing else runs; after a crash, item by item."""
-    if not batch:
-        return []
+def _alone(workers: Workers, work: Work[Item, Result], item: Item) -> Result | None:
+    """Return the result of an item while nothing else runs; None if it crashes its process."""
     try:
-        future: Any = workers.submit(work, batch)
-        return list(workers.result(future))
+        future: Any = workers.submit(work, [item])
+        (result,) = workers.result(future)
     except workers.crash:
         workers.restart()
-    return [None] if len(batch) == 1 else [result for item in batch for result in _alone(workers, work, [item])]
+        return None
+    return cast("Result", result)
 
 
 def _cluster(scheduler: str, folders: Mapping[str, Path]) -> "AbstractContextManager[Cluster]":

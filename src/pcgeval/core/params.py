@@ -4,8 +4,7 @@ import difflib
 import re
 import string
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
@@ -365,15 +364,8 @@ def _explain(fault: dict[str, Any]) -> str:
 
 def _known_keys(place: tuple[Any, ...]) -> list[str]:
     section: Any = Params
-    names_follow = False  # after `models` and `rounds` come names of the user's own choice
     for part in place:
-        if names_follow:
-            names_follow = False
-            continue
-        annotation = section.model_fields[part].annotation
-        names_follow = get_origin(annotation) is dict
-        if names_follow:
-            section = get_args(annotation)[1]
-        else:  # a section, or one that may be missing
-            section = next((part for part in get_args(annotation) if part is not NoneType), annotation)
+        field = section.model_fields.get(part)
+        kinds = (field.annotation, *get_args(field.annotation)) if field else ()  # none: a name in `models` or `rounds`
+        section = next((kind for kind in kinds if hasattr(kind, "model_fields")), section)
     return sorted(section.model_fields)

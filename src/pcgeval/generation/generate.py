@@ -13,7 +13,7 @@ finishes the other trials and then fails, and the next run repeats it. After thr
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -187,7 +187,13 @@ def do_trials(
         to_do = [(run, trial) for run, trial in in_turn if not run.is_finished(trial)]
         if to_do:  # else the server may be away
             pinned_digest(settings, teams[0].backend)
-        errors = _open_runners([run for run, _ in to_do], stack, trust_programs)
+        errors: list[PcgevalError] = []
+        for run in dict.fromkeys(run for run, _ in to_do):
+            try:
+                runner = open_runner(run.task, trust_programs, keep_output=observer is not None)
+                run.runner = stack.enter_context(runner)
+            except PcgevalError as error:
+                errors.append(error)
         try:
             _run_in_turn([(run, trial) for run, trial in to_do if run.runner], model, settings.concurrency)
         except PcgevalError as error:
@@ -197,18 +203,6 @@ def do_trials(
     if errors:
         raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
     return {run.trials.submission.team: run.summaries for run in runs}
-
-
-def _open_runners(runs: Iterable["_TeamRun"], stack: ExitStack, trust_programs: bool) -> list[PcgevalError]:
-    """Open the runner of each team; return the errors of those that have none."""
-    errors: list[PcgevalError] = []
-    for run in dict.fromkeys(runs):
-        try:
-            runner = open_runner(run.task, trust_programs, keep_output=run.observer is not None)
-            run.runner = stack.enter_context(runner)
-        except PcgevalError as error:
-            errors.append(error)
-    return errors
 
 
 def _run_in_turn(to_do: Sequence[tuple["_TeamRun", Trial]], model: str, threads: int) -> None:

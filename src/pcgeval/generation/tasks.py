@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Protocol
 
 from pcgeval.core.files import derived_seed, sha256_file, sha256_json
-from pcgeval.core.layout import Trial, trials
+from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model, Params
-from pcgeval.core.trials import read_record, record_path
 from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
@@ -99,15 +97,3 @@ def present_fingerprint(params: Params, model: str, submission: Submission) -> C
         return GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
 
     return lambda trial, digest: task(settings.digest or digest).fingerprint(trial)
-
-
-def stale_records(params: Params, model: str, submission: Submission, folder: Path) -> list[Trial]:
-    """Return the trials in a raw folder that were made from another submission, model, seed or limits.
-
-    Raises:
-        FileError: A file is not a record.
-    """
-    fingerprint = present_fingerprint(params, model, submission)
-    paths = {trial: record_path(folder, submission.team, trial) for trial in trials(params)}
-    records = {trial: read_record(path) for trial, path in paths.items() if path.exists()}
-    return [trial for trial, record in records.items() if fingerprint(trial, record.digest) != record.fingerprint]

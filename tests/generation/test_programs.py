@@ -1,0 +1,515 @@
+"""Programs, run for real: each in a fresh process, in the sandbox where there is one."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply, write_program
+
+from pcgeval.core.params import Limits
+from pcgeval.generation.runners import GUEST, ProgramRunner, TrialRun
+from pcgeval.llm.protocol import ChatRequest
+from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
+from pcgeval.submissions.load import Program
+from pcgeval.submissions.packages import interpreter_for
+
+SEARCH = Program(Path(__file__).parent / "examples" / "branching", "main.py")
+SECOND = JOB.request(repetition=1).options["seed"]  # of the second reply to a conversation
+Run = Callable[..., TrialRun]
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a program that requires nothing: it has none of the packages that run these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PCGEVAL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return interpreter_for(tmp_path_factory.mktemp("program"))
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    most = ResourceLimits(
+        memory_bytes=200_000_000, processes=24, scratch_bytes=16_000_000, file_bytes=4_000_000, output_bytes=4_000_000
+    )
+    return open_sandbox(most, trust_programs=True)
+
+
+@pytest.fixture
+def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Run:
+    """Return a function that runs one trial of a program, by its source below the usual imports or by its folder."""
+
+    def run_trial(
+        source: str | Program,
+        model: TestModel | None = None,
+        rules: Limits | None = None,
+        *,
+        seed: int = SEED,
+        keep_output: bool = False,
+    ) -> TrialRun:
+        program = source if isinstance(source, Program) else write_program(tmp_path / "program", source)
+        runner = ProgramRunner(program, sandbox, rules or limits(), bare_python, keep_output=keep_output)
+        return runner.run_trial(replace(JOB, seed=seed), model or TestModel())
+
+    return run_trial
+
+
+@pytest.fixture
+def answer(run: Run) -> Callable[..., str]:
+    """Return a function that runs a program once and returns its answer."""
+
+    def answer_of(source: str, seed: int = SEED) -> str:
+        trial = run(source, seed=seed)
+        assert trial.reason is None, trial.reason
+        return trial.response
+
+    return answer_of
+
+
+Answer = Callable[..., str]
+
+# the competition's packages as a program sees them
+
+IMPORTS = """
+import pcgeval_guest
+FORMS = [
+    ("from {0}.competition import *", ""),
+    ("from {0}.competition import TrialContext, TrialLoop, chat_with_chatgpt, run_evaluation", ""),
+    ("import {0}.competition\\nfrom {0}.models.trial_loop import TrialLoop", "{0}.competition."),
+    ("import {0}.competition as c\\nimport {0}.models.trial_loop\\nTrialLoop = {0}.models.trial_loop.TrialLoop", "c."),
+    ("from {0} import competition\\nfrom {0}.models import trial_loop as t\\nTrialLoop = t.TrialLoop", "competition."),
+    ("from {0}.models.trial_context import TrialContext\\nfrom {0}.competition import *", ""),
+]
+for package in ("chatgpt4pcg", "llm4pcg", "llms4pcg"):
+    for form, place in FORMS:
+        names = {}
+        exec(form.format(package), names)
+        for name in ("chat_with_chatgpt", "run_evaluation", "TrialContext"):
+            assert eval(place.format(package) + name, names) is getattr(pcgeval_guest, name)
+        assert names["TrialLoop"] is TrialLoop
+"""
+
+
+def test_all_generations_of_the_interface_are_imported_in_all_ways(answer: Answer) -> None:
+    body = "return pcgeval_guest.chat_with_chatgpt(ctx, messages=[{'role': 'user', 'content': 'Build.'}], n=2)[1]"
+    assert answer(IMPORTS + loop(body)) == f"reply to 1 messages with seed {SECOND}"
+
+
+RANDOM = """
+import json
+import random
+random.seed(42)
+mine = random.Random(7)
+mine.gauss(0, 1)
+STATE = random.getstate()
+class Lazy:
+    @property
+    def __class__(self):
+        raise RuntimeError("looked at")
+lazy = Lazy()
+"""
+DRAWS = """
+going_on = [random.random(), mine.random(), mine.gauss(0, 1)]
+seeded = [random.seed(42), random.random(), random.Random(7).random(), mine.seed(7), mine.random()]
+return json.dumps([going_on, seeded, [random.setstate(STATE), random.random()]])
+"""
+
+
+def test_generators_that_a_program_seeded_go_on_from_trial_to_trial(answer: Answer) -> None:
+    """In the official package's one process, what is seeded before `run` goes on, and what `run` seeds begins anew."""
+    first, second, again = (json.loads(answer(RANDOM + loop(DRAWS), seed=seed)) for seed in (1, 2, 1))
+    assert first == again
+    assert first[1:] == second[1:]
+    assert not {*first[0]} & {*second[0]}
+
+
+OF_NUMPY = """
+import sys
+import numpy
+from llms4pcg import competition
+numpy.random.seed(42)
+generator = numpy.random.default_rng(7)
+competition._renew_generators(int(sys.argv[1]))
+print(numpy.random.random(), numpy.random.normal(), generator.random())
+"""
+
+
+def test_numpys_generators_go_on_too() -> None:
+    """Programs see numpy if they ask for it; here it is pcgeval's own."""
+
+    def drawn(chance: int) -> list[str]:
+        environment = {"PYTHONPATH": str(GUEST), "PATH": os.environ["PATH"]}
+        command = [sys.executable, "-c", OF_NUMPY, str(chance)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+
+    first = drawn(1)
+    assert first == drawn(1)
+    assert not set(first) & set(drawn(2))
+
+
+WRAPPED = """
+import functools
+def wrapped(function):
+    @functools.wraps(function)
+    def inner(*arguments):
+        return function(*arguments)
+    return inner
+"""
+KINDS = {
+    "static": ("TrialLoop", "@staticmethod", "ctx, target_character, depth=3", "f'Loop {target_character}'"),
+    "class method": ("TrialLoop", "@classmethod", "cls, ctx, letter", "f'{cls.__name__} {letter}'"),
+    "method": ("TrialLoop", "", "self, ctx, letter", "f'{type(self).__name__} {letter}'"),
+    "no TrialLoop": ("object", "@staticmethod", "*arguments", "f'Loop {arguments[1]}'"),
+    "decorated": ("TrialLoop", "@wrapped", "self, ctx, letter", "f'{type(self).__name__} {letter}'"),
+    "plain function": ("TrialLoop", "", "ctx, letter", "f'Loop {letter}'"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_loops_and_their_instances(answer: Answer, kind: str) -> None:
+    base, decorator, parameters, value = KINDS[kind]
+    run = f"    {decorator}\n    def run({parameters}):\n        return {value}\n"
+    source = f"{WRAPPED}class Base({base}):\n{run}class Loop(Base):\n    pass\n"
+    for entry in ("Loop", "Loop()") if kind != "plain function" else ("Loop",):
+        assert answer(f"{source}run_evaluation('name', {entry})") == "Loop K"
+
+
+def test_everything_that_a_program_may_ask_about_its_trial(answer: Answer) -> None:
+    body = """
+    import json, time
+    from llms4pcg.utils import log
+    assert 0 <= time.perf_counter() - ctx.get_start_time() < 60
+    chat_with_llm(ctx, [{"role": "user", "content": "Build."}], 2)
+    log(ctx.get_log_file_path(), "a line")
+    ctx.get_output_file_path().write_text("kept")
+    assert ctx.get_output_file_path().parent == ctx.get_output_folder_path()
+    ctx.add_prompt_token_count(100)
+    ctx.add_output_token_count(1000)
+    return json.dumps([
+        ctx.get_team_name(), ctx.get_character(), letter, ctx.get_trial_number(), ctx.get_total_token_count(),
+        ctx.get_model_name(), ctx.get_local_model_base_url(), str(ctx)[:40], str(ctx.get_output_file_path()),
+        ctx.get_log_file_path().read_text()[-8:],
+    ])
+    """
+    told = json.loads(answer(loop(body).replace('"name"', '"../my team"')))
+    assert told[:7] == ["../my team", "K", "K", 3, 1114, "test-model", "http://localhost/v1"]
+    assert told[7].startswith("TrialContext(team_name=../my team, ")
+    assert told[8].endswith("/_my_team/raw/K/_my_team_K_3.txt")
+    assert told[9] == " a line\n"
+
+
+def write_files(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_a_program_imports_its_own_modules_but_no_copy_of_the_interface(answer: Answer, tmp_path: Path) -> None:
+    modules = {
+        "llms4pcg/__init__.py": "raise ImportError('the copy')",
+        "chatgpt4pcg/__init__.py": "raise ImportError('the copy')",
+        "json.py": "raise ImportError('a module that hides one of Python')",
+        "utils.py": "NAME = 'own module'",
+        "parts/inner.py": "from . import deep\nNAME = deep.NAME",
+        "parts/deep.py": "NAME = 'deep'",
+    }
+    write_files(tmp_path / "program", modules)
+    assert answer(loop("import utils; from parts.inner import NAME; return utils.NAME + NAME")) == "own moduledeep"
+
+
+def test_folders_are_listed_in_order(answer: Answer, tmp_path: Path) -> None:
+    names = [f"{number}.txt" for number in (5, 1, 12, 3, 11, 2)]
+    write_files(tmp_path / "program" / "prompts", dict.fromkeys(names, ""))
+    body = """
+    import glob, json, os
+    from pathlib import Path
+    with os.scandir("prompts") as entries:
+        first = next(entries).name
+    return json.dumps([
+        os.listdir("prompts"), [path.name for path in Path("prompts").iterdir()],
+        glob.glob("*.txt", root_dir="prompts"), [path.name for path in Path(".").glob("**/*.txt")],
+        [files for _, _, files in os.walk("prompts")][0],
+        [first], os.listdir(b"prompts")[0].decode(), len(os.listdir()),
+    ])
+    """
+    assert json.loads(answer(loop(body))) == [*[sorted(names)] * 5, ["1.txt"], "1.txt", 2]
+
+
+def test_a_python_process_that_the_program_starts_has_no_trial(answer: Answer) -> None:
+    body = """
+    import subprocess, sys
+    code = "import os; print('PCGEVAL_TRIAL' in os.environ); "
+    code += "import llms4pcg.competition as c; c.run_evaluation('a', c.TrialLoop)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return done.stdout + done.stderr.splitlines()[-1]
+    """
+    assert answer(loop(body)).startswith("False\nRuntimeError: ")
+
+
+STAND_INS = """
+import os
+import openai
+from openai import APITimeoutError, AsyncOpenAI, OpenAI, RateLimitError
+from openai.types.chat import ChatCompletionSystemMessageParam, ChatCompletionUserMessageParam as User
+from dotenv import dotenv_values, find_dotenv, load_dotenv
+from tqdm import tqdm, trange
+from tqdm.auto import tqdm as automatic
+with tqdm(total=3, desc="x") as bar:
+    bar.update(1)
+assert (list(tqdm([1, 2], leave=False)), len(automatic("abc")), list(trange(1, 3))) == ([1, 2], 3, [1, 2])
+load_dotenv(override=True)
+openai.api_key = "none"
+assert (os.environ["A"], os.environ["B"], dotenv_values(".env")["C"]) == ("1", "two words", "x=y")
+assert find_dotenv().endswith("/.env") and issubclass(APITimeoutError, openai.OpenAIError)
+try:
+    OpenAI(api_key="none").chat.completions.create(model="x", messages=[])
+except openai.OpenAIError as error:
+    refused = str(error)
+class Answer:
+    def model_dump(self, **_):
+        return {"role": "assistant", "content": "x"}
+"""
+
+
+def test_packages_that_are_imported_by_habit_have_stand_ins_and_their_objects_are_messages(
+    answer: Answer, tmp_path: Path
+) -> None:
+    environment = "# comment\nA=1\n\nexport B='two words'\nC = x=y\nnonsense\n"
+    write_files(tmp_path / "program", {".env": environment})
+    body = """
+    try:
+        return chat_with_llm(ctx, [User(role='user', content=refused), Answer(), User(role='user', content='b')])[0]
+    except RateLimitError:
+        return ''
+    """
+    model_asked = answer(STAND_INS + loop(body))
+    assert model_asked == f"reply to 3 messages with seed {SEED}"
+    assert answer(STAND_INS + loop("return refused")).startswith("OpenAI.chat: ")
+
+
+def test_the_guest_needs_no_module_of_ours_and_no_package() -> None:
+    for path in GUEST.rglob("*.py"):
+        at_run_time = re.sub(r"(?ms)^if TYPE_CHECKING:\n.*?(?=^\S)", "", path.read_text())
+        imported = set(re.findall(r"^\s*(?:from|import) (\w+)", at_run_time, re.MULTILINE))
+        assert imported <= {*sys.stdlib_module_names, "pcgeval_guest"}, path
+
+
+# conversations
+
+
+def test_a_program_with_several_modules_and_a_search(run: Run) -> None:
+    ratings = iter(("Rating: 3", "Rating: 8", "no idea", "Rating: 1"))
+
+    def answers(request: ChatRequest) -> str:
+        (message,) = request.messages
+        return next(ratings) if message.content.startswith("Rate") else f"thought {request.options['seed']}"
+
+    model = TestModel(answers)
+    trial = run(SEARCH, model)
+    assert (trial.response, trial.reason, trial.flags, len(trial.exchanges)) == (f"thought {SECOND}", None, (), 8)
+    asked = [request.messages[0].content for request in model.requests]
+    assert asked[0] == asked[1] == "Propose blocks for K. So far: "
+    assert asked[4] == f"Propose blocks for K. So far: thought {SECOND}"
+
+
+def test_a_search_that_meets_a_limit_hands_in_what_it_has(run: Run) -> None:
+    best = max(SAID, f"reply to 1 messages with seed {SECOND}")
+    slow = TestModel(lambda request: reply(echo(request), seconds=1000))
+    for model, rules, calls in (
+        (TestModel(), limits(tokens=30), 5),
+        (slow, limits(seconds=3500, call_seconds=9000), 4),
+    ):
+        trial = run(SEARCH, model, rules)
+        assert (trial.response, trial.reason, len(trial.exchanges)) == (best, None, calls)
+
+
+def test_a_long_conversation_is_recorded_once(run: Run) -> None:
+    body = """
+    messages = []
+    for turn in range(10):
+        messages.append({"role": "user", "content": f"Step {turn} for {letter}."})
+        messages.append({"role": "assistant", "content": chat_with_llm(ctx, messages)[0]})
+    return messages[-1]["content"]
+    """
+    model = TestModel()
+    trial = run(loop(body), model)
+    assert (trial.response, trial.reason, trial.flags) == (f"reply to 19 messages with seed {SEED}", None, ())
+    assert [message.content for message in model.requests[-1].messages[::2]] == [f"Step {n} for K." for n in range(10)]
+    last = trial.exchanges[-1]
+    assert (last.repeats, last.messages) == (18, model.requests[-1].messages[18:])
+
+
+@pytest.mark.parametrize("then", ["break", "os._exit(5)", "os.write(pcgeval_guest._trial['pipe'], b'x' * 3_000_000)"])
+def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run: Run, then: str) -> None:
+    body = f"""
+    import os, pcgeval_guest
+    while True:
+        try:
+            chat_with_llm(ctx, [{{"role": "user", "content": "Build."}}])
+        except ValueError:
+            {then}
+    """
+    trial = run(loop(body), rules=limits(tokens=10))
+    assert (trial.response, trial.reason) == ("", "used 14 tokens; the limit is 10")
+
+
+def test_threads_that_talk_at_once_each_get_their_own_reply(run: Run) -> None:
+    body = """
+    from concurrent.futures import ThreadPoolExecutor
+    def ask(number):
+        return chat_with_llm(ctx, [{"role": "user", "content": str(number) * 5000}])[0]
+    with ThreadPoolExecutor(4) as pool:
+        return " ".join(pool.map(ask, range(8)))
+    """
+    trial = run(loop(body), TestModel(lambda request: request.messages[0].content[:1]))
+    assert (trial.response, trial.reason) == ("0 1 2 3 4 5 6 7", None)
+    assert [flag.kind for flag in trial.flags] == ["altered-answer"]
+
+
+# programs that do not answer, and those that attack
+
+OVER_THE_PIPE = """
+import json, os, pcgeval_guest
+calls = pcgeval_guest._trial['pipe']
+def send(content): os.write(calls, content)
+"""
+FAILURES = [
+    (loop("return 5"), "returned a value of type int from TrialLoop.run instead of a text"),
+    (loop("return None"), "returned nothing from TrialLoop.run instead of a text"),
+    (loop("return chat_with_llm(ctx, [{'role': 'user', 'content': letter}])"), "returned a value of type list from"),
+    (loop("pass").replace("def run", "async def run"), "returned a coroutine (run must not be async) from"),
+    (loop("{}['no such key']"), "KeyError: 'no such key' (main.py:8)"),
+    (
+        loop("import json; json.loads('nonsense')"),
+        "JSONDecodeError: Expecting value: line 1 column 1 (char 0) (main.py",
+    ),
+    (loop("raise ValueError('x' * 10**6)"), "ValueError: xxxx"),
+    (loop("raise TimeoutError('line 1\\nline 2')"), "line 2 (main.py:8)"),
+    (loop("class Odd(Exception):\n    __str__ = None\nraise Odd"), "Odd: <exception str() failed>"),
+    (loop("import sys; sys.exit('enough')"), "called sys.exit before it gave an answer: enough"),
+    (loop("exit()"), "called sys.exit before it gave an answer"),
+    (loop("import os; os._exit(0)"), "ended with exit code 0 before it gave an answer: was run_evaluation called?"),
+    (loop("import os; os._exit(7)"), "ended with exit code 7 before it gave an answer"),
+    (loop("import os; os.abort()"), "gave no answer: it "),
+    (loop("recursive = lambda: recursive()\nrecursive()"), "RecursionError: maximum recursion depth exceeded"),
+    ("print('nothing to do')", "ended with exit code 0 before it gave an answer: was run_evaluation called?"),
+    ("import numpy", "No module named 'numpy'; a package has to be named in requirements.txt"),
+    ("this is no Python", "SyntaxError: invalid syntax"),
+    ("run_evaluation('a', None)", "AttributeError: 'NoneType' object has no attribute 'run'"),
+    ("class Loop(TrialLoop): ...\nrun_evaluation('a', Loop())", "TypeError: Can't instantiate abstract class Loop"),
+    (loop("chat_with_llm(ctx, 'no list')"), "ValueError: messages must be a list of at least one message (main.py:8)"),
+    (loop("chat_with_llm(ctx, [{'role': 'user', 'content': {1}}])"), "TypeError: a conversation consists of dicts"),
+    (loop("return 'x' * (3 * 2**20)"), "ValueError: an answer of 3145757 bytes is over the limit"),
+]
+HOSTILE = [
+    ("while True: send(b'x' * 65536)", "sent a message of more than 2 MiB"),
+    ("os.close(calls); import time; time.sleep(60)", "gave no answer: it was stopped"),
+    ("os.close(calls); os.close(calls)", "ended with exit code"),
+    ('while True: send(b\'{"op": "chat", "messages": 5, "n": 1}\\n\')', "took more than 2 s"),
+    ("import time; time.sleep(60)", "took more than 2 s"),
+    ("while True: pass", "took more than 2 s"),
+    ("import threading\nthreading.Thread(target=lambda: sum(iter(int, 1))).start()", "took more than 2 s"),
+    ("import os, time\nif os.fork(): os._exit(0)\ntime.sleep(60)", "ended with exit code 0"),
+    ("import os, time\nif not os.fork(): os._exit(0)\ntime.sleep(60)", "took more than 2 s"),
+    ("while True: print('x' * 10_000)", "gave no answer: it "),
+    ("x = []\nwhile True: x.append('x' * 10**7 + str(len(x)))", "memory"),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "reason", "seconds"),
+    [
+        *((source, reason, 30) for source, reason in FAILURES),
+        *((OVER_THE_PIPE + source, reason, 2) for source, reason in HOSTILE),
+        # a trusted program of root's may read it
+        pytest.param(loop("open('/etc/shadow').read()"), "Error: ", 30, marks=pytest.mark.needs_sandbox),
+    ],
+)
+def test_a_program_that_does_not_answer_fails_with_a_reason(run: Run, source: str, reason: str, seconds: float) -> None:
+    trial = run(source, rules=limits(seconds=seconds))
+    assert (trial.response, trial.reason is None) == ("", False)
+    assert reason.lower() in str(trial.reason).lower()
+    assert len(str(trial.reason)) <= 300
+    assert str(trial.reason).isprintable()
+
+
+def test_the_first_answer_counts_and_what_a_program_prints_is_kept_on_demand(run: Run) -> None:
+    """Whether by several evaluations, a fork, or over the pipe: there is one answer, and nothing after it matters."""
+    assert run(loop("return 'first'") + "    raise SystemExit(5)").response == "first"
+    forked = run(loop("import os; os.fork(); return 'forked'"))
+    assert (forked.response, forked.reason) == ("forked", None)
+    sent = OVER_THE_PIPE + "for text in 'ab': send(json.dumps({'op': 'answer', 'text': text}).encode() + b'\\n')"
+    assert run(sent).response == "a"
+    twice = loop("print(letter); return letter") + '    run_evaluation("name", Loop)\n'
+    for keep_output, printed in ((True, "K\n"), (False, "")):
+        trial = run(twice, keep_output=keep_output)
+        assert (trial.response, trial.printed) == ("K", printed)
+
+
+def test_a_reply_that_the_program_fakes_is_none(run: Run) -> None:
+    """It may lead itself to believe anything; what is recorded and flagged is what the model said."""
+    body = """
+    import io, pcgeval_guest
+    pcgeval_guest._replies = io.BytesIO(b'{"texts": ["faked"], "prompt_tokens": 0, "output_tokens": 0}\\n')
+    return chat_with_llm(ctx, [{"role": "user", "content": "Build."}])[0]
+    """
+    trial = run(loop(body))
+    assert (trial.response, trial.reason) == ("faked", None)
+    assert [flag.kind for flag in trial.flags] == ["altered-answer"]
+    assert [exchange.reply.text for exchange in trial.exchanges] in ([], [SAID])
+
+
+def test_the_counters_of_the_program_are_its_own(run: Run) -> None:
+    body = """
+    import time
+    time.monotonic = time.perf_counter = lambda: 0.0
+    while True:
+        ctx.add_output_token_count(-ctx.get_total_token_count())
+        chat_with_llm(ctx, [{"role": "user", "content": "Build."}])
+    """
+    trial = run(loop(body), rules=limits(tokens=30))
+    assert (trial.reason, len(trial.exchanges)) == ("used 35 tokens; the limit is 30", 5)
+
+
+def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run: Run) -> None:
+    body = """
+    import random, socket
+    for host in ("example.org", "example.org", b"example.com"):
+        try:
+            socket.create_connection((host, 80), timeout=1)
+        except OSError:
+            pass
+    try:
+        socket.socket().connect(("192.0.2.1", 80))
+    except OSError:
+        pass
+    history = [
+        {"role": "user", "content": "Build."},
+        {"role": "assistant", "content": "Gladly."},
+        {"role": "user", "content": random.choice(["Go on.", "Proceed."])},
+    ]
+    return "My level: " + chat_with_llm(ctx, history)[0]
+    """
+    source = loop(body).replace('"name", Loop', '"name", Loop, local_model_base_url="http://key@llm.example.net:80/v1"')
+    noticed = [
+        ("unseeded-random", "main.py:21 uses random, which no file of the program seeds"),
+        ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),
+        ("other-host", "tried to reach example.org"),
+        ("other-host", "tried to reach example.com"),
+        ("other-host", "tried to reach 192.0.2.1"),
+        ("invented-reply", "the model never said in this trial: 'Gladly.'"),
+    ]
+    altered = f"'My level: reply to 3 messages with seed {SEED}'"
+    trial = run(source)
+    assert [(flag.kind, flag.detail) for flag in trial.flags] == [
+        *noticed,
+        ("altered-answer", f"none of the model's replies in this trial is the answer: {altered}"),
+    ]
+    failed = run(source.replace('return "My level: " + chat', "chat"))
+    assert failed.reason == "returned nothing from TrialLoop.run instead of a text"
+    assert [(flag.kind, flag.detail) for flag in failed.flags] == noticed
