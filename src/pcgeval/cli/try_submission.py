@@ -15,7 +15,6 @@ from pcgeval.cli.options import print_lines, terminal_width
 from pcgeval.cli.settings import SettingsError, known_model
 from pcgeval.cli.try_output import TriedTrial, print_summary, trial_lines
 from pcgeval.core.console import EXIT_CHECK_FAILED, StatusLine, count, duration, print_stderr
-from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_json, read_text, write_bytes, write_json, write_text
 from pcgeval.core.layout import EXTENSIONS, Trial, tag, trial_file, trials
 from pcgeval.core.locks import lock_folder
@@ -39,28 +38,14 @@ MARKER = ".pcgeval-try.json"  # names the team and model of the folder's trials
 LOCK = ".pcgeval-try.lock"
 
 
-class OutputFolderError(PcgevalError):
-    """`pcgeval try` may not write into this folder."""
-
-
 def run_try(
     path: Path, name: str, competition: Params, params: Params, out: Path | None, *, trust_programs: bool, json: bool
 ) -> None:
     """Check a submission and everything that its trials need, run them, and print each trial and the means.
 
-    Args:
-        path: The submission's folder or zip file, the file that starts a program, or a prompt.
-        name: The model's name on the command line.
-        competition: The params of the competition.
-        params: The same, with the one model, the letters and the number of trials to run.
-        out: The folder for all files; default: `rehearsals/<team>/<model>`.
-        trust_programs: Run a program without a sandbox if there is none.
-        json: Print JSON at the end, and nothing else on stdout.
-
-    Raises:
-        typer.Exit: The submission has errors.
-        PcgevalError: Something is missing, or a trial failed through no fault of the submission. The finished trials
-            are printed and kept.
+    `path` may be the file that starts a program, or a prompt; `name` is the model's on the command line; `params` are
+    those of the competition with the one model, the letters and the number of trials to run. What is finished when an
+    error ends the try is printed and kept.
     """
     ((key, model),) = params.models.items()
     with ExitStack() as stack:
@@ -212,9 +197,9 @@ def _refuse_foreign(folder: Path, owner: dict[str, str]) -> None:
         other = read_json(folder / MARKER)
         if other != owner:
             held = f"holds {other['team']} with {other['model']}, not {owner['team']} with {owner['model']}"
-            raise OutputFolderError(f"{folder}: {held}. Name another folder with --out.")
+            raise SettingsError(f"{folder}: {held}. Name another folder with --out.")
     elif folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK}):
-        raise OutputFolderError(
+        raise SettingsError(
             f"{folder}: already exists and `pcgeval try` did not make it. Name a new or empty folder with --out."
         )
 

@@ -41,13 +41,7 @@ class Difference:
 
 
 def compare_files(published: Path, again: Path, path: str) -> Difference | None:
-    """Return the first difference of two files; None if they have the same bytes.
-
-    Args:
-        published: The published file.
-        again: The file that was made again; one of the two may be missing.
-        path: The name for the difference.
-    """
+    """Return the first difference of two files, one of which may be missing; None if they have the same bytes."""
     one, other = (file.read_bytes() if file.is_file() else None for file in (published, again))
     if one == other:
         return None

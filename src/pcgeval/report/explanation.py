@@ -146,12 +146,7 @@ class Explanation:
 
 
 def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
-    """Explain a trial of the competition in the working directory, as far as it was evaluated.
-
-    Raises:
-        FileError: There is no reply yet, or a file of a stage is broken or does not belong to the others.
-        SubmissionError: The team's submission cannot be read.
-    """
+    """Explain a trial of the competition in the working directory, as far as it was evaluated."""
     submission = load_submission(SUBMISSIONS / team)
     folders = {name: stage_dir(name, model, team) for name in STAGE_DIRS}
     files = {name: trial_file(folders[name], name, team, trial) for name in EXTENSIONS}

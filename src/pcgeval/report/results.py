@@ -5,7 +5,7 @@ trials add up to those of a letter, of a model, and to the team's normalised tot
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -24,6 +24,7 @@ from pcgeval.core.stage_files import (
     TrialOutcome,
 )
 from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
+from pcgeval.evaluator.level_score import LevelScore
 from pcgeval.report.conversation import ConversationMessage
 from pcgeval.report.formats import shortened
 from pcgeval.rubric.grades import JudgeOutput
@@ -265,12 +266,13 @@ class TeamResult(_WithTrials):
 class Evaluation:
     """A whole evaluated round; the teams stand in the order of the ranking, models and letters in that of params.
 
-    `seal_differences` are sentences about what was changed since the `seal`.
+    `reference` are hand-made levels; `seal_differences` are sentences about what was changed since the `seal`.
     """
 
     params: Params
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
+    reference: Mapping[str, LevelScore]
     seal: Seal | None
     seal_differences: tuple[str, ...]
 

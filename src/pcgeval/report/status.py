@@ -165,12 +165,7 @@ _Records = Mapping[_Place, Mapping[Trial, _Written]]
 
 
 def run_status(params: Params, now: float | None = None) -> RunStatus:
-    """Read where the run in the working directory stands.
-
-    Args:
-        params: The competition.
-        now: The time in seconds since 1970; default: the present.
-    """
+    """Read where the run in the working directory stands; `now` is in seconds since 1970."""
     now = time.time() if now is None else now
     notes: list[str] = []
     submissions: dict[str, Submission] = {}
