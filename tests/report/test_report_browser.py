@@ -127,6 +127,7 @@ def test_levels_and_trials_are_filtered_and_tables_sorted(report):
     assert [letter for letter, _ in shown("0")] == ["I", "T"]
     assert shown(choose(0, "T")) == [("T", "The Builders"), ("T", "Zero-shot")]
     assert shown(choose(1, "Zero-shot")) == [("I", "Zero-shot"), ("T", "Zero-shot")]
+    assert len(shown(choose(0, "T"), choose(0, "all letters"))) == 2, "the best ones again"
     markup = opened(report, TEAM, "", enter(".find input", "Width boundary"))
     rows = html.fromstring(markup).xpath("//tr[contains(@class, 'trial')][not(@hidden)]/@id")
     assert rows == ["builders.small.I.2"]

@@ -7,6 +7,7 @@ with the official names, and the output of programs. A second try in the same fo
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
@@ -84,42 +85,37 @@ def run_try(
                 print_stderr(f"all files are in {folder}")
 
 
+@dataclass
 class _Try:
     """Observe the trials of one submission, score them, and write and print their results.
 
     All files go to `<folder>/<stage>/<letter>/...`.
     """
 
-    def __init__(
-        self,
-        params: Params,
-        submission: Submission,
-        classifier: Classifier,
-        folder: Path,
-        status: StatusLine,
-        *,
-        prints: bool,
-    ) -> None:
-        self.params, self.submission, self.classifier, self.folder = params, submission, classifier, folder
-        self.tried: list[TriedTrial] = []
-        self._status, self._prints, self._total = status, prints, len(list(trials(params)))
-        self._started = time.monotonic()
-        self._calls: dict[Trial, int] = {}  # of the trials under way
-        self._pieces = 0  # of replies, since a trial ended; most servers send one for each token
+    params: Params
+    submission: Submission
+    classifier: Classifier
+    folder: Path
+    status: StatusLine
+    prints: bool
+    tried: list[TriedTrial] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+    calls: dict[Trial, int] = field(default_factory=dict)  # of the trials under way
+    pieces: int = 0  # of replies, since a trial ended; most servers send one for each token
 
     def message(self, text: str) -> None:
         """Print a message that stays."""
-        self._status.clear()
+        self.status.clear()
         print_stderr(text)
 
     def asking(self, trial: Trial, call: int) -> None:
         """Show that a trial's program starts, or asks the model."""
-        self._calls[trial] = call
+        self.calls[trial] = call
         self._show()
 
     def hear(self, _: str) -> None:
         """Count a piece of a reply."""
-        self._pieces += 1
+        self.pieces += 1
         self._show()
 
     def ended(self, trial: Trial, printed: str) -> None:
@@ -129,8 +125,8 @@ class _Try:
             write_text(self._printed(trial), printable_text(lines))
         else:
             self._printed(trial).unlink(missing_ok=True)
-        self._calls.pop(trial, None)
-        self._pieces = 0
+        self.calls.pop(trial, None)
+        self.pieces = 0
 
     def score(self, trial: Trial, record: TrialRecord, is_new: bool) -> None:
         """Score a trial's response, write the files of its level, and print it."""
@@ -169,23 +165,23 @@ class _Try:
             is_new=is_new,
         )
         self.tried.append(tried)
-        self._status.clear()
-        if self._prints:
+        self.status.clear()
+        if self.prints:
             print_lines([*trial_lines(tried, terminal_width(piped=sys.maxsize)), ""])
             sys.stdout.flush()
         else:
-            self._status.show(str(tried))
+            self.status.show(str(tried))
 
     def _show(self) -> None:
         """Show the calls under way, the finished trials, and the time left."""
-        calls = dict(self._calls)
+        calls, total = dict(self.calls), len(list(trials(self.params)))
         names = [f"{trial.letter}{trial.number}{f', call {call}' if call > 1 else ''}" for trial, call in calls.items()]
         verb = "asking" if any(calls.values()) else "starting"
-        detail = f": {count(self._pieces, 'token')} so far" if self._pieces else ""
+        detail = f": {count(self.pieces, 'token')} so far" if self.pieces else ""
         if new := sum(tried.is_new for tried in self.tried):
-            pace = (time.monotonic() - self._started) / new
-            detail += f", about {duration(pace * (self._total - len(self.tried)))} left"
-        self._status.show(f"{verb} {'; '.join(names)} ({len(self.tried)} of {self._total} trials done)", detail)
+            pace = (time.monotonic() - self.started) / new
+            detail += f", about {duration(pace * (total - len(self.tried)))} left"
+        self.status.show(f"{verb} {'; '.join(names)} ({len(self.tried)} of {total} trials done)", detail)
 
     def _printed(self, trial: Trial) -> Path:
         return self.folder / "printed" / trial.letter / f"{tag(self.submission.team, trial)}.txt"

@@ -25,22 +25,15 @@ from pcgeval.submissions.load import Prompt, Submission, load_submissions
 
 @dataclass(frozen=True)
 class AskedCall:
-    """One call that was asked again.
+    """One call that was asked again."""
 
-    Attributes:
-        model: The model's key in params.yaml.
-        turn: The call's place among the answered ones of the trial, from 1.
-        same: Whether text and tokens of the answer are the same; None: there was no answer.
-        detail: Where the answers differ, or why there was none; empty if they are the same.
-    """
-
-    model: str
+    model: str  # the model's key in params.yaml
     team: str
     letter: str
     trial: int
-    turn: int
-    same: bool | None
-    detail: str
+    turn: int  # among the answered calls of the trial, from 1
+    same: bool | None  # text and tokens of the answer; None: there was no answer
+    detail: str  # where the answers differ, or why there is none
 
     def __str__(self) -> str:
         """Return the call and its outcome in a line."""

@@ -18,19 +18,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class ShownTree(NamedTuple):
-    """A graded tree as a page shows it.
-
-    Attributes:
-        grade: The grading.
-        anchors: The id of each node's element by the node's path, for links to it.
-        longest_answer: How many characters are shown of an answer.
-        is_open: Whether all of it stands open from the start.
-    """
+    """A graded tree as a page shows it."""
 
     grade: JudgeOutput
-    anchors: Mapping[str, str]
-    longest_answer: int
-    is_open: bool
+    anchors: Mapping[str, str]  # the id of each node's element by the node's path
+    longest_answer: int  # characters that are shown of an answer
+    is_open: bool  # whether all of it stands open from the start
 
     def kinds(self, leaf: GradedTaskNode) -> tuple[str, ...]:
         """Return what a leaf's grade is, in words by which a reader may look for leaves."""

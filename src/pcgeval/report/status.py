@@ -40,33 +40,22 @@ LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know
 
 @dataclass(frozen=True)
 class TeamProgress:
-    """The trials of one team with one model.
-
-    Attributes:
-        done: The finished trials of all `trials`.
-        failed: Those of them that failed in the stage generate.
-        repeated: Trials on the disk that the next run does again: they failed through the model's server or this
-            machine, or were made from another submission, model, seed or limits.
-        trial_seconds: What a trial takes, measured or estimated by earlier calls; None if nothing is known.
-        per_minute: Trials that the running process finishes in a minute; None if none runs, or none is done yet.
-        seconds_left: For the trials that are not done; None if nothing is known.
-        measured: Whether its levels are simulated, classified and compared, and no stage runs now.
-    """
+    """The trials of one team with one model."""
 
     model: str
     team: str
     trials: int
-    done: int
-    failed: int
-    repeated: int
+    done: int  # finished, whatever their outcome
+    failed: int  # of those that are done, in the stage generate
+    repeated: int  # on the disk, and the next run does them again
     flagged: int
     calls: int
     tokens: int
-    trial_seconds: float | None
-    per_minute: float | None
-    seconds_left: float | None
+    trial_seconds: float | None  # measured, or estimated by earlier calls; None if nothing is known
+    per_minute: float | None  # that the running process finishes; None if none runs, or none is done yet
+    seconds_left: float | None  # for the trials that are not done; None if nothing is known
     running: bool
-    measured: bool
+    measured: bool  # its levels are simulated, classified and compared, and no stage runs now
 
     @property
     def state(self) -> str:
