@@ -68,11 +68,7 @@ def make_bundle(root: Path) -> bytes:
 
 
 def unpack_bundle(path: Path, folder: Path) -> int:
-    """Unpack a bundle that may be anybody's into a new folder, and return the number of its files.
-
-    Raises:
-        BundleError: It is no bundle, is damaged or too large, or its files are not those of its manifest.
-    """
+    """Unpack a bundle that may be anybody's into a new folder, and return the number of its files."""
     try:
         unpack(path, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
         promised = _Manifest.read(folder / MANIFEST).files
@@ -91,10 +87,14 @@ def unpack_bundle(path: Path, folder: Path) -> int:
 def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
     """Unpack a bundle as hostile input, and audit it with this release; the stages in `trust` are not run again."""
     with TemporaryDirectory(prefix="pcgeval-verify-") as folder:
-        root = Path(folder, "bundle")
+        root = Path(folder).resolve() / "bundle"
         files = unpack_bundle(path, root)
-        params = load_untrusted_params(root / PARAMS_FILE)
-        trials = len(params.models) * len(params.teams) * params.competition.trials * len(params.competition.characters)
-        if trials > files:  # each has a record
-            raise BundleError(f"{path}: {PARAMS_FILE} is of {trials} trials, for which there are only {files} files.")
-        return audit(root, trust=trust, is_bundle=True)
+        try:
+            params = load_untrusted_params(root / PARAMS_FILE)
+            letters = params.competition.characters
+            trials = len(params.models) * len(params.teams) * params.competition.trials * len(letters)
+            if trials > files:  # each has a record
+                raise BundleError(f"{PARAMS_FILE} is of {trials} trials, for which there are only {files} files.")
+            return audit(root, trust=trust, is_bundle=True)
+        except PcgevalError as error:
+            raise BundleError(f"{path}: {str(error).replace(f'{root}/', '')}") from error
