@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,19 +96,6 @@ def test_a_table_keeps_names_and_numbers_whole_on_any_terminal(
     assert max(map(len, text.splitlines())) <= width
     assert all(text.count(cell) >= 2 for cell in cells)
     assert all(word in text for column in columns[2:-1] for word in column.split())
-
-
-def test_a_malformed_ranking_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "ranking.json").write_text('{"teams": [{"team": 1}]}')
-    assert main(["ranking"]) == 2
-    said = capsys.readouterr().err
-    assert "results/ranking.json" in said
-    assert "winners" in said
 
 
 @pytest.mark.parametrize("words", [["run"], ["ranking"], ["bundle", "-o", "a.zip"]], ids=lambda words: words[0])

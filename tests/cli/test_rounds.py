@@ -11,33 +11,32 @@ from slow_ollama import SlowOllama
 
 from pcgeval.cli.main import main
 from pcgeval.cli.rounds import INPUTS, ROUNDS, prepare_round
-from pcgeval.core.errors import FileError
 from pcgeval.core.layout import STATE, SUBMISSIONS, state_name
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import ParamsError
 from pcgeval.submissions.filing import LOCK
 
+ROUND = {"characters": "AB", "trials": 2}
 
-def with_rounds(competition: CompetitionFolder, **rounds: dict[str, object]) -> Path:
-    """Add rounds and the inputs that the stage generate has no need of; return params.yaml."""
-    path = competition.folder / "params.yaml"
+
+def with_rounds(folder: Path, host: str = "http://127.0.0.1:9", **rounds: dict[str, object]) -> CompetitionFolder:
+    """Lay out a competition with rounds, and the inputs that the stage generate has no need of."""
+    competition = competition_folder(folder, host, PROMPT, letters="AB", trials=2)
+    path = folder / "params.yaml"
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "rounds": rounds}))
     for name in (*INPUTS, "src"):
-        if not (competition.folder / name).exists():
-            (competition.folder / name).mkdir(parents=True)
-    return path
+        if not (folder / name).exists():
+            (folder / name).mkdir(parents=True)
+    return competition
 
 
 def test_an_earlier_round_shows_nothing_of_the_final(tmp_path: Path):
     with SlowOllama(0.002) as server:
-        competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=2)
-        rounds = {name: {"characters": "AB", "trials": 2} for name in ("midterm", "practice")}
-        params = with_rounds(competition, **rounds)
-        folders = [CompetitionFolder(prepare_round(name, params)) for name in ("midterm", "practice")]
+        competition = with_rounds(tmp_path, server.address, midterm=ROUND, practice=ROUND)
+        folders = [CompetitionFolder(prepare_round(name, tmp_path)) for name in ("midterm", "practice")]
         for folder in (competition, *folders):
             folder.generate()
         assert len(set(server.asked)) == len(server.asked) == 12
-        prepare_round("practice", params)  # the same seed again
+        prepare_round("practice", tmp_path)  # the same seed again
         folders[1].generate()
         assert len(server.asked) == 12
     assert len({folder.outputs()["m/alpha/A/alpha_A_1.txt"] for folder in (competition, *folders)}) == 3
@@ -45,14 +44,13 @@ def test_an_earlier_round_shows_nothing_of_the_final(tmp_path: Path):
 
 def test_a_round_with_the_finals_seed_shares_the_replies_of_the_models(tmp_path: Path):
     with SlowOllama(0.002) as server:
-        competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=2)
-        params = with_rounds(competition, midterm={"characters": "AC", "trials": 2, "seed": 6280})
+        competition = with_rounds(tmp_path, server.address, midterm={**ROUND, "characters": "AC", "seed": 6280})
         competition.generate()
         assert len(server.asked) == 4
-        midterm = CompetitionFolder(prepare_round("midterm", params))
+        midterm = CompetitionFolder(prepare_round("midterm", tmp_path))
         midterm.generate()
         assert len(server.asked) == 6  # two trials of the letter C
-        prepare_round("midterm", params)  # refreshed
+        prepare_round("midterm", tmp_path)  # refreshed
         for folder in (competition, midterm):
             for path in folder.folder.glob("data/raw/m/alpha/*/*.json"):
                 path.unlink()
@@ -63,42 +61,32 @@ def test_a_round_with_the_finals_seed_shares_the_replies_of_the_models(tmp_path:
 
 
 @pytest.fixture
-def params(tmp_path: Path) -> Path:
-    competition = competition_folder(tmp_path, "http://127.0.0.1:9", PROMPT)
-    return with_rounds(competition, midterm={"characters": "A", "trials": 2})
-
-
-def test_a_round_that_is_not_in_params_is_named(params: Path):
-    with pytest.raises(ParamsError, match=r"no round 'finals'.*midterm"):
-        prepare_round("finals", params)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A competition with a midterm, the working directory."""
+    monkeypatch.chdir(with_rounds(tmp_path, midterm=ROUND).folder)
+    return tmp_path
 
 
 @pytest.mark.parametrize(("inner", "code"), [(0, 0), (1, 1), (2, 2), (-9, 1)])
-def test_the_exit_code_is_that_of_the_run_in_the_round(
-    params: Path, monkeypatch: pytest.MonkeyPatch, inner: int, code: int
-):
-    monkeypatch.chdir(params.parent)
+@pytest.mark.usefixtures("folder")
+def test_the_exit_code_is_that_of_the_run_in_the_round(monkeypatch: pytest.MonkeyPatch, inner: int, code: int):
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], inner))
     assert main(["run", "--round", "midterm"]) == code
 
 
-def test_a_folder_that_no_round_made_stays_as_it_is(params: Path):
-    notes = params.parent / "rounds/midterm/data/submissions/notes.txt"
+def test_what_is_no_round_or_is_used_stays_as_it_is(folder: Path, capsys: pytest.CaptureFixture[str]):
+    def refusal(name: str = "midterm") -> str:
+        assert main(["run", "--round", name]) == 2
+        return capsys.readouterr().err
+
+    assert "no round 'finals'" in refusal("finals")
+    with lock_folder(ROUNDS / "midterm", STATE / f"round-{state_name(ROUNDS / 'midterm')}.lock"):
+        assert f"process {os.getpid()}" in refusal()
+    with lock_folder(SUBMISSIONS, LOCK):  # as `pcgeval submit` holds it
+        assert "data/submissions" in refusal()
+    assert not ROUNDS.exists()
+    notes = folder / "rounds/midterm/data/submissions/notes.txt"
     notes.parent.mkdir(parents=True)
     notes.write_text("mine")
-    with pytest.raises(FileError, match="already exists"):
-        prepare_round("midterm", params)
-    assert notes.read_text() == "mine"
-    assert not (params.parent / "rounds/midterm/params.yaml").exists()
-
-
-def test_a_round_is_not_made_again_while_it_is_evaluated_or_a_submission_is_filed(
-    params: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    monkeypatch.chdir(params.parent)
-    with lock_folder(ROUNDS / "midterm", STATE / f"round-{state_name(ROUNDS / 'midterm')}.lock"):
-        assert main(["run", "--round", "midterm"]) == 2
-    assert f"process {os.getpid()}" in capsys.readouterr().err
-    with lock_folder(SUBMISSIONS, LOCK):  # as `pcgeval submit` holds it
-        assert main(["run", "--round", "midterm"]) == 2
-    assert not ROUNDS.exists()
+    assert "already exists" in refusal()
+    assert [path for path in ROUNDS.rglob("*") if path.is_file()] == [notes.relative_to(folder)]

@@ -11,9 +11,9 @@ import yaml
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import SEAL, SUBMISSIONS
-from pcgeval.core.params import load_params
-from pcgeval.scoring.seal import MAX_SEAL_BYTES, make_seal
 from pcgeval.submissions.load import submission_sha256
+
+MODEL = {"backend": "recorded", "name": "small:1b", "digest": "a" * 64}
 
 
 @pytest.fixture(autouse=True)
@@ -46,18 +46,14 @@ def sentences(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_a_seal_is_written_once_where_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     prompt = SUBMISSIONS / "beta" / "prompt.txt"
     text = prompt.read_text()
-    prompt.write_text("")
-    assert main(["check", "--seal"]) == 2
-    prompt.write_text(text)
-    assert main(["check"]) == 0
-    assert not SEAL.exists()
-    assert capsys.readouterr().out == ""
+    for content, words, code in (("", ["--seal"], 2), (text, [], 0)):
+        prompt.write_text(content)
+        assert main(["check", *words]) == code
+        assert not SEAL.exists()
     assert main(["check", "--seal"]) == 0
-    said = capsys.readouterr()
-    content = SEAL.read_bytes()
+    content, printed = SEAL.read_bytes(), capsys.readouterr().out
     seal = json.loads(content)
-    assert said.out == f"{seal['sha256']}\n"
-    assert "results/seal.json" in said.err
+    assert printed == f"{seal['sha256']}\n"
     assert seal["submissions"] == {team: submission_sha256(SUBMISSIONS / team) for team in ("alpha", "beta")}
     assert seal["params"]["competition"]["seed"] == 1
     sealed = {"params": seal["params"], "submissions": seal["submissions"]}
@@ -73,11 +69,14 @@ def test_a_seal_is_written_once_where_it_is_asked_for(capsys: pytest.CaptureFixt
         ({"competition": {"seed": 7}}, "competition.seed is 7, and 1 was sealed."),
         ({"competition": {"characters": "I"}}, 'competition.characters is "I", and "IT" was sealed.'),
         ({"scoring": {"baseline": None}}, 'scoring.baseline is null, and "alpha" was sealed.'),
-        ({"scoring": {"official_quirks": True}}, "scoring.official_quirks is true, and false was sealed."),
         ({"teams": ["beta", "alpha"]}, 'teams is ["beta","alpha"], and ["alpha","beta"] was sealed.'),
+        (
+            {"models": {"small": {**MODEL, "options": {"temperature": 1}}}},
+            "models.small.options.temperature is 1, and null was sealed.",
+        ),
     ],
 )
-def test_a_setting_that_is_changed_afterwards_is_named(
+def test_a_setting_that_is_changed_afterwards_is_named_and_no_other_seal_is_written(
     capsys: pytest.CaptureFixture[str], sections: dict[str, Any], sentence: str
 ) -> None:
     assert main(["check", "--seal"]) == 0
@@ -85,26 +84,18 @@ def test_a_setting_that_is_changed_afterwards_is_named(
     change_params(**sections)
     assert check(capsys) == (0, [("warning", sentence)])
     code, findings = check(capsys, "--seal")
-    assert (code, findings[0]) == (2, ("error", sentence))
-    assert "remove that file" in findings[-1][1]
-    assert SEAL.read_bytes() == content
+    assert (code, findings[0], SEAL.read_bytes()) == (2, ("error", sentence), content)
     SEAL.unlink()
     assert check(capsys, "--seal") == check(capsys) == (0, [])
 
 
 def test_a_replay_and_another_place_are_no_differences(capsys: pytest.CaptureFixture[str]) -> None:
-    model = {"backend": "recorded", "name": "small:1b", "digest": "a" * 64}
+    change_params(models={"large": {"backend": "recorded", "name": "hosted", "digest": "unpinned:" + "b" * 64}})
+    assert main(["check", "--seal"]) == 0
     served = {"backend": "openai", "name": "hosted", "base_url": "http://127.0.0.1:9/v1"}
-    change_params(models={"small": {**model, "backend": "ollama", "host": "127.0.0.1:9"}, "large": served})
-    make_seal(load_params()).write(SEAL)
-    replayed = {"backend": "recorded", "name": "hosted", "digest": "unpinned:" + "b" * 64}
-    change_params(models={"small": {**model, "concurrency": 2}, "large": replayed}, similarity={"batch": 1})
+    live = {**MODEL, "backend": "ollama", "host": "127.0.0.1:9", "concurrency": 2}
+    change_params(models={"small": live, "large": served}, similarity={"batch": 1})
     assert sentences(capsys) == []
-    change_params(models={"small": {**model, "digest": "c" * 64, "options": {"temperature": 1}}})
-    assert sentences(capsys) == [
-        f'models.small.digest is "{"c" * 64}", and "{"a" * 64}" was sealed.',
-        "models.small.options.temperature is 1, and null was sealed.",
-    ]
 
 
 def test_teams_and_submissions_that_are_changed_afterwards_are_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +122,7 @@ def test_a_forged_seal_is_named_on_printable_lines(capsys: pytest.CaptureFixture
     seal["params"]["competition"]["seed"] = 7
     SEAL.write_text(json.dumps(seal))
     (sentence,) = sentences(capsys)
-    assert sentence.startswith("results/seal.json was altered: its content has the SHA-256 ")
+    assert "altered" in sentence
     assert seal["sha256"] in sentence
     seal["submissions"]["\x1b[2J\n" * 200] = "a" * 64
     seal["params"] = {"x\n\x1b": ["y" * 10_000]}
@@ -141,22 +132,15 @@ def test_a_forged_seal_is_named_on_printable_lines(capsys: pytest.CaptureFixture
     assert all(sentence.isprintable() and len(sentence) <= 600 for sentence in shown)
 
 
+NAN = b'{"sha256": "' + b"a" * 64 + b'", "params": {"a": NaN}, "submissions": {}}'
+
+
 @pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"[]",
-        b"\xff",
-        b"[" * 10_000,
-        b'{"sha256": "' + b"a" * 64 + b'", "params": {"a": NaN}, "submissions": {}}',
-        b" " * (MAX_SEAL_BYTES + 1),
-    ],
-    ids=["empty", "list", "no-utf8", "deep", "nan", "large"],
+    "content", [b"", b"[]", b"\xff", b"[" * 10_000, NAN], ids=["empty", "list", "no-utf8", "deep", "nan"]
 )
 def test_a_file_that_is_no_seal_is_named(capsys: pytest.CaptureFixture[str], content: bytes) -> None:
     SEAL.write_bytes(content)
     code, ((severity, sentence),) = check(capsys)
-    assert (code, severity) == (0, "warning")
-    assert sentence.startswith("results/seal.json: ")
+    assert (code, severity, sentence.startswith("results/seal.json: ")) == (0, "warning", True)
     assert check(capsys, "--seal")[0] == 2
     assert SEAL.read_bytes() == content

@@ -156,15 +156,11 @@ def test_what_a_participant_sees_and_what_another_try_keeps(person: Participant)
     seconds = [trial["seconds"] for trial in values["trials"]]
     assert values["full_run"] == {"trials": 260, "seconds": pytest.approx(130 * sum(seconds), abs=0.3)}
     assert "done before" in person.tries()[0]
-
-
-def test_a_response_without_a_level_has_its_reason(person: Participant) -> None:
-    write_folder(Path("mine"), PROMPT_FILES)
     person.server.words = lambda *_: ["I would rather not."]  # type: ignore[method-assign]
-    out, _ = person.tries()
-    for words in ("I1: 0, failed in extract: no code", "| I would rather not.", f"{OUT}/raw/I/mine_I_1.txt"):
+    out, _ = person.tries(letters="T")
+    for words in ("T1: 0, failed in extract: no code", "| I would rather not.", f"{OUT}/raw/T/mine_T_1.txt"):
         assert words in out
-    assert not (OUT / "images").exists()
+    assert not (OUT / "images/T").exists()
 
 
 def test_a_try_and_the_competition_share_the_replies_of_the_models(person: Participant) -> None:

@@ -62,20 +62,9 @@ def test_a_bundle_asks_no_server(bundle: bytes, verified) -> None:
     assert (code, values["passed"], values["sha256"]) == (0, True, sha256_bytes(content))
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("params.yaml", b"a: &x [1]\nb: *x\n", "alias"),
-        ("params.yaml", b"[" * 100_000, "params.yaml"),
-        ("params.yaml", b"teams: 3\n", "params.yaml"),
-        ("params.yaml", None, "trials, for which there are only"),
-        ("results/ranking.json", b"[" * 100_000, "ranking.json"),
-        ("results/ranking.json", b"{}", "ranking.json"),
-    ],
-)
-def test_files_that_do_harm_are_refused(bundle: bytes, verified, name: str, content: bytes | None, words: str) -> None:
+def test_more_trials_than_files_are_refused(bundle: bytes, verified) -> None:
     files = contents(bundle)
-    many = files[name].replace(b"trials: 2\n  seed", b"trials: 1000\n  seed", 1)
-    code, shown = verified(packed({**files, name: many if content is None else content}))
+    files["params.yaml"] = files["params.yaml"].replace(b"trials: 2\n  seed", b"trials: 1000\n  seed", 1)
+    code, shown = verified(packed(files))
     assert code == 2
-    assert words in shown
+    assert "trials, for which there are only" in shown

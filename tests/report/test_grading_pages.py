@@ -119,16 +119,24 @@ def test_the_commands_write_the_page_with_the_run_and_the_blacklist(tmp_path, ca
 def test_every_criterion_has_a_link_of_its_own_whatever_the_ids(task, score):
     output = JudgeOutput("random", grade_tree(task, lambda _: Verdict(score, "")))
     page = checked(grade_page(output, "x"))
-    nodes = [entry for entry in page.all("class") if entry in ("leaf", "node")]
+    nodes = [name for name in page.all("class") if name in ("leaf", "node")]
     assert page.text.count("% of all") == max(1, len(nodes))
 
 
-def test_the_deepest_tree_makes_a_page():
+def test_the_deepest_tree_long_texts_and_metadata_of_any_form_make_a_page():
     task = leaf("x")
     for level in range(MAX_DEPTH - 1):
         task = node(f"n{level}", 1, task)
     output = JudgeOutput("dummy", grade_tree(rubric(task), lambda _: Verdict(1.0, "")))
     assert checked(grade_page(output, "x")).all("id")[-1] == "node-x"
+    long = JudgeRecord.model_validate({"votes": [{"score": 1.0, "answer": "w" * 90_000}]})
+    output = graded({name: Verdict(1.0, "e" * 90_000, long) for name in ("a", "b", "run it")})
+    markup = grade_page(output, "t" * 90_000)
+    assert "w" * 20_000 + "… (90000 characters in all)" in markup
+    assert "e" * 2_000 + "… (90000 characters in all)" in markup
+    assert shown_tree(output, answers=300).longest_answer == 100  # many answers share the room
+    for metadata in (3, [], "x" * 10_000, {"files": {"picked": [{}]}, "votes": [None, 3]}):
+        checked(grade_page(graded({name: Verdict(1.0, "seen", metadata) for name in ("a", "b", "run it")}), "x"))
 
 
 ATTACK = "</pre></details><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[31m\x00\ud800"
@@ -166,42 +174,24 @@ def test_nothing_in_a_grade_becomes_markup(text):
     assert "49" not in hostile.text
 
 
-@pytest.mark.parametrize("metadata", [3, [], "x" * 10_000, {"files": {"picked": [{}]}, "votes": [None, 3]}])
-def test_metadata_of_any_other_form_makes_a_page_all_the_same(metadata):
-    checked(grade_page(graded({name: Verdict(1.0, "seen", metadata) for name in ("a", "b", "run it")}), "x"))
-
-
-def test_long_texts_are_cut_and_say_so():
-    long = JudgeRecord.model_validate({"votes": [{"score": 1.0, "answer": "w" * 90_000}]})
-    output = graded({name: Verdict(1.0, "e" * 90_000, long) for name in ("a", "b", "run it")})
-    markup = grade_page(output, "t" * 90_000)
-    assert "w" * 20_000 + "… (90000 characters in all)" in markup
-    assert "e" * 2_000 + "… (90000 characters in all)" in markup
-    assert shown_tree(output, answers=300).longest_answer == 100  # many answers share the room
-
-
-def write_output(root, output):
-    """Write a grade of the builders."""
+def pages_with(root, output):
+    """Return the index and the page of the builders, who have this grade."""
     path = grade_path(root, "builders")
     write_json(path, {"team": "builders", "rubric": read_json(path)["rubric"], **output.to_json()})
-
-
-def team_verdicts(root, verdicts, **more):
-    task = load_rubric(root / RUBRICS / PARAMS.rubric.id / "rubric.json")
-    return JudgeOutput("simple", grade_tree(task, lambda entry: verdicts[entry.id]), **more)
-
-
-def pages_of(root):
-    """Return the index and the page of the builders."""
     pages = read_report(write_report(PARAMS, root, root / "out"))
     return pages["index.html"], team_page(pages, "builders")
+
+
+def team_grade(root, verdicts, **more):
+    task = load_rubric(root / RUBRICS / PARAMS.rubric.id / "rubric.json")
+    return JudgeOutput("simple", grade_tree(task, lambda entry: verdicts[entry.id]), **more)
 
 
 def test_a_team_s_page_has_the_tree_with_answers_that_are_cut(workspace):
     record = JudgeRecord.model_validate({"votes": [{"score": 1.0, "answer": "w" * 50_000}]})
     verdicts = {"prompt": Verdict(1.0, "it is short", record), "levels": Verdict(None, f"answered twice {ATTACK}")}
-    write_output(workspace, team_verdicts(workspace, verdicts, model="judge:7b", warnings=(f"1 leaf {ATTACK}",)))
-    index, markup = pages_of(workspace)
+    output = team_grade(workspace, verdicts, model="judge:7b", warnings=(f"1 leaf {ATTACK}",))
+    index, markup = pages_with(workspace, output)
     text = Page(part(markup, "builders:grades")).text
     for words in ("Judged by simple with the model judge:7b", "1 not graded (0.33 – 1.00)", "it is short"):
         assert words in text
@@ -209,18 +199,16 @@ def test_a_team_s_page_has_the_tree_with_answers_that_are_cut(workspace):
     for page in (index, markup):
         assert re.search(r'<p class="alarm">(<b>The Builders: </b>)?1 leaf &lt;/pre', page)
     changed = replace(read_grade(grade_path(workspace, "builders")).graded_task_tree, score=1.0)
-    write_output(workspace, JudgeOutput("checks", changed))
     with pytest.raises(FileError, match="its leaves give"):
-        pages_of(workspace)
+        pages_with(workspace, JudgeOutput("checks", changed))
 
 
 def test_a_guess_shows_no_figure_and_warns_outside_of_what_is_closed(workspace):
     nothing = dict.fromkeys(("prompt", "levels"), Verdict(None, "not judged: the endpoint died"))
     record = ReproductionRecord(exit_code=0, reason=None, seconds=1.0)
-    output = guessed(replace(team_verdicts(workspace, nothing), reproduction=record))
+    output = guessed(replace(team_grade(workspace, nothing), reproduction=record))
     assert output.score == 0.5
-    write_output(workspace, output)
-    index, markup = pages_of(workspace)
+    index, markup = pages_with(workspace, output)
     row, section = ranking_row(index, "builders"), part(markup, "builders:grades")
     assert 'class="badge warning">no grade, a guess' in row
     assert "0.50" not in row

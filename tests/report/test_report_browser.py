@@ -127,10 +127,11 @@ def test_levels_and_trials_are_filtered_and_tables_sorted(report):
     assert [letter for letter, _ in shown("0")] == ["I", "T"]
     assert shown(choose(0, "T")) == [("T", "The Builders"), ("T", "Zero-shot")]
     assert shown(choose(1, "Zero-shot")) == [("I", "Zero-shot"), ("T", "Zero-shot")]
+    assert len(shown(choose(0, "T"), choose(0, "all letters"))) == 2, "the best ones again"
     markup = opened(report, TEAM, "", enter(".find input", "Width boundary"))
     rows = html.fromstring(markup).xpath("//tr[contains(@class, 'trial')][not(@hidden)]/@id")
     assert rows == ["builders.small.I.2"]
-    assert '<p role="status">1 of 8</p>' in markup
+    assert '<p role="status">1 of 8 trials</p>' in markup
     sort = click(".ranking th:nth-child(3) button")
     names = html.fromstring(opened(report, INDEX, "", sort, sort)).xpath("//section[@id='ranking']//th/a/text()")
     assert names[-1] == "The Builders"

@@ -35,51 +35,34 @@ READ = [
 ]
 
 
-def trial(evaluation, model, name, letter, number):
-    team = next(entry for entry in evaluation.teams if entry.name == name)
-    results = next(entry for entry in team.models if entry.name == model)
-    return next(entry for entry in results.trials if entry.trial == Trial(letter, number))
+def trials_of(evaluation, model, name):
+    team = next(team for team in evaluation.teams if team.name == name)
+    return next(results for results in team.models if results.name == model).trials
 
 
-def test_values_are_those_of_the_stages_files(evaluated):
+def test_values_are_those_of_the_stages_files_and_a_failed_trial_lacks_what_it_did_not_reach(evaluated):
     evaluation = collect(PARAMS, evaluated)
     ranked = [row["team"] for row in json.loads((evaluated / RANKING_JSON).read_text())["teams"]]
-    assert [entry.name for entry in evaluation.teams] == ranked
-    for entry in evaluation.teams:
-        assert [model.name for model in entry.models] == ["small", "large"]
-        assert [f"{one.trial.letter}{one.trial.number}" for one in entry.models[0].trials] == ["I1", "I2", "T1", "T2"]
-    result = trial(evaluation, "large", "builders", "T", 2)
+    assert [team.name for team in evaluation.teams] == ranked
+    first, failed_convert, failed_extract, lost = trials_of(evaluation, "small", "builders")
+    assert [trial.failed_stage for trial in (first, failed_convert, failed_extract)] == [None, "convert", "extract"]
+    assert (lost.trial, lost.failed_stage, lost.reason) == (Trial("T", 2), "generate", "took 501 s; the limit is 500 s")
+    assert (lost.level, lost.stability, lost.similarity, lost.probabilities, lost.score) == (None, None, None, (), 0)
+    result = trials_of(evaluation, "large", "builders")[3]
     stability = json.loads((evaluated / STABILITY / "T.json").read_text())["raws"][1]
     similarity = json.loads((evaluated / SIMILARITY / "T.json").read_text())
     best = max(similarity["similarities"][1]["raws"], key=lambda entry: entry["softmax_prob"])
     table = (evaluated / OFFICIAL / "trial_scores.csv").read_text()
     assert result.stability == stability["score"]
-    assert (len(result.level.types), sum(result.level.moved)) == (
-        stability["startingObjects"],
-        stability["movingObjects"],
-    )
+    blocks = (stability["startingObjects"], stability["movingObjects"])
+    assert (len(result.level.types), sum(result.level.moved)) == blocks
     assert result.similarity == similarity["trials"][1]["similarity"]
     assert (result.probabilities[0].label, result.probabilities[0].probability) == (best["label"], best["softmax_prob"])
     assert result.score == Decimal(re.search(r'^"builders","T",2,"([0-9.]+)"', table, re.MULTILINE)[1])
-
-
-def test_failed_and_disqualified_trials_lack_what_they_did_not_reach(evaluated):
-    evaluation = collect(PARAMS, evaluated)
-    places = [("I", 1), ("I", 2), ("T", 1), ("T", 2)]
-    *others, lost = (trial(evaluation, "small", "builders", *place) for place in places)
-    assert [entry.failed_stage for entry in others] == [None, "convert", "extract"]
-    assert (lost.failed_stage, lost.reason) == ("generate", "took 501 s; the limit is 500 s")
-    assert (lost.level, lost.stability, lost.similarity, lost.probabilities, lost.score) == (None, None, None, (), 0)
     cheats = evaluation.teams[-1]
-    assert (cheats.name, cheats.is_disqualified) == ("cheats", True)
     assert {letter.scores for model in cheats.models for letter in model.letters} == {None}
-    assert {entry.score for entry in cheats.trials} == {None}
-    assert any(entry.level for entry in cheats.trials)
-
-
-def test_long_replies_are_cut(workspace):
-    (workspace / RAW / "I" / "builders_I_1.txt").write_bytes(b"\xff" + "é".encode() * 1_000_000)
-    assert trial(collect(PARAMS, workspace), "large", "builders", "I", 1).reply == f"\ufffd{'é' * 1999}…"
+    assert {trial.score for trial in cheats.trials} == {None}
+    assert any(trial.level for trial in cheats.trials)
 
 
 @pytest.fixture(scope="module")
@@ -105,21 +88,20 @@ def test_a_missing_or_broken_file_is_named(repaired, path):
         file.write_bytes(before)
 
 
-def test_a_missing_submission_and_a_missing_reply_are_named(workspace):
+def test_what_is_cut_lacks_a_measurement_or_is_missing(workspace):
+    (workspace / RAW / "I" / "builders_I_1.txt").write_bytes(b"\xff" + "é".encode() * 1_000_000)
+    assert trials_of(collect(PARAMS, workspace), "large", "builders")[0].reply == f"\ufffd{'é' * 1999}…"
+    path = workspace / SIMILARITY / "I.json"
+    whole = path.read_text()
+    path.write_text(json.dumps({**json.loads(whole), "trials": json.loads(whole)["trials"][:-1]}))
+    with pytest.raises(FileError, match="letter I, trial 2 did not fail"):
+        collect(PARAMS, workspace)
+    path.write_text(whole)
     shutil.rmtree(workspace / SUBMISSIONS / "cheats")
     with pytest.raises(SubmissionError, match="cheats"):
         collect(PARAMS, workspace)
     (workspace / RAW / "T" / "builders_T_1.txt").unlink()
     with pytest.raises(FileError, match=r"builders_T_1.*dvc repro"):
-        collect(PARAMS, workspace)
-
-
-def test_a_trial_that_lacks_a_measurement_is_named(workspace):
-    path = workspace / SIMILARITY / "I.json"
-    value = json.loads(path.read_text())
-    value["trials"].pop()
-    path.write_text(json.dumps(value))
-    with pytest.raises(FileError, match="letter I, trial 2 did not fail"):
         collect(PARAMS, workspace)
 
 

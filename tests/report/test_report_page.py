@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import html
 from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, sha256_base64, team_page
+from pyarrow import parquet
 
 from pcgeval import score_level
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json, to_json, write_json
+from pcgeval.core.files import read_json, sha256_bytes, to_json, write_json
 from pcgeval.core.layout import (
     EXAMPLE_LETTERS,
     OFFICIAL_RESULTS,
@@ -26,6 +27,7 @@ from pcgeval.core.layout import (
     SIMULATIONS_FILE,
     stage_dir,
 )
+from pcgeval.core.level_table import level_table
 from pcgeval.core.stage_files import RankingFile, TrialRow, read_csv
 from pcgeval.report.collect import collect
 from pcgeval.report.markup import environment
@@ -177,40 +179,30 @@ def test_the_page_names_the_seal_and_what_differs(workspace, page):
     assert "Team <b> is in the seal; it was removed afterwards." in text()
 
 
-def test_a_team_s_page_begins_with_its_levels(pages):
+def test_a_team_s_page_begins_with_its_levels_and_every_trial_has_a_picture_or_a_reason(pages, evaluated):
     markup = team_page(pages, "builders")
     assert re.findall(r"<h2>([^<]+)</h2>", markup) == ["Levels", "Why it lost points", "Rubric grade", "Submission"]
-    galleries = html.fromstring(markup).find_class("levels")
-    ids = [[item.get("id") for item in gallery] for gallery in galleries]
+    tree = html.fromstring(markup)
+    ids = [[item.get("id") for item in gallery] for gallery in tree.find_class("levels")]
     assert ids == [["builders.small.I"], ["builders.large.I", "builders.large.T"]]
     assert '<a id="builders.small.T" href="#builders.small.T.1">' in markup  # both trials failed
-    assert html.fromstring(markup).xpath("//table[not(ancestor::details)]") == []
-
-
-def test_every_trial_has_a_picture_or_a_reason(pages):
+    assert tree.xpath("//table[not(ancestor::details)]") == []
     for team in PARAMS.teams:
         rows = html.fromstring(team_page(pages, team)).find_class("trial")
         assert len(rows) == len(PARAMS.models) * 4
         assert all(bool(row.xpath(".//svg/path")) != bool(row.find_class("failed")) for row in rows)
-    text = Page(team_page(pages, "builders")).text
     for words in ("took 501 s; the limit is 500 s", "Width boundary is intruded", "no closed fenced block"):
-        assert words in text
-
-
-def test_a_trial_s_line_has_its_calls_probabilities_score_and_reply(pages, evaluated):
-    row = html.fromstring(team_page(pages, "builders")).get_element_by_id("builders.large.I.1")
-    text = " ".join(row.text_content().split())
+        assert words in Page(markup).text
+    text = " ".join(tree.get_element_by_id("builders.large.I.1").text_content().split())
     assert "calls: b31 9, b13 9, b31 9" in text
     assert "drop_block('b13', 9)" in text
     shares = list(map(float, re.findall(r"[A-Z] (0\.\d+)", text.partition("read as ")[2].partition("calls")[0])))
-    assert len(shares) == 5
-    assert shares == sorted(shares, reverse=True)
+    assert (len(shares), shares) == (5, sorted(shares, reverse=True))
     table = (evaluated / OFFICIAL_RESULTS / "large" / TRIAL_SCORES).read_text()
     score = float(re.search(r'^"builders","I",1,"([0-9.]+)"', table, re.MULTILINE)[1])
     figures = re.search(r"weight (\S+) × stability (\S+) × similarity (\S+) = trial score (\S+);", text)
     weight, stability, similarity, shown = map(float, figures.groups())
-    assert weight * stability * similarity == pytest.approx(score, rel=1e-4)
-    assert shown == pytest.approx(score, rel=1e-4)
+    assert [weight * stability * similarity, shown] == [pytest.approx(score, rel=1e-4)] * 2
 
 
 def test_a_fragile_level_has_the_spread_of_its_stability(workspace):
@@ -273,16 +265,38 @@ def test_a_team_stands_beside_the_median_and_the_best_other(pages):
     assert "beside the other teams" not in team_page(pages, "cheats")
 
 
-def test_the_same_files_give_the_same_bytes_and_a_fault_leaves_the_old_page(evaluated, index, pages, tmp_path):
-    elsewhere = shutil.copytree(evaluated, tmp_path / "other" / "place")
-    again = write_report(PARAMS, elsewhere, tmp_path / "out")
-    before = tree(again.parent)
+def test_the_same_files_give_the_same_bytes_beside_files_of_others_and_a_fault_leaves_the_old_page(
+    evaluated, index, pages, tmp_path
+):
+    elsewhere, out = shutil.copytree(evaluated, tmp_path / "other" / "place"), tmp_path / "out"
+    notes = [Path(name) for name in ("teams/notes.html", "letters/photo.png", "tables/mine.csv")]
+    earlier = out / "teams/of-an-earlier-round.html"
+    for path, text in {**dict.fromkeys((out / name for name in notes), "mine"), earlier: pages["index.html"]}.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    write_report(PARAMS, elsewhere, out)
+    before = tree(out)
+    mine = {name: before.pop(name) for name in notes}
+    assert set(mine.values()) == {sha256_bytes(b"mine")}
     assert before == tree(index.parent)
     assert str(tmp_path) not in "".join(pages.values())
     (elsewhere / RANKING_JSON).unlink()
     with pytest.raises(FileError):
-        write_report(PARAMS, elsewhere, tmp_path / "out")
-    assert tree(again.parent) == before
+        write_report(PARAMS, elsewhere, out)
+    assert tree(out) == before | mine
+
+
+def test_a_table_has_all_trials_with_the_columns_of_evaluate(index):
+    rows = parquet.read_table(index.parent / "tables" / "levels.parquet").to_pylist()
+    common = level_table([], "", None).column_names
+    assert list(rows[0])[: len(common)] == common
+    assert {(row["model"], row["team"]) for row in rows} == {(m, t) for m in PARAMS.models for t in PARAMS.teams}
+    assert {row["reason"] is None for row in rows} == {True, False}
+    assert all((row["reason"] is None) == (row["failed_stage"] is None) for row in rows)
+    scored = [row for row in rows if row["score"]]
+    assert scored
+    assert all(round(row[f"p_{row['letter']}"], 7) == row["similarity"] for row in scored)
+    assert all(row["engine"] and row["classifier"] and row["blocks"] for row in scored)
 
 
 HOSTILE = st.text() | st.text("<>&\"'\x00\u202e\ud800{}%#/a \n")

@@ -107,9 +107,6 @@ def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first
         ]
         assert "<td>3</td>\n<td>360</td>" in row  # calls and tokens
     assert "tokens</th>" not in team_page(pages, "zero-shot")
-
-
-def test_the_ranking_warns_of_flags_and_of_teams_without_a_sandbox(pages):
     badges = {
         team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(pages["index.html"], team)) for team in NOTES
     }

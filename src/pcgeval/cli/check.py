@@ -6,10 +6,9 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -41,30 +40,26 @@ app = group()
 Severity = Literal["error", "failing team", "warning"]
 
 
-@dataclass(frozen=True)
-class CheckFinding:
-    """One problem of what the group names."""
+class Finding(NamedTuple):
+    """One problem: an error prevents the run, a failing team fails its own trials, a warning may be intended."""
 
     group: str
-    severity: Severity  # an error prevents the run; a failing team fails its own trials; a warning may be intended
+    severity: Severity
     text: str
 
 
-@dataclass
 class Inputs:
     """The inputs of a run, and the problems in them."""
 
-    params: "Params"
-    status: "RunStatus | None"  # None if all models are replayed
-    is_full: bool
-    is_sealing: bool
-    submissions: "dict[str, Submission]" = field(default_factory=dict)  # those that can be read
-    findings: list[CheckFinding] = field(default_factory=list)
+    def __init__(self, params: "Params", status: "RunStatus | None", *, is_full: bool, is_sealing: bool) -> None:
+        """Begin without problems; `status` is None if all models are replayed."""
+        self.params, self.status, self.is_full, self.is_sealing = params, status, is_full, is_sealing
+        self.submissions: dict[str, Submission] = {}  # those that can be read
+        self.findings: dict[Finding, None] = {}  # in order, each once
 
     def add(self, group: str, severity: Severity, text: str) -> None:
-        """Add a problem, unless it is known."""
-        if (finding := CheckFinding(group, severity, text)) not in self.findings:
-            self.findings.append(finding)
+        """Add a problem."""
+        self.findings[Finding(group, severity, text)] = None
 
     @contextmanager
     def attempt(
@@ -103,18 +98,18 @@ def check(
     try:
         params = load_params()
     except PcgevalError as error:
-        findings = [CheckFinding("params.yaml", "error", line) for line in str(error).splitlines()]
+        findings = [Finding("params.yaml", "error", line) for line in str(error).splitlines()]
     else:
         is_live = any(model.backend != "recorded" for model in params.models.values())
-        inputs = Inputs(params, run_status(params) if is_live else None, full or is_live, do_seal)
+        inputs = Inputs(params, run_status(params) if is_live else None, is_full=full or is_live, is_sealing=do_seal)
         for check_group in CHECKS:
             check_group(inputs)
-        findings, summary = inputs.findings, _summary(inputs)
+        findings, summary = list(inputs.findings), _summary(inputs)
     passed = all(finding.severity != "error" for finding in findings)
     if do_seal and passed:
         seal_sha256 = _seal(params)
     if json:
-        values = [asdict(finding) for finding in findings]
+        values = [finding._asdict() for finding in findings]
         print_json({"passed": passed, "summary": summary, "seal": seal_sha256, "findings": values})
     else:
         _print_findings(findings)
@@ -126,24 +121,22 @@ def check(
         raise typer.Exit(EXIT_BAD_INPUT)
 
 
-def _print_findings(findings: list[CheckFinding]) -> None:
+def _print_findings(findings: list[Finding]) -> None:
     for name in dict.fromkeys(finding.group for finding in findings):
         print_stderr(f"{name}:")
-        for finding in findings:
-            if finding.group == name:
-                print_stderr(f"  {finding.severity}: {finding.text.removeprefix(f'{name}: ')}")
+        for _, severity, text in (finding for finding in findings if finding.group == name):
+            print_stderr(f"  {severity}: {text.removeprefix(f'{name}: ')}")
 
 
 def _summary(inputs: Inputs) -> str:
-    competition = inputs.params.competition
-    sizes = {
-        "submission": len(inputs.params.teams),
-        "model": len(inputs.params.models),
-        "letter": len(competition.characters),
-        "trial": competition.trials,
-    }
-    product_of_sizes = " x ".join(count(number, name) for name, number in sizes.items())
-    summary = f"{competition.name} {competition.edition}, {competition.round}: {product_of_sizes}"
+    params, competition = inputs.params, inputs.params.competition
+    sizes = (
+        count(len(params.teams), "submission"),
+        count(len(params.models), "model"),
+        count(len(competition.characters), "letter"),
+        count(competition.trials, "trial"),
+    )
+    summary = f"{competition.name} {competition.edition}, {competition.round}: {' x '.join(sizes)}"
     return f"{summary}. {inputs.status.summary}" if inputs.status else summary
 
 
@@ -200,14 +193,13 @@ def _check_dvc(inputs: Inputs) -> None:
     from dvc.schema import COMPILED_LOCKFILE_SCHEMA
     from voluptuous import Invalid
 
-    for path in (DVC_LOCK, Path(".dvc/tmp/rwlock")):
-        if not path.is_file():
-            continue
+    def read_lock(content: bytes) -> None:
+        COMPILED_LOCKFILE_SCHEMA(yaml.load(content, yaml.CSafeLoader))
+
+    for path, read in ((DVC_LOCK, read_lock), (Path(".dvc/tmp/rwlock"), json_format.loads)):
         try:
-            if path == DVC_LOCK:
-                COMPILED_LOCKFILE_SCHEMA(yaml.load(path.read_bytes(), yaml.CSafeLoader))
-            else:
-                json_format.loads(path.read_bytes())
+            if path.is_file():
+                read(path.read_bytes())
         except (ValueError, yaml.YAMLError, Invalid):
             text = "DVC was killed while it wrote this. Remove it: nothing is asked, simulated or classified again."
             inputs.add("dvc", "error", f"{path}: {text}")
@@ -228,18 +220,18 @@ def _check_disk(inputs: Inputs) -> None:
     from pcgeval.core.trials import record_path
 
     params = inputs.params
-    to_do = asked = 0
-    for (name, model), team, trial in product(params.models.items(), params.teams, trials(params)):
-        if not record_path(stage_dir("raw", name, team), team, trial).exists():
-            to_do += 1
-            asked += model.backend != "recorded"
-    least = to_do * TRIAL_BYTES
+    to_do = [
+        model.backend
+        for (name, model), team, trial in product(params.models.items(), params.teams, trials(params))
+        if not record_path(stage_dir("raw", name, team), team, trial).exists()
+    ]
+    least = len(to_do) * TRIAL_BYTES
+    asked = len(to_do) - to_do.count("recorded")
     likely = 2 * least + asked * params.limits.tokens * REPLY_BYTES
     free = shutil.disk_usage(Path()).free
     if free < likely:
         text = f"{free / 1e9:.1f} GB are free, and the trials to do take {least / 1e9:.1f} to {likely / 1e9:.1f} GB"
-        severity: Severity = "error" if free < least else "warning"
-        inputs.add("disk", severity, f"{Path().absolute()}: {text}. Make room.")
+        inputs.add("disk", "error" if free < least else "warning", f"{Path().absolute()}: {text}. Make room.")
 
 
 def _check_models(inputs: Inputs) -> None:

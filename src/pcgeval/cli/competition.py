@@ -63,11 +63,7 @@ def ranking(
 def show_ranking(
     form: Literal["csv", "latex", "markdown"] | None = None, *, anonymous: bool = False, json: bool = False
 ) -> None:
-    """Print the ranking, then name what has changed since.
-
-    Raises:
-        Exit: Something has changed: exit code 1.
-    """
+    """Print the ranking, then name what has changed since; exit with code 1 if anything has."""
     from pcgeval.core.layout import RANKING_JSON, REPORT
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
@@ -100,7 +96,6 @@ def show_ranking(
 
 
 def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
-    """Print a line for each team; a column for flagged trials only if there are any."""
     from pcgeval.scoring.decimals import rounded
 
     columns = ["rank", "team", "normalised", "90% interval", "total", "failed trials", "supplied", "status"]

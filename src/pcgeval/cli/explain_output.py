@@ -20,13 +20,7 @@ _FALLEN = ("moved", "broke")
 
 
 def explain_lines(explained: Explanation, width: int, *, long: bool = False) -> Iterator[str]:
-    """Yield an explanation line by line.
-
-    Args:
-        explained: The trial.
-        width: The columns of the terminal.
-        long: Show whole messages, all calls and whole hashes.
-    """
+    """Yield an explanation for a terminal of so many columns; `long` has whole messages and hashes, and all calls."""
     digits = None if long else _HASH
     heading = f"{explained.trial.letter}{explained.trial.number} of {explained.team} with {explained.model}"
     if explained.row is not None:

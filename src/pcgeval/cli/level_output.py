@@ -35,11 +35,7 @@ def drawing(picture: Image.Image | Path) -> list[str]:
 def score_lines(scored: LevelScore, name: str, engines: Mapping[str, Stability], width: int) -> Iterator[str]:
     """Yield a level's score as text: drawings, the blocks that fell, and the likeliest letters.
 
-    Args:
-        scored: The level.
-        name: The name of its file.
-        engines: The end of the level with each physics engine, if engines are compared.
-        width: The columns of the terminal.
+    `name` is that of its file; `engines` are its ends with each physics engine, if engines are compared.
     """
     yield f"{printable_line(name)}: read as {_KINDS[scored.read_as]}"
     verdict = scored.verdict

@@ -50,11 +50,7 @@ def group() -> typer.Typer:
 
 
 def assign(values: dict[str, Any], assignment: str) -> None:
-    """Set a key of nested mappings to the value of `KEY=VALUE`: dots separate nested keys, the value is YAML.
-
-    Raises:
-        BadParameter: The assignment is malformed.
-    """
+    """Set a key of nested mappings to the value of `KEY=VALUE`: dots separate nested keys, the value is YAML."""
     import yaml
 
     name, sign, text = assignment.partition("=")

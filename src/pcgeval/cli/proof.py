@@ -108,18 +108,13 @@ def _show_audit(
     asked: "Sequence[AskedCall] | None" = None,
     bundle_sha256: str | None = None,
 ) -> None:
-    """Print an audit: the verdict, a line for each team, and what differs.
-
-    Raises:
-        Exit: It failed: exit code 1.
-    """
+    """Print an audit: the verdict, a line for each team, and what differs; exit with code 1 if it failed."""
     from pcgeval.scoring.decimals import rounded
 
     passed = result.passed(strict=strict) and all(call.same for call in asked or ())
     if json:
-        values: dict[str, Any] = {"passed": passed, **result.to_json()}
-        values |= {"sha256": bundle_sha256} if bundle_sha256 else {"asked": [asdict(call) for call in asked or ()]}
-        print_json(values)
+        more: dict[str, Any] = {"sha256": bundle_sha256} if bundle_sha256 else {"asked": list(map(asdict, asked or ()))}
+        print_json({"passed": passed, **result.to_json(), **more})
     else:
         verdict = "PASSED" if passed else "FAILED"
         sys.stdout.write(f"{verdict}  {printable_name(result.competition)}: {_verdict(result)}\n")
@@ -131,15 +126,16 @@ def _show_audit(
             figures = (team.submission[:12], str(team.trials), str(team.failed))
             rows.append((str(team.rank or "-"), printable_name(team.team), team.status, *figures, *totals))
         print_table(("rank", "team", "status", "submission", "trials", "failed", "total", "again"), rows)
-        for word, lines in (
-            ("differs", list(map(str, result.differences))),
-            ("fault", result.faults),
-            ("not run again", result.not_run),
-            ("not published", result.unpublished),
-            ("note", result.notes),
-            ("asked", list(map(str, asked or ()))),
-        ):
-            sys.stdout.writelines(f"{word}: {printable_text(line)}\n" for line in lines[:_MOST])
+        findings: dict[str, Sequence[object]] = {
+            "differs": result.differences,
+            "fault": result.faults,
+            "not run again": result.not_run,
+            "not published": result.unpublished,
+            "note": result.notes,
+            "asked": asked or (),
+        }
+        for word, lines in findings.items():
+            sys.stdout.writelines(f"{word}: {printable_text(str(line))}\n" for line in lines[:_MOST])
             if len(lines) > _MOST:
                 sys.stdout.write(f"{word}: and {len(lines) - _MOST} more; --json has all\n")
         if bundle_sha256:
@@ -191,7 +187,7 @@ def compare(
 
 
 def _compared_rows(values: "Iterable[tuple[Label, Any, Any]]") -> Iterator[tuple[str, str, str]]:
-    for (kind, team, model), group_values in groupby(values, key=lambda value: (value[0][0], *value[0][2:])):
+    for (kind, team, model), group_values in groupby(values, key=lambda value: (value[0].kind, *value[0][2:])):
         rows = list(group_values)
         most = _MOST_LETTERS if kind == "letter" else len(rows)
         for label, before, after in rows[:most]:

@@ -43,11 +43,7 @@ _DVC_CONFIG = """\
 
 
 def run_round(name: str, scheduler: str | None) -> None:
-    """Evaluate a round of params.yaml in rounds/NAME with `pcgeval run`.
-
-    Raises:
-        Exit: The evaluation failed; the exit code is that of `pcgeval run`.
-    """
+    """Evaluate a round of params.yaml in rounds/NAME with `pcgeval run`, and exit with its code if it failed."""
     with lock_folder(ROUNDS / name, STATE / f"round-{state_name(ROUNDS / name)}.lock"):
         with lock_folder(SUBMISSIONS, LOCK):  # copy no half of a submission that is being filed
             workspace = prepare_round(name)
@@ -63,12 +59,7 @@ def run_round(name: str, scheduler: str | None) -> None:
 
 
 def prepare_round(name: str, root: Path = Path()) -> Path:
-    """Make or refresh the workspace of a round in a competition's folder, and return it; its outputs are kept.
-
-    Raises:
-        ParamsError: There is no such round.
-        FileError: An input is missing, or the workspace has files of others.
-    """
+    """Make or refresh the workspace of a round in a competition's folder, and return it; its outputs are kept."""
     rounds = load_params(root / "params.yaml").rounds
     if name not in rounds:
         known = ", ".join(rounds) or "none"

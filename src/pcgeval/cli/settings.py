@@ -25,12 +25,7 @@ class SettingsError(PcgevalError):
 def load_params_or_default(assignments: Sequence[str] = ()) -> Params:
     """Return params.yaml of the working directory, or default params without teams if there is none.
 
-    Args:
-        assignments: `KEY=VALUE` for each key to override.
-
-    Raises:
-        BadParameter: An assignment is malformed.
-        ParamsError: A value is invalid.
+    Each of `assignments` is a `KEY=VALUE` that overrides a key.
     """
     params = load_params() if Path("params.yaml").is_file() else default_params()
     if not assignments:
@@ -57,17 +52,10 @@ def default_params() -> Params:
 def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str | None = None) -> Model:
     """Return the model that a name means, with a backend that asks it for real.
 
-    A recorded model of params.yaml is asked in this process if it is a local model, otherwise on its server.
-
-    Args:
-        params: The competition.
-        name: The key or name of a model of params.yaml or of a local model, or how one begins. With an address, or if
-            it matches none of them, the name that a server has for it.
-        host: The address of an Ollama server.
-        base_url: The address of an OpenAI-compatible endpoint.
-
-    Raises:
-        SettingsError: The name is ambiguous, or the address is invalid.
+    The name is the key or name of a model of params.yaml or of a local model, or how one begins. With the address of
+    an Ollama server (`host`) or an OpenAI-compatible endpoint (`base_url`), or if it matches none of them, it is the
+    name that a server has for it. A recorded model of params.yaml is asked in this process if it is a local model,
+    otherwise on its server.
     """
     is_addressed = host is not None or base_url is not None
     model = known_model(params, name, may_be_short=not is_addressed) or Model(backend="recorded", name=name)
@@ -86,11 +74,7 @@ def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str
 
 
 def known_model(params: Params, name: str, *, may_be_short: bool = True) -> Model | None:
-    """Return the model of params.yaml, or the local model, with this key or name, or with one that begins so.
-
-    Raises:
-        SettingsError: Several models begin so.
-    """
+    """Return the model of params.yaml, or the local model, with this key or name, or with one that begins so."""
     models = {model.name: model for model in (*default_params().models.values(), *params.models.values())}
     models |= params.models
     same = [model for model in models.values() if full_name(model.name) == full_name(name)]
@@ -108,11 +92,7 @@ def known_model(params: Params, name: str, *, may_be_short: bool = True) -> Mode
 
 
 def params_for_try(params: Params, model: Model, letters: str, trials: int) -> Params:
-    """Return the params with one model, some letters and a number of trials.
-
-    Raises:
-        SettingsError: The letters or the number are invalid.
-    """
+    """Return the params with one model, some letters and a number of trials."""
     if not letters or not set(letters) <= set(params.competition.characters) or len(set(letters)) < len(letters):
         raise SettingsError(
             f"letters {letters!r}: give letters of the competition ({params.competition.characters}), each once."

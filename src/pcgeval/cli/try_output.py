@@ -20,6 +20,7 @@ from pcgeval.similarity.diversity import diversity
 
 _SHOWN_WIDTH = 160  # characters of a line of a program or model
 _DIGITS = 7  # of a diversity, as in the official files
+_SHOWN_DIGITS = (0, 3, 4, 4, 4, 6)  # of the columns from `failed` on
 
 
 @dataclass(frozen=True)
@@ -107,15 +108,11 @@ def _last_lines(path: Path, most: int) -> Iterator[str]:
 def print_summary(tried: Sequence[TriedTrial], competition: Params, params: Params, *, json: bool) -> None:
     """Print the means of the letters beside those of the competition's baseline, or everything as JSON.
 
-    Args:
-        tried: The trials.
-        competition: The competition.
-        params: The same, reduced to the letters and the model that were tried.
-        json: Print JSON.
+    `params` are the competition's, reduced to the letters and the model that were tried.
     """
     ((_, model),) = params.models.items()
-    letters = _tried_letters(tried, params)
-    baseline = _baseline_letters(competition, model, params.competition.characters)
+    letters = list(_tried_letters(tried, params))
+    baseline = list(_baseline_letters(competition, model, params.competition.characters))
     full_trials = len(list(trials(competition)))
     seconds = full_trials * sum(trial.seconds for trial in tried) / len(tried)  # of a whole evaluation
     if json:
@@ -141,11 +138,9 @@ def print_summary(tried: Sequence[TriedTrial], competition: Params, params: Para
     print_lines(notes)
 
 
-def _tried_letters(tried: Sequence[TriedTrial], params: Params) -> list[LetterSummary]:
-    summaries = []
+def _tried_letters(tried: Sequence[TriedTrial], params: Params) -> Iterator[LetterSummary]:
     for letter in sorted({trial.trial.letter for trial in tried}):
-        of_letter = [trial for trial in tried if trial.trial.letter == letter]
-        levels = [trial.level for trial in of_letter]
+        levels = [trial.level for trial in tried if trial.trial.letter == letter]
         vectors = [
             level.embedding if params.diversity.vectors == "cls" else tuple(level.probabilities.values())
             for level in levels
@@ -154,24 +149,19 @@ def _tried_letters(tried: Sequence[TriedTrial], params: Params) -> list[LetterSu
         distance = round(diversity(vectors, len(levels)), _DIGITS) if len(levels) > 1 else None
         failed = sum(level.reason is not None for level in levels)
         measured = [(level.stability, level.similarity) for level in levels]
-        summaries.append(_letter_summary(of_letter[0].team, letter, measured, failed, distance))
-    return summaries
+        yield _letter_summary(tried[0].team, letter, measured, failed, distance)
 
 
-def _baseline_letters(params: Params, model: Model, letters: str) -> list[LetterSummary]:
-    """Return the means of the competition's baseline with the same model, by its last evaluation if there is one."""
+def _baseline_letters(params: Params, model: Model, letters: str) -> Iterator[LetterSummary]:
+    """Yield the means of the competition's baseline with the same model, by its last evaluation if there is one."""
     team = params.scoring.baseline
     keys = [key for key, other in params.models.items() if (other.name, other.options) == (model.name, model.options)]
     table = next((path for key in keys if (path := OFFICIAL_RESULTS / key / TRIAL_SCORES).is_file()), None)
-    if table is None or team is None:
-        return []
-    rows = [row for row in read_csv(TrialRow, table) if row.team == team and row.letter in letters]
-    summaries = []
-    for letter in sorted({row.letter for row in rows}):
+    rows = [row for row in read_csv(TrialRow, table) if row.team == team] if table else []
+    for letter in sorted({row.letter for row in rows} & set(letters)):
         of_letter = [row for row in rows if row.letter == letter]
         measured = [(float(row.stability), float(row.similarity)) for row in of_letter]
-        summaries.append(_letter_summary(team, letter, measured, None, float(of_letter[0].diversity)))
-    return summaries
+        yield _letter_summary(of_letter[0].team, letter, measured, None, float(of_letter[0].diversity))
 
 
 def _letter_summary(
@@ -191,9 +181,9 @@ def _letter_summary(
 
 def _row(letter: LetterSummary) -> list[str]:
     """Return a line of the table; a dash stands for an unknown figure."""
-    row = [letter.letter, printable_line(letter.team), str(letter.trials)]
-    row += ["-" if letter.failed is None else str(letter.failed), f"{letter.stability:.3f}"]
-    row += [f"{letter.similarity:.4f}", f"{letter.score:.4f}"]
-    if letter.diversity is None:
-        return [*row, "-", "-"]
-    return [*row, f"{letter.diversity:.4f}", f"{letter.score * letter.diversity:.6f}"]
+    product = None if letter.diversity is None else letter.score * letter.diversity
+    figures = (letter.failed, letter.stability, letter.similarity, letter.score, letter.diversity, product)
+    cells = [
+        "-" if value is None else f"{value:.{digits}f}" for value, digits in zip(figures, _SHOWN_DIGITS, strict=True)
+    ]
+    return [letter.letter, printable_line(letter.team), str(letter.trials), *cells]

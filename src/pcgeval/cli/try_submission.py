@@ -7,6 +7,7 @@ with the official names, and the output of programs. A second try in the same fo
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import typer
@@ -15,7 +16,6 @@ from pcgeval.cli.options import print_lines, terminal_width
 from pcgeval.cli.settings import SettingsError, known_model
 from pcgeval.cli.try_output import TriedTrial, print_summary, trial_lines
 from pcgeval.core.console import EXIT_CHECK_FAILED, StatusLine, count, duration, print_stderr
-from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_json, read_text, write_bytes, write_json, write_text
 from pcgeval.core.layout import EXTENSIONS, Trial, tag, trial_file, trials
 from pcgeval.core.locks import lock_folder
@@ -39,28 +39,14 @@ MARKER = ".pcgeval-try.json"  # names the team and model of the folder's trials
 LOCK = ".pcgeval-try.lock"
 
 
-class OutputFolderError(PcgevalError):
-    """`pcgeval try` may not write into this folder."""
-
-
 def run_try(
     path: Path, name: str, competition: Params, params: Params, out: Path | None, *, trust_programs: bool, json: bool
 ) -> None:
     """Check a submission and everything that its trials need, run them, and print each trial and the means.
 
-    Args:
-        path: The submission's folder or zip file, the file that starts a program, or a prompt.
-        name: The model's name on the command line.
-        competition: The params of the competition.
-        params: The same, with the one model, the letters and the number of trials to run.
-        out: The folder for all files; default: `rehearsals/<team>/<model>`.
-        trust_programs: Run a program without a sandbox if there is none.
-        json: Print JSON at the end, and nothing else on stdout.
-
-    Raises:
-        typer.Exit: The submission has errors.
-        PcgevalError: Something is missing, or a trial failed through no fault of the submission. The finished trials
-            are printed and kept.
+    `path` may be the file that starts a program, or a prompt; `name` is the model's on the command line; `params` are
+    those of the competition with the one model, the letters and the number of trials to run. What is finished when an
+    error ends the try is printed and kept.
     """
     ((key, model),) = params.models.items()
     with ExitStack() as stack:
@@ -99,42 +85,37 @@ def run_try(
                 print_stderr(f"all files are in {folder}")
 
 
+@dataclass
 class _Try:
     """Observe the trials of one submission, score them, and write and print their results.
 
     All files go to `<folder>/<stage>/<letter>/...`.
     """
 
-    def __init__(
-        self,
-        params: Params,
-        submission: Submission,
-        classifier: Classifier,
-        folder: Path,
-        status: StatusLine,
-        *,
-        prints: bool,
-    ) -> None:
-        self.params, self.submission, self.classifier, self.folder = params, submission, classifier, folder
-        self.tried: list[TriedTrial] = []
-        self._status, self._prints, self._total = status, prints, len(list(trials(params)))
-        self._started = time.monotonic()
-        self._calls: dict[Trial, int] = {}  # of the trials under way
-        self._pieces = 0  # of replies, since a trial ended; most servers send one for each token
+    params: Params
+    submission: Submission
+    classifier: Classifier
+    folder: Path
+    status: StatusLine
+    prints: bool
+    tried: list[TriedTrial] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+    calls: dict[Trial, int] = field(default_factory=dict)  # of the trials under way
+    pieces: int = 0  # of replies, since a trial ended; most servers send one for each token
 
     def message(self, text: str) -> None:
         """Print a message that stays."""
-        self._status.clear()
+        self.status.clear()
         print_stderr(text)
 
     def asking(self, trial: Trial, call: int) -> None:
         """Show that a trial's program starts, or asks the model."""
-        self._calls[trial] = call
+        self.calls[trial] = call
         self._show()
 
     def hear(self, _: str) -> None:
         """Count a piece of a reply."""
-        self._pieces += 1
+        self.pieces += 1
         self._show()
 
     def ended(self, trial: Trial, printed: str) -> None:
@@ -144,8 +125,8 @@ class _Try:
             write_text(self._printed(trial), printable_text(lines))
         else:
             self._printed(trial).unlink(missing_ok=True)
-        self._calls.pop(trial, None)
-        self._pieces = 0
+        self.calls.pop(trial, None)
+        self.pieces = 0
 
     def score(self, trial: Trial, record: TrialRecord, is_new: bool) -> None:
         """Score a trial's response, write the files of its level, and print it."""
@@ -184,23 +165,23 @@ class _Try:
             is_new=is_new,
         )
         self.tried.append(tried)
-        self._status.clear()
-        if self._prints:
+        self.status.clear()
+        if self.prints:
             print_lines([*trial_lines(tried, terminal_width(piped=sys.maxsize)), ""])
             sys.stdout.flush()
         else:
-            self._status.show(str(tried))
+            self.status.show(str(tried))
 
     def _show(self) -> None:
         """Show the calls under way, the finished trials, and the time left."""
-        calls = dict(self._calls)
+        calls, total = dict(self.calls), len(list(trials(self.params)))
         names = [f"{trial.letter}{trial.number}{f', call {call}' if call > 1 else ''}" for trial, call in calls.items()]
         verb = "asking" if any(calls.values()) else "starting"
-        detail = f": {count(self._pieces, 'token')} so far" if self._pieces else ""
+        detail = f": {count(self.pieces, 'token')} so far" if self.pieces else ""
         if new := sum(tried.is_new for tried in self.tried):
-            pace = (time.monotonic() - self._started) / new
-            detail += f", about {duration(pace * (self._total - len(self.tried)))} left"
-        self._status.show(f"{verb} {'; '.join(names)} ({len(self.tried)} of {self._total} trials done)", detail)
+            pace = (time.monotonic() - self.started) / new
+            detail += f", about {duration(pace * (total - len(self.tried)))} left"
+        self.status.show(f"{verb} {'; '.join(names)} ({len(self.tried)} of {total} trials done)", detail)
 
     def _printed(self, trial: Trial) -> Path:
         return self.folder / "printed" / trial.letter / f"{tag(self.submission.team, trial)}.txt"
@@ -212,9 +193,9 @@ def _refuse_foreign(folder: Path, owner: dict[str, str]) -> None:
         other = read_json(folder / MARKER)
         if other != owner:
             held = f"holds {other['team']} with {other['model']}, not {owner['team']} with {owner['model']}"
-            raise OutputFolderError(f"{folder}: {held}. Name another folder with --out.")
+            raise SettingsError(f"{folder}: {held}. Name another folder with --out.")
     elif folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK}):
-        raise OutputFolderError(
+        raise SettingsError(
             f"{folder}: already exists and `pcgeval try` did not make it. Name a new or empty folder with --out."
         )
 

@@ -25,22 +25,15 @@ from pcgeval.submissions.load import Prompt, Submission, load_submissions
 
 @dataclass(frozen=True)
 class AskedCall:
-    """One call that was asked again.
+    """One call that was asked again."""
 
-    Attributes:
-        model: The model's key in params.yaml.
-        turn: The call's place among the answered ones of the trial, from 1.
-        same: Whether text and tokens of the answer are the same; None: there was no answer.
-        detail: Where the answers differ, or why there was none; empty if they are the same.
-    """
-
-    model: str
+    model: str  # the model's key in params.yaml
     team: str
     letter: str
     trial: int
-    turn: int
-    same: bool | None
-    detail: str
+    turn: int  # among the answered calls of the trial, from 1
+    same: bool | None  # text and tokens of the answer; None: there was no answer
+    detail: str  # where the answers differ, or why there is none
 
     def __str__(self) -> str:
         """Return the call and its outcome in a line."""
@@ -52,21 +45,12 @@ class AskedCall:
 def ask_again(
     root: Path, params: Params, number: int, *, report: Callable[[str], None] = lambda _: None
 ) -> list[AskedCall]:
-    """Ask a sample of the calls in data/raw again, the same one for everybody.
+    """Ask a sample of the calls in data/raw again, the same one for everybody; all calls, if there are fewer.
 
     The same bytes of a model on the same kind of machine give the same answer to a seed; another version of the server,
-    another processor or GPU may give another one, as may a server that answers several at once.
-
-    Args:
-        root: The competition's folder.
-        params: Its params.yaml. Recorded models that pcgeval can run itself are asked in this process, others where
-            params.yaml says, or of the Ollama server of this machine.
-        number: How many calls; all, if there are fewer.
-        report: Is told each model before it is asked, and what a person should know meanwhile.
-
-    Raises:
-        FileError: A record is malformed.
-        SubmissionError: A submission cannot be read.
+    another processor or GPU may give another one, as may a server that answers several at once. Recorded models that
+    pcgeval can run itself are asked in this process, others where params.yaml says, or of this machine's Ollama server.
+    `report` is told each model before it is asked, and what a person should know meanwhile.
     """
     submissions = load_submissions(params.teams, root / SUBMISSIONS)
     records: dict[tuple[str, str, Trial], TrialRecord] = {}
@@ -86,20 +70,20 @@ def ask_again(
         if settings.backend == "recorded":
             backend_name = "llamacpp" if find_model(settings.name) else "ollama"
             settings = settings.model_copy(update={"backend": backend_name})  # noqa: PLW2901
-        fault = digest = ""
+        backend: Backend | None = None
+        digest = ""
         try:
             backend = open_backend(settings, report=report)
             digest = pinned_digest(settings, backend)
+            fault = f"the server has another model of this name, with digest {digest}"
         except LlmError as error:
             fault = printable_line(str(error))
         for _, team, trial, turn in of_model:
             record = records[model, team, trial]
-            task = GenerationTask(submissions[team], settings, record.digest, params.limits, params.competition.seed)
-            if fault:
-                same, detail = None, fault
-            elif digest != record.digest:
-                same, detail = None, f"the server has another model of this name, with digest {digest}"
-            else:
+            same: bool | None = None
+            detail = fault
+            if backend is not None and digest == record.digest:
+                task = GenerationTask(submissions[team], settings, digest, params.limits, params.competition.seed)
                 requests = list(_requests(task.job(trial), submissions[team], record))
                 same, detail = _ask(requests[turn - 1], turn, record, backend, params.limits.call_seconds)
             asked.append(AskedCall(model, team, trial.letter, trial.number, turn, same, detail))

@@ -73,29 +73,17 @@ class TeamLine:
 
 @dataclass
 class Audit:
-    """The findings of an audit.
+    """The findings of an audit, a sentence each."""
 
-    Attributes:
-        competition: Its name, edition and round.
-        result: The result hash of the published ranking.
-        teams: The lines of the published ranking.
-        winners: The winners by the audit; None where it came to no ranking.
-        differences: The published files that do not follow from the inputs, by stage, one place of each.
-        faults: Everything else that is wrong, a sentence each.
-        not_run: Stages that were not run again, with the reason, a sentence each.
-        unpublished: Files that are not committed, a sentence each.
-        notes: What a reader should know, a sentence each.
-    """
-
-    competition: str
-    result: str | None
-    teams: list[TeamLine] = field(default_factory=list)
-    winners: tuple[str, ...] | None = None
-    differences: list[Difference] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    not_run: list[str] = field(default_factory=list)
-    unpublished: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    competition: str  # its name, edition and round
+    result: str | None  # the result hash of the published ranking
+    teams: list[TeamLine] = field(default_factory=list)  # of the published ranking
+    winners: tuple[str, ...] | None = None  # by the audit; None where it came to no ranking
+    differences: list[Difference] = field(default_factory=list)  # by stage
+    faults: list[str] = field(default_factory=list)  # everything else that is wrong
+    not_run: list[str] = field(default_factory=list)  # stages, with the reason
+    unpublished: list[str] = field(default_factory=list)  # files that are not committed
+    notes: list[str] = field(default_factory=list)  # for readers
 
     def add(self, findings: Iterable[Finding]) -> None:
         """Take findings of all kinds."""

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_file, to_json
-from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RANKING_JSON, STAGE_DIRS, SUBMISSIONS, stage_dir
+from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RANKING_JSON, RESULTS, STAGE_DIRS, SUBMISSIONS, stage_dir
 from pcgeval.core.params import PARAMS_FILE, load_untrusted_params
 from pcgeval.core.stage_files import RankingFile, Sha256, StageFile
 from pcgeval.core.untrusted import files_below, printable_name, read_bounded
@@ -25,18 +25,8 @@ from pcgeval.submissions.validate import name_fault
 MANIFEST = "manifest.json"
 MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
-_PLACES = (
-    *INPUTS,
-    "dvc.yaml",
-    "dvc.lock",
-    ".dvcignore",
-    "constraints.txt",
-    "data/trials",
-    "results/ranking.json",
-    "results/ranking.csv",
-    "results/metrics",
-    "results/official",
-)
+_PLACES = (*INPUTS, "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "data/trials")
+_RESULTS = ("ranking.json", "ranking.csv", "metrics", "official")
 
 
 class BundleError(PcgevalError):
@@ -57,10 +47,9 @@ def make_bundle(root: Path) -> bytes:
     params = load_untrusted_params(root / PARAMS_FILE)
     for doubt in result_doubts(params, RankingFile.read(root / RANKING_JSON), root):
         raise BundleError(f"{RANKING_JSON}: {doubt}. Run `make final-eval` first.")
-    places = [Path(name) for name in _PLACES]
+    places = [*map(Path, _PLACES), *(RESULTS / name for name in _RESULTS)]
     places += [part / team for part in (SUBMISSIONS, EVIDENCE, JUDGEMENTS, GRADES) for team in params.teams]
-    stages = [stage for stage in STAGE_DIRS if stage != "images"]
-    places += [stage_dir(*parts) for parts in product(stages, params.models, params.teams)]
+    places += [stage_dir(*parts) for parts in product(STAGE_DIRS, params.models, params.teams) if parts[0] != "images"]
     contents: dict[str, bytes] = {}
     for name in sorted({name for place in places for name in files_at(root, place)}, key=os.fsencode):
         if fault := name_fault(name):
@@ -79,11 +68,7 @@ def make_bundle(root: Path) -> bytes:
 
 
 def unpack_bundle(path: Path, folder: Path) -> int:
-    """Unpack a bundle that may be anybody's into a new folder, and return the number of its files.
-
-    Raises:
-        BundleError: It is no bundle, is damaged or too large, or its files are not those of its manifest.
-    """
+    """Unpack a bundle that may be anybody's into a new folder, and return the number of its files."""
     try:
         unpack(path, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
         promised = _Manifest.read(folder / MANIFEST).files
@@ -100,19 +85,16 @@ def unpack_bundle(path: Path, folder: Path) -> int:
 
 
 def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
-    """Unpack a bundle, run its evaluation again with this release, and compare every file of it.
-
-    The outputs of the stages in `trust` are copied instead of made again.
-
-    Raises:
-        BundleError: It is no bundle, or was changed after it was made.
-        PcgevalError: Its params or its ranking cannot be read.
-    """
+    """Unpack a bundle as hostile input, and audit it with this release; the stages in `trust` are not run again."""
     with TemporaryDirectory(prefix="pcgeval-verify-") as folder:
-        root = Path(folder, "bundle")
+        root = Path(folder).resolve() / "bundle"
         files = unpack_bundle(path, root)
-        params = load_untrusted_params(root / PARAMS_FILE)
-        trials = len(params.models) * len(params.teams) * params.competition.trials * len(params.competition.characters)
-        if trials > files:  # each has a record
-            raise BundleError(f"{path}: {PARAMS_FILE} is of {trials} trials, for which there are only {files} files.")
-        return audit(root, trust=trust, is_bundle=True)
+        try:
+            params = load_untrusted_params(root / PARAMS_FILE)
+            letters = params.competition.characters
+            trials = len(params.models) * len(params.teams) * params.competition.trials * len(letters)
+            if trials > files:  # each has a record
+                raise BundleError(f"{PARAMS_FILE} is of {trials} trials, for which there are only {files} files.")
+            return audit(root, trust=trust, is_bundle=True)
+        except PcgevalError as error:
+            raise BundleError(f"{path}: {str(error).replace(f'{root}/', '')}") from error

@@ -37,18 +37,14 @@ class Label(NamedTuple):
 
 
 def compare_states(before: str, after: str | None, root: Path) -> list[tuple[Label, Any, Any]]:
-    """Return all inputs and letters that differ between two states, and both rankings; nothing in `root` is changed.
+    """Return all inputs and letters that differ between two states, and both rankings, with both values.
 
-    Each comes with its value before and after, None in a state that has none; exact numbers are texts, files are their
-    SHA-256.
+    A value is None in a state that has none. Exact numbers are texts, and files are their SHA-256.
 
     Args:
         before: A revision of git, the folder of an evaluated competition, or a bundle.
         after: Another one; None is the competition in `root`.
         root: The folder of a competition, which other folders and bundles are relative to.
-
-    Raises:
-        CompareError: There is no such state, it has no results, or they cannot be read.
     """
     one, other = _read_state(before, root), _read_state(after, root)
     values = [(label, one.get(label), other.get(label)) for label in {**other, **one}]

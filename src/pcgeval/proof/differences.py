@@ -20,19 +20,12 @@ _NAMES = ("team", "teamName", "letter", "character", "trial", "tag", "id", "key"
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place in which a published file is not the one that was made again.
+    """The first place in which a published file is not the one that was made again."""
 
-    Attributes:
-        path: The file, relative to the competition's folder.
-        place: The value's place in it, such as `teams[beta].total` or `line 3`; empty for the whole file.
-        published: The published value as text, cut if it is long.
-        again: The value that was made again.
-    """
-
-    path: str
-    place: str
-    published: str
-    again: str
+    path: str  # relative to the competition's folder
+    place: str  # such as `teams[beta].total` or `line 3`; empty for the whole file
+    published: str  # the value as text, cut if it is long
+    again: str  # the value that was made again
 
     def __str__(self) -> str:
         """Return the difference in a line."""
@@ -41,13 +34,7 @@ class Difference:
 
 
 def compare_files(published: Path, again: Path, path: str) -> Difference | None:
-    """Return the first difference of two files; None if they have the same bytes.
-
-    Args:
-        published: The published file.
-        again: The file that was made again; one of the two may be missing.
-        path: The name for the difference.
-    """
+    """Return the first difference of two files, one of which may be missing; None if they have the same bytes."""
     one, other = (file.read_bytes() if file.is_file() else None for file in (published, again))
     if one == other:
         return None

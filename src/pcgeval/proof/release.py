@@ -33,39 +33,32 @@ def check_release(root: Path) -> Iterator[Finding]:
     if source.is_dir() and source.samefile(package):
         remedy = "to compare it with a release, run the installed release's `pcgeval audit` here"
         yield "notes", f"the audit ran the code of this folder: {remedy}."
-    elif names := _without_source(root) if (root / PACKAGE_FILE).is_file() else _with_source(root, package):
+    elif names := _altered(root, package):
         yield "faults", f"the code is not that of the installed release: {listed(names, _MOST)}."
     if (root / CLASSIFIER).is_dir() and (sha256 := Source("", None, root / CLASSIFIER).sha256) != SHIPPED_SHA256:
         hashes = f"their SHA-256 is {sha256}, and {SHIPPED_SHA256} is shipped"
         yield "faults", f"{CLASSIFIER}: these are not the weights that pcgeval ships: {hashes}."
 
 
-def _without_source(root: Path) -> list[str]:
-    """Return the files that differ from those that `pcgeval init` writes."""
-    released = {name: sha256_bytes(content) for name, content in pipeline_files().items()}
-    names = {*released, *(f"stages/{name.as_posix()}" for name in _modules(root / "stages"))}
-    return [name for name in sorted(names) if _sha256(root / name) != released.get(name)]
-
-
-def _with_source(root: Path, package: Path) -> list[str]:
-    """Return the files that differ from the package and from the repository's pipeline."""
-    names = [
-        (folder / name).relative_to(root).as_posix()
-        for folder, released in ((root / "src" / "pcgeval", package), (root / "stages", RELEASED_PIPELINE / "stages"))
-        if folder.is_dir()
-        for name in sorted(_modules(folder) | _modules(released))
-        if _sha256(folder / name) != _sha256(released / name)
-    ]
-    differs = _sha256(root / "dvc.yaml") != _sha256(RELEASED_PIPELINE / "dvc.yaml")
-    return [*names, "dvc.yaml"] if differs else names
+def _altered(root: Path, package: Path) -> list[str]:
+    """Return the files of the code that differ from those of the release."""
+    folders = {"stages": RELEASED_PIPELINE / "stages", "src/pcgeval": package}
+    folders = {name: released for name, released in folders.items() if (root / name).is_dir()}
+    if (root / PACKAGE_FILE).is_file():  # `pcgeval init` made the folder
+        hashes: dict[str, str | None] = {name: sha256_bytes(content) for name, content in pipeline_files().items()}
+    else:
+        hashes = {
+            f"{name}/{path}": _sha256(folders[name] / path) for name in folders for path in _modules(folders[name])
+        }
+        hashes["dvc.yaml"] = _sha256(RELEASED_PIPELINE / "dvc.yaml")
+    present = {f"{name}/{path}" for name in folders for path in _modules(root / name)}
+    return [name for name in sorted(present | hashes.keys()) if _sha256(root / name) != hashes.get(name)]
 
 
 def check_repository(root: Path, left_over: Collection[Path]) -> Iterator[Finding]:
     """Name what DVC and git find: files that are not those of dvc.lock, or not committed.
 
-    Args:
-        root: The competition's folder.
-        left_over: Files of teams and models that take no part any more, which DVC counts as changes of a folder.
+    `left_over` are files of teams and models that take no part any more, which DVC counts as changes of a folder.
     """
     if not (root / DVC_LOCK).is_file():
         yield "faults", f"{DVC_LOCK}: is missing, so nothing says which files the stages wrote."
@@ -100,9 +93,9 @@ def _dvc_faults(root: Path, left_over: Collection[Path]) -> Iterator[Finding]:
             yield "faults", f"stage {stage}: differs from {DVC_LOCK}: {reason}"
 
 
-def _modules(folder: Path) -> set[Path]:
+def _modules(folder: Path) -> set[str]:
     names = {path.relative_to(folder) for path in folder.rglob("*.py")}
-    return {name for name in names if not any(map(is_ignored, name.parts))}
+    return {name.as_posix() for name in names if not any(map(is_ignored, name.parts))}
 
 
 def _sha256(path: Path) -> str | None:

@@ -30,22 +30,14 @@ class KnownReplies(RecordedModel):
     """Answers from known calls; a call that is not known fails, and so does its trial."""
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Return the known reply of exactly this request.
-
-        Raises:
-            CallError: The call failed when it was made, or is not known.
-        """
+        """Return the known reply of exactly this request; raise CallError if it failed or is not known."""
         if not self.knows(request):
             raise CallError("no reply to this call is recorded")
         return super().chat(request, timeout)
 
 
 def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
-    """Return the answered calls of a model in the call log; of a recorded model its recordings alone count.
-
-    Raises:
-        OSError: A file of the log cannot be read.
-    """
+    """Return the answered calls of a model in the call log; of a recorded model its recordings alone count."""
     calls = []
     for path in sorted((root / CALLS).glob("*.jsonl")) if model.backend != "recorded" else ():
         for line in path.read_bytes().split(b"\n"):
@@ -57,18 +49,10 @@ def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
 def repeat_trials(
     params: Params, model: str, submission: Submission, root: Path, work: Path, logged: Sequence[LoggedCall]
 ) -> Iterator[Finding]:
-    """Do the trials of a team with a model again, into `data/raw` below another folder.
+    """Do the trials of a team with a model again, into `data/raw` below the folder `work`.
 
-    Args:
-        params: The competition.
-        model: The model's key in params.
-        submission: The team's.
-        root: The competition's folder.
-        work: The folder for the responses and records.
-        logged: The model's calls in the call log.
-
-    Yields:
-        Faults of the replies, and a note where a record alone holds them.
+    `logged` are the model's calls in the call log. The findings are faults of the replies, and a note where a record
+    alone holds them.
 
     Raises:
         SandboxError: There is no sandbox for its program.

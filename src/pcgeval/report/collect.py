@@ -41,6 +41,7 @@ from pcgeval.core.stage_files import (
 from pcgeval.core.trials import FLAG_KINDS, read_record, read_summaries, record_path
 from pcgeval.core.untrusted import UntrustedFileError, read_start
 from pcgeval.report.conversation import conversation
+from pcgeval.report.reference import reference_levels
 from pcgeval.report.results import (
     Evaluation,
     FlaggedTrials,
@@ -87,7 +88,8 @@ def collect(params: Params, root: Path) -> Evaluation:
         raise FileError(f"{RANKING_JSON}: has other teams, models, letters or trials than params.yaml. {_AGAIN}")
     official = {model: _OfficialResults(root / OFFICIAL_RESULTS / model) for model in params.models}
     teams = tuple(_team(params, root, row, official) for row in ranking.teams)
-    return Evaluation(params, ranking, teams, read_seal(root), tuple(seal_differences(params, root)))
+    differences = tuple(seal_differences(params, root))
+    return Evaluation(params, ranking, teams, reference_levels(params, root), read_seal(root), differences)
 
 
 class _Rows(dict[_Key, _Row]):
@@ -150,11 +152,7 @@ def _flags(root: Path, submission: Submission, model: ModelResult) -> Iterator[F
 
 
 def read_program(program: Program) -> ProgramSource:
-    """Read what the page shows of a program; links are left out.
-
-    Raises:
-        FileError: A file cannot be read.
-    """
+    """Read what the page shows of a program; links are left out."""
     sources = []
     for name in program.files():
         path = program.folder / name

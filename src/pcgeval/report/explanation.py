@@ -78,54 +78,38 @@ class StepFile:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One trial, as far as it was evaluated.
-
-    Attributes:
-        model_name: The model's name where it was asked, with the digest of its bytes; None without a record.
-        cause: Who is at fault, if not the submission; such a trial is done again.
-        supplied: How many blocks of the answer the submission told the model before the model named them.
-        conversation: The messages in the order in which they were sent, without what a call repeats.
-        score: Its line of the official results; None before the stage `score`.
-        blocks: The calls in order; none if nothing was extracted.
-        best_of: Which of the simulations counts, from 1, and how many there were; None if it was not simulated.
-        probabilities: All letters, the likeliest first; none if it was not classified.
-        row: The team's line of the ranking; None if nothing is ranked yet.
-        share: The figures up to the team's total, computed anew; None if there is no score, and `unscored` says why.
-        is_running: Whether stages run now, so that the ranking may be that of an earlier run.
-        differences: Where the ranking's figures differ from these, a sentence each; none during a run.
-        files: The file of each step, in order.
-    """
+    """One trial, as far as it was evaluated."""
 
     team: str
     title: str
     kind: Literal["prompt", "program"]
     model: str
     trial: Trial
-    model_name: str | None
+    model_name: str | None  # where it was asked; None without a record, as are the next four
     digest: str | None
     calls: int | None
     tokens: int | None
     seed: int | None
     flags: tuple[Flag, ...]
-    cause: str | None
-    supplied: SuppliedBlocks | None
-    conversation: tuple[ConversationMessage, ...]
+    cause: str | None  # who is at fault, if not the submission; such a trial is done again
+    supplied: SuppliedBlocks | None  # of the blocks of the answer
+    conversation: tuple[ConversationMessage, ...]  # as it was sent, without what a call repeats
     answer: str
     failed_stage: str | None
     reason: str | None
-    blocks: tuple[CalledBlock, ...]
+    blocks: tuple[CalledBlock, ...]  # the calls in order; none if nothing was extracted
     picture: Path | None
     stability: float | None
-    best_of: tuple[int, int] | None
+    best_of: tuple[int, int] | None  # the simulation that counts, from 1, and how many there were
     similarity: float | None
-    probabilities: tuple[LabelProbability, ...]
-    score: Decimal | None
-    row: RankedTeam | None
-    share: TrialShare | None
-    unscored: str | None
-    is_running: bool
-    differences: tuple[str, ...]
-    files: tuple[StepFile, ...]
+    probabilities: tuple[LabelProbability, ...]  # all letters, the likeliest first; none if it was not classified
+    score: Decimal | None  # of the official results; None before the stage `score`
+    row: RankedTeam | None  # of the ranking; None if nothing is ranked yet
+    share: TrialShare | None  # the figures up to the team's total, computed anew
+    unscored: str | None  # why there is no share
+    is_running: bool  # so that the ranking may be that of an earlier run
+    differences: tuple[str, ...]  # where the ranking's figures are others; none during a run
+    files: tuple[StepFile, ...]  # of each step, in order
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as values for JSON; exact figures are texts."""
@@ -146,12 +130,7 @@ class Explanation:
 
 
 def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
-    """Explain a trial of the competition in the working directory, as far as it was evaluated.
-
-    Raises:
-        FileError: There is no reply yet, or a file of a stage is broken or does not belong to the others.
-        SubmissionError: The team's submission cannot be read.
-    """
+    """Explain a trial of the competition in the working directory, as far as it was evaluated."""
     submission = load_submission(SUBMISSIONS / team)
     folders = {name: stage_dir(name, model, team) for name in STAGE_DIRS}
     files = {name: trial_file(folders[name], name, team, trial) for name in EXTENSIONS}

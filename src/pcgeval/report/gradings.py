@@ -18,19 +18,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class ShownTree(NamedTuple):
-    """A graded tree as a page shows it.
-
-    Attributes:
-        grade: The grading.
-        anchors: The id of each node's element by the node's path, for links to it.
-        longest_answer: How many characters are shown of an answer.
-        is_open: Whether all of it stands open from the start.
-    """
+    """A graded tree as a page shows it."""
 
     grade: JudgeOutput
-    anchors: Mapping[str, str]
-    longest_answer: int
-    is_open: bool
+    anchors: Mapping[str, str]  # the id of each node's element by the node's path
+    longest_answer: int  # characters that are shown of an answer
+    is_open: bool  # whether all of it stands open from the start
 
     def kinds(self, leaf: GradedTaskNode) -> tuple[str, ...]:
         """Return what a leaf's grade is, in words by which a reader may look for leaves."""
@@ -43,29 +36,18 @@ class ShownTree(NamedTuple):
 
 
 def shown_tree(
-    grade: JudgeOutput,
-    prefix: str = "",
-    *,
-    answers: int = ANSWERS,
-    longest: int = LONGEST_ANSWER,
-    most_open: int = 0,
+    grade: JudgeOutput, prefix: str = "", answers: int = ANSWERS, longest: int = LONGEST_ANSWER, most_open: int = 0
 ) -> ShownTree:
-    """Return the tree of a grading.
+    """Return the tree of a grading, in which the ids of all nodes begin with `prefix`.
 
-    A node's id is `node-` and its id in the rubric, or a hash of its path where that is not unique.
-
-    Args:
-        grade: The grading.
-        prefix: The start of all ids.
-        answers: Characters of all the judge's answers together.
-        longest: Characters of an answer.
-        most_open: With so many leaves at most, all of the tree stands open from the start.
+    Of all the judge's answers together at most so many characters are shown, and of each at most `longest`. A tree of
+    at most `most_open` leaves stands open from the start.
     """
     root = grade.graded_task_tree
     votes = sum(len(record_of(leaf.judge_metadata).votes) for leaf in root.leaves)
     ids = {share.node.path: share.node.id for share in NodeShare(root).walk()}
     times = Counter(ids.values())
-    anchors = {
+    anchors = {  # the id in the rubric, or a hash of the path where that is not unique
         path: f"{prefix}node-{name if times[name] == 1 and _PLAIN.fullmatch(name) else sha256_text(path)[:16]}"
         for path, name in ids.items()
     }

@@ -5,10 +5,8 @@ whatever other teams there are.
 """
 
 import hmac
-import os
 import re
 import secrets
-from contextlib import suppress
 from pathlib import Path
 
 from pcgeval.core.console import print_stderr
@@ -26,10 +24,6 @@ def anonymous_ranking(ranking: RankingFile) -> RankingFile:
     """Return a ranking of the competition in the working directory with pseudonyms, and print who is who on stderr.
 
     Baselines keep their names. The result hash is left out, because it would confirm guessed names.
-
-    Raises:
-        FileError: The key, which is made if there is none yet, cannot be read or made.
-        SubmissionError: A team's submission cannot be read.
     """
     key = _read_key(KEY_FILE)
     pseudonyms: dict[str, str] = {}
@@ -60,16 +54,11 @@ def anonymous_ranking(ranking: RankingFile) -> RankingFile:
 
 
 def _read_key(path: Path) -> bytes:
-    try:
+    if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            suppress(FileExistsError),
-            os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file,
-        ):
-            file.write(secrets.token_hex(32).encode())
-        key = path.read_bytes().strip()
-    except OSError as error:
-        raise FileError(f"{path}: cannot be read or made ({error.strerror}). Check its permissions.") from error
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(32), encoding="ascii")
+    key = path.read_bytes().strip()
     if not key:
         raise FileError(f"{path}: is empty, so anybody could undo the pseudonyms. Restore it, or remove it.")
     return key

@@ -14,15 +14,7 @@ MAX_BYTES = 100_000  # of a letter
 
 
 def reference_levels(params: Params, root: Path) -> dict[str, LevelScore]:
-    """Simulate and classify the hand-made letters in `data/examples/letters` as the stages do.
-
-    Returns:
-        The level of each letter of the competition that the folder has; none without such a folder.
-
-    Raises:
-        FileError: A letter is no level, or cannot be read.
-        ClassifierError: The classifier cannot be loaded.
-    """
+    """Simulate and classify the hand-made letters in `data/examples/letters`, if there are any, as the stages do."""
     letters = [root / EXAMPLE_LETTERS / f"{letter}.txt" for letter in params.competition.characters]
     paths = [path for path in letters if path.is_file()]
     if not paths:

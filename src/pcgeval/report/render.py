@@ -1,6 +1,6 @@
 """Write the report: `results/report`, with an index and a page per team, which need no network."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,9 @@ from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RES
 from pcgeval.core.level_table import CARD, dataset_card
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_stage_file
-from pcgeval.evaluator.level_score import LevelScore
 from pcgeval.report.collect import collect
 from pcgeval.report.gradings import shown_tree
 from pcgeval.report.markup import SCRIPT, STYLE, asset, render_template
-from pcgeval.report.reference import reference_levels
 from pcgeval.report.results import Evaluation
 from pcgeval.report.tables import levels_parquet
 from pcgeval.scoring.official_files import OFFICIAL_NAMES
@@ -51,8 +49,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     files[out / TABLES / LEVELS] = levels_parquet(evaluation)
     files[out / TABLES / CARD] = dataset_card(params.competition.name, LEVELS).encode("utf-8")
     files |= {out / name: asset(name).encode("utf-8") for name in (STYLE, SCRIPT)}
-    pages = render_pages(evaluation, reference_levels(params, root))
-    files |= {out / name: markup.encode("utf-8") for name, markup in pages}
+    files |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation)}
     for path, content in files.items():
         write_bytes(path, content)
     for path in out.rglob("*"):
@@ -66,24 +63,15 @@ def _is_of_a_report(path: Path) -> bool:
     return path.name in OFFICIAL_NAMES or (path.suffix == ".html" and _GENERATOR in path.read_bytes()[:_HEAD])
 
 
-def render_pages(
-    evaluation: Evaluation, reference: Mapping[str, LevelScore] | None = None
-) -> Iterator[tuple[str, str]]:
+def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
     """Yield the name of each page, relative to the report's folder, and its HTML; the index comes first."""
     pages = {team.name: f"{TEAMS}/{team.name}.html" for team in evaluation.teams}
     values: dict[str, Any] = {"evaluation": evaluation, "pages": pages, "shown_tree": _shown_tree}
-    yield INDEX, render_template("index.html.j2", beside="", reference=reference, **values)
+    yield INDEX, render_template("index.html.j2", beside="", **values)
     for team in evaluation.teams:
         yield pages[team.name], render_template("team.html.j2", beside="../", team=team, **values)
 
 
 def single_page(params: Params, root: Path) -> str:
-    """Return the report as one page that needs nothing beside it: the index, and the page of each team folded below.
-
-    Raises:
-        FileError: As for `write_report`.
-        SubmissionError: As for `write_report`.
-    """
-    evaluation, reference = collect(params, root), reference_levels(params, root)
-    values: dict[str, Any] = {"evaluation": evaluation, "pages": {}, "shown_tree": _shown_tree}
-    return render_template("index.html.j2", reference=reference, **values)
+    """Return the report as one page that needs nothing beside it: the index, and the page of each team folded below."""
+    return render_template("index.html.j2", evaluation=collect(params, root), pages={}, shown_tree=_shown_tree)

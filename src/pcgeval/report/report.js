@@ -224,72 +224,99 @@ function labelled(words, control) {
   return label;
 }
 
-function searchField() {
-  const input = element("input");
-  input.type = "search";
-  return input;
-}
-
-function choice(names) {
+/** Return a list of the different values with their numbers, below a first entry for all of them. */
+function choice(words, values) {
+  const numbers = new Map();
+  for (const value of values) if (value) numbers.set(value, (numbers.get(value) ?? 0) + 1);
   const select = element("select");
-  select.append(...names.map((name) => element("option", name)));
+  const options = [...numbers].sort().map(([name, number]) => new Option(`${name} (${number})`, name));
+  select.append(new Option(words), ...options);
   return select;
 }
 
-function addControls(before, act, ...parts) {
+/**
+ * Add fields that hide the items which do not match: one for text if it has a label, and a list for each of `choices`,
+ * its label, the words for all, and the values of an item. While a reader searches, each of `parts` with a match opens.
+ */
+function addFinder({ before, items, noun, label = "", choices = [], parts = [], buttons = [] }) {
+  const input = element("input");
+  input.type = "search";
+  const lists = choices.map(([name, words, valuesOf]) => (
+    { name, valuesOf, list: choice(words, items.flatMap(valuesOf)) }
+  ));
+  const count = element("p");
+  count.setAttribute("role", "status");
+  const hiddenAtFirst = new Set(items.filter((item) => item.hidden));
+  let opened = null; // the parts that stood open when the search began
+  const find = () => {
+    const wanted = input.value.trim().toLowerCase();
+    const chosen = lists.filter(({ list }) => list.selectedIndex);
+    const seeks = Boolean(wanted || chosen.length);
+    for (const item of items) {
+      const matches = item.textContent.toLowerCase().includes(wanted)
+        && chosen.every(({ list, valuesOf }) => valuesOf(item).includes(list.value));
+      item.hidden = seeks ? !matches : hiddenAtFirst.has(item);
+    }
+    if (seeks) opened ??= new Set(parts.filter((part) => part.open));
+    for (const part of parts) {
+      part.hidden = seeks && !items.some((item) => !item.hidden && part.contains(item));
+      if (opened) part.open = seeks ? !part.hidden : opened.has(part);
+    }
+    if (!seeks) opened = null;
+    count.textContent = seeks ? `${items.filter((item) => !item.hidden).length} of ${items.length} ${noun}` : "";
+  };
+  const fields = lists.filter(({ list }) => list.options.length > 2).map(({ name, list }) => labelled(name, list));
   const controls = element("div", "", "find");
   controls.setAttribute("role", "search");
-  controls.append(...parts);
-  controls.addEventListener("input", act);
+  controls.append(...(label ? [labelled(label, input)] : []), ...fields, ...buttons, count);
+  controls.addEventListener("input", find);
   before.before(controls);
 }
 
-function addLevelFilter(list) {
-  const items = [...list.children];
-  const letter = choice(["all letters", ...new Set(items.map((item) => item.dataset.letter))]);
-  const teams = new Set(items.map((item) => item.dataset.team).filter(Boolean));
-  const team = choice(["best of all teams", ...teams]);
-  addControls(list, () => {
-    for (const item of items) {
-      const isLetter = !letter.selectedIndex || item.dataset.letter === letter.value;
-      const isBest = letter.selectedIndex || item.matches(".best"); // of a chosen letter all are shown
-      const isTeam = team.selectedIndex ? item.dataset.team === team.value : isBest;
-      item.hidden = !(isLetter && isTeam);
-    }
-  }, labelled("Letter", letter), labelled("Team", team));
+const all = (selector, node = document) => [...node.querySelectorAll(selector)];
+
+for (const list of all("#levels > .levels")) {
+  const choices = [
+    ["Letter", "all letters", (item) => [item.dataset.letter]],
+    ["Team", "best of all teams", (item) => [item.dataset.team]],
+  ];
+  addFinder({ before: list, items: [...list.children], noun: "levels", choices });
 }
 
-function addLineFilter(before, words, rows, opened) {
-  const input = searchField();
-  const count = element("p");
-  count.setAttribute("role", "status");
-  addControls(before, () => {
-    const wanted = input.value.trim().toLowerCase();
-    for (const row of rows) row.hidden = !(row.dataset.find ?? row.textContent).toLowerCase().includes(wanted);
-    for (const part of opened) part.open = Boolean(wanted);
-    count.textContent = wanted ? `${rows.filter((row) => !row.hidden).length} of ${rows.length}` : "";
-  }, labelled(words, input), count);
+const ranked = all(".ranking > tbody > tr");
+if (ranked.length > MANY_TEAMS) {
+  addFinder({ before: document.querySelector("#ranking .wide"), items: ranked, noun: "teams", label: "Find a team" });
 }
 
-const bestLevels = document.querySelector("#levels > .levels");
-if (bestLevels) addLevelFilter(bestLevels);
+for (const section of all(".team-levels")) {
+  const parts = all("details:has(.trials)", section);
+  const before = section.querySelector(".model");
+  addFinder({ before, items: all("tr.trial", section), noun: "trials", label: "Find in trials and replies", parts });
+}
 
-const ranking = document.querySelector("#ranking .wide");
-const ranked = [...document.querySelectorAll(".ranking > tbody > tr")];
-if (ranked.length > MANY_TEAMS) addLineFilter(ranking, "Show only teams with", ranked, []);
-
-for (const section of document.querySelectorAll(".team-levels")) {
-  const folded = [...section.querySelectorAll("details:has(.trials)")];
-  const lines = [...section.querySelectorAll("tr.trial")];
-  addLineFilter(section.querySelector(".model"), "Find in trials and replies", lines, folded);
+for (const section of all(".grades:has(.leaf)")) { // by their words, what they are and their category
+  const parts = all(".node", section);
+  const turn = (isOpen) => parts.forEach((node) => { node.open = isOpen; });
+  addFinder({
+    before: section.querySelector(".node, .leaf"),
+    items: all(".leaf", section),
+    noun: "leaves",
+    label: "Find in criteria and reasons",
+    choices: [
+      ["Leaves", "all leaves", (leaf) => leaf.dataset.kinds.split("|")],
+      ["Category", "all categories", (leaf) => [leaf.dataset.category]],
+    ],
+    parts,
+    buttons: parts.length ? [clickable("Open all", () => turn(true)), clickable("Close all", () => turn(false))] : [],
+  });
 }
 
 // sorting a table by a column
 
-function valueOf(row, column) {
-  const text = row.cells[column].textContent.trim();
-  const number = parseFloat(text.replace(/^</, "").replace(/,/g, ""));
-  return { number: Number.isNaN(number) ? -Infinity : number - (text.startsWith("<") ? 1e-9 : 0), text };
+/** Return the number in a cell, `<0.01` below 0.01; no number is below all others. */
+function numberIn(text) {
+  const number = parseFloat(text.replace(/[<,]/g, ""));
+  return Number.isNaN(number) ? -Infinity : number - (text.startsWith("<") ? 1e-9 : 0);
 }
 
 function sort(table, column) {
@@ -298,11 +325,10 @@ function sort(table, column) {
   const isDown = before === "ascending" || (!before && column > 1); // names and ranks begin with the first
   for (const head of heads) head.removeAttribute("aria-sort");
   heads[column].setAttribute("aria-sort", isDown ? "descending" : "ascending");
-  const rows = [...table.tBodies[0].rows];
-  const isText = rows.every((row) => valueOf(row, column).number === -Infinity);
-  rows.sort((one, other) => {
-    const [first, second] = [valueOf(one, column), valueOf(other, column)];
-    const order = isText ? first.text.localeCompare(second.text) : first.number - second.number;
+  const textOf = (row) => row.cells[column].textContent.trim();
+  const rows = [...table.tBodies[0].rows].sort((one, other) => {
+    const [first, second] = [textOf(one), textOf(other)];
+    const order = numberIn(first) - numberIn(second) || first.localeCompare(second); // two texts: NaN
     return isDown ? -order : order;
   });
   table.tBodies[0].append(...rows);
@@ -315,52 +341,6 @@ for (const table of document.querySelectorAll("table.sortable")) {
     cell.append(button);
   });
 }
-
-// finding leaves of a rubric's tree by their words, what they are and their category
-
-function counted(words, values) {
-  const numbers = new Map();
-  for (const value of values) if (value) numbers.set(value, (numbers.get(value) ?? 0) + 1);
-  const select = choice([words]);
-  for (const [name, number] of [...numbers].sort()) select.append(new Option(`${name} (${number})`, name));
-  return select;
-}
-
-function addLeafFinder(section) {
-  const leaves = [...section.querySelectorAll(".leaf")];
-  const nodes = [...section.querySelectorAll(".node")];
-  const kindsOf = (leaf) => leaf.dataset.kinds.split("|");
-  const words = searchField();
-  const kind = counted("all leaves", leaves.flatMap(kindsOf));
-  const category = counted("all categories", leaves.map((leaf) => leaf.dataset.category));
-  const count = element("p");
-  count.setAttribute("role", "status");
-  let before = null; // the nodes that stood open when the search began
-  const find = () => {
-    const wanted = words.value.trim().toLowerCase();
-    const seeks = Boolean(wanted || kind.selectedIndex || category.selectedIndex);
-    if (seeks) before ??= new Set(nodes.filter((node) => node.open));
-    for (const leaf of leaves) {
-      leaf.hidden = (kind.selectedIndex > 0 && !kindsOf(leaf).includes(kind.value))
-        || (category.selectedIndex > 0 && leaf.dataset.category !== category.value)
-        || !leaf.textContent.toLowerCase().includes(wanted);
-    }
-    for (const node of nodes) {
-      node.hidden = seeks && !node.querySelector(".leaf:not([hidden])");
-      if (seeks) node.open = !node.hidden;
-      else if (before) node.open = before.has(node);
-    }
-    if (!seeks) before = null;
-    count.textContent = seeks ? `${leaves.filter((leaf) => !leaf.hidden).length} of ${leaves.length} leaves` : "";
-  };
-  const turn = (isOpen) => nodes.forEach((node) => { node.open = isOpen; });
-  const parts = [labelled("Find in criteria and reasons", words), labelled("Leaves", kind)];
-  if (category.options.length > 2) parts.push(labelled("Category", category));
-  if (nodes.length) parts.push(clickable("Open all", () => turn(true)), clickable("Close all", () => turn(false)));
-  addControls(section.querySelector(".node, .leaf"), find, ...parts, count);
-}
-
-document.querySelectorAll(".grades:has(.leaf)").forEach(addLeafFinder);
 
 // a link opens what it leads to, and all around it
 

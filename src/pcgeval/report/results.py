@@ -5,7 +5,7 @@ trials add up to those of a letter, of a model, and to the team's normalised tot
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -24,6 +24,7 @@ from pcgeval.core.stage_files import (
     TrialOutcome,
 )
 from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
+from pcgeval.evaluator.level_score import LevelScore
 from pcgeval.report.conversation import ConversationMessage
 from pcgeval.report.formats import shortened
 from pcgeval.rubric.grades import JudgeOutput
@@ -48,28 +49,19 @@ class TrialResult:
 
     What a trial did not reach is None: a failed one has no similarity, and no level or stability if it failed before
     the simulation; the trials of a disqualified team have no score.
-
-    Attributes:
-        level: The blocks at the end of the simulation.
-        paths: The ways of the blocks that moved visibly or broke in it.
-        probabilities: The letters by the classifier, the most likely first.
-        score: The official trial score.
-        reply: The start of the response.
-        code: The calls that were extracted from it, a line each; empty if there are none.
-        usage: The cost and the flags of the trial; None without a record.
     """
 
     trial: Trial
     outcome: TrialOutcome
-    level: SimulatedTrial | None
-    paths: tuple[BlockPath, ...]
+    level: SimulatedTrial | None  # the blocks at the end of the simulation
+    paths: tuple[BlockPath, ...]  # the ways of the blocks that moved visibly or broke
     stability: float | None
     similarity: float | None
-    probabilities: tuple[LabelProbability, ...]
-    score: Decimal | None
-    reply: str
-    code: str
-    usage: TrialUsage | None
+    probabilities: tuple[LabelProbability, ...]  # the most likely letter first
+    score: Decimal | None  # the official one
+    reply: str  # the start of the response
+    code: str  # the calls that were extracted from it, a line each
+    usage: TrialUsage | None  # None without a record
 
     @property
     def failed_stage(self) -> str | None:
@@ -145,21 +137,13 @@ class LetterResult(_WithTrials):
 
 @dataclass(frozen=True)
 class ModelResult(_WithTrials):
-    """One model's part of a team's result.
+    """One model's part of a team's result."""
 
-    Attributes:
-        name: The model's key in params.yaml.
-        score: The official prompt score; None for a disqualified team.
-        letters: Letter by letter.
-        engine_sha256: The hash of what simulated its levels, see `core.level_table`.
-        classifier_sha256: That of the classifier's files; None if it is not known.
-    """
-
-    name: str
-    score: Decimal | None
+    name: str  # the model's key in params.yaml
+    score: Decimal | None  # the official prompt score; None for a disqualified team
     letters: tuple[LetterResult, ...]
-    engine_sha256: str
-    classifier_sha256: str | None
+    engine_sha256: str  # of what simulated its levels, see `core.level_table`
+    classifier_sha256: str | None  # of the classifier's files; None if it is not known
 
     @cached_property
     def trials(self) -> tuple[TrialResult, ...]:  # type: ignore[override]
@@ -265,12 +249,13 @@ class TeamResult(_WithTrials):
 class Evaluation:
     """A whole evaluated round; the teams stand in the order of the ranking, models and letters in that of params.
 
-    `seal_differences` are sentences about what was changed since the `seal`.
+    `reference` are hand-made levels; `seal_differences` are sentences about what was changed since the `seal`.
     """
 
     params: Params
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
+    reference: Mapping[str, LevelScore]
     seal: Seal | None
     seal_differences: tuple[str, ...]
 

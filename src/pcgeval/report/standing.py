@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from statistics import fmean, median
-from typing import NamedTuple
 
 from pcgeval.report.results import Evaluation, LetterResult, TeamResult
 
@@ -10,37 +9,21 @@ MOST_LETTERS = 5
 MEASURES = ("stability", "similarity", "diversity")
 
 
-class Comparison(NamedTuple):
-    """One figure of a team, from 0 to 1, beside the median of all scored teams and the best other team."""
-
-    name: str
-    value: float
-    median: float
-    other: float | None
-
-
-class LostLetter(NamedTuple):
-    """One letter with one model by a team and by the best other team, and the points of both."""
-
-    model: str
-    letter: LetterResult
-    other: LetterResult
-    points: float
-    other_points: float
-
-
 def best_other(evaluation: Evaluation, team: TeamResult) -> TeamResult | None:
     """Return the scored team with the highest total but this one; None if it is alone."""
     return next((scored for scored in evaluation.scored_teams if scored is not team), None)
 
 
-def comparisons(evaluation: Evaluation, team: TeamResult) -> Iterator[Comparison]:
-    """Yield a team's means over all models and letters, and its share of failed trials."""
+def comparisons(evaluation: Evaluation, team: TeamResult) -> Iterator[tuple[str, list[float]]]:
+    """Yield each mean over all models and letters, and the share of failed trials, from 0 to 1.
+
+    Its values are the team's, the median of all scored teams and, if there is one, that of the best other team.
+    """
     figures = {scored.name: _figures(scored) for scored in evaluation.scored_teams}
     other = best_other(evaluation, team)
     for name, value in figures[team.name].items():
-        middle = median(values[name] for values in figures.values())
-        yield Comparison(name, value, middle, figures[other.name][name] if other else None)
+        values = [value, median(values[name] for values in figures.values())]
+        yield name, [*values, figures[other.name][name]] if other else values
 
 
 def _figures(team: TeamResult) -> dict[str, float]:
@@ -49,15 +32,19 @@ def _figures(team: TeamResult) -> dict[str, float]:
     return {**means, "failed trials": team.failed / len(team.trials)}
 
 
-def lost_letters(evaluation: Evaluation, team: TeamResult) -> list[LostLetter]:
-    """Return the letters in which the best other team is furthest ahead, the furthest first."""
-    other, rows = best_other(evaluation, team), []
-    for model, other_model in zip(team.models, other.models if other else (), strict=False):
-        for letter, other_letter in zip(model.letters, other_model.letters, strict=True):
-            points, other_points = (evaluation.letter_points(result) or 0 for result in (letter, other_letter))
-            if other_points > points:
-                rows.append(LostLetter(model.name, letter, other_letter, points, other_points))
-    return sorted(rows, key=lambda row: row.points - row.other_points)[:MOST_LETTERS]
+def lost_letters(evaluation: Evaluation, team: TeamResult) -> list[tuple[str, LetterResult, LetterResult]]:
+    """Return the letters in which the best other team is furthest ahead: the model, and the results of both teams."""
+    other = best_other(evaluation, team)
+    rows = [
+        (model.name, *results)
+        for model, other_model in zip(team.models, other.models if other else (), strict=False)
+        for results in zip(model.letters, other_model.letters, strict=True)
+    ]
+
+    def lead(row: tuple[str, LetterResult, LetterResult]) -> float:
+        return (evaluation.letter_points(row[2]) or 0) - (evaluation.letter_points(row[1]) or 0)
+
+    return sorted((row for row in rows if lead(row) > 0), key=lead, reverse=True)[:MOST_LETTERS]
 
 
 def heat_map(evaluation: Evaluation, figure: str) -> dict[tuple[str, str], list[float]]:

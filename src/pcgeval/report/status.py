@@ -40,33 +40,22 @@ LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know
 
 @dataclass(frozen=True)
 class TeamProgress:
-    """The trials of one team with one model.
-
-    Attributes:
-        done: The finished trials of all `trials`.
-        failed: Those of them that failed in the stage generate.
-        repeated: Trials on the disk that the next run does again: they failed through the model's server or this
-            machine, or were made from another submission, model, seed or limits.
-        trial_seconds: What a trial takes, measured or estimated by earlier calls; None if nothing is known.
-        per_minute: Trials that the running process finishes in a minute; None if none runs, or none is done yet.
-        seconds_left: For the trials that are not done; None if nothing is known.
-        measured: Whether its levels are simulated, classified and compared, and no stage runs now.
-    """
+    """The trials of one team with one model."""
 
     model: str
     team: str
     trials: int
-    done: int
-    failed: int
-    repeated: int
+    done: int  # finished, whatever their outcome
+    failed: int  # of those that are done, in the stage generate
+    repeated: int  # on the disk, and the next run does them again
     flagged: int
     calls: int
     tokens: int
-    trial_seconds: float | None
-    per_minute: float | None
-    seconds_left: float | None
+    trial_seconds: float | None  # measured, or estimated by earlier calls; None if nothing is known
+    per_minute: float | None  # that the running process finishes; None if none runs, or none is done yet
+    seconds_left: float | None  # for the trials that are not done; None if nothing is known
     running: bool
-    measured: bool
+    measured: bool  # its levels are simulated, classified and compared, and no stage runs now
 
     @property
     def state(self) -> str:
@@ -160,16 +149,12 @@ class _Cost(NamedTuple):
     seconds: float
 
 
-_Records = Mapping[tuple[str, str], Mapping[Trial, _Written]]  # by model and team
+_Place = tuple[str, str]  # a model and a team
+_Records = Mapping[_Place, Mapping[Trial, _Written]]
 
 
 def run_status(params: Params, now: float | None = None) -> RunStatus:
-    """Read where the run in the working directory stands.
-
-    Args:
-        params: The competition.
-        now: The time in seconds since 1970; default: the present.
-    """
+    """Read where the run in the working directory stands; `now` is in seconds since 1970."""
     now = time.time() if now is None else now
     notes: list[str] = []
     submissions: dict[str, Submission] = {}
@@ -178,32 +163,29 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
             submissions[team] = load_submission(SUBMISSIONS / team)
         except (SubmissionError, FileError) as error:
             notes.append(str(error))
-    places = list(product(params.models, params.teams))
-    records = {(model, team): _read_records(params, model, team) for model, team in places}
+    records = {place: _read_records(params, *place) for place in product(params.models, params.teams)}
     costs = _known_costs(params, records)
     is_running = dvc_is_running(Path())
     rows = []
-    for model, team in places:
-        written, settings, submission = records[model, team], params.models[model], submissions.get(team)
+    for (model, team), written in records.items():
+        submission = submissions.get(team)
         final = _final(params, model, submission, written)
         if again := [entry for trial, entry in written.items() if trial not in final]:
             last = max(again, key=lambda entry: entry.at).record
             changed = "it was made from another submission, model, seed or limits"
             why = changed if last.is_final else printable_line(last.reason or "")
             notes.append(f"{model}, {team}: the next run does {count(len(again), 'trial')} again; the last one: {why}")
-        _, since = lock_holder(generation_lock(model)) or (None, None)
-        of_model = [entry for name, of_team in records.items() if name[0] == model for entry in of_team.values()]
-        per_minute, model_per_minute = (_per_minute(entries, since, now) for entries in (written.values(), of_model))
+        holder = lock_holder(generation_lock(model))
+        of_model = [entry for place, of_team in records.items() if place[0] == model for entry in of_team.values()]
         seconds = _trial_seconds(costs, model, team, submission)
         to_do = len(list(trials(params))) - len(final)
-        if not to_do or settings.backend == "recorded":
+        if not to_do or params.models[model].backend == "recorded":
             left: float | None = 0.0
-        elif model_per_minute:  # the teams take turns
-            left = 60 * to_do / model_per_minute
+        elif holder and (pace := _per_minute(of_model, holder[1], now)):  # the teams take turns
+            left = 60 * to_do / pace
         else:
-            left = None if seconds is None else to_do * seconds / settings.concurrency
+            left = None if seconds is None else to_do * seconds / params.models[model].concurrency
         diversity = stage_dir("diversity", model, team)  # of the last of the stages that measure
-        measured = all(letter_file(diversity, letter).is_file() for letter in params.competition.characters)
         rows.append(
             TeamProgress(
                 model=model,
@@ -216,10 +198,11 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
                 calls=sum(len(entry.record.exchanges) for entry in written.values()),
                 tokens=sum(entry.record.tokens for entry in written.values()),
                 trial_seconds=seconds,
-                per_minute=per_minute,
+                per_minute=_per_minute(written.values(), holder[1], now) if holder else None,
                 seconds_left=left,
-                running=since is not None and to_do > 0,
-                measured=measured and not is_running,
+                running=holder is not None and to_do > 0,
+                measured=not is_running
+                and all(letter_file(diversity, letter).is_file() for letter in params.competition.characters),
             )
         )
     return RunStatus(tuple(rows), tuple(notes))
@@ -246,29 +229,26 @@ def _final(
     return {trial: record for trial, record in final.items() if fingerprint(trial, record.digest) == record.fingerprint}
 
 
-def _per_minute(entries: Iterable[_Written], since: float | None, now: float) -> float | None:
+def _per_minute(entries: Iterable[_Written], since: float, now: float) -> float | None:
     """Return how many trials a process finishes in a minute that runs since a time; None if it finished none yet."""
-    if since is None:
-        return None
     return 60 * sum(entry.at >= since for entry in entries) / max(now - since, 1.0) or None
 
 
-def _known_costs(params: Params, records: _Records) -> dict[tuple[str, str], _Cost]:
-    """Return what trials took, by model and team: those on the disk, else calls that were logged or recorded."""
+def _known_costs(params: Params, records: _Records) -> dict[_Place, _Cost]:
+    """Return what trials took: those on the disk, else calls that were logged or recorded."""
     costs = {}
     logged: list[LoggedCall] | None = None
     for (model, team), written in records.items():
-        replies = [exchange.reply for entry in written.values() for exchange in entry.record.exchanges]
-        number = len(written)
+        replies = [(trial, answer.reply) for trial, entry in written.items() for answer in entry.record.exchanges]
         if not replies:
             logged = list(_logged_calls(CALLS.glob("*.jsonl"))) if logged is None else logged
             asked = (params.models[model].name, team)  # by its name: several entries may ask one model
             calls = [call for call in logged if (call.model, call.team) == asked]
             calls = calls or list(_logged_calls([recording_file(model, team)]))
-            replies = [call.reply for call in calls if call.reply]
-            number = len({(call.letter, call.trial) for call in calls})
+            replies = [(Trial(call.letter or "", call.trial or 0), call.reply) for call in calls if call.reply]
         if replies:
-            costs[model, team] = _Cost(number, len(replies), math.fsum(reply.seconds for reply in replies))
+            seconds = math.fsum(reply.seconds for _, reply in replies)
+            costs[model, team] = _Cost(len({trial for trial, _ in replies}), len(replies), seconds)
     return costs
 
 
@@ -283,9 +263,7 @@ def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
                     yield from (call for call in calls if call.reply and call.letter)
 
 
-def _trial_seconds(
-    costs: Mapping[tuple[str, str], _Cost], model: str, team: str, submission: Submission | None
-) -> float | None:
+def _trial_seconds(costs: Mapping[_Place, _Cost], model: str, team: str, submission: Submission | None) -> float | None:
     """Return what a trial takes: as the team's others did, else the model's mean call times the calls that it makes."""
     if cost := costs.get((model, team)):
         return cost.seconds / cost.trials

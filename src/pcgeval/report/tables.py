@@ -42,11 +42,7 @@ def table_text(
 
 
 def levels_parquet(evaluation: Evaluation) -> bytes:
-    """Return all trials as the table of levels, a row each, with the columns of a competition behind the common ones.
-
-    Raises:
-        MissingPackageError: pyarrow is not installed.
-    """
+    """Return all trials as the table of levels, a row each, with a competition's columns behind the common ones."""
     pa = import_pyarrow()
     text, count = pa.string(), pa.int32()
     tables = []
