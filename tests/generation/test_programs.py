@@ -19,7 +19,6 @@ from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
 from pcgeval.submissions.load import Program
 from pcgeval.submissions.packages import interpreter_for
 
-SEARCH = Program(Path(__file__).parent / "examples" / "branching", "main.py")
 SECOND = JOB.request(repetition=1).options["seed"]  # of the second reply to a conversation
 Run = Callable[..., TrialRun]
 
@@ -302,29 +301,67 @@ def test_the_guest_needs_no_module_of_ours_and_no_package() -> None:
 # conversations
 
 
-def test_a_program_with_several_modules_and_a_search(run: Run) -> None:
-    ratings = iter(("Rating: 3", "Rating: 8", "no idea", "Rating: 1"))
+SEARCH = {
+    "prompts/propose.txt": "Propose blocks for {}. So far: ",
+    "main.py": """
+from search import best_thought
+from llm4pcg import competition
+from llm4pcg.models.trial_loop import TrialLoop
+
+class Branching(TrialLoop):
+    @classmethod
+    def run(cls, ctx, target_character):
+        return best_thought(ctx, open("prompts/propose.txt").read().format(target_character))
+
+competition.run_evaluation(team_name="<TEAM_NAME>", fn=Branching, num_trials=1, characters=["A", "B"])
+""",
+    "search.py": """
+from llm4pcg.competition import chat_with_llm
+
+def best_thought(ctx, propose):
+    best = ""
+    try:
+        for _ in range(2):
+            thoughts = chat_with_llm(ctx, [{"role": "user", "content": propose + best}], n=2)
+            asked = [[{"role": "user", "content": f"Rate {thought}"}] for thought in thoughts]
+            best = max((chat_with_llm(ctx, messages)[0], thought) for messages, thought in zip(asked, thoughts))[1]
+    except (ValueError, TimeoutError) as error:
+        print(error)
+    return best
+""",
+}
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> Program:
+    """A tree of thought in several files: two thoughts are proposed, each is rated, the better one goes on."""
+    write_files(tmp_path / "search", SEARCH)
+    return Program(tmp_path / "search", "main.py")
+
+
+def test_a_program_with_several_modules_and_a_search(run: Run, search: Program) -> None:
+    ratings = iter(("Rating: 3", "Rating: 8", "No idea", "Rating: 1"))
 
     def answers(request: ChatRequest) -> str:
         (message,) = request.messages
         return next(ratings) if message.content.startswith("Rate") else f"thought {request.options['seed']}"
 
     model = TestModel(answers)
-    trial = run(SEARCH, model)
+    trial = run(search, model)
     assert (trial.response, trial.reason, trial.flags, len(trial.exchanges)) == (f"thought {SECOND}", None, (), 8)
     asked = [request.messages[0].content for request in model.requests]
     assert asked[0] == asked[1] == "Propose blocks for K. So far: "
     assert asked[4] == f"Propose blocks for K. So far: thought {SECOND}"
 
 
-def test_a_search_that_meets_a_limit_hands_in_what_it_has(run: Run) -> None:
+def test_a_search_that_meets_a_limit_hands_in_what_it_has(run: Run, search: Program) -> None:
     best = max(SAID, f"reply to 1 messages with seed {SECOND}")
     slow = TestModel(lambda request: reply(echo(request), seconds=1000))
     for model, rules, calls in (
         (TestModel(), limits(tokens=30), 5),
         (slow, limits(seconds=3500, call_seconds=9000), 4),
     ):
-        trial = run(SEARCH, model, rules)
+        trial = run(search, model, rules)
         assert (trial.response, trial.reason, len(trial.exchanges)) == (best, None, calls)
 
 
