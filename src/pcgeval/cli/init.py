@@ -35,7 +35,7 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     edition: Annotated[
         Literal["2025"] | None,
-        typer.Option(help="Use the settings of this year's final; default: three small models on this machine."),
+        typer.Option(help="Use the settings of that year's final; default: three small models on this machine."),
     ] = None,
     upgrade: Annotated[
         bool,
