@@ -18,8 +18,9 @@ INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
 
 # Commands
 
-Data goes to stdout, messages to stderr. Exit codes: 0 done, 1 a check failed, 2 wrong usage or input. Every command
-has `--help`. `pcgeval --version` prints the version; `pcgeval --install-completion` lets the shell complete commands.
+Data goes to stdout, messages to stderr; `--json` prints JSON. Exit codes: 0 done, 1 a check failed, 2 wrong usage or
+input. Every command has `--help`. `pcgeval --version` prints the version; `pcgeval --install-completion` lets the shell
+complete commands.
 """
 
 
@@ -42,9 +43,11 @@ def _group_help(group: TyperGroup, names: Iterable[str], parent: typer.Context) 
             yield from _group_help(command, command.list_commands(context), context)
             continue
         arguments = [piece.strip("{}") for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
-        yield f"### `{' '.join([context.command_path, *arguments])}`\n"
+        records = [record for parameter in command.params if (record := parameter.get_help_record(context))]
+        rows = [record for record in records if record[0] != "--json"]
+        prints_json = ["[--json]"] if len(rows) < len(records) else []
+        yield f"### `{' '.join([context.command_path, *arguments, *prints_json])}`\n"
         yield inspect.cleandoc(command.help or "") + "\n"
-        rows = [record for parameter in command.params if (record := parameter.get_help_record(context))]
         if rows:
             yield "".join(map(_row, rows))
 
