@@ -91,9 +91,9 @@ def test_workflows_run_commands_that_exist(path: Path, capsys: pytest.CaptureFix
 
 
 def test_make_clean_leaves_what_cannot_be_made_again(tmp_path: Path) -> None:
-    kept = {f".pcgeval/{name}" for name in ("calls/a.jsonl", "replaced/a/prompt.txt", "pseudonyms.key")}
-    for name in (*kept, ".pcgeval/locks/submit.lock", "data/raw/a"):
+    remaining = {f".pcgeval/{name}" for name in ("calls/a.jsonl", "replaced/a/prompt.txt", "pseudonyms.key")}
+    for name in (*remaining, ".pcgeval/locks/submit.lock", "data/raw/a"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     subprocess.run(["make", "-f", ROOT / "Makefile", "clean"], cwd=tmp_path, check=True, capture_output=True)
-    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == kept
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == remaining

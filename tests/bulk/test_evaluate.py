@@ -148,7 +148,7 @@ FAULTY = [
 ]
 
 
-def test_faulty_rows_are_kept_with_their_line(tmp_path, capsys):
+def test_faulty_rows_have_their_line_in_the_table(tmp_path, capsys):
     source = tmp_path / "in.jsonl"
     source.write_bytes(b"\n".join(line for line, _ in FAULTY))
     assert main(["evaluate", str(source), "--out", str(tmp_path / "out"), "--no-classifier", "--processes", "1"]) == 1
@@ -240,5 +240,5 @@ def test_another_input_or_setting_is_refused(tmp_path):
     run(source, out, rows_per_part=3)
     assert files(out) == before
     (out / "data" / "part-00001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(PcgevalError, match="no whole part"):
+    with pytest.raises(PcgevalError, match="not a complete part"):
         run(source, out, rows_per_part=3)

@@ -207,7 +207,7 @@ def test_what_the_system_does_not_let_us_read_is_undecided(folder):
         finding(ran(folder), "file_exists", path="README.md")
 
 
-def test_blacklisted_addresses_are_found_in_any_file(folder):
+def test_any_file_may_name_a_blacklisted_address(folder):
     evidence = ran(folder, blacklist=("https://Example.org/code", "https://other.org"))
     assert finding(evidence, "without_blacklisted").score == 1
     deep = folder

@@ -42,13 +42,13 @@ def test_the_three_kinds_of_files_give_the_same_figures_and_what_fell_is_named(c
         figures.append(text.splitlines()[-2:])
     assert figures[0] == figures[1] == figures[2]
     assert main(["level", "calls.txt", "--letter", "T"]) == 0  # with the package's classifier
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert said.out.splitlines()[-2:] == figures[0]
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert printed.out.splitlines()[-2:] == figures[0]
     blocks = score_level(CALLS, "T").blocks
     assert any(block.fate != "stayed" for block in blocks)
     for block in blocks:
-        assert (f"{block.number:2} {block.call}" in said.out) == (block.fate != "stayed")
+        assert (f"{block.number:2} {block.call}" in printed.out) == (block.fate != "stayed")
 
 
 def test_json_and_pictures(capsys):
@@ -80,10 +80,10 @@ def test_where_the_classifier_needs_an_extra_that_is_missing_the_level_is_simula
     Path("params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert main(["level", "calls.txt", "--letter", "T"]) == 0
-    said = capsys.readouterr()
-    assert "pip install 'pcgeval[classifier]'" in said.err
-    assert "similarity is not known" in said.out
-    assert f"stability {score_level(CALLS, 'T').stability:.3f}" in said.out
+    printed = capsys.readouterr()
+    assert "pip install 'pcgeval[classifier]'" in printed.err
+    assert "similarity is not known" in printed.out
+    assert f"stability {score_level(CALLS, 'T').stability:.3f}" in printed.out
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,11 @@ def test_a_seal_is_written_once_where_it_is_asked_for(capsys: pytest.CaptureFixt
     assert not SEAL.exists()
     assert capsys.readouterr().out == ""
     assert main(["check", "--seal"]) == 0
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     content = SEAL.read_bytes()
     seal = json.loads(content)
-    assert said.out == f"{seal['sha256']}\n"
-    assert "results/seal.json" in said.err
+    assert printed.out == f"{seal['sha256']}\n"
+    assert "results/seal.json" in printed.err
     assert seal["submissions"] == {team: submission_sha256(SUBMISSIONS / team) for team in ("alpha", "beta")}
     assert seal["params"]["competition"]["seed"] == 1
     sealed = {"params": seal["params"], "submissions": seal["submissions"]}

@@ -62,7 +62,7 @@ def refused(values: Any, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("section", ["competition", "teams", "models", "limits", "physics", "scoring", "rubric"])
-def test_every_section_must_be_there(section: str):
+def test_every_section_is_required(section: str):
     refused({name: value for name, value in SMALLEST.items() if name != section}, [f"'{section}' is missing"])
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from dvc_command import run_dvc, with_this_python
 from evaluated_competition import evaluate
-from once import made_once
+from once import shared_folder
 from workspace import make_workspace
 
 from pcgeval.cli.main import main
@@ -32,7 +32,7 @@ def published(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
         assert done.returncode == 0, done.stdout
         return folder
 
-    return made_once("published", make, tmp_path_factory, worker_id)
+    return shared_folder("published", make, tmp_path_factory, worker_id)
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_what_was_changed_after_the_seal_is_named(folder: Path, audited: Audited
     assert any("competition.seed" in fault for fault in printed["faults"])
 
 
-def test_before_an_evaluation_there_is_nothing_to_audit(
+def test_before_an_evaluation_the_audit_has_no_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_workspace(tmp_path)

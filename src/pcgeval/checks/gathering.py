@@ -42,7 +42,7 @@ from pcgeval.submissions.sources import find_readme
 
 MAX_DOCUMENT_BYTES = 1_000_000
 _MODEL_EVIDENCE: TypeAdapter[ModelEvidence] = TypeAdapter(ModelEvidence)
-_PROMPT_SUFFIXES = (".md", ".py", ".txt")  # where a program may keep what it says to a model
+_PROMPT_SUFFIXES = (".md", ".py", ".txt")  # where a program may keep its messages to a model
 MAX_REPLY_BYTES = 16 * 2**20  # what the extraction reads of a response
 # A line of code that starts a loop in Python or a language with braces; prose such as "for the letter I" does not.
 _LOOP = re.compile(r"^[ \t]*+(?:for|while)\b[^\n{:]*+[{:]", re.MULTILINE)
@@ -163,7 +163,7 @@ def _document(path: Path) -> Document:
 
 
 def _reply(path: Path) -> ReplyShape | None:
-    """Look at a response; None where there is none (the trial's outcome says why)."""
+    """Describe a response; None without one (the trial's outcome has the reason)."""
     try:
         text = read_start(path, MAX_REPLY_BYTES, follow_link=True).decode("utf-8", errors="replace")  # DVC may link
     except UntrustedFileError as error:

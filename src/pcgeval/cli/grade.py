@@ -185,7 +185,7 @@ def _print_grade(output: "JudgeOutput", *, json: bool, lacks_run: bool, max_inva
     if lacks_run:
         print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
     if output.partial:
-        print_stderr("The same command goes on where this ended: no reply is paid for twice.")
+        print_stderr("Repeat the command to continue: no reply is paid for twice.")
     if output.judge_type == HEURISTIC or output.num_invalid_leaf_nodes > max_invalid:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

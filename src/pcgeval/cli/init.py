@@ -56,7 +56,7 @@ def init(
         print_stderr(f"{folder} now runs the installed pcgeval; `make final-eval` there evaluates everything again")
         return
     if not folder.parent.is_dir():
-        raise FileError(f"{folder.parent}: is no folder. Make it first, or name another place.")
+        raise FileError(f"{folder.parent}: is not a folder. Make it first, or name another place.")
     folder.mkdir(exist_ok=True)
     if names := sorted(path.name for path in folder.iterdir() if path.name != ".git"):
         raise FileError(

@@ -1,4 +1,4 @@
-"""Options of the judge, which all commands that grade have, and what they print: plans, and the table of gradings."""
+"""Options of the commands that grade, and their output: plans, and the table of gradings."""
 
 import math
 import sys

@@ -190,7 +190,7 @@ def _letter_summary(
 
 
 def _row(letter: LetterSummary) -> list[str]:
-    """Return a line of the table; a dash stands for an unknown figure."""
+    """Return a line of the table; a dash marks an unknown figure."""
     row = [letter.letter, printable_line(letter.team), str(letter.trials)]
     row += ["-" if letter.failed is None else str(letter.failed), f"{letter.stability:.3f}"]
     row += [f"{letter.similarity:.4f}", f"{letter.score:.4f}"]

@@ -40,7 +40,7 @@ _PLACES = (
 
 
 class BundleError(PcgevalError):
-    """A competition cannot be bundled as it is; or a file is no bundle, or was changed."""
+    """A competition cannot be bundled, or a file is not a bundle or was changed."""
 
 
 class _Manifest(StageFile):
@@ -51,7 +51,7 @@ def make_bundle(root: Path) -> bytes:
     """Return the bundle of an evaluated competition; the same files give the same bytes.
 
     Raises:
-        BundleError: The ranking is not that of the files that are there.
+        BundleError: The ranking does not belong to the files.
         PcgevalError: A file is missing or faulty.
     """
     params = load_untrusted_params(root / PARAMS_FILE)
@@ -105,7 +105,7 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
     The outputs of the stages in `trust` are copied instead of made again.
 
     Raises:
-        BundleError: It is no bundle, or was changed after it was made.
+        BundleError: The file is not a bundle, or was changed later.
         PcgevalError: Its params or its ranking cannot be read.
     """
     with TemporaryDirectory(prefix="pcgeval-verify-") as folder:

@@ -20,7 +20,7 @@ _NAMES = ("team", "teamName", "letter", "character", "trial", "tag", "id", "key"
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place in which a published file is not the one that was made again.
+    """The first place in which a published file differs from the repetition.
 
     Attributes:
         path: The file, relative to the competition's folder.

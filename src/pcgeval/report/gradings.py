@@ -23,8 +23,8 @@ class ShownTree(NamedTuple):
     Attributes:
         grade: The grading.
         anchors: The id of each node's element by the node's path, for links to it.
-        longest_answer: How many characters are shown of an answer.
-        is_open: Whether all of it stands open from the start.
+        longest_answer: The number of characters that the page shows of an answer.
+        is_open: Whether the whole tree is open at the start.
     """
 
     grade: JudgeOutput
@@ -33,7 +33,7 @@ class ShownTree(NamedTuple):
     is_open: bool
 
     def kinds(self, leaf: GradedTaskNode) -> tuple[str, ...]:
-        """Return what a leaf's grade is, in words by which a reader may look for leaves."""
+        """Return the kind of a leaf's grade, in words that a reader may search for."""
         record = record_of(leaf.judge_metadata)
         kinds: list[str] = ["not graded" if leaf.outcome == "invalid" else leaf.outcome]
         kinds += ["in part"] if 0 < (leaf.graded_score or 0) < 1 else []
@@ -59,7 +59,7 @@ def shown_tree(
         prefix: The start of all ids.
         answers: Characters of all the judge's answers together.
         longest: Characters of an answer.
-        most_open: With so many leaves at most, all of the tree stands open from the start.
+        most_open: With at most this many leaves, the whole tree is open at the start.
     """
     root = grade.graded_task_tree
     votes = sum(len(record_of(leaf.judge_metadata).votes) for leaf in root.leaves)
@@ -73,6 +73,6 @@ def shown_tree(
 
 
 def grade_page(grade: JudgeOutput, title: str) -> str:
-    """Return a grading as a page that needs nothing beside it; `title` says what was graded."""
+    """Return a grading as a page in one file; `title` names the submission."""
     tree = shown_tree(grade, most_open=MOST_OPEN)
     return render_template("graded.html.j2", tree=tree, grade=grade, title=title)

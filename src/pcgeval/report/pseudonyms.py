@@ -28,7 +28,7 @@ def anonymous_ranking(ranking: RankingFile) -> RankingFile:
     Baselines keep their names. The result hash is left out, because it would confirm guessed names.
 
     Raises:
-        FileError: The key, which is made if there is none yet, cannot be read or made.
+        FileError: The key cannot be read or, the first time, written.
         SubmissionError: A team's submission cannot be read.
     """
     key = _read_key(KEY_FILE)

@@ -20,7 +20,7 @@ def reference_levels(params: Params, root: Path) -> dict[str, LevelScore]:
         The level of each letter of the competition that the folder has; none without such a folder.
 
     Raises:
-        FileError: A letter is no level, or cannot be read.
+        FileError: A letter is not a level, or cannot be read.
         ClassifierError: The classifier cannot be loaded.
     """
     letters = [root / EXAMPLE_LETTERS / f"{letter}.txt" for letter in params.competition.characters]
@@ -34,6 +34,6 @@ def reference_levels(params: Params, root: Path) -> dict[str, LevelScore]:
     for path in paths:
         level = score_level(read_bounded_text(path, MAX_BYTES), path.stem, classifier, params.physics)
         if level.simulated is None:
-            raise FileError(f"{path}: is no level: {level.reason}. Mend it, or remove it.")
+            raise FileError(f"{path}: is not a level: {level.reason}. Correct it, or remove it.")
         levels[level.letter] = level
     return levels

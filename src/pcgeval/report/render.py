@@ -41,7 +41,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
 
     Raises:
         MissingPackageError: pyarrow is not installed.
-        FileError: A file of an earlier stage is missing, is broken, or is about something else.
+        FileError: A file of an earlier stage is missing or broken, or belongs to other teams or models.
         SubmissionError: A team's submission cannot be read.
     """
     evaluation = collect(params, root)
@@ -62,7 +62,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
 
 
 def _is_of_a_report(path: Path) -> bool:
-    """Tell whether a file below a report's folder was written by `write_report`, as far as its name or start tell."""
+    """Tell by name or start whether `write_report` wrote a file below a report's folder."""
     return path.name in OFFICIAL_NAMES or (path.suffix == ".html" and _GENERATOR in path.read_bytes()[:_HEAD])
 
 
@@ -78,7 +78,7 @@ def render_pages(
 
 
 def single_page(params: Params, root: Path) -> str:
-    """Return the report as one page that needs nothing beside it: the index, and the page of each team folded below.
+    """Return the report as one file: the index, and the pages of the teams folded below.
 
     Raises:
         FileError: As for `write_report`.

@@ -1,6 +1,6 @@
-"""The progress of a run: before it starts, while it goes on, and after its end.
+"""The progress of a run: before, during and after it.
 
-Only files are read, and no lock is taken, so that a run is never disturbed. A file that a stage is writing counts as
+Reading takes no lock, so it never disturbs a run. A file that a stage is writing counts as
 missing.
 """
 
@@ -47,9 +47,9 @@ class TeamProgress:
         failed: Those of them that failed in the stage generate.
         repeated: Trials on the disk that the next run does again: they failed through the model's server or this
             machine, or were made from another submission, model, seed or limits.
-        trial_seconds: What a trial takes, measured or estimated by earlier calls; None if nothing is known.
+        trial_seconds: The time of a trial, measured or estimated from earlier calls; None if unknown.
         per_minute: Trials that the running process finishes in a minute; None if none runs, or none is done yet.
-        seconds_left: For the trials that are not done; None if nothing is known.
+        seconds_left: The time of the pending trials; None if unknown.
         measured: Whether its levels are simulated, classified and compared, and no stage runs now.
     """
 
@@ -70,7 +70,7 @@ class TeamProgress:
 
     @property
     def state(self) -> str:
-        """The state in a word or two."""
+        """The state in one or two words."""
         if self.running:
             return "running"
         if self.done < self.trials:
@@ -80,7 +80,7 @@ class TeamProgress:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run; `notes` are sentences about what could not be read, or is done again."""
+    """A run; `notes` are sentences about unreadable files and repeated trials."""
 
     teams: tuple[TeamProgress, ...]
     notes: tuple[str, ...]
@@ -96,9 +96,9 @@ class RunStatus:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time for all that is left; models that run now share it, the others follow one after the other.
+        """The remaining time; models that run now share it, the others follow one after the other.
 
-        A lower bound if nothing is known of some teams; None if nothing is known of any.
+        A lower bound if the time of some teams is unknown; None if the time of all is unknown.
         """
         left: dict[str, float] = {}
         for team in self.teams:
@@ -110,7 +110,7 @@ class RunStatus:
 
     @property
     def unknown(self) -> list[str]:
-        """The teams of which nothing is known that tells how long a trial takes."""
+        """The teams without a known time of a trial."""
         return sorted({team.team for team in self.teams if team.seconds_left is None})
 
     @property
@@ -164,7 +164,7 @@ _Records = Mapping[tuple[str, str], Mapping[Trial, _Written]]  # by model and te
 
 
 def run_status(params: Params, now: float | None = None) -> RunStatus:
-    """Read where the run in the working directory stands.
+    """Read the progress of the run in the working directory.
 
     Args:
         params: The competition.
@@ -226,7 +226,7 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
 
 
 def _read_records(params: Params, model: str, team: str) -> dict[Trial, _Written]:
-    """Read the records of a team with a model; one that is torn is passed over."""
+    """Read the records of a team with a model; skip torn ones."""
     records = {}
     for trial in trials(params):
         path = record_path(stage_dir("raw", model, team), team, trial)
@@ -238,7 +238,7 @@ def _read_records(params: Params, model: str, team: str) -> dict[Trial, _Written
 def _final(
     params: Params, model: str, submission: Submission | None, records: Mapping[Trial, _Written]
 ) -> dict[Trial, TrialRecord]:
-    """Return the trials that the stage will keep, by the rule of the stage."""
+    """Return the trials that the stage will not repeat, by the rule of the stage."""
     final = {trial: entry.record for trial, entry in records.items() if entry.record.is_final}
     if submission is None:
         return final
@@ -247,14 +247,14 @@ def _final(
 
 
 def _per_minute(entries: Iterable[_Written], since: float | None, now: float) -> float | None:
-    """Return how many trials a process finishes in a minute that runs since a time; None if it finished none yet."""
+    """Return the trials per minute of a process that started at a time; None before the first one ends."""
     if since is None:
         return None
     return 60 * sum(entry.at >= since for entry in entries) / max(now - since, 1.0) or None
 
 
 def _known_costs(params: Params, records: _Records) -> dict[tuple[str, str], _Cost]:
-    """Return what trials took, by model and team: those on the disk, else calls that were logged or recorded."""
+    """Return the times of trials by model and team: of finished ones, else of logged or recorded calls."""
     costs = {}
     logged: list[LoggedCall] | None = None
     for (model, team), written in records.items():
@@ -273,7 +273,7 @@ def _known_costs(params: Params, records: _Records) -> dict[tuple[str, str], _Co
 
 
 def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
-    """Yield the answered calls of trials at the ends of files; a line that is torn is passed over."""
+    """Yield the answered calls of trials at the ends of files; skip torn lines."""
     for path in paths:
         with suppress(OSError), path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))
@@ -286,7 +286,7 @@ def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
 def _trial_seconds(
     costs: Mapping[tuple[str, str], _Cost], model: str, team: str, submission: Submission | None
 ) -> float | None:
-    """Return what a trial takes: as the team's others did, else the model's mean call times the calls that it makes."""
+    """Return the time of a trial: the team's mean, else the model's mean call times the team's calls per trial."""
     if cost := costs.get((model, team)):
         return cost.seconds / cost.trials
     of_model = [cost for (name, _), cost in costs.items() if name == model]
