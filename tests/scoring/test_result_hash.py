@@ -124,7 +124,7 @@ def test_a_ranking_with_a_hash_that_is_not_its_own_raises_doubts(root):
     parts = {name: sha256 for name, sha256 in result["parts"].items() if name != "source"}
     for change, doubt in (
         ({"result": None}, "it has no result hash: the stage rank did not write it"),
-        ({"result": {**result, "sha256": "0" * 64}}, "its result hash is not that of its parts"),
+        ({"result": {**result, "sha256": "0" * 64}}, "its result hash does not match its parts"),
         ({"result": {**result, "parts": parts}}, "it comes from other source"),
         ({"reason": "The cheats won."}, "it was altered after the stage rank wrote it"),
         ({"winners": ["cheats"]}, "it was altered after the stage rank wrote it"),
