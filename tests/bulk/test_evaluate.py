@@ -191,7 +191,7 @@ def test_an_input_that_cannot_be_read_is_refused(tmp_path):
         ("missing.jsonl", "is missing"),
         ("rows.csv", "is no \\*.jsonl"),
         ("empty", "holds no file"),
-        ("broken.parquet", "no Parquet file"),
+        ("broken.parquet", "not a readable Parquet file"),
         ("columns.parquet", "lacks the column letter and text"),
     ):
         with pytest.raises(PcgevalError, match=words):
@@ -228,10 +228,10 @@ def test_another_input_or_setting_is_refused(tmp_path):
     run(source, out, rows_per_part=3)
     before = files(out)
     for rows in (ROWS[:-1], [*ROWS, {"id": "h", "letter": "A", "text": ""}], [ROWS[1], ROWS[0], *ROWS[2:]], ROWS[:3]):
-        with pytest.raises(PcgevalError, match="made from other rows"):
+        with pytest.raises(PcgevalError, match="from other rows"):
             run(write_lines(source, rows), out, rows_per_part=3)
     write_lines(source, ROWS)
-    with pytest.raises(PcgevalError, match="made with another physics"):
+    with pytest.raises(PcgevalError, match="from another physics"):
         run(source, out, rows_per_part=3, physics=PhysicsParams(trials=2))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
