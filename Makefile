@@ -1,13 +1,13 @@
-# Two commands do everything: `make final-eval` and `make test`. Each sets up .venv first if there is none.
+# Two commands do everything: `make final-eval` and `make test`. Both set up .venv first if it is missing.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONUTF8 := 1
-# without compiled modules every process that is started compiles them all anew, and the tests start hundreds
+# without compiled modules, every new process would compile them again, and the tests start hundreds
 unexport PYTHONDONTWRITEBYTECODE
-# make final-eval TRUST_PROGRAMS=1 runs programs without a sandbox where there is none
+# make final-eval TRUST_PROGRAMS=1 runs programs without a sandbox if this machine has none
 export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 
 .DEFAULT_GOAL := help
@@ -35,39 +35,39 @@ midterm-eval: $(READY)  ## evaluate the midterm's letters and trials in rounds/m
 report: $(READY)  ## make the pages in results/report
 	@$(BIN)/dvc repro report
 
-audit: $(READY)  ## name the inputs behind every line of the ranking, and check that nothing was altered
+audit: $(READY)  ## repeat the evaluation in an empty folder and compare every file
 	@$(BIN)/pcgeval audit
 
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-# many tests wait for other processes, so that one more than there are cores keeps them busy
+# many tests wait for other processes, so one worker more than cores keeps the cores busy
 WORKERS := $(shell expr $(CORES) + 1)
 
 test: $(READY)  ## run all tests on all cores; PCGEVAL_SOAK=1 runs the long ones in full
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-test-fast: $(READY)  ## run the tests that need no other process, model or DVC: for the inner loop
+test-fast: $(READY)  ## run the tests that need no other process, model or DVC, while you work
 	@$(BIN)/python -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder -m "not slow and not e2e and not llm"
 
 test-soak: $(READY)  ## run all tests, the long ones in full, as CI does
 	@PCGEVAL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-lint: $(READY)  ## ruff, mypy, and whether docs/commands.md is up to date
+lint: $(READY)  ## run ruff, mypy and lint-imports, and check that docs/commands.md is up to date
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m pcgeval.cli.docs --check
 
-docs: $(READY)  ## build the documentation site; `python -m http.server -d docs/site` shows it, with its search, without a network
+docs: $(READY)  ## build the documentation site; `python -m http.server -d docs/site` serves it offline, with search
 	@rm -rf .cache/docs && mkdir -p .cache/docs
 	@tar -cf - *.md docs/*.md docs/report.png data/classifier/README.md training/second/RULES.md environments/*/README.md | tar -xf - -C .cache/docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/mkdocs.yml
 
-bench: $(READY)  ## measure the speeds and accuracies that the docs quote, a figure a line
+bench: $(READY)  ## measure the speeds and accuracies that the docs quote
 	@for script in bench/*.py; do $(BIN)/python $$script || echo "$$script failed"; done
 
 VERIFIERS := .venv-verifiers
-environments:  ## test the verifiers environments and run them for real, in a venv of their own; needs the network
+environments:  ## test the verifiers environments and run them once, in a separate venv; needs the network
 	$(PYTHON) -m venv $(VERIFIERS)
 	grep -v '^openai==' constraints.txt > $(VERIFIERS)/constraints.txt
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt pip setuptools
@@ -75,6 +75,6 @@ environments:  ## test the verifiers environments and run them for real, in a ve
 	$(VERIFIERS)/bin/python -m pytest tests/rl
 	$(VERIFIERS)/bin/python tests/rl/run_for_real.py
 
-clean:  ## remove what the stages made; inputs, results in git, .venv, paid replies and replaced submissions stay
+clean:  ## remove the outputs of the stages; inputs, results in git, .venv, paid replies and replaced submissions stay
 	rm -rf data/raw data/trials data/intermediate data/levels data/images data/stability data/replays data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache
 	@[ ! -d .pcgeval ] || find .pcgeval -mindepth 1 -maxdepth 1 ! -name calls ! -name replaced ! -name pseudonyms.key -exec rm -rf {} +

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from once import made_once
+from once import shared_folder
 from soak import SOAK
 
 gc.disable()  # until the tests are collected: what is imported stays, and to look for garbage in it takes long
@@ -145,7 +145,7 @@ def competition(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pat
     """The small competition of recorded replies, evaluated by its stages; no test changes it."""
     from evaluated_competition import make_evaluated  # it imports most of the package
 
-    return made_once("competition", make_evaluated, tmp_path_factory, worker_id)
+    return shared_folder("competition", make_evaluated, tmp_path_factory, worker_id)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -1,5 +1,6 @@
 """The documents for people: their links, the paths and the commands that they name exist."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -15,13 +16,26 @@ from pcgeval.core.layout import STAGE_DIRS
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), *sorted((ROOT / "docs/examples").glob("*.yml"))]
-MADE = (*STAGE_DIRS, "trials", "replays", "evidence")  # below data/
+OUTPUTS = tuple(f"data/{name}" for name in (*STAGE_DIRS, "trials", "replays", "evidence", "judgements"))
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)
 def document(request: pytest.FixtureRequest) -> Path:
     path: Path = request.param
     return path
+
+
+def test_the_first_level_of_the_readme_scores_as_the_text_says(tmp_path: Path) -> None:
+    section = (ROOT / "README.md").read_text("utf-8").partition("## Your first level")[2].partition("\n## ")[0]
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    (commands,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    names = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-e"], input=commands, cwd=tmp_path, env=names, capture_output=True, text=True, check=True
+    )
+    (line,) = re.findall(r"`(L: [^`]*)`", section)
+    assert " ".join(line.split()) in done.stdout
+    assert re.search(r"^H: 0\.9\d+ = stability 1\.000", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -36,12 +50,13 @@ def test_files_and_folders_of_the_sources_exist(document: Path) -> None:
     text = document.read_text("utf-8")
     named = re.findall(r"`((?:src|data|docs|stages|bench|tests|training)/[a-z0-9_./-]*)`", text)
     named += [f"src/pcgeval/{path}" for path in re.findall(r"`(\w+/\w+\.py)`", text) if not (ROOT / path).exists()]
-    inputs = [path for path in named if not path.startswith(tuple(f"data/{each}" for each in MADE))]
+    inputs = [path for path in named if not path.startswith(OUTPUTS)]
     assert not [path for path in inputs if not (ROOT / path).exists()]
 
 
 def test_commands_have_the_options_that_are_named(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for line in re.findall(r"^pcgeval (\S.*)$", document.read_text("utf-8").replace("\\\n", " "), flags=re.MULTILINE):
+    blocks = re.findall(r"^```sh\n(.*?)^```$", document.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    for line in re.findall(r"^pcgeval (\S.*)$", "".join(blocks).replace("\\\n", " "), re.MULTILINE):
         check_options(shlex.split(line, comments=True), capsys)
 
 
@@ -76,9 +91,9 @@ def test_workflows_run_commands_that_exist(path: Path, capsys: pytest.CaptureFix
 
 
 def test_make_clean_leaves_what_cannot_be_made_again(tmp_path: Path) -> None:
-    kept = {f".pcgeval/{name}" for name in ("calls/a.jsonl", "replaced/a/prompt.txt", "pseudonyms.key")}
-    for name in (*kept, ".pcgeval/locks/submit.lock", "data/raw/a"):
+    remaining = {f".pcgeval/{name}" for name in ("calls/a.jsonl", "replaced/a/prompt.txt", "pseudonyms.key")}
+    for name in (*remaining, ".pcgeval/locks/submit.lock", "data/raw/a"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     subprocess.run(["make", "-f", ROOT / "Makefile", "clean"], cwd=tmp_path, check=True, capture_output=True)
-    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == kept
+    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == remaining

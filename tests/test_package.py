@@ -64,8 +64,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     offline = ("--no-deps", "--no-index", "--no-build-isolation", "--quiet", "--disable-pip-version-check")
     pip = [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", folder, sdist]
     subprocess.run(pip, check=True, capture_output=True)
-    (found,) = folder.glob("*.whl")
-    return found
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="module")
@@ -125,9 +125,9 @@ def readme_examples() -> tuple[list[str], list[list[str]]]:
     """Return the Python examples, and the commands that need neither the checkout nor a language model."""
     text = (ROOT / "README.md").read_text("utf-8")
     python = re.findall(r"^```python$(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    found = re.findall(r"`(await run_judge\(.*?\))`", text.replace("\n", " "))
-    assert found, "the README calls run_judge"
-    python.append(f"import asyncio\nfrom pcgeval import run_judge\nasync def f():\n    {found[0]}\nasyncio.run(f())")
+    calls = re.findall(r"`(await run_judge\(.*?\))`", text.replace("\n", " "))
+    assert calls, "the README calls run_judge"
+    python.append(f"import asyncio\nfrom pcgeval import run_judge\nasync def f():\n    {calls[0]}\nasyncio.run(f())")
     anywhere = (
         text.partition("## Take part")[2].partition("## Run a competition")[0] + text.partition("## Grade papers")[2]
     )
@@ -296,8 +296,8 @@ import io, typer
 from pcgeval.cli.main import app, main
 def words(command, path):
     yield path
-    for name, each in getattr(command, "commands", {}).items():
-        yield from words(each, [*path, name])
+    for name, subcommand in getattr(command, "commands", {}).items():
+        yield from words(subcommand, [*path, name])
 for path in words(typer.main.get_command(app), []):
     with redirect_stdout(io.StringIO()) as shown:
         assert main([*path, "--help"]) == 0, path
@@ -308,13 +308,19 @@ for path in words(typer.main.get_command(app), []):
 
 
 def test_every_package_of_an_extra_is_known() -> None:
-    extras = {name: [Requirement(each) for each in some] for name, some in PROJECT["optional-dependencies"].items()}
-    own = {name: each.extras for name, some in extras.items() for each in some if each.name == "pcgeval"}
-    assert own["all"] == extras.keys() - {"all", "verifiers"}, "the extra all lacks one, or has one too many"
-    assert (own["judge"], len(extras["judge"]), [each.name for each in extras["openai"]]) == ({"openai"}, 1, ["openai"])
+    extras = {name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()}
+    nested = {
+        name: package.extras for name, packages in extras.items() for package in packages if package.name == "pcgeval"
+    }
+    assert nested["all"] == extras.keys() - {"all", "verifiers"}, "the extra all lacks one, or has one too many"
+    assert (nested["judge"], len(extras["judge"]), [package.name for package in extras["openai"]]) == (
+        {"openai"},
+        1,
+        ["openai"],
+    )
     for extra, some in extras.items():
-        for each in some:
-            if each.name not in {"pcgeval", "ruamel.yaml.clib", "uv"}:  # uv is a program, clib a part of ruamel.yaml
-                assert EXTRAS[each.name] == extra
-    assert not {Requirement(each).name for each in PROJECT["dependencies"]} & set(EXTRAS)
+        for package in some:
+            if package.name not in {"pcgeval", "ruamel.yaml.clib", "uv"}:  # uv is a program, clib a part of ruamel.yaml
+                assert EXTRAS[package.name] == extra
+    assert not {Requirement(text).name for text in PROJECT["dependencies"]} & set(EXTRAS)
     assert "--editable '.[all]'" in (ROOT / "Makefile").read_text("utf-8")

@@ -50,7 +50,7 @@ def classes_in(hint: Any) -> Iterator[type]:
 @pytest.mark.parametrize("name", sorted(name for name, value in public().items() if inspect.isfunction(value)))
 def test_every_type_in_a_public_signature_is_public(name: str) -> None:
     hints = typing.get_type_hints(public()[name])
-    needed = {each.__name__ for hint in hints.values() for each in classes_in(hint)}
+    needed = {cls.__name__ for hint in hints.values() for cls in classes_in(hint)}
     assert needed <= set(public())
 
 

@@ -72,10 +72,10 @@ def test_every_module_dep_is_imported(stage: str) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_dep_is_there_or_made_by_an_earlier_stage(stage: str) -> None:
+def test_every_dep_is_an_input_or_an_output_of_an_earlier_stage(stage: str) -> None:
     earlier = [name for name in pipeline.OUTPUTS if list(STAGES).index(name) < list(STAGES).index(stage)]
-    made = {output for name in earlier for output in pipeline.OUTPUTS[name]}
-    assert not [dep for dep in STAGES[stage]["deps"] if dep not in made and not (ROOT / dep).exists()]
+    outputs = {output for name in earlier for output in pipeline.OUTPUTS[name]}
+    assert not [dep for dep in STAGES[stage]["deps"] if dep not in outputs and not (ROOT / dep).exists()]
 
 
 def test_the_check_can_fail() -> None:

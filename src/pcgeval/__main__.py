@@ -1,10 +1,10 @@
-"""The command `pcgeval`, which `python -m pcgeval` is, too."""
+"""The command `pcgeval`, also run as `python -m pcgeval`."""
 
 import sys
 
 
 def main() -> int:
-    """Run a command; also what goes wrong before it starts ends in one line."""
+    """Run a command; an error before its start ends in one line, too."""
     try:
         from pcgeval.cli.main import main as run_command  # noqa: PLC0415 - it imports for half a second
 

@@ -73,7 +73,7 @@ def rank(params: Params, root: Path = Path()) -> None:
 def grade(params: Params, root: Path = Path(), *, open_backend: "OpenBackend | None" = None) -> None:
     """Grade the submissions by the rubric: `data/evidence`, `data/judgements`, `data/grades`.
 
-    The judge's model is opened by `open_backend`, if one is given.
+    `open_backend`, if given, opens the judge's model.
     """
     from pcgeval.checks.gathering import evidence_stage
     from pcgeval.judge.stage import grade_stage

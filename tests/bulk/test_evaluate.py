@@ -133,7 +133,7 @@ FAULTY = [
 ]
 
 
-def test_faulty_rows_are_kept_with_their_line(tmp_path, capsys):
+def test_faulty_rows_have_their_line_in_the_table(tmp_path, capsys):
     source = tmp_path / "in.jsonl"
     source.write_bytes(b"\n".join(line for line, _ in FAULTY))
     assert main(["evaluate", str(source), "--out", str(tmp_path / "out"), "--no-classifier", "--processes", "1"]) == 1
@@ -176,7 +176,7 @@ def test_an_input_that_cannot_be_read_is_refused(tmp_path):
         ("missing.jsonl", "is missing"),
         ("rows.csv", "is no \\*.jsonl"),
         ("empty", "holds no file"),
-        ("broken.parquet", "no Parquet file"),
+        ("broken.parquet", "not a readable Parquet file"),
         ("columns.parquet", "lacks the column letter and text"),
     ):
         with pytest.raises(PcgevalError, match=words):
@@ -213,10 +213,10 @@ def test_another_input_or_setting_is_refused(tmp_path):
     run(source, out, rows_per_part=3)
     before = files(out)
     for rows in (ROWS[:-1], [*ROWS, {"id": "h", "letter": "A", "text": ""}], [ROWS[1], ROWS[0], *ROWS[2:]], ROWS[:3]):
-        with pytest.raises(PcgevalError, match="made from other rows"):
+        with pytest.raises(PcgevalError, match="from other rows"):
             run(write_lines(source, rows), out, rows_per_part=3)
     write_lines(source, ROWS)
-    with pytest.raises(PcgevalError, match="made with another physics"):
+    with pytest.raises(PcgevalError, match="from another physics"):
         run(source, out, rows_per_part=3, physics=PhysicsParams(trials=2))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").touch()
@@ -225,5 +225,5 @@ def test_another_input_or_setting_is_refused(tmp_path):
     run(source, out, rows_per_part=3)
     assert files(out) == before
     (out / "data" / "part-00001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(PcgevalError, match="no whole part"):
+    with pytest.raises(PcgevalError, match="not a complete part"):
         run(source, out, rows_per_part=3)

@@ -64,7 +64,7 @@ def test_a_program_s_prompt_is_all_that_it_can_make_prompts_of(tmp_path):
     assert gather_submission(tmp_path, "team", 900).prompt.text == "x" * (MAX_DOCUMENT_BYTES - 1) + "\n" + PROGRAM[0]
 
 
-def test_trials_carry_what_the_stages_said(tmp_path):
+def test_trials_carry_the_outcomes_of_the_stages(tmp_path):
     failures = {
         ("I", 2): ("generate", "used 9 tokens; the limit is 5"),
         ("T", 1): ("convert", "Width boundary is intruded."),

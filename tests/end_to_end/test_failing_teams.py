@@ -1,4 +1,4 @@
-"""The real pipeline where teams fail: by their own fault with no score, by ours with no ranking; others go on."""
+"""The real pipeline with failing teams: their fault gives no score, ours no ranking; the others continue."""
 
 import json
 import re

@@ -35,7 +35,7 @@ def first_run(workspace: Workspace) -> list[str]:
 
 @pytest.fixture
 def before(workspace: Workspace, first_run: list[str]) -> dict[str, int]:
-    """When each file of the teams was written."""
+    """The times at which the files of the teams were written."""
     assert first_run
     return written(workspace)
 
@@ -161,7 +161,7 @@ def test_the_rubric_changes(workspace: Workspace, before: dict[str, int]):
     assert written(workspace) == before
 
 
-def test_a_file_that_was_altered_by_hand_is_made_again(workspace: Workspace, before: dict[str, int]):
+def test_a_run_restores_a_file_that_was_altered_by_hand(workspace: Workspace, before: dict[str, int]):
     assert before
     outputs = workspace.outputs()
     levels = workspace.folder / stage_dir("levels", "large", "beta")

@@ -47,7 +47,7 @@ REPEATING = {"main.py": PROGRAM["main.py"].replace("chat_with_llm(ctx, messages)
 
 @dataclass(frozen=True)
 class CompetitionFolder:
-    """The folder and what can be done there."""
+    """The folder and its commands."""
 
     folder: Path
 
@@ -69,20 +69,20 @@ class CompetitionFolder:
 
     def run(self, *words: str, **variables: str) -> None:
         """Run the stage or a `-m pcgeval` command to its end, with some environment variables."""
-        code, said = self.run_and_fail(*words, **variables)
-        assert code == 0, said
+        code, printed = self.run_and_fail(*words, **variables)
+        assert code == 0, printed
 
     def run_and_fail(self, *words: str, **variables: str) -> tuple[int, str]:
-        """Run the stage or a `-m pcgeval` command to its end; return its exit code and all that it said.
+        """Run the stage or a `-m pcgeval` command to its end; return its exit code and everything that it printed.
 
         It runs in this process, whose start takes longer than most of what the tests have it do.
         """
-        said = io.StringIO()
+        printed = io.StringIO()
         with (
             pytest.MonkeyPatch.context() as patch,
             chdir(self.folder),
-            redirect_stdout(said),
-            redirect_stderr(said),
+            redirect_stdout(printed),
+            redirect_stderr(printed),
         ):
             for name, value in variables.items():
                 patch.setenv(name, value)
@@ -91,7 +91,7 @@ class CompetitionFolder:
             else:
                 assert words == STAGE
                 code = stage_exit_code(pipeline.generate, "m")
-        return code, said.getvalue()
+        return code, printed.getvalue()
 
     def add_team(self, team: str, work: dict[str, str]) -> None:
         """Add a team and its submission."""
@@ -100,7 +100,7 @@ class CompetitionFolder:
 
     def remove_team(self, team: str) -> None:
         """Take a team out of params.yaml; its submission stays."""
-        self._change("teams", [each for each in self._params()["teams"] if each != team])
+        self._change("teams", [name for name in self._params()["teams"] if name != team])
 
     def change_model(self, **values: object) -> None:
         """Change the model in params.yaml."""

@@ -149,18 +149,18 @@ def write_replies(root, params, model, team, reply, noted):
     settings, submission = params.models[model], load_submission(root / SUBMISSIONS / team)
     task = GenerationTask(submission, settings, settings.digest or "d", params.limits, params.competition.seed)
     for trial in trials(params):
-        text, said = reply(model, team, trial), noted(model, team, trial)
+        text, note = reply(model, team, trial), noted(model, team, trial)
         replied = ChatReply(text or "", 100, 20, "stop", 0.1)
         record = TrialRecord(
             fingerprint=task.fingerprint(trial),
             seed=1,
             model="m",
             digest="d",
-            exchanges=(Exchange("key", replied),) * said.calls,
+            exchanges=(Exchange("key", replied),) * note.calls,
             response_sha256=sha256_text(text or ""),
             reason=TOO_SLOW if text is None else None,
-            flags=tuple(Flag(*flag) for flag in said.flags),
-            contained=said.contained,
+            flags=tuple(Flag(*flag) for flag in note.flags),
+            contained=note.contained,
         )
         write_trial(root / stage_dir("raw", model, team), team, trial, text or "", record)
     summarise(root, params, model, team)

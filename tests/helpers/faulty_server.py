@@ -68,7 +68,7 @@ def status(code: int, text: str = '{"error": "overloaded"}', **headers: str) -> 
 
 def lines(*values: object) -> Act:
     """Answer with a whole stream of JSON lines; a str stands for itself."""
-    texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
+    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
     return lambda player: _send(player, 200, "".join(f"{text}\n" for text in texts).encode(), {})
 
 
@@ -80,7 +80,7 @@ def value(content: object) -> Act:
 
 def events(*values: object) -> Act:
     """Answer with a whole stream of server-sent events; a str stands for itself."""
-    texts = [each if isinstance(each, str) else json.dumps(each) for each in values]
+    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
     content = "".join(f"data: {text}\n\n" for text in texts).encode()
     return lambda player: _send(player, 200, content, {"Content_Type": "text/event-stream"})
 
@@ -138,8 +138,8 @@ def _begin(player: BaseHTTPRequestHandler, *values: object) -> None:
     player.send_response(200)
     player.send_header("Content-Length", str(2**40))
     player.end_headers()
-    for each in values:
-        player.wfile.write(each.encode() if isinstance(each, str) else json.dumps(each).encode() + b"\n")
+    for value in values:
+        player.wfile.write(value.encode() if isinstance(value, str) else json.dumps(value).encode() + b"\n")
 
 
 def _send(player: BaseHTTPRequestHandler, code: int, content: bytes, headers: dict[str, str]) -> None:

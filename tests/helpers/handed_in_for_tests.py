@@ -49,11 +49,11 @@ def write_zip(path: Path, files: dict[str, str | bytes], packing: int = zipfile.
 
 def entry(name: str, mode: int = stat.S_IFREG | 0o644) -> zipfile.ZipInfo:
     """Return an entry with its name as it is: writing a file would clean it up."""
-    found = zipfile.ZipInfo("x")
-    found.filename = name
-    found.external_attr = mode << 16
-    found.create_system = 3
-    return found
+    entry = zipfile.ZipInfo("x")
+    entry.filename = name
+    entry.external_attr = mode << 16
+    entry.create_system = 3
+    return entry
 
 
 def texts(findings, severity="error"):

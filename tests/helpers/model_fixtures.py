@@ -38,9 +38,9 @@ def local_server(smollm_file: Path) -> Iterator[str]:  # noqa: ARG001 - served b
     command = [sys.executable, "-m", "pcgeval", "models", "serve", SMOLLM, "--port", str(free_port())]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        said = process.stderr.readline()
-        address = re.search(r"http://\S+/v1", said)
-        assert address, said
+        line = process.stderr.readline()
+        address = re.search(r"http://\S+/v1", line)
+        assert address, line
         yield address[0]
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == EXIT_INTERRUPTED

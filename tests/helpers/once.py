@@ -1,4 +1,4 @@
-"""What one process of pytest-xdist makes and all of them read."""
+"""A folder that one process of pytest-xdist makes and all read."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,10 +7,10 @@ import pytest
 from filelock import FileLock
 
 
-def made_once(
+def shared_folder(
     name: str, make: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory, worker_id: str
 ) -> Path:
-    """Return a folder that the first process makes that wants it."""
+    """Return a folder that the first process to need it makes."""
     if worker_id == "master":
         return make(tmp_path_factory.mktemp(name))
     folder = tmp_path_factory.getbasetemp().parent / name

@@ -58,7 +58,7 @@ def dead_links(index):
     """Return the links of a report that lead to no file, or to no place on a page."""
     pages = read_report(index)
     places = {path.relative_to(index.parent).as_posix(): {""} for path in index.parent.rglob("*") if path.is_file()}
-    places |= {name: {f"#{each}" for each in Page(markup).all("id")} | {""} for name, markup in pages.items()}
+    places |= {name: {f"#{id_}" for id_ in Page(markup).all("id")} | {""} for name, markup in pages.items()}
     dead = []
     for name, markup in pages.items():
         for href in Page(markup).all("href"):
@@ -82,8 +82,8 @@ def part(markup, place):
 
 def parts(markup, tag):
     """Return the markup of all elements of a kind."""
-    found = html.fromstring(markup).iter(tag)
-    return [html.tostring(each, encoding="unicode", with_tail=False) for each in found]
+    elements = html.fromstring(markup).iter(tag)
+    return [html.tostring(element, encoding="unicode", with_tail=False) for element in elements]
 
 
 def ranking_row(markup, team):

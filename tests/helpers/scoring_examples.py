@@ -88,8 +88,8 @@ def rounded(value):
 
 
 def literal_value(letter, kind, trial):
-    found = [entry.value for entry in getattr(letter, kind) or () if entry.trial == trial]
-    return Fraction(found[0]) if found else Fraction(0)
+    values = [entry.value for entry in getattr(letter, kind) or () if entry.trial == trial]
+    return Fraction(values[0]) if values else Fraction(0)
 
 
 def literal_weight(teams, letter, rules):

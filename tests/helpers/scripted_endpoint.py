@@ -59,7 +59,7 @@ class ScriptedEndpoint(ThreadedServer):
 
     def cached(self, prompt: str) -> int:
         """Return the longest prefix that an earlier prompt began with, in characters."""
-        return max((_common(prompt, each) for each in self.prompts), default=0)
+        return max((_common(prompt, earlier) for earlier in self.prompts), default=0)
 
 
 def _common(one: str, other: str) -> int:
@@ -79,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
         if lists is None:
             self._send(404, {"error": {"message": "no list"}})
         else:
-            self._send(200, {"object": "list", "data": [{"id": each} for each in lists]})
+            self._send(200, {"object": "list", "data": [{"id": model} for model in lists]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))

@@ -30,8 +30,8 @@ def write_response(folder, team, trial, text, flags=(), *, contained=True):
     """Write a response and its record as the stage generate does; `flags` are pairs of a kind and a detail."""
     exchange = Exchange("key", ChatReply(text, 10, 5, "stop", 0.1))
     digest = sha256_bytes(text.encode())
-    found = tuple(Flag(*flag) for flag in flags)
-    record = TrialRecord("fingerprint", 1, "m", "d", (exchange,), digest, None, flags=found, contained=contained)
+    raised = tuple(Flag(*flag) for flag in flags)
+    record = TrialRecord("fingerprint", 1, "m", "d", (exchange,), digest, None, flags=raised, contained=contained)
     write_trial(folder, team, trial, text, record)
 
 
@@ -65,7 +65,10 @@ def write_results(
         )
         pictures = [f"{name}.png" for name in names]
         target, other = (0.25, 0.25) if top else (0.1, 0.8)
-        raws = [{"label": label, "softmax_prob": each} for label, each in (("I", target), ("T", target), ("Q", other))]
+        raws = [
+            {"label": label, "softmax_prob": probability}
+            for label, probability in (("I", target), ("T", target), ("Q", other))
+        ]
         write_json(
             letter_file(folder["similarity"], letter),
             {

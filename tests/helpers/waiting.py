@@ -14,14 +14,14 @@ def wait_until(
     """Wait until a condition holds.
 
     The test fails when `seconds` have passed, or when the process ends that was to bring the condition about; one that
-    still runs is killed, and the failure shows what it said.
+    still runs is killed, and the failure shows its output.
     """
     latest = time.monotonic() + seconds
     while not condition():
         if process is not None and process.poll() is not None and not condition():
-            pytest.fail(f"The process ended meanwhile with exit code {process.returncode}:\n{_said(process)}")
+            pytest.fail(f"The process ended meanwhile with exit code {process.returncode}:\n{_output(process)}")
         if time.monotonic() > latest:
-            pytest.fail(f"Nothing came in {seconds:g} s" + (f":\n{_said(process)}" if process is not None else ""))
+            pytest.fail(f"Nothing came in {seconds:g} s" + (f":\n{_output(process)}" if process is not None else ""))
         time.sleep(0.005)
 
 
@@ -36,7 +36,7 @@ def wait_for_answers(server: Answering, answers: int, process: subprocess.Popen[
     wait_until(lambda: server.answered >= answers or process.poll() is not None)
 
 
-def _said(process: subprocess.Popen[Any]) -> object:
+def _output(process: subprocess.Popen[Any]) -> object:
     process.kill()
     try:
         return process.communicate(timeout=10)[1]

@@ -49,7 +49,7 @@ PARAMS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Workspace:
-    """The competition's folder and what can be done there."""
+    """The competition's folder and its commands."""
 
     folder: Path
 
@@ -65,10 +65,10 @@ class Workspace:
 
     def pcgeval(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the folder, in this process, whose start takes as long as most commands."""
-        shown, said = io.StringIO(), io.StringIO()
-        with chdir(self.folder), redirect_stdout(shown), redirect_stderr(said):
+        shown, errors = io.StringIO(), io.StringIO()
+        with chdir(self.folder), redirect_stdout(shown), redirect_stderr(errors):
             code = main(words)
-        return subprocess.CompletedProcess(words, code, shown.getvalue(), said.getvalue())
+        return subprocess.CompletedProcess(words, code, shown.getvalue(), errors.getvalue())
 
     def python(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run this Python on the folder's own copy of the package."""
@@ -96,14 +96,14 @@ class Workspace:
 
     def outputs(self) -> dict[str, bytes]:
         """Return every file that the stages made, and dvc.lock."""
-        made = [self.folder / "dvc.lock", *(self.folder / "results").rglob("*"), *(self.folder / "data").rglob("*")]
-        return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in made if path.is_file()}
+        paths = [self.folder / "dvc.lock", *(self.folder / "results").rglob("*"), *(self.folder / "data").rglob("*")]
+        return {path.relative_to(self.folder).as_posix(): path.read_bytes() for path in paths if path.is_file()}
 
 
 def make_workspace(folder: Path) -> Workspace:
     """Lay out the small competition in a folder that is no git repository."""
-    for each in COPIED:
-        source, target = REPOSITORY / each, folder / each
+    for name in COPIED:
+        source, target = REPOSITORY / name, folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -141,7 +141,7 @@ def _write_recordings(folder: Path) -> None:
         for prompt, digest in itertools.product((submission.work.text, OTHER_PROMPT), (DIGESTS[model], OTHER_DIGEST)):
             shown = replace(submission, work=Prompt(prompt))
             task = GenerationTask(shown, params.models[model], digest, params.limits, params.competition.seed)
-            exchanges += [_exchange(task, *each) for each in zip(trials(params), next(orders), strict=True)]
+            exchanges += [_exchange(task, *pair) for pair in zip(trials(params), next(orders), strict=True)]
         write_recording(folder / recording_file(model, team), exchanges)
 
 

@@ -79,6 +79,6 @@ def test_finds_calls(response, code):
         ("``` ```drop_block('b11', 1)``` prose ```", NO_CALL),  # a stray fence makes prose the last block
     ],
 )
-def test_says_why_there_is_no_code(response, reason):
+def test_a_response_without_code_has_a_reason(response, reason):
     assert extract_code(response) is None
     assert reason in no_code_reason(response)

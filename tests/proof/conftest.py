@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from once import made_once
+from once import shared_folder
 from tampered_competition import make_competition
 
 from pcgeval.proof.bundle import make_bundle
@@ -18,4 +18,4 @@ def bundle(competition: Path) -> bytes:
 @pytest.fixture(scope="session")
 def tampered(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """The competition of prompts and a program, recorded and live, before anything is forged."""
-    return made_once("tampered", make_competition, tmp_path_factory, worker_id)
+    return shared_folder("tampered", make_competition, tmp_path_factory, worker_id)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dvc_command import run_dvc, with_this_python
 from evaluated_competition import evaluate
-from once import made_once
+from once import shared_folder
 from workspace import make_workspace
 
 from pcgeval.cli.main import main
@@ -31,7 +31,7 @@ def published(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
         assert done.returncode == 0, done.stdout
         return folder
 
-    return made_once("published", make, tmp_path_factory, worker_id)
+    return shared_folder("published", make, tmp_path_factory, worker_id)
 
 
 @pytest.fixture

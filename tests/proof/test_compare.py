@@ -193,7 +193,7 @@ def test_what_is_no_state_is_refused(place, capsys):
     assert "Name a" in capsys.readouterr().err
 
 
-def test_where_git_or_a_ranking_is_missing_or_a_link_it_is_said(root, tmp_path, monkeypatch, capsys):
+def test_a_missing_git_or_ranking_or_a_link_is_named(root, tmp_path, monkeypatch, capsys):
     def refusal():
         assert main(["compare", "HEAD"]) == 2
         return capsys.readouterr().err

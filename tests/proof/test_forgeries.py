@@ -21,6 +21,6 @@ def test_the_competition_itself_passes(tampered: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORGERIES)
-def test_a_forgery_is_found(name: str, tampered: Path, tmp_path: Path) -> None:
+def test_the_audit_names_a_forgery(name: str, tampered: Path, tmp_path: Path) -> None:
     findings = TAMPERING["findings"](FORGERIES[name], tampered, tmp_path / "forged")
     assert any(all(word in finding for word in FORGERIES[name].words) for finding in findings), findings

@@ -134,7 +134,7 @@ def test_published_figures_that_do_not_follow_from_the_measurements_are_named(ex
     assert "DIFFERS" not in shown
 
 
-def test_without_scores_what_is_there_is_explained(explained):
+def test_a_trial_without_scores_is_explained_without_arithmetic(explained):
     explanation = explained("cheats large T 1", "--json")
     assert (explanation["arithmetic"], bool(explanation["blocks"])) == (None, True)
     assert "used a picture of the letter" in explanation["unscored"]
@@ -206,6 +206,6 @@ def test_hostile_texts_are_harmless(capsys):
 
 
 @pytest.mark.parametrize("words", ["nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"])
-def test_what_is_not_there_is_named(words, explained):
+def test_an_unknown_argument_is_named(words, explained):
     code, shown = explained(words)
     assert (code, "params.yaml has" in shown) == (2, True)

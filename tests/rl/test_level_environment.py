@@ -112,7 +112,7 @@ def test_a_groups_diversity_is_the_competitions(trace_of):
 
 
 @pytest.mark.parametrize("failed", [True, False])
-def test_no_diversity_is_made_up(trace_of, failed):
+def test_a_failed_or_single_attempt_has_no_diversity(trace_of, failed):
     task, episode = group(trace_of, *([ONE_I, OTHER_I] if failed else [ONE_I]))
     episode.traces[0].ok = not failed
     asyncio.run(environment().finalize(task, episode))

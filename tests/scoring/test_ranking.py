@@ -92,7 +92,7 @@ def test_the_winner_has_the_highest_total_the_shorter_prompt_and_beats_the_basel
         ({"a": 0.5}, [Entrant("a", 1, disqualified="cheated")], RULES, "'a' is disqualified but was scored"),
         ({"a": 0.5}, [Entrant("a", 1), Entrant("a", 2)], RULES, "twice"),
         ({"a": 0.5}, [Entrant("a", 1)], WITH_BAR, "baseline 'base' is not among the scored"),
-        ({"a": 0.5, "base": 0.5}, [Entrant("a"), Entrant("base")], WITH_BAR, "baseline 'base' takes part"),
+        ({"a": 0.5, "base": 0.5}, [Entrant("a"), Entrant("base")], WITH_BAR, "baseline 'base' is a participant"),
     ],
 )
 def test_scores_submissions_and_baseline_must_fit(diversities, entrants, rules, complaint):

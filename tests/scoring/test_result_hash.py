@@ -113,9 +113,9 @@ def test_the_parts_that_changed_since_the_ranking_are_named(root, tmp_path):
     assert doubts_of(root) == []
     write_text(root / "data/submissions/builders/prompt.txt", "Another <OBJECT>, please.")
     write_text(root / "data/raw/small/builders/I/builders_I_1.txt", "Another reply.")
-    assert doubts_of(root) == ["it was made from other submissions, trials"]
+    assert doubts_of(root) == ["it comes from other submissions, trials"]
     other = PARAMS.model_copy(update={"teams": ("zero-shot", "builders")})
-    assert doubts_of(root, other) == ["it was made from other measurements, params, submissions, trials"]
+    assert doubts_of(root, other) == ["it comes from other measurements, params, submissions, trials"]
 
 
 def test_a_ranking_with_a_hash_that_is_not_its_own_raises_doubts(root):
@@ -124,8 +124,8 @@ def test_a_ranking_with_a_hash_that_is_not_its_own_raises_doubts(root):
     parts = {name: sha256 for name, sha256 in result["parts"].items() if name != "source"}
     for change, doubt in (
         ({"result": None}, "it has no result hash: the stage rank did not write it"),
-        ({"result": {**result, "sha256": "0" * 64}}, "its result hash is not that of its parts"),
-        ({"result": {**result, "parts": parts}}, "it was made from other source"),
+        ({"result": {**result, "sha256": "0" * 64}}, "its result hash does not match its parts"),
+        ({"result": {**result, "parts": parts}}, "it comes from other source"),
         ({"reason": "The cheats won."}, "it was altered after the stage rank wrote it"),
         ({"winners": ["cheats"]}, "it was altered after the stage rank wrote it"),
         ({"engine": "box2d"}, "it was altered after the stage rank wrote it"),

@@ -219,7 +219,7 @@ def test_a_broken_classifier_is_refused(change, complaint, copy):
 
 
 @pytest.mark.parametrize("revision", [None, "main", "0123abc", "0" * 39, "0" * 40 + "\n"])
-def test_a_hub_id_needs_a_commit_and_a_folder_must_be_there(revision, tmp_path):
+def test_a_hub_id_needs_a_commit_and_a_folder_must_exist(revision, tmp_path):
     with pytest.raises(PcgevalError, match="revision"):
         Classifier.load("pittawat/vit-base-uppercase-english-characters", revision=revision)
     with pytest.raises(PcgevalError, match="nowhere"):

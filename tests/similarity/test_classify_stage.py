@@ -132,7 +132,7 @@ def test_another_classifier_precision_package_or_code_shares_nothing(predicted, 
     assert sum(inferred) == 20
 
 
-def test_damaged_cache_entries_are_made_again(predicted, inferred):
+def test_damaged_cache_entries_are_computed_again(predicted, inferred):
     before = predicted.run()
     assert not inferred
     entries = [path for path in predicted.cache.rglob("*") if path.is_file()]

@@ -51,7 +51,7 @@ _KNOWN: dict[tuple[str, str], LevelRow] = {}  # of this process, by the hashes o
 
 
 class EvaluationError(PcgevalError):
-    """An output folder belongs to another input, to other settings, or to somebody else."""
+    """An output folder belongs to another input or to other settings, or holds other files."""
 
 
 class EvaluationSummary(BaseModel):
@@ -96,7 +96,7 @@ class _Work:
         return [_joined(row, _KNOWN[key]) if xml else row for key, (row, xml) in zip(keys, read, strict=True)]
 
     def _read(self, row: InputRow) -> tuple[LevelRow, str]:
-        """Return a row of the table with its level in XML, or with the reason why there is none."""
+        """Return a row of the table with its level in XML, or with the reason of its failure."""
         if row.fault is not None:
             return LevelRow(row.id, row.letter, "input", f"{row.place}: {row.fault}"), ""
         walk = walk_to_level(row.text, self.settings["read_as"] or text_kind(row.text))
@@ -147,8 +147,8 @@ def evaluate(
         inputs: Files `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; folders of such; or
             `-` for JSON lines on standard input.
         out: The folder for `README.md` and `data/part-00000.parquet` and on: a new one, or that of an earlier run.
-        similarity: The classifier; default: pcgeval's own.
-        classify: False only simulates the levels.
+        similarity: The classifier; default: the one of the package.
+        classify: With False, only simulate the levels.
         physics: Settings of the simulation; default: those of `params.yaml` as published.
         embeddings: Whether the table has the classifier's embeddings.
         read_as: The kind of the texts; None takes each text as `score_level` does.
@@ -186,7 +186,7 @@ def evaluate(
     work = _Work(settings, physics, similarity, source.folder if source else None)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
     if foreign := [name for name in names if not _FILES.fullmatch(name)]:
-        raise EvaluationError(f"{folder}: holds {foreign[0]}, which is of no evaluation. Name a new or empty folder.")
+        raise EvaluationError(f"{folder}: holds {foreign[0]}, which no evaluation wrote. Name a new or empty folder.")
     with lock_folder(folder, folder / ".evaluate.lock"):
         parts = _Parts(folder, settings)
         total = count_rows(files)
@@ -233,7 +233,7 @@ class _Parts:
         return sum(note.rows for note in self._notes)
 
     def unfinished(self, rows: Iterator[InputRow]) -> Iterator[InputRow]:
-        """Yield the rows that no finished part has; refuse an input whose other rows have changed."""
+        """Yield the rows that no finished part has; refuse an input with changes in the finished rows."""
         for number, note in enumerate(self._notes):
             if _combined(_row_sha256(row) for row in islice(rows, note.rows)) != note.input_sha256:
                 raise self._other_input(number)
@@ -269,7 +269,7 @@ class _Parts:
     def _other_input(self, number: int) -> EvaluationError:
         first = number * self._rows_per_part + 1
         return EvaluationError(
-            f"{self._path(number)}: was made from other rows than the input has from row {first} on: it was changed, "
+            f"{self._path(number)}: comes from other rows than the input has from row {first} on: it was changed, "
             "or has grown. Put the input back, or name a new folder."
         )
 
@@ -293,10 +293,10 @@ class _Parts:
         try:
             note = _PartNote.model_validate_json(pa.parquet.read_schema(path).metadata[_NOTE])
         except (pa.ArrowException, OSError, KeyError, TypeError, ValidationError) as error:
-            raise FileError(f"{path}: is no whole part of an evaluation. Remove it, and it is made again.") from error
+            raise FileError(f"{path}: is not a complete part of an evaluation. Remove it and repeat.") from error
         if changed := [key for key, value in self._settings.items() if note.settings.get(key) != value]:
             raise EvaluationError(
-                f"{path}: was made with another {' and '.join(changed)}. Name a new folder, or use the old settings."
+                f"{path}: comes from another {' and '.join(changed)}. Name a new folder, or use the old settings."
             )
         return note
 

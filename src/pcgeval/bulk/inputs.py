@@ -1,4 +1,4 @@
-"""Read responses from JSON lines and Parquet, row by row in bounded memory; a faulty row is a row with a fault."""
+"""Read responses from JSON lines and Parquet, row by row in bounded memory; a faulty row names its fault."""
 
 import json
 import sqlite3
@@ -29,14 +29,14 @@ class InputRow:
     id: str | None = None  # None if it cannot be read
     letter: str | None = None  # A to Z; None if it cannot be read
     text: str = ""
-    fault: str | None = None  # in words that follow the place
+    fault: str | None = None  # a clause that follows the place
 
 
 def input_files(inputs: Iterable[Path]) -> list[tuple[str, Path]]:
     """Return the names and paths of the input files, in order; of a folder, all files of a known form.
 
     Raises:
-        FileError: A file is missing or of another form, or a folder has none.
+        FileError: A file is missing or has another format, or a folder has no input file.
     """
     files: list[tuple[str, Path]] = []
     for path in inputs:
@@ -137,7 +137,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
             yield pa.parquet.ParquetFile(file)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise FileError(
-            f"{path}: is no Parquet file that can be read ({printable_line(str(error))}). Write it again."
+            f"{path}: is not a readable Parquet file ({printable_line(str(error))}). Write it again."
         ) from error
 
 

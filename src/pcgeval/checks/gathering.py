@@ -43,7 +43,7 @@ from pcgeval.submissions.sources import find_readme
 
 MAX_DOCUMENT_BYTES = 1_000_000
 _MODEL_EVIDENCE: TypeAdapter[ModelEvidence] = TypeAdapter(ModelEvidence)
-_PROMPT_SUFFIXES = (".md", ".py", ".txt")  # where a program may keep what it says to a model
+_PROMPT_SUFFIXES = (".md", ".py", ".txt")  # where a program may keep its messages to a model
 MAX_REPLY_BYTES = 16 * 2**20  # what the extraction reads of a response
 # A line of code that starts a loop in Python or a language with braces; prose such as "for the letter I" does not.
 _LOOP = re.compile(r"^[ \t]*+(?:for|while)\b[^\n{:]*+[{:]", re.MULTILINE)

@@ -80,7 +80,7 @@ def reproduce_succeeded(evidence: PaperEvidence) -> CheckResult:
 
 
 def log_matches(evidence: PaperEvidence, *, pattern: Text) -> CheckResult:
-    """A line that reproduce.sh printed contains a text, in upper or lower case; `*` stands for any characters."""
+    """A line that reproduce.sh printed contains a text, in upper or lower case; `*` matches any characters."""
     if evidence.log is None:
         raise _not_run(evidence)
     parts = pattern.casefold().split("*")
@@ -129,7 +129,7 @@ class _Table(NamedTuple):
 
 
 def _figure(path: str, results: Any, key: str) -> float:
-    """Return the figure that a key leads to; raises NotMet where there is none."""
+    """Return the figure at a key; raise NotMet without one."""
     if isinstance(results, _Table):
         name, slash, column = key.rpartition("/")
         rows = [row for row in results.rows if row[:1] == [name] or not slash]
@@ -168,7 +168,7 @@ def _cell(path: str, table: _Table, row: Sequence[str], column: str) -> float | 
 
 
 def _without_scheme(address: str) -> str:
-    """Return an address as it is named in any way: `github.com/them/code`."""
+    """Return an address in its shortest form: `github.com/them/code`."""
     return re.sub("^[a-z]+://|/+$", "", address.lower()).removeprefix("www.").removesuffix(".git")
 
 

@@ -50,7 +50,7 @@ def letters_pass(evidence: Evidence, *, stage: StageName) -> CheckResult:
 
 
 def answers_without_loop(evidence: Evidence) -> CheckResult:
-    """Share of the trials with a reply whose fenced code has no `for` or `while` loop, which would not be run."""
+    """Share of the trials with a reply that has no `for` or `while` loop in its fenced code, which is not run."""
     return _share_of_trials(
         evidence,
         lambda trial: trial.reply is not None and not trial.reply.has_loop,
@@ -68,7 +68,7 @@ def answers_closed(evidence: Evidence) -> CheckResult:
 
 
 def trials_stable(evidence: Evidence, *, at_least: Share) -> CheckResult:
-    """Share of the trials whose level has at least such a stability."""
+    """Share of the trials with a level of at least this stability."""
     return _share_of_trials(
         evidence,
         lambda trial: trial.stability is not None and trial.stability >= at_least,
@@ -82,7 +82,7 @@ def mean_stability(evidence: Evidence) -> CheckResult:
 
 
 def trials_on_top(evidence: Evidence) -> CheckResult:
-    """Share of the trials whose level the classifier takes for the letter that was asked for."""
+    """Share of the trials with a level that the classifier takes for the intended letter."""
     return _share_of_trials(evidence, lambda trial: trial.on_top, "trials look most like their letter")
 
 
@@ -97,7 +97,7 @@ def mean_similarity(evidence: Evidence) -> CheckResult:
 
 
 def letters_diverse(evidence: Evidence, *, above: Share = 0.0) -> CheckResult:
-    """Share of the letters (of each model) whose diversity is above a value."""
+    """Share of the letters (of all models) with a diversity above a value."""
     _trials(evidence)
     return share_of(
         evidence.letters,
@@ -119,7 +119,7 @@ def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> CheckResult:
         raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
     unseen = sum(not usage.contained and not usage.flag(kind) for usage in usages)
     if kind == "other-host" and unseen:
-        raise Undecided(f"{unseen} of {len(trials)} trials ran without a sandbox; what they reached is not known")
+        raise Undecided(f"{unseen} of {len(trials)} trials ran without a sandbox, so their contacts are unknown")
     flags = {trial: usage.flag(kind) for trial, usage in zip(trials, usages, strict=True)}
 
     def name(trial: TrialEvidence) -> str:

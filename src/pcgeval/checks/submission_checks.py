@@ -66,7 +66,7 @@ def prompt_mentions(evidence: Evidence, *, text: Text) -> CheckResult:
 
 
 def _text(document: Document) -> str:
-    """Return a document's text; raises NotMet or Undecided if there is none."""
+    """Return a document's text; raise NotMet or Undecided without one."""
     if document.status == "unreadable":
         raise Undecided(document.reason)
     if document.status == "refused":

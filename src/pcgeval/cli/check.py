@@ -141,7 +141,7 @@ def _summary(inputs: Inputs) -> str:
 
 
 def _seal(params: "Params") -> str:
-    """Write the seal if there is none, and return its hash."""
+    """Write the seal, unless it exists, and return its hash."""
     from pcgeval.scoring.seal import make_seal
 
     seal = make_seal(params)
@@ -310,7 +310,7 @@ def _check_seal(inputs: Inputs) -> None:
         for difference in differences:
             inputs.add("seal", severity, difference)
         if differences and inputs.is_sealing:
-            text = f"{SEAL} is there already. Put back what was changed, or remove that file to seal again."
+            text = f"{SEAL} exists already. Undo the changes, or remove that file to seal again."
             inputs.add("seal", severity, text)
 
 

@@ -192,7 +192,7 @@ def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="
 
 @export.command("recordings")
 def export_recordings() -> None:
-    """Write all replies to data/recordings, from where others replay them."""
+    """Write all replies to data/recordings, so that others can replay them."""
     from pcgeval.core.params import load_params
     from pcgeval.generation.export import record_competition
     from pcgeval.judge.stage import record_judgements

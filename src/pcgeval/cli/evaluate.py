@@ -34,10 +34,10 @@ def evaluate(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Score the levels of many responses, in Parquet.
+    """Score the levels of many responses and write Parquet files.
 
-    Physics and classifier come from params.yaml, if there is one. After a stop, the same command goes on. Exit code 1:
-    some rows could not be read; the table has them with the reason.
+    Physics and classifier come from params.yaml, if there is one. Repeat the command to continue a stopped run. Exit
+    code 1: some rows could not be read; the table has them with the reason.
     """
     from pcgeval.bulk.evaluate import evaluate as evaluate_rows
     from pcgeval.cli.settings import load_params_or_default

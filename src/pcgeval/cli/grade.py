@@ -40,16 +40,16 @@ Judge = Annotated[
     typer.Option(
         metavar=f"<{'|'.join(JUDGES)}>",
         callback=_known_judge,
-        help="Default: as in params.yaml; simple with --model, human with --grades.",
+        help="Default: as in params.yaml; simple with --model; human with --grades.",
     ),
 ]
 HumanGrades = Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML.")]
 Reproduce = Annotated[bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")]
 Network = Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")]
-Recording = Annotated[Path | None, typer.Option(metavar="FILE", help="Replies of the model to replay.")]
+Recording = Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the model's replies in this file.")]
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="PATH", help="Write the grade to this file; of runs, to GROUP/RUN/grade.json there."),
+    typer.Option(metavar="PATH", help="Write the grade to this file; for runs, GROUP/RUN/grade.json in this folder."),
 ]
 
 app = group()
@@ -78,9 +78,9 @@ def grade(
 ) -> None:
     """Grade a submission by a rubric, or a folder of runs.
 
-    Prints the tree of criteria, or of many runs a table of means, in which finished gradings are not graded again. A
-    leaf without a grade counts as 0. Exit code 1 means that more than --max-invalid leaves have no grade, that the
-    score is only a guess, or that a run failed.
+    The command prints the tree of criteria; for a folder of runs, a table of means. It skips runs that have a finished
+    grade. A leaf without a grade counts as 0. Exit code 1: more than --max-invalid leaves have no grade, or a run
+    failed.
     """
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.files import write_json, write_text
@@ -185,7 +185,7 @@ def _print_grade(output: "JudgeOutput", *, json: bool, lacks_run: bool, max_inva
     if lacks_run:
         print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
     if output.partial:
-        print_stderr("The same command goes on where this ended: no reply is paid for twice.")
+        print_stderr("Repeat the command to continue: no reply is paid for twice.")
     if output.judge_type == HEURISTIC or output.num_invalid_leaf_nodes > max_invalid:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

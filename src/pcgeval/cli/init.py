@@ -35,7 +35,7 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
     edition: Annotated[
         Literal["2025"] | None,
-        typer.Option(help="Use the settings of this year's final; default: three small models on this machine."),
+        typer.Option(help="Use the settings of that year's final; default: three small models on this machine."),
     ] = None,
     upgrade: Annotated[
         bool,
@@ -56,7 +56,7 @@ def init(
         print_stderr(f"{folder} now runs the installed pcgeval; `make final-eval` there evaluates everything again")
         return
     if not folder.parent.is_dir():
-        raise FileError(f"{folder.parent}: is no folder. Make it first, or name another place.")
+        raise FileError(f"{folder.parent}: is not a folder. Make it first, or name another place.")
     folder.mkdir(exist_ok=True)
     if names := sorted(path.name for path in folder.iterdir() if path.name != ".git"):
         raise FileError(

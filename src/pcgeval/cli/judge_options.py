@@ -1,4 +1,4 @@
-"""Options of the judge, which all commands that grade have, and what they print: plans, and the table of gradings."""
+"""Options of the commands that grade, and their output: plans, and the table of gradings."""
 
 import math
 import sys
@@ -24,16 +24,16 @@ _OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a
 
 JudgeModel = Annotated[
     str | None,
-    typer.Option(metavar="M", help="The judge: a model of params.yaml, a local one, OpenAI's, or a server's."),
+    typer.Option(metavar="M", help="The judge's model: of params.yaml, `pcgeval models list`, OpenAI, or a server."),
 ]
 MaxInvalid = Annotated[
-    int, typer.Option(metavar="N", min=0, help="Exit with 0 where at most N leaves have no grade; they count as 0.")
+    int, typer.Option(metavar="N", min=0, help="Accept up to N leaves without a grade; they count as 0.")
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print calls, tokens and price of what is still to be asked, and ask nothing.")
+    bool, typer.Option("--dry-run", help="Print the calls still to make, their tokens and price, and make none.")
 ]
 Models = Annotated[
-    list[str] | None, typer.Option(metavar="M", help="A judge, as `pcgeval grade` takes it; can be given again.")
+    list[str] | None, typer.Option(metavar="M", help="A judge's model, as in `pcgeval grade`. Repeatable.")
 ]
 TableFormat = Annotated[
     Literal["csv", "json", "markdown", "latex"] | None,
@@ -49,9 +49,7 @@ class Baseline(StrEnum):
     CHECKS = "checks"
 
 
-Baselines = Annotated[
-    list[Baseline] | None, typer.Option(help="A judge without a model, beside these; can be given again.")
-]
+Baselines = Annotated[list[Baseline] | None, typer.Option(help="A judge without a model, for comparison. Repeatable.")]
 
 
 def named_judges(

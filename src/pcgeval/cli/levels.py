@@ -42,7 +42,7 @@ def level(
 ) -> None:
     """Score one level: which blocks fell, which letter it shows.
 
-    Physics and classifier come from params.yaml, if there is one. Exit code 1: the level failed in a stage, so it
+    Physics and classifier come from params.yaml, if there is one. Exit code 1: the level failed and
     scores 0.
     """
     from pcgeval.cli.level_output import score_lines

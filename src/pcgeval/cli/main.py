@@ -27,7 +27,7 @@ from pcgeval.cli import (
 )
 from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
 
-_SECTIONS = {
+SECTIONS = {
     "Take part in a competition": ("validate", "try"),
     "Run a competition": ("init", "submit", "check", "run", "status"),
     "Look at the results": ("ranking", "explain", "compare"),
@@ -43,12 +43,12 @@ class _Sections(TyperGroup):
 
     def list_commands(self, _: Any) -> list[str]:
         """Return the commands' names in the order of the help."""
-        return [name for names in _SECTIONS.values() for name in names]
+        return [name for names in SECTIONS.values() for name in names]
 
     def format_commands(self, _: Any, formatter: Any) -> None:
         """Write the commands, section by section."""
         width = max(map(len, self.commands))
-        for heading, names in _SECTIONS.items():
+        for heading, names in SECTIONS.items():
             with formatter.section(heading):
                 texts = [self.commands[name].get_short_help_str(formatter.width - 6 - width) for name in names]
                 formatter.write_dl([(name.ljust(width), text) for name, text in zip(names, texts, strict=True)])

@@ -29,14 +29,14 @@ Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", dir_okay=Fa
 Assignments = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a key of params.yaml, such as physics.starts=20. Repeatable."
+        "--set", metavar="KEY=VALUE", help="Override a key of params.yaml, such as rubric.votes=3. Repeatable."
     ),
 ]
 Letters = Annotated[str, typer.Option(metavar="LETTERS", help="The letters to score, such as HIL.")]
 Trials = Annotated[int, typer.Option(metavar="N", help="Trials per letter.")]
 BaseUrl = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="An OpenAI-compatible endpoint that serves the model; its key: OPENAI_API_KEY."),
+    typer.Option(metavar="URL", help="An OpenAI-compatible endpoint with the model; OPENAI_API_KEY has the key."),
 ]
 TrustPrograms = Annotated[
     bool,

@@ -26,9 +26,9 @@ _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 Trust = Annotated[
     list[str] | None,
-    typer.Option(metavar="STAGE", help="Take a stage's published output instead of running it; may be repeated."),
+    typer.Option(metavar="STAGE", help="Take a stage's published output instead of running it. Repeatable."),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Also fail if anything was not run again or is not committed.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Also fail if something was not run again or is not committed.")]
 
 
 @app.command()
@@ -42,8 +42,8 @@ def audit(
 ) -> None:
     """Run the whole evaluation again and compare every file.
 
-    It runs in an empty folder, from the inputs and the recorded replies alone; programs run in the sandbox. Exit code 1
-    means that a published file differs, or that a model answered a call of --ask differently.
+    The command uses an empty folder, the inputs and the recorded replies; programs run in the sandbox. Exit code 1: a
+    published file differs, or a model answered a call of --ask differently.
     """
     import dvc  # noqa: F401 - it is run as a program, and an extra brings it
 
@@ -91,7 +91,7 @@ def verify(
 ) -> None:
     """Run the evaluation of a bundle again with the installed release.
 
-    Exit code 1 means that a file of the bundle does not follow from its inputs.
+    Exit code 1: a file of the bundle does not follow from its inputs.
     """
     from pcgeval.core.files import sha256_file
     from pcgeval.proof.bundle import verify_bundle

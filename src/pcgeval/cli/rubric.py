@@ -54,7 +54,7 @@ def show(
 ) -> None:
     """Explain a grade: the whole tree, or one criterion.
 
-    A criterion is explained from the root down to the judge's words.
+    The explanation of a criterion goes from the root down to the judge's answer.
     """
     from pcgeval.rubric.explanation import NodeShare, way_to
     from pcgeval.rubric.grade_files import read_grade
@@ -98,7 +98,7 @@ def _print(value: Any, lines: Iterable[str], *, json: bool) -> None:
 @app.command()
 def agreement(
     a: Annotated[Path, typer.Argument(metavar="A", help="A grade.json, or a folder of them.")],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The same of the other judge.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The other judge's grade.json or folder.")],
     form: Annotated[
         bool, typer.Option("--form", help="Print a form for a person to decide where they differ (--judge human).")
     ] = False,
@@ -152,15 +152,15 @@ def judge_eval(
     model: Models = None,
     judge: Baselines = None,
     votes: Annotated[
-        list[int] | None, typer.Option(metavar="N", help="How often a model grades each leaf; can be given again.")
+        list[int] | None, typer.Option(metavar="N", help="How often a model grades a leaf. Repeatable.")
     ] = None,
     example: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="One of the examples, such as rice/0; can be given again.")
+        list[str] | None, typer.Option(metavar="ID", help="Only this example, such as rice/0. Repeatable.")
     ] = None,
     base_url: BaseUrl = None,
     assignments: Assignments = None,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", file_okay=False, help="Where gradings and tables are written.")
+        Path, typer.Option(metavar="DIR", file_okay=False, help="Write gradings and tables to this folder.")
     ] = Path("judge_eval_results"),
     dry_run: DryRun = False,
     max_invalid: MaxInvalid = 0,
@@ -168,7 +168,7 @@ def judge_eval(
 ) -> None:
     """Measure how well judges grade, on submissions that people have graded.
 
-    Exit code 1 means that a grading of a model has more than --max-invalid leaves without a grade.
+    Exit code 1: a grading has more than --max-invalid leaves without a grade.
     """
     from pcgeval.judge import judge_eval as evaluation
     from pcgeval.judge.grading import GradingProgress
@@ -214,16 +214,16 @@ def attack(
     assignments: Assignments = None,
     max_inflation: Annotated[
         float | None,
-        typer.Option(metavar="X", min=0, max=1, help="Exit with 1 where an attack raises a score by more than this."),
+        typer.Option(metavar="X", min=0, max=1, help="Fail if an attack raises a score by more than this."),
     ] = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Measure how far attacks raise a judge's score: a submission is graded, and copies that try to mislead the judge.
+    """Measure how far attacks raise a judge's score.
 
-    A leaf without a grade counts as 0. The harmless note is no attack: its difference is the judge's noise. Exit code 1
-    means that a grading did not come to its end, that the submission as it is got no grade, or what --max-inflation
-    says.
+    The command grades a submission, and copies of it that try to mislead the judge. A leaf without a grade counts as 0.
+    The harmless note is a control: its difference is the judge's noise. Exit code 1: a grading did not finish, the
+    unchanged submission got no grade, or an attack exceeds --max-inflation.
     """
     from pcgeval.judge.attack import attack_judge, plan_attacks
     from pcgeval.judge.grading import GradingProgress
@@ -260,20 +260,22 @@ def _attack_row(result: "AttackResult") -> tuple[str, ...]:
 @app.command()
 def table(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Grades of a folder of runs, or PaperBench's folder of runs.")
+        Path, typer.Argument(metavar="DIR", help="Grades of `pcgeval grade RUNS`, or PaperBench's folder of runs.")
     ],
-    papers_dir: Annotated[Path, typer.Option(metavar="DIR", help="The papers, whose ids begin the names.")] = PAPERS,
+    papers_dir: Annotated[
+        Path, typer.Option(metavar="DIR", help="The papers; their ids begin the names of runs.")
+    ] = PAPERS,
     disqualified: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Runs that do not count: a name a line, or results of PaperBench's monitor."),
+        typer.Option(metavar="FILE", help="Runs to leave out: one name per line, or results of PaperBench's monitor."),
     ] = None,
     max_invalid: MaxInvalid = 0,
     form: TableFormat = None,
     json: Json = False,
 ) -> None:
-    """Print a table of grades that are there: submissions by papers, mean and standard error.
+    """Print finished grades as a table: submissions by papers, mean and standard error.
 
-    Exit code 1 means that a run has no grade that counts; the table names it.
+    Exit code 1: a run has no grade that counts; the table names it.
     """
     from pcgeval.rubric.grade_table import RunGrade, read_disqualified
     from pcgeval.rubric.papers import list_papers
@@ -296,7 +298,7 @@ def leaves(
     form: Annotated[bool, typer.Option("--form", help="Print a form for grading by hand (--judge human).")] = False,
     json: Json = False,
 ) -> None:
-    """List the criteria of a rubric that are graded."""
+    """List the leaves of a rubric: the criteria that are graded."""
     from pcgeval.core.layout import RUBRICS, own_or_packaged
     from pcgeval.core.untrusted import one_line
     from pcgeval.rubric.explanation import NodeShare

@@ -28,8 +28,8 @@ def run(
 ) -> None:
     """Evaluate the competition, from the checks to the ranking.
 
-    The command runs `check`, `dvc repro --keep-going` and `ranking`. Only changes are computed, and a stopped run goes
-    on where it was. Exit code 1: a stage failed; the stages that do not need it have run.
+    The command runs `check`, `dvc repro --keep-going` and `ranking`. It computes only changes, and
+    continues a stopped run. Exit code 1: a stage failed; the stages that do not depend on it have run.
     """
     from pcgeval.cli.rounds import run_round
     from pcgeval.core.params import load_params

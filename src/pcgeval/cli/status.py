@@ -24,7 +24,7 @@ def status(
 ) -> None:
     """Show the progress of a run: trials done, failed and left.
 
-    It works before, during and after a run, and never disturbs it. Before the run, it estimates the time from earlier
+    The command works before, during and after a run, and never disturbs it. It estimates the time left from earlier
     calls to the same models.
     """
     from pcgeval.core.params import load_params
@@ -83,9 +83,9 @@ def explain(
 ) -> None:
     """Explain a trial, from its prompt to its share of the total.
 
-    One screen shows the prompt, the answer, the blocks that fell, the classifier's letters, each formula with its
-    figures, and the SHA-256 of each step's file. The figures are computed from the measurements; exit code 1 means
-    that the ranking has others.
+    One screen shows the prompt, the answer, the blocks that fell, the classifier's letters, every formula with its
+    figures, and the SHA-256 of every file. The command computes the figures from the measurements. Exit code 1: the
+    published results differ from them.
     """
     from pcgeval.cli.explain_output import explain_lines
     from pcgeval.core.params import load_params

@@ -37,7 +37,7 @@ def try_command(
     model: Annotated[
         str,
         typer.Option(
-            metavar="M", help="A model of params.yaml or `pcgeval models list`, or a server's. May be shortened."
+            metavar="M", help="A model of params.yaml, of `pcgeval models list`, or of a server; the first letters do."
         ),
     ],
     letters: Letters = "IL",
@@ -53,8 +53,8 @@ def try_command(
 ) -> None:
     """Run a few trials of your submission and score them.
 
-    The trials run exactly as in the competition, with the same seeds, requests and limits. After Ctrl-C, the same
-    command goes on where it stopped. Trials of other letters in the same folder are kept.
+    The trials run exactly as in the competition, with the same seeds, requests and limits. After Ctrl-C, repeat the
+    command to continue. The folder keeps earlier trials of other letters.
     """
     print_stderr(f"checking {program}")  # before the imports, which take a second
     from pcgeval.cli import settings
@@ -79,9 +79,9 @@ def submit(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Check a submission, file it, and add its team to params.yaml.
+    """Check a submission, copy it, and add its team to params.yaml.
 
-    The command copies the submission to data/submissions/TEAM.
+    The copy is data/submissions/TEAM.
     """
     from pcgeval.submissions.filing import submit as file_submission
     from pcgeval.submissions.validate import printable_findings

@@ -37,7 +37,7 @@ class Box2dWorld(World):
         self._world.contactListener = self._contacts
 
     def advance(self) -> None:
-        """Let one step pass, and remove the blocks that died in it."""
+        """Simulate one step, and remove the blocks that died in it."""
         self._world.Step(self.step, self._iterations, self._iterations)
         for index in self.dying:
             body = self._bodies[index]

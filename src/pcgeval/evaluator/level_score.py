@@ -30,7 +30,7 @@ class LevelScore(Walk):
     """The measurements of one level, and the results of all steps to them.
 
     Attributes:
-        read_as: The kind of the text: a model's `response`, of which the last fenced block counts; bare `calls`; or a
+        read_as: The kind of the text: a model's `response` (only its last fenced block counts); bare `calls`; or a
             Science Birds `level` in XML.
         blocks: Each call, or each block of a level in XML, with its fate.
         probabilities: The probability of each letter, A to Z; empty without a picture or without a classifier.
@@ -86,7 +86,7 @@ class LevelScore(Walk):
         return tuple("".join(line) for line in reversed(rows))
 
     def image(self, *, before: bool = False) -> Image.Image:
-        """Return the evaluator's picture, 1024 x 1024 and grey, of the end or of the level as it was written.
+        """Return the evaluator's picture, 1024 x 1024 and grey, of the level after or before the simulation.
 
         Raises:
             LevelError: There is no level to draw; the other drawings raise it too.
@@ -94,7 +94,7 @@ class LevelScore(Walk):
         return render(self._drawn(before=before))
 
     def before_and_after(self) -> tuple[Image.Image, Image.Image]:
-        """Return pictures of the level as it was written and of the end, at one scale."""
+        """Return pictures of the level before and after the simulation, at one scale."""
         before, after = self._drawn(before=True), self._drawn()
         return render(before, also=after), render(after, also=before)
 
@@ -165,14 +165,14 @@ def score_level(
     Args:
         text: A model's response, bare calls, or a level in XML.
         letter: The capital letter that the level should look like.
-        classifier: Default: pcgeval's own, which is loaded once.
+        classifier: Default: the one of the package, loaded once.
         physics: Settings of the simulation; default: those of `params.yaml` as published.
-        read_as: The kind of the text; default: as it looks. A competition counts responses alone.
-        classify: False only simulates the level: `probabilities` is empty, and the similarity unknown.
+        read_as: The kind of the text; default: the kind it looks like. A competition accepts responses only.
+        classify: With False, only simulate the level: `probabilities` is empty, and the similarity unknown.
 
     Raises:
-        ValueError: The letter is none of A to Z.
-        ClassifierError: pcgeval's own classifier cannot be loaded.
+        ValueError: The letter is not one of A to Z.
+        ClassifierError: The default classifier cannot be loaded.
     """
     if letter not in LABELS:
         raise ValueError(f"letter {letter!r} is none of {LABELS[0]} to {LABELS[-1]}")

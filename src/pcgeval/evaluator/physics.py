@@ -41,7 +41,7 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None, *, paths: b
         paths: Whether to record the paths of the blocks for a replay, which takes time.
 
     Raises:
-        LevelError: The text is no level.
+        LevelError: The text is not a level.
         SimulationError: Too many blocks overlap, or the engine lost track of one.
     """
     physics = physics or PhysicsParams()
@@ -95,7 +95,7 @@ def _trial(
 ) -> tuple[Stability, Recording]:
     """Simulate a trial; a recorded one ends as soon as `to_beat` blocks are lost, that is, broke or fell.
 
-    A block has fallen when it lies so far below its place that it would have to climb to count as staying.
+    A block has fallen if it lies so far below its place that only climbing could count as staying.
     """
     start = blocks if trial == 1 else _jittered(blocks, f"{physics.seed}:{trial}", physics.jitter)
     world = build_world(start, physics)
@@ -130,7 +130,7 @@ def _steps(world: World, physics: PhysicsParams) -> Iterator[int]:
 
 
 def _stability(blocks: Sequence[Block], world: World, trial: int, physics: PhysicsParams) -> Stability:
-    """Return the end of a trial; `moved` follows from the rounded positions, so the written figures prove it."""
+    """Return the end of a trial; `moved` follows from the rounded positions, so the published figures show it."""
     positions = np.round(np.array(world.places, dtype=np.float64).reshape(-1, 3), 6) + 0.0  # + 0.0: no negative zeros
     if not np.isfinite(positions).all():
         raise SimulationError(

@@ -59,7 +59,7 @@ class PymunkWorld(World):
         space.on_collision(begin=self._begin_contact)
 
     def advance(self) -> None:
-        """Let one step pass, and remove the blocks that died in it."""
+        """Simulate one step, and remove the blocks that died in it."""
         self._space.step(self.step)
         for index in self.dying:
             body = self._bodies[index]
@@ -87,9 +87,9 @@ class PymunkWorld(World):
         return list(self._places)
 
     def _give_back_turning(self) -> None:
-        """Correct angular velocities, as pymunk has one drag for both motions, and takes too much from turning.
+        """Correct angular velocities: pymunk has one drag for both motions, which slows turning too much.
 
-        Slow turning stays, because a body whose velocity is set wakes up, and Box2D lets it sleep below this speed.
+        Slow turning stays: setting a velocity wakes a body, and Box2D lets it sleep below this speed.
         """
         turning, ids = self._read(_TURNING)
         for body_id, speed in zip(ids, turning, strict=True):

@@ -20,7 +20,7 @@ class Stability:
             end, rounded to 6 decimals. A dead block has the place where it died.
         moved: Whether each block ended `moved_distance` or more from its place in the level, or died.
         dead: Whether impacts destroyed each block.
-        trial: The number of the best trial, which is reported here; 1 is the level exactly as written.
+        trial: The number of the best trial, reported here; trial 1 starts exactly as written.
         starts: The scores of `physics.starts` more trials with a jitter, which do not count.
         paths: The paths of the blocks that moved visibly or broke.
     """

@@ -1,7 +1,7 @@
 """The stage simulate: from the levels of all models and teams to stability files, pictures and replays.
 
 Equal levels are simulated once. `.cache` keeps simulations by the hashes of the level, the engine, the physics and the
-code, so a run simulates only new levels. Anybody may delete the folder.
+code, so a run simulates only new levels. You may delete the folder.
 """
 
 import os
@@ -92,7 +92,7 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
 
 
 def _read(path: Path) -> bytes | str | None:
-    """Return a level, the reason of its author's failure, or None without a level."""
+    """Return a level, the reason why it cannot be read, or None without a level."""
     try:
         return read_bounded(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:
@@ -134,7 +134,7 @@ def _simulate_new(levels: Iterable[bytes], params: Params, folder: Path, process
 
 
 def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
-    """Return the simulation of each level as it is kept, and its picture."""
+    """Return the stored simulation of each level, and its picture."""
     return [_kept(end_of(level, physics)) for level in levels]
 
 

@@ -19,7 +19,7 @@ _CALL_LINE = re.compile(r"^\s*drop_block\(", re.IGNORECASE | re.MULTILINE)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Walk:
-    """The results of the steps; those that the text did not reach are None."""
+    """The results of the steps; None for a step that the text did not reach."""
 
     code: str | None = None  # the calls, one a line
     xml: str | None = None  # the level
@@ -64,7 +64,7 @@ def walk_to_end(walk: Walk, physics: PhysicsParams) -> Walk:
 
 
 def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | str:
-    """Return the end of a level, or the reason why it cannot be simulated; `paths` are for replays."""
+    """Return the end of a level, or the reason why the simulation failed; `paths` are for replays."""
     try:
         return simulate(xml, physics, paths=paths)
     except LevelError as error:

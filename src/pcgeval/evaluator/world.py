@@ -32,7 +32,7 @@ class World(ABC):
 
     @abstractmethod
     def advance(self) -> None:
-        """Let one step of time pass; blocks that die in it vanish at its end."""
+        """Simulate one step; blocks that die in it vanish at its end."""
 
     @property
     @abstractmethod

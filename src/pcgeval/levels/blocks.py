@@ -31,12 +31,12 @@ class Block:
 def level_blocks(xml: str | bytes) -> tuple[Block, ...]:
     """Read the blocks of a level in the order of the file, which is the order of dropping.
 
-    The official converter declares UTF-16 and writes UTF-8, so the declaration is ignored. Document types are
+    The official converter declares UTF-16 and writes UTF-8, so pcgeval ignores the declaration. Document types are
     refused, entities and the network are off.
 
     Raises:
-        LevelError: This is no XML, no level, too large, or holds something else than wooden blocks of the two known
-            types at sensible places; the message names the line and the value.
+        LevelError: The text is not XML or not a level, is too large, or has objects other than wooden blocks of the two
+            known types at sensible places; the message names the line and the value.
     """
     root = _parse(xml if isinstance(xml, str) else _decode(xml))
     if root.tag != "Level":

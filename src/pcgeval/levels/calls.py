@@ -23,7 +23,7 @@ _CALL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One line that starts like a call: its beginning, and what of it is understood.
+    """One line that starts like a call: its beginning, and the parts that could be read.
 
     `kind` is None for an unknown type, `column` is None where there is no whole number from 0 on or it is too long.
     """
@@ -54,7 +54,7 @@ _read_short = lru_cache(maxsize=4096)(_read)
 
 
 def _column(match: re.Match[str]) -> int | None:
-    """Return what `parseInt` makes of the text after the comma, None for NaN and for all below 0."""
+    """Return the result of `parseInt` for the text after the comma; None for NaN and for negative numbers."""
     if match["column"] is None:
         return None
     column = int(match["column"] or "0")

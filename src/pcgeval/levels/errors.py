@@ -1,12 +1,12 @@
-"""The one fault of this package."""
+"""The error of this package."""
 
 from pcgeval.core.errors import PcgevalError
 
 
 class LevelError(PcgevalError):
-    """A level that cannot be made or read; nothing of it is kept.
+    """A level that cannot be converted or read.
 
-    `str(error)` is the official converter's message where there is one; `where` names the call that it is about.
+    `str(error)` is the official converter's message, if it has one; `where` names the faulty call.
     """
 
     def __init__(self, message: str, where: str = "") -> None:

@@ -11,17 +11,17 @@ _CALL = re.compile(r"""drop_block\(['|"]b[1|3][1|3]['|"], *+[0-9]*+\)""")
 
 
 def extract_code(response: str) -> str | None:
-    r"""Return the calls of the last fenced block, each on a line ended by `\n`, or None where there is no call.
+    r"""Return the calls of the last fenced block, each on a line ended by `\n`, or None without a call.
 
-    A block holds no backtick at all, so that a stray one shifts which fences pair up. Quotes become `'`. Malformed
-    calls that the official pattern lets through (`b|3`, no column) come along: the conversion refuses them.
+    A block holds no backtick, so a stray one changes which fences pair up. Quotes become `'`. Malformed
+    calls that the official pattern accepts (`b|3`, no column) are returned too: the conversion refuses them.
     """
     calls = _CALL.findall(_last_block(response))
     return "\n".join([*calls, ""]).replace('"', "'") if calls else None
 
 
 def no_code_reason(response: str) -> str:
-    """Say for a person why `extract_code` found nothing in a response."""
+    """Tell a person why `extract_code` returned no calls."""
     if not response.strip():
         return "no code: the response is empty"
     if not _last_block(response):

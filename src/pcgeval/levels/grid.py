@@ -42,7 +42,7 @@ class Structure:
 
 
 def drop(calls: Iterable[Call]) -> Structure:
-    """Let the blocks fall one after the other.
+    """Drop the blocks one after the other.
 
     Raises:
         LevelError: A block is unknown or does not fit; the message is the official one, `where` names the call.

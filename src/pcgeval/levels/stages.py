@@ -43,7 +43,7 @@ def convert_stage(params: Params, root: Path = Path()) -> None:
 
 
 def missing_level(response: Path, trial: Trial, failure: str | None) -> TrialOutcome:
-    """Return why a trial has no level: its own failure, or that of its response or code.
+    """Return why a trial has no level: the trial failed, or its response or code has a fault.
 
     Args:
         response: The file of the response.
@@ -86,7 +86,7 @@ def _code(response: str) -> str:
 
 
 def _read(path: Path) -> str:
-    """Read a trial's file; what its author may have caused is a LevelError, a fault of this machine a FileError."""
+    """Read a trial's file; a fault of its author raises LevelError, a fault of this machine FileError."""
     try:
         return read_bounded_text(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:

@@ -34,10 +34,10 @@ def level_xml(code: str) -> str:
     """Convert extracted calls to a level, byte for byte as `convertTextToXML` of the competition's library does.
 
     The structure is shifted to the left edge; the blocks keep the order of the calls. No call gives an empty level.
-    The text declares UTF-16 as the official one does; it is to be written as UTF-8.
+    The text declares UTF-16, as the official one does; write it as UTF-8.
 
     Raises:
-        LevelError: A call cannot be carried out; the message is the official one, `where` names the call.
+        LevelError: A call is invalid; the message is the official one, `where` names the call.
     """
     structure = drop(read_calls(code))
     first = structure.first_column
@@ -57,7 +57,7 @@ def _head(rows: int) -> str:
 
 @cache
 def _block_line(kind: Kind, column: int, row: int) -> str:
-    """Return the element of a block whose centre column and bottom row are given."""
+    """Return the element of a block with this centre column and bottom row."""
     width, height = SHAPES[kind]
     x = LEFT + CELL * (column - width // 2) + CELL * width / 2
     y = GROUND + CELL * row + CELL * height / 2

@@ -205,7 +205,7 @@ class _Rerun:
             shutil.copy2(source, target)
 
     def _trust_stage(self, stage: str, reason: str) -> None:
-        self.result.not_run.append(f"{stage}: {reason}; its published output was taken as it is.")
+        self.result.not_run.append(f"{stage}: {reason}; the audit took its published output.")
         for output in pipeline.OUTPUTS[stage]:
             self._copy(output)
 

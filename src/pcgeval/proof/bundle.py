@@ -30,7 +30,7 @@ _RESULTS = ("ranking.json", "ranking.csv", "metrics", "official")
 
 
 class BundleError(PcgevalError):
-    """A competition cannot be bundled as it is; or a file is no bundle, or was changed."""
+    """A competition cannot be bundled, or a file is not a bundle or was changed."""
 
 
 class _Manifest(StageFile):
@@ -41,7 +41,7 @@ def make_bundle(root: Path) -> bytes:
     """Return the bundle of an evaluated competition; the same files give the same bytes.
 
     Raises:
-        BundleError: The ranking is not that of the files that are there.
+        BundleError: The ranking does not belong to the files.
         PcgevalError: A file is missing or faulty.
     """
     params = load_untrusted_params(root / PARAMS_FILE)

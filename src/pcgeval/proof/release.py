@@ -103,7 +103,7 @@ def _sha256(path: Path) -> str | None:
 
 
 def _run(root: Path, *words: str, **variables: str) -> str | None:
-    """Run a program in the folder and return what it printed; None if it failed or is not there."""
+    """Run a program in the folder and return its output; None if it failed or is not installed."""
     environment = {**os.environ, "DVC_NO_ANALYTICS": "1", "GIT_OPTIONAL_LOCKS": "0", **variables}
     try:
         done = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, check=False)

@@ -1,1 +1,1 @@
-"""Show an evaluation on one page, without scripts, readable offline."""
+"""Show an evaluation on pages that need no network."""

@@ -1,4 +1,4 @@
-"""Read all that the page shows from the files of the stages."""
+"""Read everything that the page shows from the files of the stages."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -75,7 +75,7 @@ def collect(params: Params, root: Path) -> Evaluation:
     """Read a competition's folder after its stages ran.
 
     Raises:
-        FileError: A file is missing, is broken, or is about other teams, models or trials.
+        FileError: A file is missing or broken, or belongs to other teams, models or trials.
         SubmissionError: A team's submission cannot be read.
     """
     ranking, competition = RankingFile.read(root / RANKING_JSON), params.competition
@@ -224,7 +224,7 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
 
 
 def _start_of(path: Path, characters: int) -> str:
-    """Return a text, cut to so many characters and an ellipsis; U+FFFD stands for bytes that are not UTF-8."""
+    """Return a text, cut to so many characters and an ellipsis; U+FFFD replaces bytes that are not UTF-8."""
     try:
         text = read_start(path, 4 * (characters + 1), follow_link=True).decode("utf-8", errors="replace")
     except UntrustedFileError as error:

@@ -22,7 +22,7 @@ def figure(value: Figure | None, digits: int = 3) -> str:
 
 
 def share(value: float | None) -> str:
-    """Return a share in whole per cent, a dash where there is none."""
+    """Return a share in whole per cent, or a dash without one."""
     return "–" if value is None else f"{value:.0%}"
 
 
@@ -52,7 +52,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value of params.yaml as text; of a mapping the entries that say something."""
+    """Return a value of params.yaml as text; of a mapping, the entries with a value."""
     if isinstance(value, tuple):
         return " and ".join(shown(part) for part in value)
     if isinstance(value, Mapping):

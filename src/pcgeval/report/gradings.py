@@ -26,7 +26,7 @@ class ShownTree(NamedTuple):
     is_open: bool  # whether all of it stands open from the start
 
     def kinds(self, leaf: GradedTaskNode) -> tuple[str, ...]:
-        """Return what a leaf's grade is, in words by which a reader may look for leaves."""
+        """Return the kind of a leaf's grade, in words that a reader may search for."""
         record = record_of(leaf.judge_metadata)
         kinds: list[str] = ["not graded" if leaf.outcome == "invalid" else leaf.outcome]
         kinds += ["in part"] if 0 < (leaf.graded_score or 0) < 1 else []
@@ -55,6 +55,6 @@ def shown_tree(
 
 
 def grade_page(grade: JudgeOutput, title: str) -> str:
-    """Return a grading as a page that needs nothing beside it; `title` says what was graded."""
+    """Return a grading as a page in one file; `title` names the submission."""
     tree = shown_tree(grade, most_open=MOST_OPEN)
     return render_template("graded.html.j2", tree=tree, grade=grade, title=title)

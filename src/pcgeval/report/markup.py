@@ -1,4 +1,4 @@
-"""Fill the templates of the pages: HTML that is safe to open, whatever got into the values, and needs no network."""
+"""Fill the templates of the pages: HTML that is safe to open with any values, and needs no network."""
 
 from base64 import b64encode
 from functools import cache
@@ -27,14 +27,14 @@ def asset(name: str) -> str:
 
 
 def render_template(template: str, *, beside: str | None = None, **values: Any) -> str:
-    """Return a template filled with values, as HTML that is safe to open whatever got into the values.
+    """Return a template filled with values, as HTML that is safe to open with any values.
 
     Args:
         template: Its file name.
-        beside: Where style sheet and script lie as seen from the page, such as `../`; None puts them into the page.
+        beside: The path from the page to style sheet and script, such as `../`; None puts them into the page.
         values: Whatever the template names.
     """
-    # this style sheet, this script and nothing else: no picture, no request, whatever got into the page
+    # this style sheet and this script alone: no picture and no request, with any content
     style, script = (f"'{_source(asset(name))}'" if beside is None else "'self'" for name in (STYLE, SCRIPT))
     policy = f"default-src 'none'; style-src {style}; script-src {script}; base-uri 'none'; form-action 'none'"
     inline = {} if beside is not None else {"style": asset(STYLE), "script": asset(SCRIPT)}

@@ -26,6 +26,6 @@ def reference_levels(params: Params, root: Path) -> dict[str, LevelScore]:
     for path in paths:
         level = score_level(read_bounded_text(path, MAX_BYTES), path.stem, classifier, params.physics)
         if level.simulated is None:
-            raise FileError(f"{path}: is no level: {level.reason}. Mend it, or remove it.")
+            raise FileError(f"{path}: is not a level: {level.reason}. Correct it, or remove it.")
         levels[level.letter] = level
     return levels

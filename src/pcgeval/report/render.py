@@ -39,7 +39,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
 
     Raises:
         MissingPackageError: pyarrow is not installed.
-        FileError: A file of an earlier stage is missing, is broken, or is about something else.
+        FileError: A file of an earlier stage is missing or broken, or belongs to other teams or models.
         SubmissionError: A team's submission cannot be read.
     """
     evaluation = collect(params, root)
@@ -59,7 +59,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
 
 
 def _is_of_a_report(path: Path) -> bool:
-    """Tell whether a file below a report's folder was written by `write_report`, as far as its name or start tell."""
+    """Tell by name or start whether `write_report` wrote a file below a report's folder."""
     return path.name in OFFICIAL_NAMES or (path.suffix == ".html" and _GENERATOR in path.read_bytes()[:_HEAD])
 
 

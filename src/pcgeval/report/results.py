@@ -1,4 +1,4 @@
-"""All that the page shows, as one tree: evaluation, team, model, letter, trial.
+"""The content of the page as one tree: evaluation, team, model, letter, trial.
 
 A score stands on the page in points: 100 points are the totals of all teams together, so that the points of a team's
 trials add up to those of a letter, of a model, and to the team's normalised total.
@@ -70,13 +70,13 @@ class TrialResult:
 
     @property
     def reason(self) -> str:
-        """Why it failed, without the page's words for the stage."""
+        """Why the trial failed, without the stage."""
         reason = self.outcome.reason or "no reason was recorded"
         return shortened(reason.removeprefix(f"{FAILURE_WORDS.get(self.failed_stage or '')}: "), LONGEST_REASON)
 
     @property
     def likeness(self) -> float:
-        """Stability times similarity, by which levels of different models compare: their weights differ."""
+        """Stability times similarity, without the weight, which differs between models."""
         return (self.stability or 0) * (self.similarity or 0)
 
     @cached_property
@@ -86,7 +86,7 @@ class TrialResult:
 
     @property
     def is_fragile(self) -> bool:
-        """Whether its jittered starts end with different stabilities."""
+        """Whether the jittered starts end with different stabilities."""
         return self.level is not None and len(set(self.level.starts)) > 1
 
     @property
@@ -187,7 +187,7 @@ class FlaggedTrials(NamedTuple):
 
 @dataclass(frozen=True)
 class TeamResult(_WithTrials):
-    """All that is known of one team; `program` is None for a prompt."""
+    """The results of one team; `program` is None for a prompt."""
 
     row: RankedTeam
     submission: Submission
@@ -209,7 +209,7 @@ class TeamResult(_WithTrials):
 
     @property
     def is_disqualified(self) -> bool:
-        """Whether the team is named without being scored."""
+        """Whether the team is listed without scores."""
         return self.row.status == "disqualified"
 
     @cached_property

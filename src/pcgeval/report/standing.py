@@ -1,4 +1,4 @@
-"""Compare a scored team with the others: why it stands where it stands."""
+"""Compare a scored team with the others, to explain its rank."""
 
 from collections.abc import Iterator
 from statistics import fmean, median

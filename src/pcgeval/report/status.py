@@ -1,6 +1,6 @@
-"""The progress of a run: before it starts, while it goes on, and after its end.
+"""The progress of a run: before, during and after it.
 
-Only files are read, and no lock is taken, so that a run is never disturbed. A file that a stage is writing counts as
+Reading takes no lock, so it never disturbs a run. A file that a stage is writing counts as
 missing.
 """
 
@@ -59,7 +59,7 @@ class TeamProgress:
 
     @property
     def state(self) -> str:
-        """The state in a word or two."""
+        """The state in one or two words."""
         if self.running:
             return "running"
         if self.done < self.trials:
@@ -69,7 +69,7 @@ class TeamProgress:
 
 @dataclass(frozen=True)
 class RunStatus:
-    """A run; `notes` are sentences about what could not be read, or is done again."""
+    """A run; `notes` are sentences about unreadable files and repeated trials."""
 
     teams: tuple[TeamProgress, ...]
     notes: tuple[str, ...]
@@ -85,9 +85,9 @@ class RunStatus:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time for all that is left; models that run now share it, the others follow one after the other.
+        """The remaining time; models that run now share it, the others follow one after the other.
 
-        A lower bound if nothing is known of some teams; None if nothing is known of any.
+        A lower bound if the time of some teams is unknown; None if the time of all is unknown.
         """
         left: dict[str, float] = {}
         for team in self.teams:
@@ -99,7 +99,7 @@ class RunStatus:
 
     @property
     def unknown(self) -> list[str]:
-        """The teams of which nothing is known that tells how long a trial takes."""
+        """The teams without a known time of a trial."""
         return sorted({team.team for team in self.teams if team.seconds_left is None})
 
     @property
@@ -209,7 +209,7 @@ def run_status(params: Params, now: float | None = None) -> RunStatus:
 
 
 def _read_records(params: Params, model: str, team: str) -> dict[Trial, _Written]:
-    """Read the records of a team with a model; one that is torn is passed over."""
+    """Read the records of a team with a model; skip torn ones."""
     records = {}
     for trial in trials(params):
         path = record_path(stage_dir("raw", model, team), team, trial)
@@ -221,7 +221,7 @@ def _read_records(params: Params, model: str, team: str) -> dict[Trial, _Written
 def _final(
     params: Params, model: str, submission: Submission | None, records: Mapping[Trial, _Written]
 ) -> dict[Trial, TrialRecord]:
-    """Return the trials that the stage will keep, by the rule of the stage."""
+    """Return the trials that the stage will not repeat, by the rule of the stage."""
     final = {trial: entry.record for trial, entry in records.items() if entry.record.is_final}
     if submission is None:
         return final
@@ -253,7 +253,7 @@ def _known_costs(params: Params, records: _Records) -> dict[_Place, _Cost]:
 
 
 def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
-    """Yield the answered calls of trials at the ends of files; a line that is torn is passed over."""
+    """Yield the answered calls of trials at the ends of files; skip torn lines."""
     for path in paths:
         with suppress(OSError), path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))

@@ -35,7 +35,7 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
 def table_text(
     columns: Sequence[str], rows: Sequence[Sequence[str]], form: TableFormat, *, texts: Collection[str]
 ) -> str:
-    """Return a table; the columns in `texts` stand to the left and all others, which are numbers, to the right."""
+    """Return a table with the columns in `texts` aligned left and all others, which are numbers, aligned right."""
     if form == "csv":
         return _csv(columns, rows)
     return {"latex": _latex, "markdown": _markdown}[form](columns, rows, [column in texts for column in columns])

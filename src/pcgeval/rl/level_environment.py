@@ -100,7 +100,7 @@ class LevelEnvConfig(vf.EnvConfig):
 
 
 class LevelEnv(vf.Env[LevelEnvConfig]):
-    """A group of attempts at one letter, whose diversity is computed when all have ended."""
+    """A group of attempts at one letter; the diversity follows when all have ended."""
 
     async def run(self, task: LevelTask, agents: vf.Agents) -> None:
         """Run all attempts of the group at once."""

@@ -59,7 +59,7 @@ class PaperTaskConfig(vf.TaskConfig):
     reproduce_seconds: float = Field(600.0, gt=0)
     """Time limit of reproduce.sh."""
     agent_seconds: float | None = Field(None, gt=0)
-    """Time limit of the agent; the files that are there then are graded."""
+    """Time limit of the agent; the environment then grades the present files."""
     shell: ShellConfig = ShellConfig()
     """The agent's tool."""
 

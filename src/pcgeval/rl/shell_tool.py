@@ -1,4 +1,4 @@
-"""The tool of an agent that reproduces a paper: a shell whose commands run in the sandbox.
+"""The tool of an agent that reproduces a paper: a shell with commands in the sandbox.
 
 `verifiers` starts this module as a process of its own for each attempt (MCP over HTTP on this machine).
 """

@@ -28,12 +28,12 @@ from pcgeval.scoring.inputs import (
     first_by_trial,
 )
 
-RULES_VERSION = 1  # raise it with every change here or in ranking.py that changes a score or a place
+RULES_VERSION = 1  # increase it with every change, here or in ranking.py, that changes a score or a place
 
 
 @dataclass(frozen=True)
 class LetterWeight:
-    """The weight of a letter: the harder it was for all teams together, the higher."""
+    """The weight of a letter, which is high if all teams together did badly on it."""
 
     letter: str
     stability: Decimal
@@ -130,7 +130,7 @@ def score_competition(results: CompetitionResults, rules: ScoringRules) -> Compe
     """Score every team with every model, in exact decimal arithmetic.
 
     Raises:
-        ScoringError: The results cannot meet in one ranking; see `check_results`.
+        ScoringError: One ranking cannot hold these results; see `check_results`.
     """
     check_results(results, rules)
     with exact_arithmetic():

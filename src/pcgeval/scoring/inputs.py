@@ -77,7 +77,7 @@ class LetterResults:
 
     @property
     def complete(self) -> bool:
-        """Whether all three files are there."""
+        """Whether all three files exist."""
         return self.stability is not None and self.similarity is not None and self.diversity is not None
 
 
@@ -121,10 +121,10 @@ def first_by_trial(entries: tuple[Entry, ...] | None) -> dict[int, Decimal]:
 
 
 def check_results(results: CompetitionResults, rules: ScoringRules) -> None:
-    """Check that results can meet in one ranking.
+    """Check that one ranking can hold these results.
 
     Raises:
-        ScoringError: No team is there or one is missing under a model, a number of files stops the official script,
+        ScoringError: There is no team, a model lacks a team, the official script would stop at the number of files,
             or engines or classifiers differ.
     """
     names = sorted({team for teams in results.models.values() for team in teams}, key=byte_order)
@@ -150,13 +150,13 @@ def check_results(results: CompetitionResults, rules: ScoringRules) -> None:
         if len(users) > 1:
             named = "; ".join(f"{name}: {listed(sorted(users[name]), 5)}" for name in sorted(users))
             raise ScoringError(
-                f"results of different {kind}s cannot meet in one ranking: {named}. "
+                f"results of different {kind}s do not belong in one ranking: {named}. "
                 f"Evaluate all teams and models with the same {kind}."
             )
 
 
 def _check_file_counts(place: str, team: TeamResults) -> None:
-    """Refuse results for which the official script ends without a word and without results."""
+    """Refuse results for which the official script ends without results and without a message."""
     kinds = ("stability", "similarity", "diversity")
     counts = [sum(getattr(letter, kind) is not None for letter in team.letters.values()) for kind in kinds]
     if len(set(counts)) > 1:
@@ -171,7 +171,7 @@ def read_source(source: Path, rules: ScoringRules) -> dict[str, TeamResults]:
     """Read all teams of one model from the official layout, by team.
 
     Raises:
-        FileError: A file is not what the official tools write.
+        FileError: A file is not in the format of the official tools.
         ScoringError: The folder has no teams, or an entry names no trial.
     """
     try:

@@ -64,9 +64,9 @@ def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collecti
 
 
 def _ranked_prompts(scores: ModelScores, rules: ScoringRules, baselines: Collection[str]) -> tuple[PromptRow, ...]:
-    """Rank the teams of one model, the best first and equals in byte order.
+    """Rank the teams of one model, the best first, equal ones in byte order of their names.
 
-    By the rules equals share a rank (1, 2, 2, 4) and baselines have none; the official script ranks all of them as
+    By the rules, equal teams share a rank (1, 2, 2, 4) and baselines have none; the official script ranks all as
     1, 2, 3, 4.
     """
     ordered = sorted(scores.prompts, key=lambda prompt: prompt.normalised, reverse=True)  # equals stay in byte order

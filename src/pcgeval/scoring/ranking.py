@@ -5,7 +5,7 @@ totals the shorter prompt is ahead; teams that are still equal share a rank (1, 
 Baselines are scored like all teams and listed without a rank; disqualified teams are listed and not scored.
 
 `ranking.csv` is for people, `ranking.json` for programs and `metrics/<team>.json` for `dvc metrics show`, which prints
-a row a team. Exact numbers are texts in JSON, as in the official files; the metrics are rounded floats.
+one row per team. Exact numbers are texts in JSON, as in the official files; the metrics are rounded floats.
 """
 
 import csv
@@ -65,7 +65,7 @@ def rank(
         intervals: Intervals of the normalised totals by team, from `bootstrap`; they decide nothing.
 
     Raises:
-        ScoringError: Scores and submissions are not of the same teams, or the baseline is not scored.
+        ScoringError: Scores and submissions have different teams, or the baseline has no scores.
     """
     entrants = list(submissions)
     totals = {total.team: total for total in scores.totals}
@@ -100,9 +100,7 @@ def _check(entrants: list[Entrant], totals: Mapping[str, TeamTotal], baseline: s
     if baseline is not None and baseline not in totals:
         raise ScoringError(f"the baseline {baseline!r} is not among the scored teams. Correct scoring.baseline.")
     if baseline is not None and by_team[baseline].role != "baseline":
-        raise ScoringError(
-            f"the baseline {baseline!r} takes part as a participant. Give its submission role: baseline."
-        )
+        raise ScoringError(f"the baseline {baseline!r} is a participant. Give its submission role: baseline.")
 
 
 def _row(
@@ -144,7 +142,7 @@ def _winners(ranked: list[RankedTeam], ranks: Mapping[str, int], bar: TeamTotal 
     """Return the winners and a sentence about them; the teams are in the order of their ranks."""
     first = [row for row in ranked if ranks[row.team] == 1]
     if not first:
-        return (), "There is no winner: nobody takes part beside baselines and disqualified teams."
+        return (), "There is no winner: all teams are baselines or disqualified."
     names, best = tuple(row.team for row in first), first[0].total or ZERO
     if bar is not None and best <= bar.total:
         return (), (

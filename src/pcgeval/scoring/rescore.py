@@ -100,7 +100,7 @@ class Rescored:
 
     @property
     def reproduced(self) -> bool:
-        """Whether every published number was computed again."""
+        """Whether the computed numbers equal all published ones."""
         return not any(reproduction.differing for reproduction in self.reproductions)
 
 
@@ -162,7 +162,7 @@ def rescore(
 
 
 def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
-    """Return the folders by the names of their models; two folders of one name get that of the folder above."""
+    """Return the folders by the names of their models; of two folders with one name, the parent gives the name."""
     try:
         resolved = [folder.resolve(strict=True) for folder in folders]
     except (OSError, RuntimeError) as error:
@@ -170,7 +170,7 @@ def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
     if not folders or len(set(resolved)) < len(resolved):
         raise ScoringError("no folder is named, or one is named twice. Name one folder for each model.")
     out = out.resolve()
-    for folder in resolved:  # the next run would take the results for a team or for published tables
+    for folder in resolved:  # the next run would read the results as a team or as published tables
         is_inside = out.is_relative_to(folder) and out.relative_to(folder).parts[:1] != (OFFICIAL_RESULTS_FOLDER,)
         if is_inside or out == folder.parent:
             raise ScoringError(f"{out}: would write into the results of {folder}. Choose a folder beside it.")

@@ -73,7 +73,7 @@ def _hashes(root: Path, paths: Iterable[Path]) -> list[list[str]]:
 
 
 def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> list[str]:
-    """Return the differences between a ranking's result hash and the folder as it is now, in clauses.
+    """Return the differences between a ranking's result hash and the present folder, as clauses.
 
     Raises:
         FileError: A file cannot be read.
@@ -83,10 +83,10 @@ def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> 
     now = result_hash(params, ranking, root)
     parts = [part for part in now.parts if now.parts[part] != ranking.result.parts.get(part)]
     if inputs := [part for part in parts if part != "ranking"]:
-        return [f"it was made from other {', '.join(inputs)}"]
+        return [f"it comes from other {', '.join(inputs)}"]
     if parts:
         return ["it was altered after the stage rank wrote it"]
-    return [] if now == ranking.result else ["its result hash is not that of its parts"]
+    return [] if now == ranking.result else ["its result hash does not match its parts"]
 
 
 def files_at(root: Path, path: Path) -> Iterator[str]:

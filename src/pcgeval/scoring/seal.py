@@ -1,4 +1,4 @@
-"""The seal: the settings and submissions that decide a ranking, fixed before the run so that a change is named.
+"""The seal: settings and submissions that decide a ranking, fixed before the run so that pcgeval can name every change.
 
 A seal does not prove its date; the commit that published it does.
 """
@@ -24,10 +24,9 @@ _UNPINNED = "unpinned:"  # before the hash of a recorded model's name, in place 
 
 
 class Seal(StageFile):
-    """The deciding params and the SHA-256 of each submission; `sha256` is that of both as canonical JSON.
+    """The deciding params and the SHA-256 of each submission; `sha256` is the hash of both as canonical JSON.
 
-    The params lack the values that differ between a run and its replay: `backend`, and the digest of a model without
-    one.
+    The params lack the values that differ between a run and its replay: `backend`, and a missing digest.
     """
 
     indent: ClassVar[int | None] = 1

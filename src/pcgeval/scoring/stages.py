@@ -102,7 +102,7 @@ def read_measured(
     """Read the measurements of every team that is not disqualified, with some models.
 
     Raises:
-        FileError: A file is not what a stage writes.
+        FileError: A file is not in the format of its stage.
         ScoringError: One of a letter's three files is missing, or all teams are disqualified.
     """
     rules = rules_of(params)

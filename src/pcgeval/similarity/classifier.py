@@ -28,7 +28,7 @@ _Pixels = NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """The classifier's answers about n pictures."""
+    """The classifier's results for n pictures."""
 
     probabilities: NDArray[np.float64]  # shape (n, 26): softmax in the order A to Z, with 7 decimals
     embeddings: NDArray[np.float64]  # shape (n, d): the CLS token of the last layer, with 5 decimals
@@ -91,7 +91,7 @@ class Classifier:
         return cls(files, TorchNetwork(files.folder, device, precision))
 
     def predict(self, images: Sequence[Image.Image]) -> Predictions:
-        """Classify pictures of any mode and size, each on its own.
+        """Classify pictures of any mode and size, independently of one another.
 
         Raises:
             ClassifierError: The network takes pictures of another size, has no CLS token, or returns nan.

@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 
 class DiversityError(PcgevalError):
-    """These vectors have no diversity."""
+    """The diversity of these vectors is not defined."""
 
 
 def diversity(vectors: ArrayLike, trials: int) -> float:
@@ -102,7 +102,7 @@ def diversity_stage(params: Params, root: Path = Path()) -> None:
     vectors: `softmax`, the 26 probabilities (the rules), or `cls`, the embeddings (the 2025 script).
 
     Raises:
-        FileError: A similarity file is missing or is not in the official format.
+        FileError: A similarity file is missing or not in the official format.
         DiversityError: The vectors cannot be compared.
     """
     rules, similarity = params.competition, root / DATA / "similarity"

@@ -56,7 +56,7 @@ class VitConfig(BaseModel):
 
 
 class NumpyVit:
-    """The network with its own preprocessing; its weights have the names that `save_pretrained` gives them."""
+    """The network with its preprocessing; its weights have the names that `save_pretrained` gives them."""
 
     device = "cpu"
 

@@ -50,10 +50,10 @@ def check_source(source: str | Path, revision: str | None, root: Path = Path()) 
 
 
 def resolve_source(source: str | Path | None, revision: str | None, root: Path = Path()) -> Source:
-    """Return a classifier's files; the hub has those of a hub id, and None is pcgeval's own classifier.
+    """Return a classifier's files: of a folder, of the hub, or of the package for None.
 
     Raises:
-        ClassifierError: The files cannot be fetched or are no letter classifier.
+        ClassifierError: The files cannot be fetched or are not a letter classifier.
     """
     source = PACKAGED_DATA / "classifier" if source is None else source
     check_source(source, revision, root)
@@ -94,7 +94,7 @@ def unloadable(folder: Path, error: Exception) -> ClassifierError:
     """Return the error about a classifier that cannot be loaded."""
     reason = str(error).strip().split("\n")[0]
     return ClassifierError(
-        f"{folder}: is no image classifier that can be loaded ({reason}). "
+        f"{folder}: is not a readable image classifier ({reason}). "
         "Restore its files, or name another classifier in similarity.model."
     )
 

@@ -1,7 +1,7 @@
 """The stage classify: from the pictures of all models and teams to the official similarity files.
 
 Equal pictures are classified once. `.cache` keeps predictions by the hashes of picture, classifier and code, so a run
-classifies only new pictures. Anybody may delete the folder.
+classifies only new pictures. You may delete the folder.
 """
 
 import io
@@ -67,7 +67,7 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
     Raises:
         ClassifierError: The classifier cannot be fetched or loaded.
         ClusterError: The cluster of `execution.scheduler` cannot be used.
-        FileError: A picture is not one of a level, or an output cannot be written.
+        FileError: A picture is damaged, or an output cannot be written.
     """
     settings = params.similarity
     source = resolve_source(settings.model, settings.revision, root)

@@ -55,7 +55,7 @@ class TorchNetwork:
             self._model: Any = model.to(self.device).eval()
         except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
             raise unloadable(folder, error) from error
-        if loading["missing_keys"]:  # transformers would go on with random numbers in their place
+        if loading["missing_keys"]:  # transformers would continue with random weights
             raise lacking_weights(folder, loading["missing_keys"])
         self.width = int(self._model.config.hidden_size)
 
