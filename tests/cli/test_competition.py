@@ -59,11 +59,11 @@ def test_ranking_prints_the_last_run_and_opens_its_report(
     monkeypatch.setattr(webbrowser, "open", opened.append)  # which returns None, as where no browser starts
     assert main(["ranking", "--open"]) == 0
     assert opened == [index.resolve().as_uri()]
-    said = capsys.readouterr()
-    assert [line.split()[1] for line in said.out.splitlines()[1:]] == [team["team"] for team in values["teams"]]
+    printed = capsys.readouterr()
+    assert [line.split()[1] for line in printed.out.splitlines()[1:]] == [team["team"] for team in values["teams"]]
     for words in (f"result hash {values['result']['sha256']}", "index.html", "no browser"):
-        assert words in said.err
-    assert "warning" not in said.err
+        assert words in printed.err
+    assert "warning" not in printed.err
 
 
 def test_ranking_warns_of_what_changed_since(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:

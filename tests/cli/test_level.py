@@ -73,10 +73,10 @@ def test_where_the_classifier_needs_an_extra_that_is_missing_the_level_is_simula
     Path("params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert main(["level", "calls.txt", "--letter", "T"]) == 0
-    said = capsys.readouterr()
-    assert "pip install 'pcgeval[classifier]'" in said.err
-    assert "similarity is not known" in said.out
-    assert f"stability {score_level(CALLS, 'T').stability:.3f}" in said.out
+    printed = capsys.readouterr()
+    assert "pip install 'pcgeval[classifier]'" in printed.err
+    assert "similarity is not known" in printed.out
+    assert f"stability {score_level(CALLS, 'T').stability:.3f}" in printed.out
 
 
 def test_a_level_that_fails_has_a_reason_and_no_picture(capsys):

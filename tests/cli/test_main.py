@@ -39,10 +39,10 @@ COMMANDS = cast("TyperGroup", typer.main.get_command(app)).commands
 )
 def test_wrong_usage_is_two_with_plain_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
-    said = capsys.readouterr()
-    assert "Usage: pcgeval" in said.out + said.err
-    assert "Traceback" not in said.err
-    assert not set("╭│╰\x1b") & set(said.out + said.err)
+    printed = capsys.readouterr()
+    assert "Usage: pcgeval" in printed.out + printed.err
+    assert "Traceback" not in printed.err
+    assert not set("╭│╰\x1b") & set(printed.out + printed.err)
 
 
 def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,9 +112,9 @@ def test_elsewhere_than_in_a_competition_nothing_is_left_and_it_is_said_what_one
 
 def test_a_hostile_name_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["level", str(tmp_path / "\x1b[2J[bold]none"), "--letter", "A"]) == 2
-    said = capsys.readouterr().err
-    assert "\x1b" not in said
-    assert "[2J[bold]none" in said
+    printed = capsys.readouterr().err
+    assert "\x1b" not in printed
+    assert "[2J[bold]none" in printed
 
 
 def test_an_interrupted_command_says_that_it_can_be_run_again(
