@@ -165,11 +165,11 @@ def test_a_run_that_is_stopped_goes_on_with_the_next_one(tmp_path: Path, how: si
         time.sleep(0.2)
         assert run.poll() is None
         (os.killpg if whole_group else os.kill)(run.pid, how)
-        _, said = run.communicate(timeout=120)
+        _, errors = run.communicate(timeout=120)
         assert run.returncode == 130
-        assert said.splitlines()[-1].startswith("stopped; what was finished is kept")
-        assert said.count("stopped") == 1
-        assert "Traceback" not in said
+        assert errors.splitlines()[-1].startswith("stopped; what was finished is kept")
+        assert errors.count("stopped") == 1
+        assert "Traceback" not in errors
         assert not (tmp_path / "results").exists()
         asked = len(server.asked)
         server.status = lambda _: 200

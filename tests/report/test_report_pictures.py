@@ -55,10 +55,10 @@ def grown(black, pixels):
 
 
 @given(levels)
-def test_the_picture_shows_what_the_evaluator_renders(found):
+def test_the_picture_shows_what_the_evaluator_renders(blocks):
     """Corners are rounded to whole units, so edges may lie two pixels apart."""
-    stability = Stability(found.types, np.array(found.positions), found.moved, found.dead)
-    ours, theirs = drawn(MACROS.picture(found)), np.asarray(render(stability, size=VIEW, margin=0)) == 0
+    stability = Stability(blocks.types, np.array(blocks.positions), blocks.moved, blocks.dead)
+    ours, theirs = drawn(MACROS.picture(blocks)), np.asarray(render(stability, size=VIEW, margin=0)) == 0
     assert not (ours & ~grown(theirs, 2)).any()
     assert not (theirs & ~grown(ours, 2)).any()
 

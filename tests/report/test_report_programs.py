@@ -121,8 +121,8 @@ def test_long_conversations_texts_and_lists_of_files_are_cut(folder, tmp_path):
     raw, trial = root / stage_dir("raw", "small", "robots"), Trial("T", 1)
     record = read_record(record_path(raw, "robots", trial))
     messages = (Message("user", "Go on </pre><script>alert('chat')</script>\u202e\x07"), Message("assistant", "Sure!"))
-    said = ChatReply("x" * 10_000, 1, 1, "stop", 0.1)
-    exchanges = (Exchange("a", said, messages, 0), *[Exchange("b", said, messages[1:], 3)] * 100)
+    answer = ChatReply("x" * 10_000, 1, 1, "stop", 0.1)
+    exchanges = (Exchange("a", answer, messages, 0), *[Exchange("b", answer, messages[1:], 3)] * 100)
     write_trial(raw, "robots", trial, "the handed-in answer", replace(record, exchanges=exchanges))
     many = root / SUBMISSIONS / "robots" / "many"
     many.mkdir()

@@ -247,7 +247,6 @@ class _Rerun:
             self._trust_stage(stage, "could not be run again")
 
     def _compare(self, stage: str) -> None:
-        """Compare the published output of a stage with the new one."""
         for output in pipeline.OUTPUTS[stage]:
             if output in self.left_out:
                 continue

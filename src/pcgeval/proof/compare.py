@@ -68,7 +68,6 @@ def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
 
 
 def _export(revision: str, root: Path, folder: Path) -> None:
-    """Write what is compared of a revision into a folder."""
     command = ["git", "archive", "--format=tar", revision, "--", "params.yaml", str(RESULTS), str(SUBMISSIONS)]
     try:
         git = subprocess.run(command, cwd=root, capture_output=True, check=True)

@@ -133,7 +133,6 @@ def _team(params: Params, root: Path, row: RankedTeam, official: Mapping[str, _O
 
 
 def _flags(root: Path, submission: Submission, model: ModelResult) -> Iterator[FlaggedTrials]:
-    """Yield the flagged trials of a team with a model, kind by kind."""
     raw = root / stage_dir("raw", model.name, submission.team)
     for kind in FLAG_KINDS:
         flagged = [trial for trial in model.trials if kind in trial.flag_kinds]
