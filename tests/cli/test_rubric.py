@@ -1,8 +1,6 @@
 """`pcgeval rubric ...` as a person types it."""
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -14,7 +12,6 @@ from pcgeval.judge.human import read_human_grades
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord
 
-PAPER = Path(__file__).parents[2] / "data/papers/block-letters"
 TASK = rubric(node("root", 1, leaf("a"), leaf("b", 3)))
 RECORD = JudgeRecord.model_validate(
     {
@@ -195,17 +192,3 @@ def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, rubric_comma
     assert (row["n"], row["scores"]) == (1, [0.25])
     (tmp_path / "list.txt").write_text("{}")
     assert "flagged_run_ids" in rubric_command(*words, code=2)
-
-
-def test_judge_eval_grades_another_submission_where_there_is_no_other(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(PAPER, "papers/block-letters")
-    example = tmp_path / "judge_eval/block-letters/0"
-    shutil.copytree(PAPER / "submissions/half", example / "other_submission")
-    write_json(example / "grading/expected_result.json", grade_tree(TASK, lambda _: Verdict(1.0, "")).to_json())
-    words = ["rubric", "judge-eval", "judge_eval", "--judge", "checks", "--max-invalid", "9"]
-    assert main(words) == 0
-    assert "| checks | all" in capsys.readouterr().out
-    (example / "submission.tar").write_text("version https://git-lfs.github.com/spec/v1\n")
-    assert main(words) == 2
-    assert "Git LFS" in capsys.readouterr().err
