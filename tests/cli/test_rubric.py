@@ -1,7 +1,6 @@
 """`pcgeval rubric ...` as a person types it."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
@@ -13,7 +12,6 @@ from pcgeval.judge.human import read_human_grades
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord
 
-PAPER = Path(__file__).parents[2] / "data/papers/block-letters"
 TASK = rubric(node("root", 1, leaf("a"), leaf("b", 3)))
 RECORD = JudgeRecord.model_validate(
     {

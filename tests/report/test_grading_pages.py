@@ -197,7 +197,7 @@ def test_a_team_s_page_has_the_tree_with_answers_that_are_cut(workspace):
         assert words in text
     assert "w" * 2_000 + "… (50000 characters in all)" in markup
     for page in (index, markup):
-        assert re.search(r'<p class="alarm">(<b>The Builders: </b>)?1 leaf &lt;/pre', page)
+        assert re.search(r'<p class="alarm">(<b>Grade of The Builders: </b>)?1 leaf &lt;/pre', page)
     changed = replace(read_grade(grade_path(workspace, "builders")).graded_task_tree, score=1.0)
     with pytest.raises(FileError, match="its leaves give"):
         pages_with(workspace, JudgeOutput("checks", changed))
@@ -215,7 +215,7 @@ def test_a_guess_shows_no_figure_and_warns_outside_of_what_is_closed(workspace):
     assert re.search(r'class="grade-score nil"[^>]*>guess</b>', section)
     assert not re.search(r'class="grade-score[^>]*>0\.50', section)
     (warning,) = output.warnings
-    for page, words in ((index, f"<b>The Builders: </b>{warning}"), (markup, warning)):
+    for page, words in ((index, f"<b>Grade of The Builders: </b>{warning}"), (markup, warning)):
         before = page.partition(f'<p class="alarm">{words}</p>')[0]
         assert before.count("<details") == before.count("</details>")
     page = checked(grade_page(output, "x"))

@@ -107,8 +107,10 @@ def test_a_groups_diversity_is_the_competitions(trace_of):
         assert trace.metrics["group_diversity"] == pytest.approx(whole)
         assert trace.metrics["letter_score"] == pytest.approx(whole * fmean(scores))
         assert trace.reward == pytest.approx(score + 0.5 * trace.rewards["diversity"].score)
-    own = [trace.rewards["diversity"].score for trace in episode.traces]
-    assert own[1] > own[0] == own[3] > own[2] == 0  # the one that differs, the two alike, the one without a level
+    rewards = [trace.rewards["diversity"].score for trace in episode.traces]
+    assert rewards[1] > rewards[0] == rewards[3] > rewards[2] == 0  # one differs, two are alike, one has no level
+    distances = [reward / score if score else 0 for reward, score in zip(rewards, scores, strict=True)]
+    assert fmean(distances) == pytest.approx(whole)
 
 
 @pytest.mark.parametrize("failed", [True, False])
