@@ -1,4 +1,4 @@
-"""What a grading by a model costs: tokens, cacheable prefix, price, own CPU, and how much of the paper is shown.
+"""Measure a grading by a model: tokens, cacheable prefix, price, and our CPU time.
 
 Run as `python bench/judge.py`. One scripted endpoint, in a process of its own, answers every call in the form that it
 asks for and counts a token for each four characters, so that figures are of our prompts and not of a model. The rubrics
@@ -118,16 +118,14 @@ def write_inputs(folder: Path, paper: str, files: int) -> None:
     write_text(folder / "submission/reproduce.log", "".join(f"{number} {SENTENCE}" for number in range(100)))
 
 
-def graded(folder: Path, paper: str, url: str, context: int | None = None, max_depth: int | None = None) -> JudgeOutput:
+def graded(folder: Path, paper: str, url: str) -> JudgeOutput:
     """Grade the submission."""
     settings = JudgeSettings(
         judge="simple",
         model=Model(backend="openai", name="o3-mini", base_url=url),
         papers_dir=str(folder / "papers"),
-        context=context,
-        max_depth=max_depth,
     )
-    return grade_submission(folder / "submission", paper, settings, calls=CallFiles(log=folder / f"log-{context}"))
+    return grade_submission(folder / "submission", paper, settings, calls=CallFiles(log=folder / "log"))
 
 
 def report(folder: Path, paper: str, url: str, name: str) -> None:
@@ -146,32 +144,16 @@ def report(folder: Path, paper: str, url: str, name: str) -> None:
     print(f"{name}.cpu_per_leaf\t{cpu / leaves:.3f} CPU s (at most 0.05)", flush=True)
 
 
-def report_context(folder: Path, paper: str, url: str, context: int) -> None:
-    """Print how much of a context is used by a full prompt with the room for its answer, and what is shown."""
-    output = graded(folder, paper, url, context, 2)
-    usage = output.token_usage.grade
-    model = Model(backend="openai", name="o3-mini", base_url=url)
-    room = JudgeSettings(judge="simple", model=model, context=context).answer_tokens or 0
-    used = (usage.prompt_tokens / usage.calls + room) / context
-    warning = next((text for text in output.warnings if "of paper" in text), "more than half of the paper is shown")
-    print(f"judge.context_{context}\t{used:.0%} used; {warning.partition(' Judge')[0]}")
-
-
 def main() -> None:
     server = subprocess.Popen([sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True)
     try:
         port = server.stdout.readline().strip() if server.stdout else ""
-        url = f"http://127.0.0.1:{port}/any/v1"
         for files, choice in ((FILES[0], "any"), (FILES[1], "any"), (FILES[1], "related")):
             for paper in PAPERS:
                 with tempfile.TemporaryDirectory() as name:
                     write_inputs(Path(name), paper, files)
                     address = f"http://127.0.0.1:{port}/{choice}/v1"
                     report(Path(name), paper, address, f"judge.{paper}.{files}_files.{choice}")
-        with tempfile.TemporaryDirectory() as name:
-            write_inputs(Path(name), PAPERS[1], FILES[1])
-            for context in (8_192, 32_768, 128_000):
-                report_context(Path(name), PAPERS[1], url, context)
     finally:
         server.terminate()
         server.wait()
