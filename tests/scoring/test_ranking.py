@@ -72,7 +72,7 @@ def test_places_by_definition(drawn, random):
         ({"a": 0.5, "base": 0.4}, [Entrant("a", 9), BASE], ("a",), "highest total, above the baseline base"),
         ({"a": 0.4, "base": 0.4}, [Entrant("a", 1), BASE], (), "no team beats the baseline base"),
         ({"a": 0.3, "base": 0.4}, [Entrant("a", 1), BASE], (), "no team beats the baseline base"),
-        ({"base": 0.5}, [BASE], (), "nobody takes part"),
+        ({"base": 0.5}, [BASE], (), "all teams are baselines"),
         ({"a": 0.4, "base": 0.3, "other": 0.5}, [Entrant("a", 1), BASE, OTHER_BASE], ("a",), "above the baseline base"),
     ],
 )

@@ -198,9 +198,9 @@ def weighing(change):
     [
         *((relabelled(labels), "A to Z") for labels in (LETTERS[:-1], LETTERS.lower(), "A" + LETTERS[:-1])),
         *((without(name), f"{name}: is missing") for name in FILES),
-        *((cut_off(share), "no image classifier that can be loaded") for share in (0, 0.001, 0.5, 0.999)),
+        *((cut_off(share), "image classifier") for share in (0, 0.001, 0.5, 0.999)),
         (weighing(lambda weights: weights.pop("classifier.weight")), r"lacks classifier\.weight"),
-        (weighing(lambda weights: weights.update({HEAD: weights[HEAD][:, 1:].clone()})), "can be loaded"),
+        (weighing(lambda weights: weights.update({HEAD: weights[HEAD][:, 1:].clone()})), "image classifier"),
         (weighing(lambda weights: weights["classifier.bias"].fill_(float("nan"))), "not finite"),
         (
             lambda folder: change_json(folder / "preprocessor_config.json", size={"height": 40, "width": 40}),
