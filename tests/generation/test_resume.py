@@ -195,10 +195,24 @@ def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(
     assert after["m/alpha/A/alpha_A_1.txt"] == b"A new answer."
     changed = {name for name in after if after[name] != before[name]}
     assert changed == {"m/alpha/A/alpha_A_1.txt", "m/alpha/A/alpha_A_1.json"}
-    for old, new in (('"letter":"A"', '"letter":7'), ('"exchanges":[', '"exchanges":[3,')):
+    for old, new, place in (
+        ('"letter":"A"', '"letter":7', "letter"),
+        ('"exchanges":[', '"exchanges":[3,', "record.exchanges.0"),
+    ):
         path.write_text("".join([first.replace(old, new, 1), *others]))
         code, said = recorded.run_and_fail(*STAGE)
-        assert (code, "calls.jsonl:1: " in said) == (2, True)
+        assert (code, f"calls.jsonl:1: trial.{place}: " in said) == (2, True)
+
+
+def test_the_first_of_two_recorded_replies_counts_in_every_run(recorded: CompetitionFolder):
+    """As where two machines' recordings of a program were put into one file, and one has the calls alone."""
+    path = recorded.folder / RECORDING
+    lines = path.read_text()
+    last = json.loads(lines.splitlines()[0])["record"]["exchanges"][2]
+    path.write_text(json.dumps({"key": last["key"], "reply": last["reply"] | {"text": "The first."}}) + "\n" + lines)
+    for _ in range(2):
+        recorded.run(*STAGE, **TRUST)
+        assert recorded.outputs()["m/alpha/A/alpha_A_1.txt"] == b"The first."
 
 
 # a full disk
