@@ -140,8 +140,8 @@ class CallLog:
         self._lock = threading.Lock()
         for path in recordings:
             for call in read_recording(path):
-                known = self._calls if call.reply else self._recorded_failures
-                known.setdefault(call.key, call)
+                if call.key not in self._calls:
+                    (self._calls if call.reply else self._recorded_failures).setdefault(call.key, call)
 
     @property
     def used(self) -> tuple[LoggedCall, ...]:
@@ -168,7 +168,7 @@ class CallLog:
         with self._lock:
             if key not in self._calls:
                 self._read_new_lines()
-            call = self._calls.get(key) or (self._recorded_failures.get(key) if failed_too else None)
+            call = (self._recorded_failures.get(key) if failed_too else None) or self._calls.get(key)
             if call is not None:
                 self._used[key] = call
             return call
