@@ -324,7 +324,7 @@ def add_team(team: str, path: Path = Path(PARAMS_FILE)) -> None:
     root = yaml.compose(text, yaml.SafeLoader)
     assert root is not None  # noqa: S101 - it has been loaded
     listed = {key.value: value for key, value in root.value}["teams"]
-    written = team if yaml.safe_load(team) == team else f'"{team}"'  # 123 would be a number
+    written = yaml.safe_dump([team], default_flow_style=True)[1:-2]  # quoted where it would be a number or a date
     end = listed.value[-1].end_mark.index
     if listed.flow_style:
         edited = f"{text[:end]}, {written}{text[end:]}"
