@@ -37,6 +37,7 @@ REPLY_LIMIT = 32 * 2**20  # bytes on the wire; a streamed reply of 25 000 tokens
 _TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the rest, as loading a model takes minutes
 # servers close a connection that is idle for 5 s (llama.cpp, uvicorn, Node): ours must not be about to be used then
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
+_MOST_TOKENS = 10**9  # of a call, as reported; Python does not print a sum of over 4 300 digits
 _LIST_SECONDS = 30.0  # for the server's list of models
 _LIST_REQUESTS = 3  # a person waits for the first message
 _certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
@@ -211,16 +212,14 @@ def finished_reply(
         read = sum(usual_tokens(message.content) for message in request.messages)
         return ChatReply(text, read, usual_tokens(text), reason, seconds, estimated=True)
     if not is_reported:
-        raise ServerFaultError(
-            f"the server reports {read!r} tokens read and {written!r} written: without them the token limit cannot be "
-            "kept"
-        )
+        reported = printable_line(f"{read!r} tokens read and {written!r} written")
+        raise ServerFaultError(f"the server reports {reported}: without them the token limit cannot be kept")
     return ChatReply(text, read, written, reason, seconds)  # type: ignore[arg-type]
 
 
 def is_count(tokens: object) -> bool:
     """Tell whether a server's number of tokens is one."""
-    return isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
+    return isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens <= _MOST_TOKENS
 
 
 async def parts_of(answer: Any) -> AsyncIterator[Any]:
