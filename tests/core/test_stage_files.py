@@ -179,7 +179,7 @@ def test_the_first_entry_of_a_trial_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "words"),
+    ("kind", "content", "fragments"),
     [
         (StabilityFile, '{"raws": [{"tag": "a", "score": 1.5}]}', ("raws.0.score", "1.5")),
         (SimilarityFile, '{"trials": [{"id": "a", "similarity": "x\\u001b"}]}', ("trials.0.similarity", "'x\\x1b'")),
@@ -189,12 +189,14 @@ def test_the_first_entry_of_a_trial_counts() -> None:
         (DiversityFile, '{"diversityRate": "' + "9" * 100_000 + '"}', ("diversityRate",)),
     ],
 )
-def test_a_refused_value_is_named(tmp_path: Path, kind: type[stage_files.StageFile], content: str, words: str) -> None:
+def test_a_refused_value_is_named(
+    tmp_path: Path, kind: type[stage_files.StageFile], content: str, fragments: tuple[str, ...]
+) -> None:
     (tmp_path / "A.json").write_text(content)
     with pytest.raises(FileError) as caught:
         kind.read(tmp_path / "A.json")
     message = str(caught.value)
-    assert all(word in message for word in (*words, str(tmp_path / "A.json"), "dvc repro"))
+    assert all(fragment in message for fragment in (*fragments, str(tmp_path / "A.json"), "dvc repro"))
     assert len(message) < 1000
     assert message.isprintable()
 

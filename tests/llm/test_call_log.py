@@ -288,8 +288,8 @@ def test_a_line_of_a_recording_that_is_no_call_is_named(tmp_path: Path, line: by
 def test_a_recording_that_is_missing_is_named(tmp_path: Path):
     with pytest.raises(FileError, match=r"none\.jsonl: cannot be read"):
         CallLog(None, [tmp_path / "none.jsonl"])
-    for digest, words in ((None, "needs its digest"), (DIGEST, "no such recording")):
-        with pytest.raises(LlmError, match=words):
+    for digest, fragment in ((None, "needs its digest"), (DIGEST, "no such recording")):
+        with pytest.raises(LlmError, match=fragment):
             RecordedModel.read(tmp_path / "none.jsonl", digest)
 
 
