@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 import httpx
 
 from pcgeval.core.console import count
+from pcgeval.core.trials import MAX_COUNT
 from pcgeval.core.untrusted import printable_line
 from pcgeval.llm.protocol import (
     CallError,
@@ -37,7 +38,6 @@ REPLY_LIMIT = 32 * 2**20  # bytes on the wire; a streamed reply of 25 000 tokens
 _TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the rest, as loading a model takes minutes
 # servers close a connection that is idle for 5 s (llama.cpp, uvicorn, Node): ours must not be about to be used then
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
-_MOST_TOKENS = 10**9  # of a call, as reported; Python does not print a sum of over 4 300 digits
 _LIST_SECONDS = 30.0  # for the server's list of models
 _LIST_REQUESTS = 3  # a person waits for the first message
 _certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
@@ -219,7 +219,7 @@ def finished_reply(
 
 def is_count(tokens: object) -> bool:
     """Tell whether a server's number of tokens is one."""
-    return isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens <= _MOST_TOKENS
+    return isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens <= MAX_COUNT
 
 
 async def parts_of(answer: Any) -> AsyncIterator[Any]:
