@@ -53,6 +53,7 @@ ENDPOINT = {"backend": "openai", "base_url": "http://here/v1"}
         ({"competition": {**COMPETITION, "characters": "ABA"}}, ["competition.characters", "each once"]),
         ({"competition": {**COMPETITION, "trials": 1}}, ["competition.trials", "found 1"]),
         ({"physics": {"step": float("nan")}}, ["physics.step"]),
+        ({"limits": {"tokens": 1, "seconds": 1e10, "prompt_words": 1}}, ["limits.seconds", "found 1"]),
         ({"scoring": {"baseline": "nobody"}}, ["scoring.baseline", "'nobody'", "alpha"]),
         (of_models(**{"a.b": {}}), ["model 'a.b'"]),
         (of_models(m={"backend": "chatgpt"}), ["models.m.backend", "'chatgpt'"]),
