@@ -63,9 +63,9 @@ def unpacked(archive: Path, **limits: int) -> dict[str, bytes]:
     return {path.relative_to(into).as_posix(): path.read_bytes() for path in into.rglob("*") if path.is_file()}
 
 
-def refused(archive: Path, words: str, **limits: int) -> None:
+def refused(archive: Path, fragment: str, **limits: int) -> None:
     before = sorted(archive.parent.iterdir())
-    with pytest.raises(UntrustedFileError, match=words):
+    with pytest.raises(UntrustedFileError, match=fragment):
         unpacked(archive, **limits)
     assert sorted(archive.parent.iterdir()) == before  # nothing is left
 

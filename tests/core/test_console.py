@@ -81,8 +81,8 @@ def test_a_status_is_a_line_now_and_then_and_ends_with_its_context(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"),
+    ("seconds", "text"),
     [(0.4, "0 s"), (99.4, "99 s"), (100, "2 min"), (5900, "98 min"), (6000, "1 h 40 min"), (90_000, "25 h 0 min")],
 )
-def test_durations(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

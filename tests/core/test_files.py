@@ -78,7 +78,7 @@ def failing_stage(output: Path, source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "source", "words"),
+    ("output", "source", "fragment"),
     [
         ("out", "in", "full"),
         ("out", "nowhere", "nowhere: is missing"),
@@ -87,12 +87,12 @@ def failing_stage(output: Path, source: Path) -> None:
         ("out/deep", "out/deep", "replace its own input"),
     ],
 )
-def test_a_stage_that_fails_removes_nothing(tmp_path: Path, output: str, source: str, words: str) -> None:
+def test_a_stage_that_fails_removes_nothing(tmp_path: Path, output: str, source: str, fragment: str) -> None:
     for name in ("in/file", "out/old", "out/deep/file"):
         files.write_text(tmp_path / name, "")
     (tmp_path / "link").symlink_to("out")
     before = contents(tmp_path)
-    with pytest.raises(FileError, match=words):
+    with pytest.raises(FileError, match=fragment):
         failing_stage(tmp_path / output, tmp_path / source)
     assert before.items() <= contents(tmp_path).items()
 

@@ -39,7 +39,7 @@ ENDPOINT = {"backend": "openai", "base_url": "http://here/v1"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "fragments"),
     [
         *(({section: ...}, [f"'{section}' is missing"]) for section in (*SECTIONS, "competition", "models", "limits")),
         ({"physcs": {}}, ["'physcs'", "Did you mean 'physics'?"]),
@@ -53,6 +53,7 @@ ENDPOINT = {"backend": "openai", "base_url": "http://here/v1"}
         ({"competition": {**COMPETITION, "characters": "ABA"}}, ["competition.characters", "each once"]),
         ({"competition": {**COMPETITION, "trials": 1}}, ["competition.trials", "found 1"]),
         ({"physics": {"step": float("nan")}}, ["physics.step"]),
+        ({"limits": {"tokens": 1, "seconds": 1e10, "prompt_words": 1}}, ["limits.seconds", "found 1"]),
         ({"scoring": {"baseline": "nobody"}}, ["scoring.baseline", "'nobody'", "alpha"]),
         (of_models(**{"a.b": {}}), ["model 'a.b'"]),
         (of_models(m={"backend": "chatgpt"}), ["models.m.backend", "'chatgpt'"]),
@@ -73,11 +74,11 @@ ENDPOINT = {"backend": "openai", "base_url": "http://here/v1"}
         (of_models(m={"api_key": "secret"}), ["unknown key 'models.m.api_key'"]),
     ],
 )
-def test_bad_values_are_named(changes: dict[str, Any], words: list[str]):
+def test_bad_values_are_named(changes: dict[str, Any], fragments: list[str]):
     values = {name: value for name, value in {**SMALLEST, **changes}.items() if value is not ...}
     with pytest.raises(ParamsError) as fault:
         parse_params(values, "params.yaml")
-    assert all(word in str(fault.value) for word in ["params.yaml: ", *words])
+    assert all(fragment in str(fault.value) for fragment in ["params.yaml: ", *fragments])
 
 
 @pytest.mark.parametrize("value", ["5m", "1h30m", "1.5s", "-1m", "0", "250ms", 0, 3600, -1])
@@ -86,7 +87,7 @@ def test_keep_alive_has_ollama_s_format(value: int | str):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "words"),
+    ("before", "after", "fragments"),
     [
         ("teams:\n- alpha\n", "teams: [alpha]\nteams: [beta]\n", ["line 2", "'teams'", "line 1"]),
         ("  seed: 1\n", "  seed: 1\n  seed: 1\n", ["line 9", "'seed'", "line 8"]),
@@ -98,13 +99,13 @@ def test_keep_alive_has_ollama_s_format(value: int | str):
         *((AS_TEXT, text, []) for text in ("teams: !!int ''", "[" * 5000)),
     ],
 )
-def test_a_fault_of_the_text_is_named_with_its_line(tmp_path: Path, before: str, after: str, words: list[str]):
+def test_a_fault_of_the_text_is_named_with_its_line(tmp_path: Path, before: str, after: str, fragments: list[str]):
     path = tmp_path / "params.yaml"
     assert before in AS_TEXT
     path.write_text(AS_TEXT.replace(before, after))
     with pytest.raises(ParamsError) as fault:
         load_params(path)
-    assert all(word in str(fault.value) for word in [f"{path}: ", *words])
+    assert all(fragment in str(fault.value) for fragment in [f"{path}: ", *fragments])
 
 
 def test_own_params_may_have_aliases_and_a_stranger_s_may_not(tmp_path: Path):

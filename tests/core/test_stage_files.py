@@ -12,12 +12,33 @@ from pcgeval.core import stage_files
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import (
+    BlockPath,
+    ClassifierFile,
     ConstantsFile,
     DiversityFile,
+    KeptSimulation,
+    LabelProbability,
+    OfficialWeight,
+    PairDistance,
+    PicturePrediction,
     PromptRow,
+    RankedTeam,
+    RankingFile,
+    RankingIntervals,
+    RankingRules,
+    ReplayedTrial,
+    ReplaysFile,
+    ResultHash,
+    ScoreInterval,
+    SimilarityEntry,
     SimilarityFile,
+    SimulatedLevel,
+    SimulatedTrial,
+    SimulationsFile,
     StabilityEntry,
     StabilityFile,
+    TeamModelScore,
+    TrialVector,
     by_trial,
     csv_text,
     failed,
@@ -31,6 +52,108 @@ from pcgeval.core.stage_files import (
 
 def entries(*names: str) -> tuple[StabilityEntry, ...]:
     return tuple(StabilityEntry(name=name, score=0.5) for name in names)
+
+
+END = {
+    "types": ("RectSmall", "SquareTiny"),
+    "positions": ((1.0, -3.25, 0.1), (0.1 + 0.2, 5e-324, 1e22)),
+    "moved": (True, False),
+    "dead": (False, True),
+}
+PATHS = (BlockPath(block=0, keys=((0, 1000, -3250, 6), (1300, 1020, -3400, 90))),)
+ALPHA = RankedTeam(
+    team="alpha",
+    status="ranked",
+    rank=1,
+    winner=True,
+    total=Decimal("1E-7"),
+    normalised=Decimal("50.10"),
+    interval=ScoreInterval(1.0, 2.0),
+    models={"m": TeamModelScore(score=Decimal("1e30"), normalised=Decimal(-1) / 3, failed_trials=2, blocks=9)},
+    disqualified=None,
+)
+BETA = ALPHA.model_copy(
+    update={
+        "status": "disqualified",
+        "rank": None,
+        "total": None,
+        "interval": None,
+        "models": {},
+        "disqualified": "\u2028",
+    }
+)
+FILES = (
+    StabilityFile(count=1, rate=0.5, levels=entries("t/levels/A/t_A_1.xml")),
+    SimilarityFile(
+        count=1,
+        rate=1 / 3,
+        trials=(SimilarityEntry(name="t_A_1", label="A", similarity=1 / 3),),
+        predictions=(
+            PicturePrediction(
+                name="t_A_1",
+                probabilities=(LabelProbability(id=0, label="A", probability=1.0),),
+                embedding=(-0.5, 1e-9),
+            ),
+        ),
+    ),
+    DiversityFile(
+        count=2,
+        rate=0.1,
+        trials=(TrialVector(trial="t_A_1", vector=(0.1, 0.9)), TrialVector(trial="t_A_2", vector=(0.2, 0.8))),
+        distances=(PairDistance(pair={"trial1": "t_A_1", "trial2": "t_A_2"}, distance=0.1),),
+    ),
+    SimulationsFile(
+        engine={"name": "pymunk", "version": "7"},
+        packages={"numpy": "2"},
+        physics={"seed": 1, "iterations": None},
+        trials=(SimulatedTrial(letter="A", trial=1, best_of=2, starts=(0.5, 1.0), **END),),
+    ),
+    KeptSimulation(level=SimulatedLevel(**END), paths=PATHS),
+    KeptSimulation(reason="no block"),
+    ReplaysFile(trials=(ReplayedTrial(letter="A", trial=1, paths=PATHS),)),
+    ClassifierFile(name="data/classifier", sha256="ab" * 32),
+    ConstantsFile(
+        total=Decimal("0.1"),
+        weights=(
+            OfficialWeight(
+                letter="A",
+                weight=Decimal(0),
+                stability=Decimal("-0.0"),
+                similarity=Decimal(1),
+                diversity=Decimal("1e9"),
+            ),
+        ),
+    ),
+    RankingFile(
+        winners=("alpha",),
+        reason="It has the most points.",
+        baseline=None,
+        rules=RankingRules(version=1, letters="AB", trials=2, official_quirks=False),
+        engine="pymunk 7",
+        classifier="c",
+        packages={"torch": ("2.1", "2.2")},
+        intervals=RankingIntervals(level=0.9, resamples=10, seed=1),
+        teams=(ALPHA, BETA),
+        result=ResultHash(sha256="ab" * 32, parts={"rules": "cd" * 32}),
+    ),
+)
+
+
+@pytest.mark.parametrize("value", FILES, ids=lambda value: type(value).__name__)
+def test_a_stage_file_is_read_as_it_was_written_and_written_again_with_the_same_bytes(
+    tmp_path: Path, value: stage_files.StageFile
+) -> None:
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
+    value.write(one)
+    read = type(value).read(one)
+    assert read == value
+    read.write(two)
+    assert two.read_bytes() == one.read_bytes()
+
+
+def test_every_stage_file_of_this_module_is_among_those() -> None:
+    kinds = {kind for kind in stage_files.StageFile.__subclasses__() if kind.__module__ == stage_files.__name__}
+    assert {type(value) for value in FILES} == kinds
 
 
 @given(st.floats(0, 1), st.decimals(-1, 10**30, allow_nan=False, allow_infinity=False))
@@ -56,7 +179,7 @@ def test_the_first_entry_of_a_trial_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "words"),
+    ("kind", "content", "fragments"),
     [
         (StabilityFile, '{"raws": [{"tag": "a", "score": 1.5}]}', ("raws.0.score", "1.5")),
         (SimilarityFile, '{"trials": [{"id": "a", "similarity": "x\\u001b"}]}', ("trials.0.similarity", "'x\\x1b'")),
@@ -66,12 +189,14 @@ def test_the_first_entry_of_a_trial_counts() -> None:
         (DiversityFile, '{"diversityRate": "' + "9" * 100_000 + '"}', ("diversityRate",)),
     ],
 )
-def test_a_refused_value_is_named(tmp_path: Path, kind: type[stage_files.StageFile], content: str, words: str) -> None:
+def test_a_refused_value_is_named(
+    tmp_path: Path, kind: type[stage_files.StageFile], content: str, fragments: tuple[str, ...]
+) -> None:
     (tmp_path / "A.json").write_text(content)
     with pytest.raises(FileError) as caught:
         kind.read(tmp_path / "A.json")
     message = str(caught.value)
-    assert all(word in message for word in (*words, str(tmp_path / "A.json"), "dvc repro"))
+    assert all(fragment in message for fragment in (*fragments, str(tmp_path / "A.json"), "dvc repro"))
     assert len(message) < 1000
     assert message.isprintable()
 

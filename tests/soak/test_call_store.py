@@ -37,8 +37,8 @@ def test_two_processes_that_ask_the_same_at_the_same_moment_pay_once(
     name_model_again(competition)
     running = [competition.command(STAGE[0], model) for model in ("m", "again")]
     for process in running:
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+        _, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, stderr
     assert len(server.asked) == (4 if work is PROMPT else 12)
 
 
@@ -61,7 +61,7 @@ def test_a_process_that_is_killed_while_another_waits_for_its_call(tmp_path: Pat
     server.seconds = 0.01
     first.kill()
     first.communicate()
-    _, said = second.communicate(timeout=120)
-    assert second.returncode == 0, said
+    _, stderr = second.communicate(timeout=120)
+    assert second.returncode == 0, stderr
     assert len(server.asked) == 2 + 4
     assert not [*tmp_path.glob(f"{CALLS}/asking/*")]

@@ -46,9 +46,9 @@ def test_a_submission_that_is_replaced_while_it_is_evaluated(
         competition = competition_folder(tmp_path, server.address, work, letters="AB", trials=TRIALS)
         process = started(competition, server)
         replace_submission(competition, other)
-        _, said = process.communicate(timeout=300)
+        _, stderr = process.communicate(timeout=300)
         assert process.returncode == 2
-        assert "error: data/submissions/alpha: changed while" in said
+        assert "error: data/submissions/alpha: changed while" in stderr
         before, asked = competition.outputs(), len(server.asked)
         assert len(competition.records()) == 2 * TRIALS
         assert first_words(competition) <= {"Build"}
@@ -80,8 +80,8 @@ def test_params_that_are_changed_while_a_submission_is_evaluated(
             competition.change_params(section, **values)
         else:
             competition.add_team("beta", OTHER_PROMPT)
-        _, said = process.communicate(timeout=300)
-        assert (process.returncode, "error: params.yaml: changed while" in said) == (2, True)
+        _, stderr = process.communicate(timeout=300)
+        assert (process.returncode, "error: params.yaml: changed while" in stderr) == (2, True)
         assert not competition.records("beta")
         competition.generate()
         assert len(competition.records("beta")) == (0 if section else 20)
@@ -97,8 +97,8 @@ def test_what_changes_no_trial_may_be_changed_meanwhile(tmp_path: Path):
         competition.change_params("limits", prompt_words=800)
         competition.change_params("scoring", bootstrap=10)
         replace_submission(competition, {"submission.yaml": "disqualified: copied from beta\n"})
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
+        _, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, stderr
 
 
 @pytest.mark.needs_sandbox

@@ -45,16 +45,16 @@ def asked_model(server: SlowOllama) -> dict[str, object]:
     return {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
 
 
-def start_repro(workspace: Workspace, *words: str, shell: str = "/bin/sh") -> subprocess.Popen[str]:
-    """Start `dvc repro` as the leader of a process group; the stages that it names go to the file `said`."""
+def start_repro(workspace: Workspace, *arguments: str, shell: str = "/bin/sh") -> subprocess.Popen[str]:
+    """Start `dvc repro` as the leader of a process group; the stages that it names go to the file `log`."""
     environment = {**os.environ, "PYTHONPATH": str(workspace.folder / "src"), "PATH": with_this_python()}
-    with (workspace.folder / "said").open("w") as said:
+    with (workspace.folder / "log").open("w") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "dvc", "repro", *words],
+            [sys.executable, "-m", "dvc", "repro", *arguments],
             cwd=workspace.folder,
             env={**environment, "SHELL": shell},
             start_new_session=True,
-            stdout=said,
+            stdout=log,
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -142,7 +142,7 @@ def has_come(moment: str, workspace: Workspace) -> bool:
     """Tell whether DVC has begun a stage, or a stage has written its first file into a folder."""
     if "/" in moment:
         return any(path.is_file() for path in (workspace.folder / moment).rglob("*"))
-    return f"Running stage '{moment}'" in (workspace.folder / "said").read_text()
+    return f"Running stage '{moment}'" in (workspace.folder / "log").read_text()
 
 
 MOMENTS = ["simulate", "data/images", "classify", "data/similarity"]
@@ -162,7 +162,7 @@ def test_a_run_that_is_killed_in_any_stage_ends_with_the_same_bytes(tmp_path: Pa
         kill_group(killed, run)
     ran = killed.repro(*until)
     assert "generate@small" not in ran
-    (killed.folder / "said").unlink()
+    (killed.folder / "log").unlink()
     assert killed.outputs() == whole.outputs()
     assert killed.repro(*until) == []
 

@@ -42,9 +42,9 @@ def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
 ):
     with SlowOllama(0.002, status=lambda _: status) as server:
         tested = competition(tmp_path, server, work)
-        code, said = tested.run_and_fail(*STAGE)
+        code, stderr = tested.run_and_fail(*STAGE)
         assert (code, sum(reasons(tested).values())) == (2, 3)
-        assert "3 trials one after the other" in said
+        assert "3 trials one after the other" in stderr
         assert len(server.asked) in ({3} if status == 0 else range(3, 7))  # a program that starts late asks once
         server.asked.clear()
         server.status = lambda _: 200
@@ -61,22 +61,22 @@ class EndlessOllama(SlowOllama):
 
 
 @pytest.mark.parametrize(
-    ("kind", "pause", "seconds", "words"),
+    ("kind", "pause", "seconds", "fragment"),
     [(SlowOllama, 60, 1.5, "no whole answer"), (EndlessOllama, 0, 30, "the reply is longer than")],
     ids=["hanging", "endless"],
 )
 def test_a_server_that_hangs_or_never_ends_is_never_the_prompts_fault(
-    tmp_path: Path, kind: type[SlowOllama], pause: float, seconds: float, words: str
+    tmp_path: Path, kind: type[SlowOllama], pause: float, seconds: float, fragment: str
 ):
     with kind(pause) as server:
         tested = competition(tmp_path, server)
         tested.change_params("limits", seconds=seconds, call_seconds=0)
         for team, verb in (("beta", "Draw"), ("gamma", "Make")):
             tested.add_team(team, {"prompt.txt": f"{verb} <OBJECT>."})
-        code, said = tested.run_and_fail(*STAGE)
+        code, stderr = tested.run_and_fail(*STAGE)
         assert code == 2
-        assert words in said
-        assert said.count("3 trials one after the other") == 1  # of all teams together
+        assert fragment in stderr
+        assert stderr.count("3 trials one after the other") == 1  # of all teams together
         assert len(server.asked) <= 2 * 3
         server.seconds = 0.002
         tested.generate()

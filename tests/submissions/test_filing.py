@@ -215,7 +215,7 @@ def test_a_team_is_added_and_the_rest_of_params_stays(competition, submit, given
     Path("params.yaml").write_bytes(before.encode())
     submit(competition / "alpha", "--team", "new")
     assert Path("params.yaml").read_bytes().decode() == before.replace(given, added)
-    numbers = ["123", "no", "1e5", "2026-08-01", "null"]  # in YAML, these would not be names
+    numbers = ["123", "no", "1e5", "2026-08-01", "2026-13-45", "null"]  # in YAML, these would not be names
     for team in numbers if is_last else ():
         submit(competition / "alpha", "--team", team)
     assert teams() == ["a", "base", "new", *(numbers if is_last else ())]

@@ -90,7 +90,7 @@ def run_stage(stage: Callable[..., None]) -> NoReturn:
     sys.exit(code)
 
 
-def stage_exit_code(stage: Callable[..., None], *words: str) -> int:
+def stage_exit_code(stage: Callable[..., None], *arguments: str) -> int:
     """Run a stage on this folder's params.yaml and return its exit code; an error becomes a message."""
 
     def action() -> None:
@@ -98,7 +98,7 @@ def stage_exit_code(stage: Callable[..., None], *words: str) -> int:
 
         check_package()
         with unsynced():
-            stage(load_params(), *words)
+            stage(load_params(), *arguments)
 
     return exit_code_of(action, stage.__name__)
 

@@ -18,6 +18,7 @@ PARAMS_FILE = "params.yaml"
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
 RESERVED_MODEL = "judge"  # the judge's recordings lie beside those of the models
 _MAX_BYTES = 2**18
+_MAX_SECONDS = 1e9  # a socket takes no time-out of over 292 years
 _SHOWN = 200  # characters of a refused value in a message
 _NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -124,10 +125,10 @@ class Limits(_Section):
     """Limits of one trial; the 2025 final: 25 000 tokens and 500 s, prompts of at most 900 words."""
 
     tokens: int = Field(ge=1)  # prompt and output together
-    seconds: float = Field(gt=0)  # after which no call begins
+    seconds: float = Field(gt=0, le=_MAX_SECONDS)  # after which no call begins
     # after `seconds`, for a running call and for the program's end; the default is the openai client's timeout, which
     # the competition's package leaves as it is
-    call_seconds: float = Field(600.0, ge=0)
+    call_seconds: float = Field(600.0, ge=0, le=_MAX_SECONDS)
     prompt_words: int = Field(ge=1)
 
     @property
@@ -324,7 +325,7 @@ def add_team(team: str, path: Path = Path(PARAMS_FILE)) -> None:
     root = yaml.compose(text, yaml.SafeLoader)
     assert root is not None  # noqa: S101 - it has been loaded
     listed = {key.value: value for key, value in root.value}["teams"]
-    written = team if yaml.safe_load(team) == team else f'"{team}"'  # 123 would be a number
+    written = yaml.safe_dump([team], default_flow_style=True)[1:-2]  # quoted where it would be a number or a date
     end = listed.value[-1].end_mark.index
     if listed.flow_style:
         edited = f"{text[:end]}, {written}{text[end:]}"

@@ -24,7 +24,8 @@ MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial
 MAX_DETAILS = 3  # of one kind in one trial
 MAX_DETAIL = 300  # characters
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-_Count = Annotated[int, Field(ge=0)]
+MAX_COUNT = 10**9  # of tokens or calls, so that no sum gets too long to print
+_Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class FailedCall:
 
     __pydantic_config__ = _STRICT
 
-    turn: int  # among the trial's calls, from 1
+    turn: _Count  # among the trial's calls, from 1
     key: str
     reason: str
 

@@ -40,15 +40,15 @@ def supplied_blocks(work: Prompt | Program, letter: str, response: str, record: 
     reply of the model. The examples of a prompt supply blocks, too: the share is a figure, and no verdict. The blocks
     of a response are those of the calls that are extracted from it.
     """
-    said: set[tuple[str, int]] = set()
+    replied: set[tuple[str, int]] = set()
     supplied: set[tuple[str, int]] = set()
     for exchange in record.exchanges:
         if isinstance(work, Prompt):
             sent = work.for_letter(letter)
         else:
             sent = "\n".join(message.content for message in exchange.messages or ())
-        supplied |= _blocks(sent) - said
-        said |= _blocks(exchange.reply.text)
+        supplied |= _blocks(sent) - replied
+        replied |= _blocks(exchange.reply.text)
     calls = [(call.kind, call.column) for call in read_calls(extract_code(response) or "")]
     return SuppliedBlocks(len(calls), sum(call in supplied for call in calls))
 

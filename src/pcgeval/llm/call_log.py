@@ -16,14 +16,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Tag, TypeAdapter, ValidationError, model_validator
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_text, sync_folder, to_json, write_text
 from pcgeval.core.layout import Trial
 from pcgeval.core.locks import lock_briefly
+from pcgeval.core.stage_files import refusal
 from pcgeval.core.trials import ChatReply, FailedCall, FaultCause, TrialRecord, record_text
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import LlmError
@@ -96,8 +97,14 @@ class RecordedTrial(_Line):
         return trial_calls(Trial(self.letter, self.trial), self.record)
 
 
+def _kind(line: Any) -> str:
+    return "trial" if isinstance(line, dict) and "record" in line else "call"
+
+
 _AnyLine = TypeVar("_AnyLine", LoggedCall, RecordedTrial, LoggedCall | RecordedTrial)
-LINES: TypeAdapter[LoggedCall | RecordedTrial] = TypeAdapter(LoggedCall | RecordedTrial)
+LINES: TypeAdapter[LoggedCall | RecordedTrial] = TypeAdapter(
+    Annotated[Annotated[LoggedCall, Tag("call")] | Annotated[RecordedTrial, Tag("trial")], Discriminator(_kind)]
+)
 
 
 def trial_calls(trial: Trial, record: TrialRecord) -> list[LoggedCall]:
@@ -133,8 +140,8 @@ class CallLog:
         self._lock = threading.Lock()
         for path in recordings:
             for call in read_recording(path):
-                known = self._calls if call.reply else self._recorded_failures
-                known.setdefault(call.key, call)
+                if call.key not in self._calls:
+                    (self._calls if call.reply else self._recorded_failures).setdefault(call.key, call)
 
     @property
     def used(self) -> tuple[LoggedCall, ...]:
@@ -161,7 +168,7 @@ class CallLog:
         with self._lock:
             if key not in self._calls:
                 self._read_new_lines()
-            call = self._calls.get(key) or (self._recorded_failures.get(key) if failed_too else None)
+            call = (self._recorded_failures.get(key) if failed_too else None) or self._calls.get(key)
             if call is not None:
                 self._used[key] = call
             return call
@@ -263,9 +270,7 @@ def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:
                 if line.strip():
                     yield LINES.validate_json(line)
     except ValidationError as error:
-        raise FileError(
-            f"{path}:{number}: not a recorded call or trial ({error.errors()[0]['msg']}). Restore the file from git."
-        ) from error
+        raise refusal(f"{path}:{number}", error, "Restore the file from git.") from error
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it exists and is readable.") from error
 

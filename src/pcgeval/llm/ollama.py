@@ -59,8 +59,8 @@ class OllamaServer(ModelServer):
                 digest = _DIGEST.fullmatch((model.digest or "").lower())
                 if digest is None:
                     raise LlmError(
-                        f"model {self.name}: the server at {self.address} names no SHA-256 ({model.digest!r}). "
-                        "Update the server."
+                        f"model {self.name}: the server at {self.address} names no SHA-256 "
+                        f"({self._printable(model.digest)}). Update the server."
                     )
                 return digest[1]
         names = [model.model for model in listing.models if model.model]
@@ -93,7 +93,7 @@ class OllamaServer(ModelServer):
                     self._on_text(text[-1])
         if part is None or not part.done:
             raise TransientError("the reply broke off before its end")
-        whole, reason = "".join(text), part.done_reason or "unknown"
+        whole, reason = "".join(text), self._printable(part.done_reason or "unknown")
         if has_thought and not whole.strip() and reason == "stop":
             reason = REASONING
         return finished_reply(request, whole, reason, started, part.prompt_eval_count, part.eval_count)

@@ -200,12 +200,12 @@ class OpenAiServer(ModelServer):
             fingerprint = str(getattr(part, "system_fingerprint", None) or fingerprint)
         if reason is None:
             raise TransientError("the reply broke off before its end")
-        self._check_identity(model, fingerprint)
+        self._check_identity(self._printable(model), self._printable(fingerprint))
         text = "".join(texts)
         if not text.strip() and reason == "stop" and (is_refused or has_thought):
             reason = REFUSAL if is_refused else REASONING
         read, written = (getattr(usage, f"{kind}_tokens", None) for kind in ("prompt", "completion"))
-        reply = finished_reply(request, text, str(reason), started, read, written)
+        reply = finished_reply(request, text, self._printable(reason), started, read, written)
         cached = _cached_tokens(usage) if request.adaptable and not reply.estimated else None
         return replace(reply, cached_tokens=cached and min(cached, reply.prompt_tokens))
 

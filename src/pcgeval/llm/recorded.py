@@ -13,7 +13,7 @@ from pcgeval.llm.protocol import CallError, ChatRequest, LlmError
 class RecordedModel:
     """Replays one recording; a request that was never recorded is an error, not an empty reply.
 
-    Of several outcomes of the same request the first counts, as in the call log.
+    Of several outcomes of the same request the first counts, as in the call log; a program runs again with that.
     """
 
     def __init__(self, lines: Iterable[LoggedCall | RecordedTrial], digest: str, source: str) -> None:
@@ -24,7 +24,7 @@ class RecordedModel:
         for line in lines:
             for call in line.calls:
                 self._outcomes.setdefault(call.key, call.outcome)
-            if isinstance(line, RecordedTrial) and line.is_whole:
+            if isinstance(line, RecordedTrial) and line.is_whole and self.replays(line.record):
                 self._trials[Trial(line.letter, line.trial)] = line
 
     @classmethod

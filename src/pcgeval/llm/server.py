@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 import httpx
 
 from pcgeval.core.console import count
+from pcgeval.core.trials import MAX_COUNT
 from pcgeval.core.untrusted import printable_line
 from pcgeval.llm.protocol import (
     CallError,
@@ -211,16 +212,14 @@ def finished_reply(
         read = sum(usual_tokens(message.content) for message in request.messages)
         return ChatReply(text, read, usual_tokens(text), reason, seconds, estimated=True)
     if not is_reported:
-        raise ServerFaultError(
-            f"the server reports {read!r} tokens read and {written!r} written: without them the token limit cannot be "
-            "kept"
-        )
+        reported = printable_line(f"{read!r} tokens read and {written!r} written")
+        raise ServerFaultError(f"the server reports {reported}: without them the token limit cannot be kept")
     return ChatReply(text, read, written, reason, seconds)  # type: ignore[arg-type]
 
 
 def is_count(tokens: object) -> bool:
     """Tell whether a server's number of tokens is one."""
-    return isinstance(tokens, int) and not isinstance(tokens, bool) and tokens >= 0
+    return isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens <= MAX_COUNT
 
 
 async def parts_of(answer: Any) -> AsyncIterator[Any]:
