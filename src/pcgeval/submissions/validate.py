@@ -304,13 +304,13 @@ def _check_contents(
     notes, work, place = Notes(), None, ""
     try:
         notes = load_notes(folder)
-        loaded = load_work(folder, notes, files)
-        if isinstance(loaded, Program) and loaded.entry not in names:
-            raise SubmissionError(folder, NOTES_FILE, f"entry {loaded.entry!r} was left out. Name another file")
-        work = loaded
+        work = load_work(folder, notes, files)
     except SubmissionError as fault:
         place = fault.place
         findings.append(error(place, fault.text, fault.code))
+    if isinstance(work, Program) and work.entry not in names:
+        findings.append(error(NOTES_FILE, f"entry {work.entry!r} was left out. Name another file", "not-runnable"))
+        work, place = None, NOTES_FILE
     if notes != notes.of_participant:
         text = "role and disqualified are left out: the organiser sets them after filing"
         findings.append(warning(NOTES_FILE, text))
