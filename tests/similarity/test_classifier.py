@@ -220,7 +220,7 @@ def test_a_broken_classifier_is_refused(change, complaint, copy):
 
 def test_weights_that_numpy_cannot_hold_are_refused(copy):
     change_weights(copy, lambda weights: weights.update({HEAD: weights[HEAD].bfloat16()}))
-    with pytest.raises(PcgevalError, match="image classifier .*bfloat16"):
+    with pytest.raises(PcgevalError, match=r"image classifier .*bfloat16"):
         Classifier.load(copy)
 
 
