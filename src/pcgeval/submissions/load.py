@@ -119,8 +119,8 @@ class Submission:
 
     @property
     def title(self) -> str:
-        """The team as people read it."""
-        return self.notes.title or self.team
+        """The team as people read it: its title on one line, or its name."""
+        return printable_line(self.notes.title or "") or self.team
 
     @property
     def prompt_length(self) -> int | None:
