@@ -166,6 +166,8 @@ def test_parquet_files_and_folders_are_read(tmp_path):
     assert [row["id"] for row in rows] == [*map(str, range(7)), "x", "5", "y", "z"]
     assert rows[8]["reason"] == "b.jsonl line 2: the id '5' stands in a.parquet row 6 already"
     assert rows[10]["reason"].startswith("c.parquet row 2: the letter is null")
+    for _ in range(2):  # the second run does not take the output of the first for an input
+        assert run(folder, folder / "out").rows == 11
 
 
 def test_an_input_that_cannot_be_read_is_refused(tmp_path):
@@ -218,12 +220,20 @@ def test_another_input_or_setting_is_refused(tmp_path):
     write_lines(source, ROWS)
     with pytest.raises(PcgevalError, match="from another physics"):
         run(source, out, rows_per_part=3, physics=PhysicsParams(trials=2))
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "thesis.tex").touch()
-    with pytest.raises(PcgevalError, match=r"thesis\.tex"):
-        run(source, tmp_path / "other")
+    for name in ("thesis.tex", "README.md"):
+        (folder := tmp_path / name).mkdir()
+        (folder / name).write_text("# My work\n")
+        with pytest.raises(PcgevalError, match=f"holds {name}, which no evaluation wrote"):
+            run(source, folder)
+        assert (folder / name).read_text() == "# My work\n"
     run(source, out, rows_per_part=3)
     assert files(out) == before
     (out / "data" / "part-00001.parquet").write_bytes(b"PAR1")
     with pytest.raises(PcgevalError, match="not a complete part"):
         run(source, out, rows_per_part=3)
+    (out / "data" / "part-00001.parquet").unlink()  # a new run may have fewer parts, and the dataset would mix two
+    with pytest.raises(PcgevalError, match=r"part-00001\.parquet: is missing before later parts"):
+        run(source, out, rows_per_part=3)
+    (out / "data" / "part-00002.parquet").unlink()
+    run(source, out, rows_per_part=3)
+    assert files(out) == before

@@ -63,6 +63,8 @@ def test_a_response_its_calls_and_its_level_score_alike():
     response, calls = score_level(STANDING, "I"), score_level(CALLS, "I")
     level = score_level(calls.xml, "I")
     assert [score.read_as for score in (response, calls, level)] == ["response", "calls", "level"]
+    thought = score_level(f"<think>An I is a column.</think>\n{STANDING}", "I", classify=False)
+    assert (thought.read_as, thought.xml) == ("response", response.xml)
     assert response.xml == calls.xml == level.xml
     assert response.score == calls.score == level.score > 0
     assert response.grid == calls.grid == (".....2" + "." * 14,) * 3 + (".....1" + "." * 14,) * 3

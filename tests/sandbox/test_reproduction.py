@@ -6,6 +6,7 @@ import shutil
 import socket
 import stat
 import sys
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
@@ -158,6 +159,17 @@ def test_a_script_that_is_none(submission: Path) -> None:
     assert run.exit_code not in (0, None)
     assert "Windows line ends" in (run.reason or "")
     assert "Windows line ends" in run.log
+
+
+def test_a_huge_script_costs_no_memory(submission: Path) -> None:
+    (submission / "reproduce.sh").write_text("exit 7\n")
+    os.truncate(submission / "reproduce.sh", 100_000_000)
+    tracemalloc.start()
+    try:
+        assert reproduce(submission, disk=DiskLimits(total_bytes=200_000_000)).exit_code == 7
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_folders_that_cannot_be_used_are_refused(submission: Path) -> None:

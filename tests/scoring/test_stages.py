@@ -78,6 +78,8 @@ def test_the_stages_write_the_official_files_of_each_model_and_the_ranking(param
     first = contents(Path("results"))
     rank_stage(params)
     assert contents(Path("results")) == first
+    rank_stage(params.model_copy(update={"teams": ("base", "out")}))
+    assert [path.name for path in Path("results/metrics").iterdir()] == ["base.json"]
 
 
 def records(team, model, flags_by_trial):

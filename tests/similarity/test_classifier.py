@@ -218,6 +218,12 @@ def test_a_broken_classifier_is_refused(change, complaint, copy):
         Classifier.load(copy).predict([picture(1)])
 
 
+def test_weights_that_numpy_cannot_hold_are_refused(copy):
+    change_weights(copy, lambda weights: weights.update({HEAD: weights[HEAD].bfloat16()}))
+    with pytest.raises(PcgevalError, match=r"image classifier .*bfloat16"):
+        Classifier.load(copy)
+
+
 @pytest.mark.parametrize("revision", [None, "main", "0123abc", "0" * 39, "0" * 40 + "\n"])
 def test_a_hub_id_needs_a_commit_and_a_folder_must_exist(revision, tmp_path):
     with pytest.raises(PcgevalError, match="revision"):

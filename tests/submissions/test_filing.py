@@ -15,7 +15,7 @@ from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, contents, write_fol
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
 from pcgeval.core.locks import lock_folder
-from pcgeval.submissions.load import submission_sha256
+from pcgeval.submissions.load import load_submission, submission_sha256
 
 PARAMS = {
     "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
@@ -160,6 +160,10 @@ def test_the_organisers_notes_are_the_organisers(competition, submit):
     write_folder(competition / "alpha", {"submission.yaml": "title: Älpha!\nrole: baseline\n"})
     submit(competition / "alpha")
     assert yaml.safe_load(notes.read_text()) == {"title": "Älpha!"}
+    assert load_submission(notes.parent).title == "Älpha!"
+    for title in (" ", "\u202e\n"):  # nobody could click on it
+        notes.write_text(json.dumps({"title": title}))
+        assert load_submission(notes.parent).title == "alpha"
     notes.write_text("title: X\nrole: baseline\ndisqualified: it cheated\n")
     write_folder(competition / "alpha", {"submission.yaml": "title: New\n", "prompt.txt": "New <OBJECT>"})
     submit(competition / "alpha", "--replace")

@@ -1,6 +1,7 @@
 """The Python files of a submission, read without running any: which one starts it, and what they draw at random."""
 
 from pathlib import Path
+from time import process_time
 
 import pytest
 from handed_in_for_tests import PROGRAM_FILES, PROMPT, texts, write_folder
@@ -99,6 +100,7 @@ LISTED = "not clear which file starts the program: m00.py:1 is not valid Python 
         ("holds neither", {"x.py": "from other.models.trial_loop import TrialLoop\n" + LOOP.format(base="TrialLoop")}),
         ("holds neither", {"x.py": f"# {IMPORT}if __name__ != '__main__':\n    pass\n"}),
         ("'-c.py' is not the name", {"-c.py": WHOLE}),  # it would be an option of python
+        ("'./-c.py' is not the name", {"-c.py": WHOLE, "submission.yaml": "entry: ./-c.py"}),
         (LISTED, {f"m{number:02}.py": WHOLE if number else "TrialLoop = = 1" for number in range(12)}),
     ],
 )
@@ -177,6 +179,14 @@ def errors_of_main(folder: Path, content: bytes) -> list[str]:
 )
 def test_hostile_sources_have_a_reason(tmp_path: Path, content: bytes, words: str | None):
     assert [words is not None and words in line for line in errors_of_main(tmp_path, content)] == [True][: bool(words)]
+
+
+def test_seeds_inside_seeds_are_read_in_linear_time(tmp_path: Path):
+    depth, values = 150, "0," * 100_000
+    nested = f"import random\n{'random.seed(' * depth}{values}{')' * depth}\nrandom.random()\n"
+    started = process_time()
+    assert errors_of_main(tmp_path, nested.encode()) == []
+    assert process_time() - started < 15  # 150 walks over all values would take minutes
 
 
 def test_too_much_source_is_refused_not_read(tmp_path: Path):

@@ -257,13 +257,19 @@ def test_links_pipes_and_sockets_are_told_and_not_opened(tmp_path: Path):
 
 
 def test_folders_that_are_left_out_are_not_entered(tmp_path: Path):
-    folder = write_folder(tmp_path / "team", {".git/objects/aa/bb": "x", "env/pyvenv.cfg": "x", "env/lib/x.py": "x"})
+    environment = {"env/pyvenv.cfg": "x", "env/bin/tool.py": PROGRAM + "import requests, random\nrandom.random()\n"}
+    folder = write_folder(tmp_path / "team", {".git/objects/aa/bb": "x", **environment})
     (folder / "env" / "python").symlink_to("/usr/bin/python3")
     (folder / ".git" / "link").symlink_to("/etc")
     result = validate(folder)
     left_out = [line.partition(" was left out")[0] for line in texts(result.findings, "note")]
     assert left_out == [".git:", "env:"]
     assert texts(result.findings) == [": holds no files"]
+    write_folder(folder, PROGRAM_FILES)
+    result = validate(folder)
+    assert (result.work, texts(result.findings, "warning")) == (Program(folder, "main.py"), [])
+    result = validate(write_folder(folder, {"submission.yaml": "entry: env/bin/tool.py"}))
+    assert texts(result.findings) == ["submission.yaml: entry 'env/bin/tool.py' was left out. Name another file"]
 
 
 def test_folders_in_folders_files_and_bytes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

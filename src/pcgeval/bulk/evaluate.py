@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import sha256_json, sha256_text, to_json, write_bytes, write_text
+from pcgeval.core.files import read_text, sha256_json, sha256_text, to_json, write_bytes, write_text
 from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.level_table import (
     CARD,
@@ -46,6 +46,7 @@ ROWS_PER_PART = 10_000
 REMEMBERED = 50_000  # levels in each worker, some 1 kB each, and 4 bytes for each number of an embedding
 COLUMNS_VERSION = 2  # raise it when the columns change, so that no run continues parts with others
 _FILES = re.compile(r"(data|data/part-[0-9]{5,}\.parquet|README\.md|(data/)?\..*)")
+_CARD_START = "`pcgeval evaluate` scored these levels:"
 _NOTE = b"pcgeval"  # the key of the note in a part's metadata
 _KNOWN: dict[tuple[str, str], LevelRow] = {}  # of this process, by the hashes of the settings and the level
 
@@ -144,8 +145,8 @@ def evaluate(
     continues a killed run after its finished parts.
 
     Args:
-        inputs: Files `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; folders of such; or
-            `-` for JSON lines on standard input.
+        inputs: Files `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; folders of such,
+            without those in `out`; or `-` for JSON lines on standard input.
         out: The folder for `README.md` and `data/part-00000.parquet` and on: a new one, or that of an earlier run.
         similarity: The classifier; default: the one of the package.
         classify: With False, only simulate the levels.
@@ -165,7 +166,7 @@ def evaluate(
         ClusterError: The cluster cannot be used.
         MissingPackageError: An extra is not installed.
     """
-    files, folder = input_files(map(Path, inputs)), Path(out)
+    files, folder = input_files(map(Path, inputs), Path(out)), Path(out)
     import_pyarrow()
     similarity = similarity or Similarity(model=str(PACKAGED_DATA / "classifier"))
     physics = physics or PhysicsParams()
@@ -185,7 +186,7 @@ def evaluate(
     }
     work = _Work(settings, physics, similarity, source.folder if source else None)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    if foreign := [name for name in names if not _FILES.fullmatch(name)]:
+    if foreign := [name for name in names if not _FILES.fullmatch(name) or _is_foreign_card(folder, name)]:
         raise EvaluationError(f"{folder}: holds {foreign[0]}, which no evaluation wrote. Name a new or empty folder.")
     with lock_folder(folder, folder / ".evaluate.lock"):
         parts = _Parts(folder, settings)
@@ -196,6 +197,10 @@ def evaluate(
             report(result)
             parts.add(result, _row_sha256(row))
         return parts.finish()
+
+
+def _is_foreign_card(folder: Path, name: str) -> bool:
+    return name == CARD and _CARD_START not in read_text(folder / CARD)
 
 
 def _evaluated(
@@ -226,6 +231,8 @@ class _Parts:
         self._notes: list[_PartNote] = []
         while (path := self._path(len(self._notes))).exists():
             self._notes.append(self._read_note(path))
+        if sum(1 for _ in folder.glob(f"{DATA}/part-*")) > len(self._notes):
+            raise EvaluationError(f"{path}: is missing before later parts. Remove these, or name a new folder.")
 
     @property
     def finished_rows(self) -> int:
@@ -259,7 +266,7 @@ class _Parts:
             rows=self.finished_rows, failed=dict(sorted(failed.items())), parts=len(self._notes)
         )
         outcome = to_json({**summary.model_dump(), "settings": self._settings})
-        notes = f"`pcgeval evaluate` scored these levels:\n\n```json\n{outcome}\n```\n\n"
+        notes = f"{_CARD_START}\n\n```json\n{outcome}\n```\n\n"
         write_text(self._folder / CARD, dataset_card("Scored levels", f"{DATA}/*.parquet", notes))
         return summary
 
@@ -293,7 +300,7 @@ class _Parts:
         try:
             note = _PartNote.model_validate_json(pa.parquet.read_schema(path).metadata[_NOTE])
         except (pa.ArrowException, OSError, KeyError, TypeError, ValidationError) as error:
-            raise FileError(f"{path}: is not a complete part of an evaluation. Remove it and repeat.") from error
+            raise FileError(f"{path}: is not a complete part of an evaluation. Remove it and later ones.") from error
         if changed := [key for key, value in self._settings.items() if note.settings.get(key) != value]:
             raise EvaluationError(
                 f"{path}: comes from another {' and '.join(changed)}. Name a new folder, or use the old settings."

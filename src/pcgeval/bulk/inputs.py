@@ -1,6 +1,7 @@
 """Read responses from JSON lines and Parquet, row by row in bounded memory; a faulty row names its fault."""
 
 import json
+import os
 import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,8 +33,8 @@ class InputRow:
     fault: str | None = None  # a clause that follows the place
 
 
-def input_files(inputs: Iterable[Path]) -> list[tuple[str, Path]]:
-    """Return the names and paths of the input files, in order; of a folder, all files of a known form.
+def input_files(inputs: Iterable[Path], out: Path) -> list[tuple[str, Path]]:
+    """Return the names and paths of the input files, in order; of a folder, all files of a known form but the output.
 
     Raises:
         FileError: A file is missing or has another format, or a folder has no input file.
@@ -41,7 +42,8 @@ def input_files(inputs: Iterable[Path]) -> list[tuple[str, Path]]:
     files: list[tuple[str, Path]] = []
     for path in inputs:
         if path.is_dir():
-            below = [file for file in files_below(path) if file.suffix in _SUFFIXES]
+            output = path / os.path.relpath(out.resolve(), path.resolve())
+            below = [file for file in files_below(path) if file.suffix in _SUFFIXES and not file.is_relative_to(output)]
             if not below:
                 raise FileError(f"{path}: holds no file *.jsonl, *.ndjson or *.parquet. Name the files themselves.")
             files += [(printable_name(file.relative_to(path).as_posix()), file) for file in below]

@@ -30,12 +30,12 @@ class Walk:
 
 
 def text_kind(text: str) -> TextKind:
-    """Return the kind of a text: a level begins with `<`, and bare calls begin lines outside of fenced blocks."""
+    """Return the kind of a text: one with a fence is a response, a level begins with `<`, and bare calls begin lines."""
+    if "```" in text:  # some models begin a response with `<think>`
+        return "response"
     if text.lstrip("\ufeff \t\r\n").startswith("<"):
         return "level"
-    if "```" not in text and _CALL_LINE.search(text):
-        return "calls"
-    return "response"
+    return "calls" if _CALL_LINE.search(text) else "response"
 
 
 def walk_to_level(text: str, kind: TextKind) -> Walk:

@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 from lxml import etree
 
+from pcgeval.core.untrusted import printable_line
 from pcgeval.levels.errors import LevelError
 
 BlockType = Literal["RectSmall", "SquareTiny"]
@@ -78,7 +79,7 @@ def _parse(text: str) -> etree._Element:
     except UnicodeEncodeError as error:
         raise LevelError(f"not XML: half a surrogate pair at character {error.start}. Make the level again.") from error
     except etree.XMLSyntaxError as error:
-        raise LevelError(f"not XML: {error.msg[:200]}. Make the level again.") from error
+        raise LevelError(f"not XML: {printable_line(error.msg, 200)}. Make the level again.") from error
 
 
 def _block(element: etree._Element) -> Block:

@@ -18,6 +18,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 from time import monotonic
 
+from pcgeval.core.untrusted import read_start
 from pcgeval.sandbox.bubblewrap import interpreter_paths, path_inside, tool
 from pcgeval.sandbox.disk import DiskLimits, check_room, limited_disk
 from pcgeval.sandbox.process import MEGABYTE, ExitStatus, ResourceLimits, SandboxError
@@ -26,6 +27,7 @@ from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, REPRO
 
 SHOWN_FOLDER = "/submission"  # what the log calls the folder, wherever that lay
 KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
+CHECKED_BYTES = 65_536  # of the script, in which Windows line ends are looked for
 MAX_LOG_BYTES = 256 * MEGABYTE
 MAX_FOLDERS = 64  # one within the other
 READING_SECONDS = 10.0  # to read the last output
@@ -134,7 +136,7 @@ class SandboxComputer:
         if not script.is_file():
             return ExitStatus(None, f"was not started: {REPRODUCE_SCRIPT} is missing or no file", ""), ""
         check_room(work)
-        has_crlf = b"\r\n" in script.read_bytes()
+        has_crlf = b"\r\n" in read_start(script, CHECKED_BYTES)
         (empty := work.parent / "empty").mkdir(mode=0o755)
         python = Path(sys.executable)
         process = self._sandbox.start(

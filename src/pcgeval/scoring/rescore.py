@@ -52,6 +52,7 @@ from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_
 OFFICIAL_RESULTS_FOLDER = "result"  # the official tools write there and do not take it for a team
 RESULT = "result.json"
 DISQUALIFIED = -2  # the rank of a disqualified team in the published result.json
+_REMEDY = "Take it from its source again."
 _SHOWN = 20  # differences that are kept as texts; all are counted
 
 
@@ -237,9 +238,9 @@ def _read_published(path: Path) -> tuple[_PublishedRank, ...]:
         values = json.loads(read_stage_file(path), parse_float=str, parse_int=str, parse_constant=str)
         return _PUBLISHED.validate_python(values)
     except ValidationError as error:
-        raise refusal(path, error) from error
+        raise refusal(path, error, _REMEDY) from error
     except (ValueError, RecursionError) as error:
-        raise FileError(f"{path}: not valid JSON ({error}). Take it from its source again.") from error
+        raise FileError(f"{path}: not valid JSON ({error}). {_REMEDY}") from error
 
 
 def _table_names(published: Sequence[_PublishedRank], scores: ModelScores, teams: Collection[str]) -> dict[str, str]:

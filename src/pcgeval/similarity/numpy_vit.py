@@ -70,7 +70,7 @@ class NumpyVit:
             self(np.zeros((1, CHANNELS, config.image_size, config.image_size)))
         except KeyError as error:
             raise lacking_weights(folder, error.args) from error
-        except (OSError, ValueError, SafetensorError) as error:
+        except (OSError, TypeError, ValueError, SafetensorError) as error:  # TypeError: numpy has no bfloat16
             raise unloadable(folder, error) from error
 
     def __call__(self, pixels: NDArray[np.floating]) -> tuple[Floats, Floats]:

@@ -119,8 +119,8 @@ class Submission:
 
     @property
     def title(self) -> str:
-        """The team as people read it."""
-        return self.notes.title or self.team
+        """The team as people read it: its title on one line, or its name."""
+        return printable_line(self.notes.title or "") or self.team
 
     @property
     def prompt_length(self) -> int | None:
@@ -305,7 +305,7 @@ def _unreadable(path: Path, error: UntrustedFileError) -> SubmissionError:
 def _program(folder: Path, entry: str, place: str) -> Program:
     """Return a program, if the entry that `place` gives is a regular file without links on the way."""
     path = PurePosixPath(entry)
-    is_odd = "\\" in entry or entry.startswith("-")  # python would take it for an option
+    is_odd = "\\" in entry or path.as_posix().startswith("-")  # python would take it for an option
     if is_odd or path.is_absolute() or ".." in path.parts or path.suffix != ".py":
         text = f"entry {entry!r} is not the name of a .py file in it, with / between folders. Correct it"
         raise SubmissionError(folder, place, text)

@@ -153,6 +153,7 @@ def _with_syntax(file: PythonFile, nodes: list[ast.AST]) -> PythonFile:
     seeded: set[str] = set()
     seeds: dict[str, str] = {}  # that differ in every run
     draws: dict[str, str] = {}
+    in_seeds: set[ast.AST] = set()  # a seed inside a seed was looked at with the outer one: nested calls stay linear
     for node in nodes:
         name, place = _dotted_name(node, known), f"{file.name}:{getattr(node, 'lineno', 0)}"
         if source := _part_of(_UNREPEATABLE, name):
@@ -168,7 +169,9 @@ def _with_syntax(file: PythonFile, nodes: list[ast.AST]) -> PythonFile:
             if (function := _dotted_name(node.func, known)) in _SEEDING_FUNCTIONS.split():
                 generator = _part_of(_GENERATORS, function)
                 values = [*node.args, *(keyword.value for keyword in node.keywords)]
-                names = (_dotted_name(part, known) for value in values for part in ast.walk(value))
+                parts = [part for value in values if value not in in_seeds for part in ast.walk(value)]
+                in_seeds.update(parts)
+                names = (_dotted_name(part, known) for part in parts)
                 if changing := next((name for name in names if _part_of(_CHANGING, name)), ""):
                     text = f"{place} seeds {generator} with {changing}, which differs in every run"
                     seeds.setdefault(changing, text)

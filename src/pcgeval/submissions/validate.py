@@ -9,7 +9,7 @@ import posixpath
 import re
 import shutil
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
@@ -197,7 +197,7 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> Submissi
     elif sizes:
         if copy_to is not None:
             copy_files(source, sizes, copy_to)
-        work, faults = _check_contents(copy_to or source, limits)
+        work, faults = _check_contents(copy_to or source, sizes, limits)
         findings += faults
     ordered = sorted(dict.fromkeys(findings), key=lambda finding: get_args(Severity).index(finding.severity))
     return SubmissionCheck(len(sizes), size, work, ordered)
@@ -289,16 +289,28 @@ def _name_faults(names: Iterable[str]) -> dict[str, SubmissionFinding]:
     return faults
 
 
-def _check_contents(folder: Path, limits: Limits) -> tuple[Prompt | Program | None, list[SubmissionFinding]]:
-    """Return the prompt or program among a submission's files, and what is wrong with them."""
+def _check_contents(
+    folder: Path, names: Container[str], limits: Limits
+) -> tuple[Prompt | Program | None, list[SubmissionFinding]]:
+    """Return the prompt or program among a submission's files, and what is wrong with them.
+
+    Args:
+        folder: The submission, or the folder from which its files are selected.
+        names: The selected files; others in the folder are not handed in.
+        limits: The limits of a prompt.
+    """
     findings: list[SubmissionFinding] = []
-    notes, work, place, files = Notes(), None, "", python_files(folder)
+    files = [file for file in python_files(folder) if file.name in names]
+    notes, work, place = Notes(), None, ""
     try:
         notes = load_notes(folder)
         work = load_work(folder, notes, files)
     except SubmissionError as fault:
         place = fault.place
         findings.append(error(place, fault.text, fault.code))
+    if isinstance(work, Program) and work.entry not in names:
+        findings.append(error(NOTES_FILE, f"entry {work.entry!r} was left out. Name another file", "not-runnable"))
+        work, place = None, NOTES_FILE
     if notes != notes.of_participant:
         text = "role and disqualified are left out: the organiser sets them after filing"
         findings.append(warning(NOTES_FILE, text))
