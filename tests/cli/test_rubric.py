@@ -169,7 +169,9 @@ def test_a_grade_of_paperbench_is_shown_compared_and_converted(gradings, tmp_pat
 def test_a_grade_becomes_an_eval_log_of_inspect(tmp_path, rubric_command):
     grade = write_grading(tmp_path / "g.json", 1.0, None, RECORD, model="m:1")
     log = rubric_command("convert", grade, "--format", "inspect")
-    assert (log["version"], log["status"], log["eval"]["model"]) == (2, "success", "m:1")
+    assert (log["version"], log["status"], log["eval"]["model"], log["plan"]) == (2, "success", "m:1", {})
+    other = rubric_command("convert", write_grading(tmp_path / "h.json", 0.0, None), "--format", "inspect")
+    assert log["eval"]["eval_id"] != other["eval"]["eval_id"]
     assert (log["results"]["total_samples"], log["results"]["completed_samples"]) == (2, 1)
     (score,) = log["results"]["scores"]
     metrics = {name: metric["value"] for name, metric in score["metrics"].items()}

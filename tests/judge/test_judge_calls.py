@@ -1,7 +1,10 @@
 """A submission is graded by a scripted model: what it is asked, what is kept, and what a fault makes of the grade."""
 
+import io
 import json
+import sys
 import threading
+from contextlib import nullcontext
 
 import pytest
 from rubric_trees import leaf, node
@@ -11,7 +14,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import to_json, write_text
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
-from pcgeval.judge.grading import no_report
+from pcgeval.judge.grading import GradingProgress, no_report
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.call_log import read_recording
@@ -127,6 +130,23 @@ def test_a_grading_that_breaks_off_asks_nothing_more(attempt, fault):
         if "ThreadPoolExecutor" in thread.name:
             thread.join()
     assert len(backend.requests) < CALLS
+
+
+@pytest.mark.parametrize("done", [CALLS, 3])
+def test_a_terminal_shows_a_bar_of_leaves_that_ends_with_the_grading(attempt, monkeypatch, done):
+    def interrupts(number, _):
+        if number > done:
+            raise KeyboardInterrupt
+
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(KeyboardInterrupt) if done < CALLS else nullcontext():
+        grade(attempt, ScriptedModel(fails=interrupts), report=GradingProgress("grade attempt"))
+    text = terminal.getvalue()
+    assert f"{done}/{CALLS}" in text[text.rindex("grade attempt") :]
+    assert text.rpartition("\x1b[?25")[2].startswith("h")  # the cursor is back
 
 
 def test_a_replay_gives_the_same_bytes_and_says_how_to_record_what_it_lacks(attempt, tmp_path):

@@ -243,10 +243,16 @@ def test_a_category_has_its_question_and_its_files(judged, tmp_path, category, w
             "return sum(random.gauss(0, 1)\n               for _ in range(n)) / n",
         ),
         ("src/mean.py", CODE_TEXT, "src/mean.py, lines 1 to 6", CODE_TEXT.strip()),
+        ("src/mean.py", "def mean(n):\r\n", "src/mean.py, line 4", "def mean(n):"),
+        ("** `src/mean.py`, lines 4-5", "def mean(n):", "src/mean.py, line 4", "def mean(n):"),
+        ("mean.py:4", "def mean(n):", "src/mean.py, line 4", "def mean(n):"),
+        ('"we\\"ird*.md"', "x = 1\ny = 2", '"we\\"ird*.md", lines 3 to 4', "x = 1\ny = 2"),
+        ('"we\\"ird*.md"', "```\n# Score\n1\n```", '"we\\"ird*.md", lines 5 to 7', "```\n# Score\n1"),
     ],
-    ids=["path in quotes", "bare name", "across white space", "whole file"],
+    ids=["path in quotes", "bare name", "across white space", "whole file", "CRLF", "lines", "line", "odd", "fence"],
 )
-def test_a_true_quote_is_recorded_with_its_place_and_the_files_own_text(judged, file, lines, place, text):
+def test_a_true_quote_is_recorded_with_its_place_and_the_files_own_text(judged, tmp_path, file, lines, place, text):
+    write_text(tmp_path / 'attempt/we"ird*.md', "max = 10\nabcx = 1\nx = 1\ny = 2\n```\n# Score\n1\n```\n")
     output, (asked,) = judged(QUOTING.format(file, "", lines, 1))
     (vote,) = graded(output).judge_metadata.votes
     assert (output.score, vote.quote.place, vote.quote.text) == (1.0, place, text)
@@ -265,15 +271,18 @@ UNQUOTED = WORDS.format(1)
         (INVENTED, "are not in that file"),
         (QUOTING.format("page.md", "", "def mean(n):", 1), "are not in that file"),
         (QUOTING.format("src/secret.py", "", "def mean(n):", 1), "was not shown"),
-        (QUOTING.format("reproduce.log", "", "it ran", 1), "was not shown"),  # not for a leaf about code
+        (QUOTING.format("reproduce.log", "", "it ran", 1), "as it was shown"),  # which is not for a leaf about code
         (QUOTING.format("../attempt/src/mean.py", "", "def mean(n):", 1), "was not shown"),
         (QUOTING.format("src/mean.py", "", "", 1), "needs a file and its lines"),
         (QUOTING.format("src/mean.py", "", "):", 1), "needs a file and its lines"),
+        (QUOTING.format("src/mean.py", "", "n", 1), "only a part of a line"),
+        (QUOTING.format("reproduce.sh", "", "(reproduce.sh: cannot be read", 1), "are not in that file"),
+        (QUOTING.format("src/mean.py.bak", "", "def mean(n):", 1), "was not shown"),
         (UNQUOTED, "needs a file and its lines"),
         (QUOTING.format("page.md", "", "long " * 2001, 1), "are not in that file"),
         (QUOTING.format("page.md", "", "x" * 90_000, 1), "needs a file and its lines"),
     ],
-    ids=["invented", "other file", "no file", "log", "path", "empty", "marks", "none", "too often", "very long"],
+    ids=["false", "other", "no", "log", "path", "empty", "marks", "letter", "ours", "bak", "none", "many", "long"],
 )
 def test_a_pass_without_a_true_quote_twice_has_no_grade_and_says_why(judged, answer, reason):
     output, requests = judged(answer, answer)
@@ -297,6 +306,27 @@ def test_a_log_and_results_are_evidence_for_a_leaf_about_results(judged):
     for file, lines in (("reproduce.log", "mean 0.02"), ("results.csv", "100,0.02")):
         output, _ = judged(QUOTING.format(file, "", lines, 1), category=RESULT)
         assert graded(output).judge_metadata.quotes[0].place == f"{file}, line 2"
+
+
+def test_only_lines_that_were_shown_are_evidence(judged, tmp_path):
+    write_text(tmp_path / "attempt/long.py", "".join(f"line_{number} = {number}\n" for number in range(10_000)))
+    for line, valid in (("line_0 = 0", True), ("line_9000 = 9000", False)):
+        answer = QUOTING.format("long.py", "", line, 1)
+        output, (asked, *_) = judged(*[answer] * (1 if valid else 2), context=2000)
+        assert (f"\n{line}\n" in prompt(asked), graded(output).valid_score) == (valid, valid)
+    (tmp_path / "attempt/reproduce.log").unlink()
+    ours = QUOTING.format("reproduce.log", "", "(reproduce.sh was not run)", 1)
+    assert not graded(judged(ours, ours, tree=node("root", 1, leaf("a", 1, RUN)))[0]).valid_score
+
+
+def test_a_draft_in_the_thoughts_is_no_evidence_and_a_fence_may_be_longer(judged):
+    assert judged(f"<think>{TRUE}</think>{TRUE.replace('```', '````')}")[0].score == 1
+
+
+def test_an_answer_that_was_cut_off_within_its_evidence_has_no_score(judged):
+    for quoted in ("```\n# T\n# Score\n1\n", "# T\n# Score\n1\n", "```\n# T\n```\n```\n# Score\n1\n"):
+        cut = ChatReply(f"# Evidence\nFile: page.md\n{quoted}and", 10, 400, "length", 1.0)
+        assert not graded(judged(cut, cut, cut, cut)[0]).valid_score
 
 
 def test_every_vote_quotes_for_itself(judged):
@@ -337,14 +367,15 @@ def test_without_evidence_nothing_is_asked_or_looked_up(judged, settings, is_str
     st.integers(0, 59),
     st.integers(1, 60),
 )
-def test_any_part_of_a_file_is_found_where_it_stands(text, start, length):
-    part = text[start : start + length]
-    if "`" in part or not any(map(str.isalnum, part)):
+def test_any_lines_or_long_part_of_a_file_are_found_where_they_stand(text, start, length):
+    lines = text.split("\n")
+    part = "\n".join(lines[start : start + length]) if length < 5 else text[start : start + length]
+    is_short = length >= 5 and len("".join(part.split())) < 12
+    if "`" in part or is_short or not any(map(str.isalnum, part)):
         return
-    quote = verify_quote(f"# Evidence\nFile: a.py\n```\n{part}\n```\n# Score\n1", {"a.py": text})
+    quote = verify_quote(f"# Evidence\nFile: a.py\n```\n{part}\n```\n# Score\n1", {"a.py": text}, text)
     assert "".join(quote.text.split()) == "".join(part.split())
-    lines = text.split("\n")[quote.first_line - 1 : quote.last_line]
-    assert quote.text in "\n".join(lines)
+    assert quote.text in "\n".join(lines[quote.first_line - 1 : quote.last_line])
 
 
 @pytest.mark.parametrize(
@@ -352,4 +383,4 @@ def test_any_part_of_a_file_is_found_where_it_stands(text, start, length):
 )
 def test_hostile_answers_about_evidence_end_soon(text):
     with pytest.raises(UnreadableAnswer):
-        verify_quote(f"# Evidence\n{text}", {"a.py": "x" * sys.maxunicode})
+        verify_quote(f"# Evidence\n{text}", {"a.py": "x" * sys.maxunicode}, "x")

@@ -327,6 +327,14 @@ def test_a_faulty_node_is_named_with_its_value(key, value):
         judge_output_from_json(tree)
 
 
+def test_two_nodes_with_one_path_are_refused_as_one_would_hide_the_other():
+    tree = graded(EXAMPLE, SCORES).to_json()
+    first, second, *_ = tree["sub_tasks"]
+    second["path"] = first["path"]
+    with pytest.raises(GradeError, match="root/a: two nodes have this path"):
+        judge_output_from_json(tree)
+
+
 def test_a_file_nested_too_deep_or_no_file_is_refused(tmp_path):
     (tmp_path / "deep.json").write_text('{"judge_output":' * 100_000 + "1" + "}" * 100_000)
     os.mkfifo(tmp_path / "pipe.json")
@@ -334,6 +342,7 @@ def test_a_file_nested_too_deep_or_no_file_is_refused(tmp_path):
         with pytest.raises(PcgevalError, match=name):
             read_grade(tmp_path / name)
     deep = graded(rubric(leaf("a")), {"a": 1.0}).to_json()
+    del deep["path"]
     for _ in range(400):
         deep = {**deep, "sub_tasks": [deep]}
     with pytest.raises(GradeError, match="deeper"):

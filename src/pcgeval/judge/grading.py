@@ -3,6 +3,7 @@
 import hashlib
 import threading
 from collections.abc import Callable, Container, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -35,26 +36,20 @@ def no_report(*_: object) -> None:
     """Report nothing."""
 
 
-class GradingProgress:
+class GradingProgress(Progress):
     """Shows the leaves as they are judged: score and cost of each, and of all together."""
 
     def __init__(self, title: str, total: int | None = None) -> None:
         """Start the clock; `total` is the number of leaves where there are several gradings."""
-        self._progress, self._is_one = Progress(title, total, failed_as="without a grade"), total is None
+        super().__init__(title, total, failed_as="without a grade")
 
     def __call__(self, leaf: TaskNode, verdict: Verdict, total: int, is_new: bool) -> None:
         """Count one leaf."""
         tokens, score = record_of(verdict.judge_metadata).usage.tokens, verdict.score
         shown = "no grade" if score is None else f"{score:.2f}"
-        if self._is_one:
-            self._progress.total = total
+        self.total = self.total or total
         note = f"{leaf.id}: {shown}{f', {tokens} tokens' if tokens else ''}"
-        self._progress.step(note, tokens=tokens, failed=score is None, repeated=not is_new)
-
-    def skip(self, leaves: int) -> None:
-        """Count leaves that were judged before."""
-        for _ in range(leaves):
-            self._progress.step("graded before", repeated=True)
+        self.step(note, tokens=tokens, failed=score is None, repeated=not is_new)
 
 
 def grade(
@@ -211,8 +206,9 @@ def judge_leaves(
     def judged(leaf: TaskNode) -> tuple[TaskNode, Verdict]:
         return leaf, verdict_of(leaf)
 
-    # one at a time in this thread, so that Ctrl-C interrupts the call
-    for leaf, verdict in map(judged, tasks) if concurrency == 1 else map_in_threads(judged, tasks, concurrency):
-        verdicts[leaf.path] = verdict
-        report(leaf, verdict, len(tasks), leaf.path in called)
+    with report if isinstance(report, Progress) else nullcontext():
+        # one at a time in this thread, so that Ctrl-C interrupts the call
+        for leaf, verdict in map(judged, tasks) if concurrency == 1 else map_in_threads(judged, tasks, concurrency):
+            verdicts[leaf.path] = verdict
+            report(leaf, verdict, len(tasks), leaf.path in called)
     return grade_tree(rubric, lambda leaf: verdicts[leaf.path])

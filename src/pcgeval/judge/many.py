@@ -98,7 +98,8 @@ class ManyGradings:
             inputs = self._inputs(run, submission)
             if file.is_file() and note.is_file() and json.loads(note.read_bytes()) == [inputs, sha256_file(file)]:
                 output = read_grade(file)
-                report.skip(output.num_leaf_nodes)
+                for _ in range(output.num_leaf_nodes):
+                    report.step("graded before", repeated=True)
                 limits.count(run.id, output.token_usage.total)
                 return RunGrade.of(run, output, max_invalid=max_invalid)
             # a grade of before is not that of what is there now: `pcgeval rubric table` tells of a run without one

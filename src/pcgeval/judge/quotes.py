@@ -1,6 +1,7 @@
 """Verified evidence: a judge that passes a criterion quotes lines of a file, and they are looked up there.
 
-A quotation is compared without its white space. What is recorded is the place in the file and the file's own text.
+A quotation is compared without its white space. What is recorded is the place in the file's text as the judge reads it
+(a log is condensed, of a notebook only the sources are left), and that text.
 The messages of `UnreadableAnswer` go back to the model and hold no word of its answer, which may be a submission's.
 """
 
@@ -11,10 +12,14 @@ from pcgeval.judge.answers import UnreadableAnswer
 from pcgeval.rubric.record import QuoteRecord
 
 MAX_QUOTE = 2_000  # characters that are recorded
+_SHORT = 12  # characters without white space; a shorter quotation must be whole lines
+_FENCES = 2  # around a quotation
 _HEADING = re.compile(r"^[ \t>]*(?:#{1,6}[ \t*]*|\*\*)evidence\b.*$", re.IGNORECASE | re.MULTILINE)
 _SCORE = re.compile(r"^[ \t>]*(?:#{1,6}[ \t*]*|\*\*)(?:final |overall )?score\b", re.IGNORECASE | re.MULTILINE)
-_FILE = re.compile(r"^[ \t>*`-]*file[ \t*`]*:(?P<name>.*)$", re.IGNORECASE | re.MULTILINE)
-_FENCE = re.compile(r"^[ \t]*(?:```|~~~)(?P<language>.*)$", re.MULTILINE)
+_FILE = re.compile(r"^[ \t>*`#-]*file[ \t*`]*:(?P<name>.*)$", re.IGNORECASE | re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(?P<mark>`{3,}|~{3,})(?P<language>.*)$", re.MULTILINE)
+_LETTER = re.compile(r"[^\W_]")  # or a digit
+_AROUND = " \t`*\"'"  # what may stand around the name of a file
 
 
 def _section(answer: str) -> tuple[int, int]:
@@ -26,36 +31,50 @@ def _section(answer: str) -> tuple[int, int]:
     return heading.end(), end
 
 
-def without_evidence(answer: str) -> str:
-    """Return an answer without what it quotes as evidence, in which no score is to be looked for."""
+def without_evidence(answer: str, *, cut: bool) -> str:
+    """Return an answer without what it quotes as evidence, in which no score is to be looked for.
+
+    Where the answer was cut off, a heading Score counts only behind lines between two fences: else they may quote it.
+    """
     start, end = _section(answer)
+    if cut and len(_FENCE.findall(answer, start, end)) != _FENCES:
+        return answer[:start]
     return f"{answer[:start]}\n{answer[end:]}"
 
 
-def verify_quote(answer: str, shown: Mapping[str, str]) -> QuoteRecord:
+def verify_quote(answer: str, texts: Mapping[str, str], prompt: str) -> QuoteRecord:
     """Return the place of the lines that an answer quotes as evidence.
 
     Args:
         answer: A grader's words.
-        shown: The text of each file that the grader was shown, by the name that it was shown.
+        texts: The text of each file that the grader may have been shown, by its name there.
+        prompt: What the grader was shown, which may lack parts of these texts.
 
     Raises:
-        UnreadableAnswer: It quotes nothing, a file that was not shown, or lines that are not in the file.
+        UnreadableAnswer: It quotes nothing, a file or lines that were not shown, or lines that are not in the file.
     """
     start, end = _section(answer)
     section = answer[start:end]
     file = _FILE.search(section)
     quoted = "".join(_quoted_lines(section[file.end() :]).split()) if file else ""
-    if file is None or not any(character.isalnum() for character in quoted):
+    if file is None or not _LETTER.search(quoted):
         raise UnreadableAnswer("a score above 0.5 needs a file and its lines below the heading Evidence.")
-    name = _shown_name(file["name"], shown)
+    name = _shown_name(file["name"], texts)
     if name is None:
         raise UnreadableAnswer("the file that it quotes below the heading Evidence was not shown.")
-    text = shown[name]
-    places = [place for place, character in enumerate(text) if not character.isspace()]
+    text = texts[name]
     at = "".join(text.split()).find(quoted)
-    if at < 0:
-        raise UnreadableAnswer("the lines that it quotes below the heading Evidence are not in that file.")
+    if at < 0 or quoted not in "".join(prompt.split()):
+        raise UnreadableAnswer(
+            "the lines that it quotes below the heading Evidence are not in that file, as it was shown."
+        )
+    if len(quoted) < _SHORT:
+        lines = "\n".join("".join(line.split()) for line in text.split("\n"))
+        whole = re.search("\n" + "\n*".join(map(re.escape, quoted)) + "\n", f"\n{lines}\n")
+        if whole is None:
+            raise UnreadableAnswer("what it quotes below the heading Evidence is only a part of a line: copy the line.")
+        at = whole.start() - lines.count("\n", 0, whole.start())
+    places = [place for place, character in enumerate(text) if not character.isspace()]
     first, last = places[at], places[at + len(quoted) - 1]
     return QuoteRecord(
         file=name,
@@ -66,18 +85,30 @@ def verify_quote(answer: str, shown: Mapping[str, str]) -> QuoteRecord:
 
 
 def _quoted_lines(text: str) -> str:
-    """Return what stands between the first two fences, or without any, all of a text."""
+    """Return what stands between the first fence and the next that can close it, or without a fence, all of a text."""
     fences = list(_FENCE.finditer(text))
     if not fences:
         return text
-    end = next((fence.start() for fence in fences[1:] if not fence["language"].strip()), len(text))
-    return text[fences[0].end() : end]
+    mark, start = fences[0]["mark"], fences[0].end()
+    letter = _LETTER.search(text, start)  # before it a fence is itself quoted
+    ends = (
+        fence.start()
+        for fence in fences[1:]
+        if fence["mark"].startswith(mark) and not fence["language"].strip()
+        if letter is None or fence.start() > letter.start()
+    )
+    return text[start : next(ends, len(text))]
 
 
-def _shown_name(written: str, shown: Mapping[str, str]) -> str | None:
-    """Return the name of a file as it was shown; its last part alone will do if no other file has the same."""
-    bare = written.strip().strip("`*\"'").removeprefix("./")
-    by_path = [name for name in shown if name.strip('"') == bare]
-    by_base = [name for name in shown if name.rpartition("/")[2] == bare]
-    names = by_path or by_base
-    return names[0] if len(names) == 1 else None
+def _shown_name(written: str, texts: Mapping[str, str]) -> str | None:
+    """Return the name of a file as it was shown; a note or lines may follow, and the last part alone may be unique."""
+    written = written.strip(_AROUND).removeprefix("./")
+    by_path = {name: name.strip(_AROUND) for name in texts}
+    by_base = {name: path.rpartition("/")[2] for name, path in by_path.items()}
+    for known in (by_path, by_base):
+        named = [name for name, path in known.items() if re.match(rf"{re.escape(path)}(?!\.?[\w/-])", written)]
+        if named:
+            longest = max(len(known[name]) for name in named)
+            names = [name for name in named if len(known[name]) == longest]
+            return names[0] if len(names) == 1 else None
+    return None

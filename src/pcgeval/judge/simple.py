@@ -5,7 +5,7 @@ Only where the words cannot be read, a call asks the model to copy the score; el
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, reduce
@@ -68,10 +68,12 @@ class LeafJudge:
             if text.strip()
         )
         self._run_parts: tuple[PromptPart, ...] = ()
+        self._run_texts: dict[str, str] = {}  # of these without our own words
         if task.run is not None and not settings.code_only:
             script = read_file(task.folder / REPRODUCE_SCRIPT)
             text = f"({REPRODUCE_SCRIPT}: {script.note})\n{script.text}" if script.note else script.text
-            log = "(reproduce.sh was not run)" if task.run.log is None else condensed(task.run.log)
+            self._run_texts = {REPRODUCE_SCRIPT: script.text, REPRODUCE_LOG: condensed(task.run.log or "")}
+            log = "(reproduce.sh was not run)" if task.run.log is None else self._run_texts[REPRODUCE_LOG]
             self._run_parts = PromptPart(REPRODUCE_SCRIPT, text, 0.3), PromptPart(REPRODUCE_LOG, log, 0.7)
         parts, family = (*self._background, *self._run_parts), settings.prompts
         self.prompt = GradingPrompt(family, "competition", parts=parts, evidence=settings.needs_evidence)
@@ -180,14 +182,15 @@ class LeafJudge:
             for attempt in range(_ATTEMPTS):
                 call = self.grade_call(leaf, files, vote, attempt, problem)
                 reply = self._ask(call, usage)
-                shown = self._client.fitted(call).shown
-                self.shown |= {(leaf.path, name): share for name, share in shown.items()}
+                fitted = self._client.fitted(call)
+                self.shown |= {(leaf.path, name): share for name, share in fitted.shown.items()}
                 words = _words_of(reply)
                 try:
                     score, explanation = self._read(leaf, call, reply, usage)
                     if not self._settings.needs_evidence or score <= PASSED:
                         return VoteRecord(score=score, explanation=explanation, answer=words)
-                    quote = verify_quote(words, self._texts_of(call, files, shown))
+                    texts = self._run_texts | {file.name: self.file_text(file).text for file in files}
+                    quote = verify_quote(words, texts, fitted.messages[-1].content)
                     return VoteRecord(score=score, explanation=explanation, answer=words, quote=quote)
                 except UnreadableAnswer as error:
                     problem = str(error)
@@ -199,8 +202,10 @@ class LeafJudge:
     def _read(self, leaf: TaskNode, call: JudgeCall, reply: ChatReply, usage: list[TokenUsage]) -> tuple[float, str]:
         """Return the score of an answer and its reason; if the words cannot be read, the model copies them as JSON."""
         continuous, is_cut = leaf.task_category == SUBTREE, reply.done_reason in CUT_OFF
-        text = without_evidence(reply.text) if self._settings.needs_evidence else reply.text
-        words = without_thinking(text)
+        text, words = reply.text, without_thinking(reply.text)
+        if self._settings.needs_evidence:
+            words = without_evidence(words, cut=is_cut).strip()
+            text = words + text[len(text.rstrip()) :]  # by which the last number of a cut answer is known to be whole
         try:
             return read_score(text, continuous=continuous, cut=is_cut), reality_of(words)
         except UnreadableAnswer:
@@ -211,12 +216,6 @@ class LeafJudge:
                 verdict = read_verdict(parsed.text, continuous=continuous)
                 return verdict.score or 0.0, verdict.explanation
             raise
-
-    def _texts_of(self, call: JudgeCall, files: Sequence[SubmissionFile], shown: Mapping[str, float]) -> dict[str, str]:
-        """Return the texts of the submission that a call showed, by their names."""
-        texts = {part.name: part.text for part in self._run_parts if part.name in call.shared}
-        seen = [file for file in files if shown.get(self._file_part(file).label, 1)]
-        return texts | {file.name: self.file_text(file).text for file in seen}
 
     def _ask(self, call: JudgeCall, usage: list[TokenUsage]) -> ChatReply:
         """Return the model's reply, and add its cost; one that was cut off is asked for again with twice the room."""

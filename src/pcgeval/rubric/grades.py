@@ -8,6 +8,7 @@ PaperBench's rules. `score_bounds` has the score if all leaves without a grade h
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 from pydantic import ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
@@ -342,7 +343,7 @@ def graded_task_from_json(value: Any) -> GradedTaskNode:
     Raises:
         GradeError: There is none; the message has the path of the first faulty node.
     """
-    nodes = with_paths(_grading_within(value)["graded_task_tree"], _graded_node)
+    nodes = with_paths(_grading_within(value)["graded_task_tree"], partial(_graded_node, set()))
     try:
         return _TREE.validate_python(nodes)
     except ValidationError as error:
@@ -400,13 +401,16 @@ def _values_of_paperbench(value: Mapping[str, Any]) -> dict[str, Any]:
     return {"judge_type": "unknown", **known, "model": model if isinstance(model, str) else None}
 
 
-def _graded_node(value: Mapping[str, Any], path: str, level: int) -> dict[str, Any]:
+def _graded_node(paths: set[str], value: Mapping[str, Any], path: str, level: int) -> dict[str, Any]:
     """Return the keys of a node under the names that we write; PaperBench's has no path."""
     if level > MAX_DEPTH:
         raise GradeError(f"{path}: lies deeper than {MAX_DEPTH} levels. Grade against a flatter rubric.")
     node = {"explanation": "", "valid_score": True, **value}
     if not isinstance(node.get("path"), str):
         node["path"] = path
+    if node["path"] in paths:  # one would hide the other, as nodes are found by their paths
+        raise GradeError(f"{node['path']:.200}: two nodes have this path. Leave it out of both.")
+    paths.add(node["path"])
     if isinstance(record := node.get("judge_metadata"), Mapping) and OWN_RECORD in record:
         node["judge_metadata"] = record[OWN_RECORD]
     return node

@@ -5,6 +5,7 @@ The format is that of Inspect's `EvalLog`, version 2 (https://inspect.aisi.org.u
 
 from typing import Any
 
+from pcgeval.core.files import sha256_json
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage, record_of
 
@@ -25,10 +26,12 @@ def inspect_log(output: JudgeOutput) -> dict[str, Any]:
     samples = [_sample(leaf, output.judge_type, model) for leaf in tree.leaves]
     low, high = output.score_bounds
     metrics = {"score": output.score, "lowest": low, "highest": high}
+    id_ = sha256_json(output.to_json())[:22]  # else Inspect gives all gradings the same one
     return {
         "version": VERSION,
         "status": "success",
         "eval": {
+            **dict.fromkeys(("eval_id", "run_id", "task_id"), id_),
             "created": NO_TIME,
             "task": rubric,
             "model": model,
@@ -36,6 +39,7 @@ def inspect_log(output: JudgeOutput) -> dict[str, Any]:
             "config": {"epochs": 1},
             "metadata": {"judge_type": output.judge_type, "votes": output.votes, "warnings": list(output.warnings)},
         },
+        "plan": {},  # without it, Inspect cannot list the log
         "results": {
             "total_samples": len(samples),
             "completed_samples": len(samples) - output.num_invalid_leaf_nodes,
