@@ -14,7 +14,7 @@ from once import shared_folder
 from workspace import make_workspace
 
 from pcgeval.cli.main import main
-from pcgeval.proof.audit import audit
+from pcgeval.proof.audit import AuditError, audit
 from pcgeval.similarity.source import SHIPPED_SHA256, Source
 from pcgeval.submissions.load import submission_sha256
 
@@ -256,6 +256,16 @@ def test_a_classifier_of_another_folder_is_noted_and_an_incomplete_one_is_a_faul
     result = audit(root, is_bundle=True)
     assert any(note.startswith("data/mine: ") and SHIPPED_SHA256 in note for note in result.notes)
     assert any(fault.startswith("data/classifier: config.json ") for fault in result.faults)
+
+
+@pytest.mark.parametrize("folder", ["data/raw", "data/raw/live", ".cache", "data", "."])
+def test_a_classifier_among_the_outputs_is_refused(folder: str, tampered: Path, tmp_path: Path) -> None:
+    """The audit would take the published files in it for its own."""
+    root = Path(shutil.copytree(tampered, tmp_path / "competition", symlinks=True))
+    shutil.copytree(root / "data/classifier", root / folder, dirs_exist_ok=True)
+    (root / "params.yaml").write_text((root / "params.yaml").read_text().replace("data/classifier", folder))
+    with pytest.raises(AuditError, match=r"similarity\.model: "):
+        audit(root, is_bundle=True)
 
 
 def test_the_classifier_that_is_shipped_is_the_one_that_the_audit_knows() -> None:

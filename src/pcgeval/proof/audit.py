@@ -24,6 +24,7 @@ from pcgeval.core.layout import (
     REPLAYS,
     RUN_LOCK,
     STAGE_DIRS,
+    STATE,
     SUBMISSIONS,
     TRIALS,
     generation_lock,
@@ -35,7 +36,7 @@ from pcgeval.core.layout import (
 from pcgeval.core.locks import lock_holder
 from pcgeval.core.params import PARAMS_FILE, Execution, Model, Params, load_params
 from pcgeval.core.stage_files import RankingFile
-from pcgeval.core.untrusted import listed
+from pcgeval.core.untrusted import listed, printable_name
 from pcgeval.generation.generate import TrialFaultError
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.protocol import Backend, LlmError
@@ -205,8 +206,13 @@ class _Rerun:
         model = Path(self.params.similarity.model)
         classifier = self.root / model if (self.root / model).is_dir() else own_or_packaged(model)
         if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
-            (self.work / model).parent.mkdir(parents=True, exist_ok=True)
-            (self.work / model).symlink_to(classifier.resolve())
+            made = [STATE, Path(".cache"), *(Path(path) for paths in pipeline.OUTPUTS.values() for path in paths)]
+            if any(model.is_relative_to(path) or path.is_relative_to(model) for path in made):
+                fault = "holds files that stages write, which the audit would take for its own"
+                raise AuditError(f"similarity.model: {printable_name(str(model))} {fault}. Move the classifier.")
+            if not (self.work / model).exists():  # else it lies in another input
+                (self.work / model).parent.mkdir(parents=True, exist_ok=True)
+                (self.work / model).symlink_to(classifier.resolve())
 
     def _copy(self, name: str | Path) -> None:
         source, target = self.root / name, self.work / name
