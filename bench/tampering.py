@@ -27,6 +27,7 @@ from forgeries import (
     not_simulated,
     other_reply,
     raw,
+    unreadable_recording,
 )
 from tampered_competition import copy, edit_calls, edit_json, make_competition, summarise
 
@@ -49,6 +50,9 @@ FORGERIES = (
         "a live program's answer", lambda root: hand_in(root, "live", "gamma", LEVEL), "extract", ("gamma_H_1.txt",)
     ),
     Forgery("a recorded program's answer", drop_recorded_trial, "extract", ("gamma_H_1.txt",)),
+    Forgery(
+        "an answer behind a recording that cannot be read", unreadable_recording, "extract", ("gamma/calls.jsonl:13",)
+    ),
     Forgery("a live prompt's answer", lambda root: hand_in(root, "live", "beta", LEVEL), "extract", ("beta_H_1.txt",)),
     Forgery(
         "a rival's trial that failed", lambda root: fail(root, "live", "alpha", "refused"), "extract", ("alpha_H_1",)

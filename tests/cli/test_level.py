@@ -95,6 +95,7 @@ def test_a_level_that_fails_has_a_reason_and_no_picture(capsys):
         (["--letter", "A", "--png", "."], "is a directory"),
         (["--letter", "A", "--set", "physics.starts"], "KEY=VALUE"),
         (["--letter", "A", "--set", "=3"], "KEY=VALUE"),
+        (["--letter", "A", "--set", "competition.edition=2026-13-01"], "not valid YAML"),
         (["--letter", "A", "--set", "physics.start=3"], "Did you mean 'starts'"),
         (["--letter", "A", "--set", "physics.engine=unity"], "physics.engine"),
         *((["--letter", "A", option, "nowhere/x"], "nowhere: no such folder") for option in ("--png", "--svg")),

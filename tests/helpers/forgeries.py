@@ -85,6 +85,13 @@ def drop_recorded_trial(root: Path) -> None:
     edit_calls(path, change)
 
 
+def unreadable_recording(root: Path) -> None:
+    """Hand in another answer, and add a line to the recording that is no call."""
+    hand_in(root, "recorded", "gamma", LEVEL)
+    with (root / recording_file("recorded", "gamma")).open("a") as file:
+        file.write("{\n")
+
+
 def blocks_fell(root: Path, team: str) -> None:
     """Say of some levels that their blocks fell, in the official file and beside it."""
     stability = root / stage_dir("stability", "live", team)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from once import shared_folder
 from workspace import make_workspace
 
 from pcgeval.cli.main import main
-from pcgeval.proof.audit import audit
+from pcgeval.proof.audit import AuditError, audit
 from pcgeval.similarity.source import SHIPPED_SHA256, Source
 from pcgeval.submissions.load import submission_sha256
 
@@ -91,12 +92,14 @@ def test_what_a_team_that_left_or_a_person_left_behind_is_no_fault(folder: Path,
     (folder / "results/notes.txt").write_text("to do")
     code, printed = audited()
     assert (code, printed["differences"], printed["faults"]) == (0, [], [])
+    assert any("data/raw/small/gamma" in note for note in printed["notes"])
 
 
 def test_files_that_no_stage_wrote_and_missing_ones_are_named(folder: Path, audited: Audited) -> None:
     more = [
         "data/levels/small/beta/I/beta_I_9.xml",
         "results/official/small/more.csv",
+        "results/official/prompt_scores_ranks.csv",
         "results/report/teams/beta-2.html",
     ]
     for name in more:
@@ -154,6 +157,17 @@ def test_a_lock_file_of_another_run_or_none_is_a_fault(
     code, printed = audited("--trust", "generate", "--trust", "simulate")
     assert code == 1
     assert any("dvc.lock" in fault and (old is None or "rank" in fault) for fault in printed["faults"])
+
+
+def test_a_module_of_the_folder_does_not_stand_in_for_dvc(folder: Path, audited: Audited) -> None:
+    (folder / "dvc.py").write_text("print('{}')")
+    for words in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "all"]):
+        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+    path = folder / "dvc.lock"
+    path.write_text(path.read_text().replace("python stages/rank.py", "python stages/score.py"))
+    _, printed = audited("--trust", "generate", "--trust", "simulate")
+    assert any("dvc.lock" in fault and "rank" in fault for fault in printed["faults"])
+    assert any("dvc.lock" in sentence for sentence in printed["unpublished"])
 
 
 def test_a_trusted_stage_is_not_run_and_the_verdict_says_so(
@@ -228,6 +242,30 @@ def test_where_no_sandbox_starts_the_trials_of_programs_are_taken_as_they_are(
     assert not result.passed(strict=True)
     assert [sentence for sentence in result.not_run if "gamma" in sentence]
     assert not [sentence for sentence in result.not_run if "beta" in sentence]
+
+
+def test_a_classifier_of_another_folder_is_noted_and_an_incomplete_one_is_a_fault(
+    tampered: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(tampered, tmp_path / "competition", symlinks=True))
+    shutil.copytree(root / "data/classifier", root / "data/mine")
+    with (root / "data/mine/config.json").open("a") as file:
+        file.write(" ")
+    (root / "params.yaml").write_text((root / "params.yaml").read_text().replace("data/classifier", "data/mine"))
+    (root / "data/classifier/config.json").unlink()
+    result = audit(root, is_bundle=True)
+    assert any(note.startswith("data/mine: ") and SHIPPED_SHA256 in note for note in result.notes)
+    assert any(fault.startswith("data/classifier: config.json ") for fault in result.faults)
+
+
+@pytest.mark.parametrize("folder", ["data/raw", "data/raw/live", ".cache", "data", "."])
+def test_a_classifier_among_the_outputs_is_refused(folder: str, tampered: Path, tmp_path: Path) -> None:
+    """The audit would take the published files in it for its own."""
+    root = Path(shutil.copytree(tampered, tmp_path / "competition", symlinks=True))
+    shutil.copytree(root / "data/classifier", root / folder, dirs_exist_ok=True)
+    (root / "params.yaml").write_text((root / "params.yaml").read_text().replace("data/classifier", folder))
+    with pytest.raises(AuditError, match=r"similarity\.model: "):
+        audit(root, is_bundle=True)
 
 
 def test_the_classifier_that_is_shipped_is_the_one_that_the_audit_knows() -> None:

@@ -97,11 +97,11 @@ def test_what_is_cut_lacks_a_measurement_or_is_missing(workspace):
     with pytest.raises(FileError, match="letter I, trial 2 did not fail"):
         collect(PARAMS, workspace)
     path.write_text(whole)
-    shutil.rmtree(workspace / SUBMISSIONS / "cheats")
-    with pytest.raises(SubmissionError, match="cheats"):
-        collect(PARAMS, workspace)
     (workspace / RAW / "T" / "builders_T_1.txt").unlink()
     with pytest.raises(FileError, match=r"builders_T_1.*dvc repro"):
+        collect(PARAMS, workspace)
+    shutil.rmtree(workspace / SUBMISSIONS / "cheats")
+    with pytest.raises(SubmissionError, match="cheats"):
         collect(PARAMS, workspace)
 
 

@@ -125,6 +125,15 @@ def test_without_a_winner_the_baseline_is_named(evaluation):
     assert replace(evaluation, teams=teams, ranking=no_baseline).verdict == ranking.reason
 
 
+@pytest.mark.parametrize("title", ["Builders", "The Builders", "\u200b", " "])
+def test_a_title_that_is_blank_or_another_team_s_is_followed_by_the_name(title, workspace):
+    (workspace / "data/submissions/zero-shot/submission.yaml").write_text(to_json({"role": "baseline", "title": title}))
+    page = write_report(PARAMS, workspace, workspace / REPORT).read_text("utf-8")
+    assert f">{title} (zero-shot)</a>" in page
+    same = title == "The Builders"
+    assert f">The Builders{' (builders)' if same else ''}</a>" in page
+
+
 def test_the_ranking_has_one_unit_and_marks_baselines(pages, evaluation):
     for team in evaluation.teams:
         markup = ranking_row(pages["index.html"], team.name)

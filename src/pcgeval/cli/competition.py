@@ -44,6 +44,8 @@ def ranking(
     from pcgeval.core.layout import REPORT
 
     refuse_two_formats(form, json=json)
+    if anonymous and single_file:
+        raise typer.BadParameter("--anonymous and --single-file: use one of them; the page names all teams.")
     if open_page:
         import webbrowser
 

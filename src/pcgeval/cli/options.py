@@ -57,7 +57,7 @@ def assign(values: dict[str, Any], assignment: str) -> None:
     *outer, last = name.split(".")
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # such as the date 2026-13-01
         raise typer.BadParameter(f"--set {assignment}: the value is not valid YAML.") from error
     section: Any = values
     for key in outer:

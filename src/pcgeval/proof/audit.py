@@ -24,6 +24,7 @@ from pcgeval.core.layout import (
     REPLAYS,
     RUN_LOCK,
     STAGE_DIRS,
+    STATE,
     SUBMISSIONS,
     TRIALS,
     generation_lock,
@@ -35,18 +36,26 @@ from pcgeval.core.layout import (
 from pcgeval.core.locks import lock_holder
 from pcgeval.core.params import PARAMS_FILE, Execution, Model, Params, load_params
 from pcgeval.core.stage_files import RankingFile
+from pcgeval.core.untrusted import listed, printable_name
+from pcgeval.generation.generate import TrialFaultError
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.proof.differences import Difference, compare_files
-from pcgeval.proof.release import Finding, check_release, check_repository
+from pcgeval.proof.release import Finding, Kind, check_release, check_repository
 from pcgeval.proof.replies import logged_calls, repeat_trials
+from pcgeval.sandbox.process import SandboxError
 from pcgeval.scoring.result_hash import files_at
 from pcgeval.scoring.seal import seal_differences
 from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import load_submissions, submission_sha256
+from pcgeval.submissions.packages import InstallError
 
 INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "results/seal.json", "data/recordings", "data/rubrics")
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
+
+
+# programs cannot run here; any other error is one of the competition's files
+_MACHINE_ERRORS = (SandboxError, InstallError, TrialFaultError, OSError)
 
 
 class AuditError(PcgevalError):
@@ -149,7 +158,7 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
         )
         result.teams.append(line)
     result.faults += seal_differences(params, root)
-    result.add(check_release(root))
+    result.add(check_release(root, params))
     if not is_bundle:
         result.add(check_repository(root, rerun.left_over))
     return result
@@ -181,6 +190,10 @@ class _Rerun:
             else:
                 self._run_stage(stage)
             self._compare(stage)
+        if self.left_over:
+            folders = sorted({"/".join(path.parts[:4]) for path in self.left_over})
+            note = f"files of teams or models that take no part were not compared, in {listed(folders, 5)}."
+            self.result.notes.append(note)
         ranking = self.work / RANKING_JSON
         return RankingFile.read(ranking) if ranking.is_file() else None
 
@@ -193,8 +206,13 @@ class _Rerun:
         model = Path(self.params.similarity.model)
         classifier = self.root / model if (self.root / model).is_dir() else own_or_packaged(model)
         if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
-            (self.work / model).parent.mkdir(parents=True, exist_ok=True)
-            (self.work / model).symlink_to(classifier.resolve())
+            made = [STATE, Path(".cache"), *(Path(path) for paths in pipeline.OUTPUTS.values() for path in paths)]
+            if any(model.is_relative_to(path) or path.is_relative_to(model) for path in made):
+                fault = "holds files that stages write, which the audit would take for its own"
+                raise AuditError(f"similarity.model: {printable_name(str(model))} {fault}. Move the classifier.")
+            if not (self.work / model).exists():  # else it lies in another input
+                (self.work / model).parent.mkdir(parents=True, exist_ok=True)
+                (self.work / model).symlink_to(classifier.resolve())
 
     def _copy(self, name: str | Path) -> None:
         source, target = self.root / name, self.work / name
@@ -221,7 +239,9 @@ class _Rerun:
                     self.result.add(repeat_trials(self.params, model, submission, self.root, self.work, logged))
                 except (PcgevalError, OSError) as error:
                     trials_of = f"generate: the trials of {team} with {model} were taken as they are"
-                    self.result.not_run.append(f"{trials_of}: {str(error).partition('. ')[0]}.")
+                    reason = str(error).replace(f"{self.root}/", "").partition(". ")[0]
+                    kind: Kind = "not_run" if isinstance(error, _MACHINE_ERRORS) else "faults"
+                    self.result.add([(kind, f"{trials_of}: {reason}.")])
                     shutil.rmtree(self.work / raw, ignore_errors=True)
                     self._copy(raw)
                 try:
@@ -260,6 +280,8 @@ class _Rerun:
     def _is_left_over(self, path: Path) -> bool:
         """Tell whether a file is of a team or model that takes no part any more."""
         models, teams = self.params.models, self.params.teams
+        if len(path.parts) == 3:  # neither of a team nor of a model
+            return False
         place, names = path.parts[1], [Path(part).stem for part in path.parts[2:4]]
         by_model = (*STAGE_DIRS, REPLAYS.name, TRIALS.name)
         owners: dict[str, tuple[Collection[str], ...]] = dict.fromkeys(by_model, (models, teams))

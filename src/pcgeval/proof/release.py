@@ -11,13 +11,14 @@ from typing import Literal
 
 from pcgeval.core.files import sha256_bytes, sha256_file
 from pcgeval.core.layout import DVC_LOCK, PACKAGE_FILE, RELEASED_PIPELINE, is_ignored
+from pcgeval.core.params import Params
 from pcgeval.core.release import pipeline_files
 from pcgeval.core.untrusted import listed, printable_line
 from pcgeval.similarity.source import SHIPPED_SHA256, Source
 
 CLASSIFIER = Path("data", "classifier")
 # what belongs into git
-CODE = ("src", "pcgeval.json", "stages", "dvc.yaml", "params.yaml", ".dvcignore", "data", "results")
+CODE = ("src", "pcgeval.json", "stages", "dvc.yaml", "dvc.lock", "params.yaml", ".dvcignore", "data", "results")
 # a finding of an audit beside differences of files: a fault; what was not run again, or not committed, which only a
 # strict audit fails for; or what a reader should know
 Kind = Literal["faults", "not_run", "unpublished", "notes"]
@@ -26,7 +27,7 @@ _MOST = 5  # names in a sentence
 _LONGEST = 200  # characters of what DVC says
 
 
-def check_release(root: Path) -> Iterator[Finding]:
+def check_release(root: Path, params: Params) -> Iterator[Finding]:
     """Name the code and the classifier that are not those of the release that runs this audit."""
     package = Path(__file__).parents[1]
     source = root / "src" / "pcgeval"
@@ -35,9 +36,18 @@ def check_release(root: Path) -> Iterator[Finding]:
         yield "notes", f"the audit ran the code of this folder: {remedy}."
     elif names := _altered(root, package):
         yield "faults", f"the code is not that of the installed release: {listed(names, _MOST)}."
-    if (root / CLASSIFIER).is_dir() and (sha256 := Source("", None, root / CLASSIFIER).sha256) != SHIPPED_SHA256:
-        hashes = f"their SHA-256 is {sha256}, and {SHIPPED_SHA256} is shipped"
-        yield "faults", f"{CLASSIFIER}: these are not the weights that pcgeval ships: {hashes}."
+    for folder in dict.fromkeys((CLASSIFIER, Path(params.similarity.model))):
+        if not (root / folder).is_dir():
+            continue
+        try:
+            sha256 = Source("", None, root / folder).sha256
+        except OSError as error:
+            yield "faults", f"{folder}: {Path(error.filename).name} cannot be read ({error.strerror})."
+            continue
+        if sha256 != SHIPPED_SHA256:
+            hashes = f"their SHA-256 is {sha256}, and {SHIPPED_SHA256} is shipped"
+            kind: Kind = "faults" if folder == CLASSIFIER else "notes"
+            yield kind, f"{folder}: these are not the weights that pcgeval ships: {hashes}."
 
 
 def _altered(root: Path, package: Path) -> list[str]:
@@ -73,8 +83,9 @@ def check_repository(root: Path, left_over: Collection[Path]) -> Iterator[Findin
 
 
 def _dvc_faults(root: Path, left_over: Collection[Path]) -> Iterator[Finding]:
-    with TemporaryDirectory(prefix="pcgeval-dvc-") as state:  # DVC's own records of sizes and times are not used
-        text = _run(root, sys.executable, "-m", "dvc", "status", "--json", DVC_SITE_CACHE_DIR=state)
+    # DVC's own records of sizes and times are not used, nor, by -P, are modules of the folder
+    with TemporaryDirectory(prefix="pcgeval-dvc-") as state:
+        text = _run(root, sys.executable, "-P", "-m", "dvc", "status", "--json", DVC_SITE_CACHE_DIR=state)
     if text is None:
         yield "faults", f"DVC cannot compare the files with {DVC_LOCK}. Run `dvc status` to see why."
         return

@@ -1,6 +1,7 @@
 """Read everything that the page shows from the files of the stages."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +42,7 @@ from pcgeval.core.stage_files import (
 from pcgeval.core.trials import FLAG_KINDS, read_record, read_summaries, record_path
 from pcgeval.core.untrusted import UntrustedFileError, read_start
 from pcgeval.report.conversation import conversation
+from pcgeval.report.formats import shortened
 from pcgeval.report.reference import reference_levels
 from pcgeval.report.results import (
     Evaluation,
@@ -56,14 +58,15 @@ from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
 from pcgeval.scoring.seal import read_seal, seal_differences
-from pcgeval.submissions.load import Program, Submission, load_submission, submission_sha256
+from pcgeval.submissions.load import Program, Submission, load_submissions, submission_sha256
 from pcgeval.submissions.sources import find_readme
 
 REPLIES = 400_000  # characters of all replies on a team's page together: a large competition shows less of each
-LONGEST_REPLY = 2_000  # characters, as are the next three
+LONGEST_REPLY = 2_000  # characters, as are the next four
 LONGEST_CODE = 4_000
 LONGEST_SOURCE = 50_000
 LONGEST_MESSAGE = 1_000
+LONGEST_TITLE = 100
 MOST_MESSAGES = 12  # of a flagged trial's conversation
 MOST_DETAILS = 3  # different ones, of one kind of flag with one model
 _AGAIN = "Run `dvc repro` to make it again."
@@ -87,7 +90,9 @@ def collect(params: Params, root: Path) -> Evaluation:
     ):
         raise FileError(f"{RANKING_JSON}: has other teams, models, letters or trials than params.yaml. {_AGAIN}")
     official = {model: _OfficialResults(root / OFFICIAL_RESULTS / model) for model in params.models}
-    teams = tuple(_team(params, root, row, official) for row in ranking.teams)
+    submissions = load_submissions(params.teams, root / SUBMISSIONS)
+    titles = _titles(submissions.values())
+    teams = tuple(_team(params, root, row, titles, submissions[row.team], official) for row in ranking.teams)
     differences = tuple(seal_differences(params, root))
     return Evaluation(params, ranking, teams, reference_levels(params, root), read_seal(root), differences)
 
@@ -113,9 +118,27 @@ class _OfficialResults:
         self.trials = _Rows(trials, (((row.team, row.letter, row.trial), row) for row in read_csv(TrialRow, trials)))
 
 
-def _team(params: Params, root: Path, row: RankedTeam, official: Mapping[str, _OfficialResults]) -> TeamResult:
-    folder = root / SUBMISSIONS / row.team
-    submission = load_submission(folder)
+def _titles(submissions: Collection[Submission]) -> dict[str, str]:
+    """Return a title for each team; the team's name follows one that is blank, or another team's name or title."""
+    claims = Counter(
+        text for submission in submissions for text in {submission.title.casefold(), submission.team.casefold()}
+    )
+    titles = {}
+    for submission in submissions:
+        title = shortened(submission.title, LONGEST_TITLE)
+        is_clear = claims[submission.title.casefold()] == 1 and any(map(str.isalnum, title))
+        titles[submission.team] = title if is_clear else f"{title} ({submission.team})"
+    return titles
+
+
+def _team(
+    params: Params,
+    root: Path,
+    row: RankedTeam,
+    titles: Mapping[str, str],
+    submission: Submission,
+    official: Mapping[str, _OfficialResults],
+) -> TeamResult:
     try:
         grade = read_grade(root / grade_file(row.team))
     except (FileError, GradeError) as error:
@@ -123,8 +146,9 @@ def _team(params: Params, root: Path, row: RankedTeam, official: Mapping[str, _O
     models = tuple(_model(params, root, row, model, official[model]) for model in params.models)
     return TeamResult(
         row=row,
+        title=titles[row.team],
         submission=submission,
-        submission_sha256=submission_sha256(folder),
+        submission_sha256=submission_sha256(root / SUBMISSIONS / row.team),
         program=read_program(submission.work) if isinstance(submission.work, Program) else None,
         grade=grade,
         models=models,

@@ -7,6 +7,7 @@ whatever other teams there are.
 import hmac
 import re
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from pcgeval.core.console import print_stderr
@@ -27,7 +28,7 @@ def anonymous_ranking(ranking: RankingFile) -> RankingFile:
     """
     key = _read_key(KEY_FILE)
     pseudonyms: dict[str, str] = {}
-    hidden: dict[str, str] = {}  # names and titles in lower case
+    titles: dict[str, str] = {}
     print_stderr(f"do not publish these lines or {KEY_FILE}, which they follow from:")
     for row in ranking.teams:
         submission = load_submission(SUBMISSIONS / row.team)
@@ -36,21 +37,23 @@ def anonymous_ranking(ranking: RankingFile) -> RankingFile:
             code = hmac.new(key, row.team.encode("utf-8"), "sha256").hexdigest()[:_DIGITS]
             pseudonyms[row.team] = f"team-{code}"
             print_stderr(f"  team-{code} is {row.team}")
-        for name in (row.team, submission.title):
-            hidden.setdefault(name.casefold(), pseudonyms[row.team])
-
-    def hide(text: str, shortest: int) -> str:
-        names = sorted((re.escape(name) for name in hidden if len(name) >= shortest), key=len, reverse=True)
-        pattern = f"(?<![a-z0-9])(?:{'|'.join(names)})(?![a-z0-9])"
-        return re.sub(pattern, lambda match: hidden.get(match[0].casefold(), match[0]), text, flags=re.IGNORECASE)
-
+        titles.setdefault(submission.title, pseudonyms[row.team])
+    names_and_titles = {name: team for name, team in (titles | pseudonyms).items() if len(name) >= SHORTEST}
     rows = []
     for row in ranking.teams:
-        reason = row.disqualified and hide(row.disqualified, SHORTEST)
+        reason = row.disqualified and _hide(row.disqualified, names_and_titles)
         rows.append(row.model_copy(update={"team": pseudonyms[row.team], "disqualified": reason}))
     winners = tuple(pseudonyms[team] for team in ranking.winners)
-    reason = hide(ranking.reason, 1)  # a sentence of ours
+    reason = _hide(ranking.reason, pseudonyms)  # a sentence of ours, without titles
     return ranking.model_copy(update={"teams": tuple(rows), "winners": winners, "reason": reason, "result": None})
+
+
+def _hide(text: str, pseudonyms: Mapping[str, str]) -> str:
+    """Replace names in a text, upper and lower case alike."""
+    hidden = {name.casefold(): pseudonym for name, pseudonym in pseudonyms.items()}
+    names = "|".join(sorted(map(re.escape, pseudonyms), key=len, reverse=True))
+    pattern = f"(?<![a-z0-9])(?:{names})(?![a-z0-9])"
+    return re.sub(pattern, lambda match: hidden.get(match[0].casefold(), match[0]), text, flags=re.IGNORECASE)
 
 
 def _read_key(path: Path) -> bytes:

@@ -190,6 +190,7 @@ class TeamResult(_WithTrials):
     """The results of one team; `program` is None for a prompt."""
 
     row: RankedTeam
+    title: str  # the submission's, which no other team has
     submission: Submission
     submission_sha256: str
     program: ProgramSource | None
@@ -201,11 +202,6 @@ class TeamResult(_WithTrials):
     def name(self) -> str:
         """The name of the team's folder."""
         return self.row.team
-
-    @property
-    def title(self) -> str:
-        """The title of the team's submission."""
-        return shortened(self.submission.title, 100)
 
     @property
     def is_disqualified(self) -> bool:
