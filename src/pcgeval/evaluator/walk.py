@@ -30,7 +30,7 @@ class Walk:
 
 
 def text_kind(text: str) -> TextKind:
-    """Return the kind of a text: one with a fence is a response, a level begins with `<`, and bare calls begin lines."""
+    """Return the kind of a text: a response has a fence, a level begins with `<`, and bare calls begin lines."""
     if "```" in text:  # some models begin a response with `<think>`
         return "response"
     if text.lstrip("\ufeff \t\r\n").startswith("<"):
