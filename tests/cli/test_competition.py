@@ -93,3 +93,11 @@ def test_an_option_of_rescore_for_several_teams_takes_no_folder(
     assert teams["gamma"] != "baseline"
     assert main(["rescore", *words, "nowhere"]) == 2
     assert "'nowhere' does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("bundle", "-o", "none/x.zip"), ("ranking", "--single-file", "none/x.html")])
+def test_a_file_is_written_only_into_a_folder_that_exists(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*words]) == 2
+    assert "none" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

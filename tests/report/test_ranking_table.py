@@ -44,7 +44,7 @@ def test_csv_has_the_exact_figures_and_latex_and_markdown_have_rounded_ones():
     assert set(second.values()) == {"cheats", "disqualified", ""}
     lines = ranking_table(RANKING, "latex").splitlines()
     assert (lines[0], lines[-1]) == (r"\begin{tabular}{llrrrrrrr}", r"\end{tabular}")
-    assert r"a\_b & winner & 1 & 64.401 & 40.7 & 81.6 & 0.003398 & 0.003398 & 3 \\" in lines
+    assert r"a\_b & winner & 1 & 64.401 & 40.71 & 81.60 & 0.003398 & 0.003398 & 3 \\" in lines
     assert {line.count(" & ") for line in lines if line.endswith(r" \\")} == {8}
     for name, shown in (("a|b", r"a\|b"), ("a\n| x", r"a \| x")):
         changed = RANKING.model_copy(update={"teams": (TEAM.model_copy(update={"team": name}),)})

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pcgeval.cli.options import Json, Letters, Trials, group, print_json, print_table, refuse_two_formats
+from pcgeval.cli.options import (
+    Json,
+    Letters,
+    Trials,
+    group,
+    in_existing_folder,
+    print_json,
+    print_table,
+    refuse_two_formats,
+)
 from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_text
@@ -33,7 +42,10 @@ def ranking(
     ] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     single_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Write the report as a single page.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", dir_okay=False, callback=in_existing_folder, help="Write the report as a single page."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -106,7 +118,7 @@ def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
             str(team.rank or "-"),
             team.team,
             "-" if team.normalised is None else rounded(team.normalised, 3),
-            f"{team.interval.low:.1f}-{team.interval.high:.1f}" if team.interval else "-",
+            f"{team.interval.low:.2f}-{team.interval.high:.2f}" if team.interval else "-",
             "-" if team.total is None else rounded(team.total),
             str(sum(model.failed_trials for model in team.models.values())),
             "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
@@ -202,3 +214,4 @@ def export_recordings() -> None:
     params = load_params()
     for path in [*record_competition(params), *record_judgements(params)]:
         print_stderr(f"wrote {path}")
+    print_stderr("run `make final-eval` again, so that dvc.lock has the hashes of the recordings; it asks no model")

@@ -2,13 +2,13 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from pcgeval.cli.options import Assignments, Json, group, print_json, print_lines, terminal_width
+from pcgeval.cli.options import Assignments, Json, group, in_existing_folder, print_json, print_lines, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_bytes, write_text
@@ -24,17 +24,17 @@ WATCH_SECONDS = 0.3  # between two looks at the file
 app = group()
 
 
+def _file_option(text: str) -> Any:
+    return typer.Option(metavar="FILE", dir_okay=False, callback=in_existing_folder, help=text)
+
+
 @app.command()
 def level(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A response, calls or an XML level; - reads stdin.")],
     letter: Annotated[str, typer.Option(metavar="L", help="The letter that the level should look like.")],
-    png: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Save the picture that the classifier sees.")
-    ] = None,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Save a drawing.")] = None,
-    replay: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Save an SVG that plays the simulation.")
-    ] = None,
+    png: Annotated[Path | None, _file_option("Save the picture that the classifier sees.")] = None,
+    svg: Annotated[Path | None, _file_option("Save a drawing.")] = None,
+    replay: Annotated[Path | None, _file_option("Save an SVG that plays the simulation.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score the level again whenever the file changes.")] = False,
     engines: Annotated[bool, typer.Option("--engines", help="Compare all installed physics engines.")] = False,
     assignments: Assignments = None,
@@ -52,7 +52,7 @@ def level(
     from pcgeval.evaluator.physics import simulate_with_all_engines
     from pcgeval.similarity.classifier import Classifier
 
-    _check_arguments(file, letter, (png, svg, replay), watch=watch)
+    _check_arguments(file, letter, watch=watch)
     params = load_params_or_default(assignments or ())
     try:
         classifier = Classifier.load(params.similarity.model, params.similarity.revision)
@@ -87,14 +87,11 @@ def level(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _check_arguments(file: Path, letter: str, pictures: Iterable[Path | None], *, watch: bool) -> None:
+def _check_arguments(file: Path, letter: str, *, watch: bool) -> None:
     if len(letter) != 1 or not "A" <= letter <= "Z":
         raise typer.BadParameter(f"letter {letter!r}: give one of A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
-    for path in pictures:
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"{path.parent}: no such folder.")
 
 
 def _write_pictures(scored: "LevelScore", png: Path | None, svg: Path | None, replay: Path | None) -> None:

@@ -17,6 +17,18 @@ _NAMES = frozenset(
 )
 _TEXTS = _NAMES | {"before", "after"}  # columns that are aligned to the left
 
+
+def in_existing_folder(path: Path | None) -> Path | None:
+    """Return the path of a file to write.
+
+    Raises:
+        BadParameter: Its folder does not exist.
+    """
+    if path is not None and not path.parent.is_dir():
+        raise typer.BadParameter(f"{path.parent}: no such folder.")
+    return path
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 GradeFormat = Annotated[
     Literal["pcgeval", "paperbench", "inspect"],

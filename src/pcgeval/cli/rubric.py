@@ -112,6 +112,8 @@ def agreement(
         raise typer.BadParameter("--form is for one submission: name two files of grades.")
     refuse_two_formats("form" if form else None, json=json, option="--form")
     result = agreement(pairs)
+    if not any(kind in result.uncompared for kind in ("invalid_in_a", "invalid_in_b")) and not result.overall.leaves:
+        raise typer.BadParameter(f"{a} and {b} have no criterion in common: compare gradings by the same rubric.")
     if form:
         sys.stdout.writelines(f"{line}\n" for line in disagreement_form(pairs[0].a, pairs[0].b))
         return

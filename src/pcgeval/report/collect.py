@@ -57,7 +57,6 @@ from pcgeval.report.results import (
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
-from pcgeval.scoring.seal import read_seal, seal_differences
 from pcgeval.submissions.load import Program, Submission, load_submissions, submission_sha256
 from pcgeval.submissions.sources import find_readme
 
@@ -93,8 +92,7 @@ def collect(params: Params, root: Path) -> Evaluation:
     submissions = load_submissions(params.teams, root / SUBMISSIONS)
     titles = _titles(submissions.values())
     teams = tuple(_team(params, root, row, titles, submissions[row.team], official) for row in ranking.teams)
-    differences = tuple(seal_differences(params, root))
-    return Evaluation(params, ranking, teams, reference_levels(params, root), read_seal(root), differences)
+    return Evaluation(params, ranking, teams, reference_levels(params, root))
 
 
 class _Rows(dict[_Key, _Row]):

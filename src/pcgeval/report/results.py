@@ -28,7 +28,6 @@ from pcgeval.evaluator.level_score import LevelScore
 from pcgeval.report.conversation import ConversationMessage
 from pcgeval.report.formats import shortened
 from pcgeval.rubric.grades import JudgeOutput
-from pcgeval.scoring.seal import Seal
 from pcgeval.submissions.load import Submission
 
 LONGEST_REASON = 240  # characters
@@ -245,15 +244,13 @@ class TeamResult(_WithTrials):
 class Evaluation:
     """A whole evaluated round; the teams stand in the order of the ranking, models and letters in that of params.
 
-    `reference` are hand-made levels; `seal_differences` are sentences about what was changed since the `seal`.
+    `reference` are hand-made levels.
     """
 
     params: Params
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
     reference: Mapping[str, LevelScore]
-    seal: Seal | None
-    seal_differences: tuple[str, ...]
 
     @cached_property
     def scored_teams(self) -> tuple[TeamResult, ...]:

@@ -95,7 +95,7 @@ def _row(team: RankedTeam, models: Sequence[str], *, exact: bool) -> list[str]:
         "winner" if team.winner else team.status,
         "" if team.rank is None else str(team.rank),
         figure(team.normalised, 3),
-        *("" if end is None else f"{end:g}" if exact else f"{end:.1f}" for end in team.interval or (None, None)),
+        *("" if end is None else f"{end:g}" if exact else f"{end:.2f}" for end in team.interval or (None, None)),
         figure(team.total),
         *(figure(team.models[model].score if model in team.models else None) for model in models),
         str(failed) if team.models else "",
