@@ -157,17 +157,16 @@ def test_parquet_files_and_folders_are_read(tmp_path):
         folder / "b.jsonl", [{"id": "x", "letter": "I", "text": response(1)}, {"id": 5, "letter": "I", "text": ""}]
     )
     (folder / "notes.md").write_text("none of them")
-    parquet.write_table(
-        pa.table({"letter": ["A", None], "text": pa.array(["", None], pa.large_string()), "id": ["y", "z"]}),
-        folder / "c.parquet",
-    )
-    assert run(folder, tmp_path / "out").failed == {"convert": 1, "extract": 2, "input": 2}
+    texts = pa.array([b"", None, b"\xff"], pa.large_binary()).view(pa.large_string())
+    parquet.write_table(pa.table({"letter": ["A", None, "A"], "text": texts, "id": list("yz!")}), folder / "c.parquet")
+    assert run(folder, tmp_path / "out").failed == {"convert": 1, "extract": 2, "input": 3}
     rows = table_of(tmp_path / "out")
-    assert [row["id"] for row in rows] == [*map(str, range(7)), "x", "5", "y", "z"]
+    assert [row["id"] for row in rows] == [*map(str, range(7)), "x", "5", "y", "z", None]
     assert rows[8]["reason"] == "b.jsonl line 2: the id '5' stands in a.parquet row 6 already"
     assert rows[10]["reason"].startswith("c.parquet row 2: the letter is null")
+    assert rows[11]["reason"].startswith("c.parquet row 3: is not UTF-8 text")
     for _ in range(2):  # the second run does not take the output of the first for an input
-        assert run(folder, folder / "out").rows == 11
+        assert run(folder, folder / "out").rows == 12
 
 
 def test_an_input_that_cannot_be_read_is_refused(tmp_path):

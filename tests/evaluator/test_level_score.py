@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow  # the stage simulate starts processes
 @pytest.mark.parametrize(
     ("letter", "reply"), [("I", STANDING), ("L", STANDING), ("I", FALLING), ("Z", FALLING)], ids="ILFZ"
 )
-def test_a_reply_scores_what_the_stages_give_it(tmp_path, letter, reply):
+def test_a_reply_scores_as_in_the_stages(tmp_path, letter, reply):
     params = small_params(letter, similarity=SETTINGS.model_dump(), physics=PHYSICS.model_dump())
     write_text(trial_file(tmp_path / stage_dir("raw", "m", "team"), "raw", "team", Trial(letter, 1)), reply)
     for stage in (pipeline.extract, pipeline.convert, pipeline.simulate, pipeline.classify):

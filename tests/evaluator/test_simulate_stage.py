@@ -130,6 +130,10 @@ def test_equal_levels_are_simulated_once_and_neither_processes_nor_kept_simulati
         shutil.rmtree(root / DATA / name)
     run(root)
     assert (outputs(root), simulations(root)) == (before, kept)
+    for picture in (root / ".cache").rglob("*.png"):  # without it, a simulation is made again
+        picture.unlink()
+    run(root)
+    assert outputs(root) == before
     shutil.rmtree(root / ".cache")
     run(root, processes=2)
     assert outputs(root) == before

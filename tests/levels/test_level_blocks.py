@@ -77,7 +77,7 @@ def test_a_wrong_declaration_does_no_harm(encoding):
         (level(" " * 2_000_000), "2000092 characters, more than 2000000"),
     ],
 )
-def test_says_what_is_wrong(xml, message):
+def test_a_faulty_level_is_refused_with_the_reason(xml, message):
     with pytest.raises(LevelError) as caught:
         level_blocks(xml)
     assert message in str(caught.value)
@@ -89,7 +89,7 @@ def test_comments_are_no_objects():
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(level))
-def test_nothing_but_a_level_error_comes_out(xml):
+def test_any_text_is_a_level_or_a_level_error(xml):
     try:
         blocks = level_blocks(xml)
     except LevelError:

@@ -147,7 +147,7 @@ DENIED = {
 
 
 @pytest.mark.parametrize(("source", "error"), DENIED.items())
-def test_what_is_denied(arena: Arena, source: str, error: str | tuple[str, ...]) -> None:
+def test_attacks_are_denied(arena: Arena, source: str, error: str | tuple[str, ...]) -> None:
     assert last_line(arena.run(source)).startswith(error)
 
 
@@ -174,7 +174,7 @@ STOPPED = {
 
 
 @pytest.mark.parametrize(("source", "reason"), STOPPED.items())
-def test_what_is_stopped(arena: Arena, source: str, reason: str) -> None:
+def test_programs_over_a_limit_are_stopped(arena: Arena, source: str, reason: str) -> None:
     ending = arena.run(source)
     assert (ending.code, ending.reason) == (None, reason)
     assert len(ending.stderr_tail) in (0, 8_000)
@@ -272,7 +272,7 @@ def test_the_hosts_load_hardware_and_mounts_are_hidden(arena: Arena, paths: list
     assert said == ""
 
 
-def test_what_libraries_look_for_in_proc_is_there(arena: Arena) -> None:
+def test_libraries_find_their_files_in_proc(arena: Arena) -> None:
     said = arena.prints(
         """
         assert open("/proc/cpuinfo").read() and open("/proc/sys/vm/overcommit_memory").read()
@@ -371,7 +371,7 @@ def test_inherited_descriptors_are_those_given(arena: Arena) -> None:
 # Writing
 
 
-def test_nothing_can_be_written_but_what_is_gone_afterwards(arena: Arena) -> None:
+def test_a_program_writes_only_temporary_files(arena: Arena) -> None:
     said = arena.prints(
         """
         for folder in ("/", "/submission", "/usr", "/usr/bin", "/etc", "/dev", "/proc", "/proc/sys/kernel", sys.prefix,

@@ -97,7 +97,7 @@ def made_by(engine="pymunk", classifier="vit"):
         ),
     ],
 )
-def test_what_cannot_meet_in_one_ranking_is_refused(models, complaint):
+def test_results_that_cannot_share_a_ranking_are_refused(models, complaint):
     with pytest.raises(PcgevalError, match=complaint):
         score(CompetitionResults(models), RULES)
 

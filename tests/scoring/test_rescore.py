@@ -210,7 +210,7 @@ def test_a_malformed_file_is_refused_by_name_and_nothing_is_written(team, name, 
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere")])
-def test_what_is_no_file_is_refused_without_waiting(team, make):
+def test_folders_pipes_and_links_are_refused_without_waiting(team, make):
     (team / "stability/A.json").unlink()
     make(team / "stability/A.json")
     with pytest.raises(PcgevalError, match=r"not a regular file|is a link"):

@@ -153,7 +153,7 @@ def test_it_is_the_same_wherever_the_files_lie(root, tmp_path):
         assert read_json(RANKING_JSON)["result"] == before.model_dump()
 
 
-def test_what_cannot_be_read_is_an_error_and_a_pipe_is_no_file(root):
+def test_an_unreadable_file_is_an_error_and_a_pipe_is_no_file(root):
     before = hash_of(root)
     os.mkfifo(root / "data/submissions/builders/pipe")
     (root / "data/submissions/builders/lost").symlink_to("nowhere")

@@ -124,7 +124,7 @@ def test_an_absent_file_or_folder_is_named(params, stage, letter):
         score_stage(params)
 
 
-def test_neither_other_tools_nor_nobody_can_be_ranked(params):
+def test_results_of_different_tools_and_no_teams_are_refused(params):
     for engine, classifier in (("box2d", "ab"), ("pymunk 7", "cd")):
         measure("m2", "alpha", 0.5, engine, classifier)
         with pytest.raises(PcgevalError, match=r"alpha \(m2\)"):

@@ -102,7 +102,7 @@ def test_values(rows, trials, value):
         ([[[1]]], 3, "shape"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(rows, trials, complaint):
+def test_vectors_that_cannot_be_compared_are_refused(rows, trials, complaint):
     with pytest.raises(PcgevalError, match=complaint):
         diversity(rows, trials)
 

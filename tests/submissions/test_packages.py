@@ -208,7 +208,7 @@ def test_a_strange_lock_is_refused(program: Path, lines: str) -> None:
 
 
 @pytest.mark.needs_sandbox
-def test_what_a_wheel_brings_along_runs_in_the_sandbox_only(tmp_path: Path, wheels: Path, program: Path) -> None:
+def test_startup_code_of_a_wheel_runs_in_the_sandbox_only(tmp_path: Path, wheels: Path, program: Path) -> None:
     marker = tmp_path / "marker"
     evil = f"import pathlib, sys; sys.hostile = True; pathlib.Path({str(marker)!r}).write_text('x')\n"
     files = {
@@ -274,7 +274,7 @@ def test_one_environment_is_made_for_all_who_ask_at_once(program: Path) -> None:
     assert len(list(environments_folder().glob("*.ready"))) == 1
 
 
-def test_what_a_killed_run_or_another_python_left_is_made_again(tmp_path: Path, program: Path) -> None:
+def test_an_unfinished_or_outdated_environment_is_made_again(tmp_path: Path, program: Path) -> None:
     python = interpreter_for(program)
     python.unlink()
     python.symlink_to(tmp_path / "python-of-last-year")

@@ -44,7 +44,7 @@ def test_a_single_folder_is_unwrapped(tmp_path: Path):
     assert validate(folder).work == Program(folder / "inner", "main.py")
 
 
-def test_everything_is_said_at_once(tmp_path: Path):
+def test_all_findings_are_listed_at_once(tmp_path: Path):
     files = {
         "Main.py": PROGRAM.replace("prompts/one.txt", "Prompts/one.txt"),
         "prompts/one.txt": PROMPT,
@@ -136,7 +136,7 @@ ERRORS_OF_PROGRAMS = [
     + [(PROGRAM_FILES, *row, False) for row in PROGRAMS_NOT_RUNNABLE]
     + [(PROGRAM_FILES, *row, True) for row in ERRORS_OF_PROGRAMS],
 )
-def test_an_error_is_said_once_with_its_place(tmp_path: Path, given: dict, changes: dict, words: str, runs: bool):
+def test_an_error_is_listed_once_with_its_place(tmp_path: Path, given: dict, changes: dict, words: str, runs: bool):
     files = {name: text for name, text in {**given, **changes}.items() if text is not None}
     for path in (write_folder(tmp_path / "team", files), write_zip(tmp_path / "team.zip", files)):
         result = validate(path)
@@ -192,7 +192,7 @@ def test_warnings_about_programs(tmp_path: Path, name: str, content: str, words:
         ("old.py", PROGRAM),  # the README says which
     ],
 )
-def test_no_warning_about_what_is_fine(tmp_path: Path, name: str, content: str):
+def test_good_programs_have_no_warning(tmp_path: Path, name: str, content: str):
     files = {**PROGRAM_FILES, "helper.py": "import cv2", name: content}
     assert not validate(write_folder(tmp_path / "team", files)).findings
 
@@ -232,7 +232,7 @@ def test_allowed_characters_are_those_of_the_rules(text: str):
 # Files
 
 
-def test_links_pipes_and_sockets_are_told_and_not_opened(tmp_path: Path):
+def test_links_pipes_and_sockets_are_listed_and_not_opened(tmp_path: Path):
     secret = write_folder(tmp_path / "elsewhere", {"secret": "s"})
     folder = write_folder(tmp_path / "team", {"README.md": README})
     (folder / "to_file").symlink_to(secret / "secret")

@@ -126,9 +126,15 @@ def _parquet_rows(name: str, path: Path) -> Iterator[InputRow]:
             raise FileError(f"{path}: lacks the column {' and '.join(missing)}. Rename its columns.")
         number = 0
         for batch in file.iter_batches(_BATCH_ROWS, columns=list(_COLUMNS)):
-            for values in batch.to_pylist():
+            for row in range(batch.num_rows):
                 number += 1
-                yield _row(f"{name} row {number}", values)
+                place = f"{name} row {number}"
+                try:
+                    (values,) = batch.slice(row, 1).to_pylist()
+                except UnicodeDecodeError as error:  # Parquet files are not checked when they are written
+                    yield InputRow(place, fault=f"is not UTF-8 text ({error.reason} at byte {error.start})")
+                else:
+                    yield _row(place, values)
 
 
 @contextmanager

@@ -132,12 +132,12 @@ class LevelScore(Walk):
 
     def _repr_html_(self) -> str:
         """Return both drawings and the scores, for notebooks."""
-        words = f"{self.letter}: {self.verdict}"
+        caption = f"{self.letter}: {self.verdict}"
         pictures = ""
         if self.simulated and self.before:
             before, after = self._drawn(before=True), self._drawn()
             pictures = level_svg(before, also=after) + level_svg(after, also=before)
-        return f'<div style="display:flex;gap:1em">{pictures}</div><p>{html.escape(words)}</p>'
+        return f'<div style="display:flex;gap:1em">{pictures}</div><p>{html.escape(caption)}</p>'
 
     def _drawn(self, *, before: bool = False) -> Stability:
         if self.simulated is None:

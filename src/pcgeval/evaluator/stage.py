@@ -117,7 +117,8 @@ def _kept_file(folder: Path, level: bytes) -> Path:
 
 def _simulate_new(levels: Iterable[bytes], params: Params, folder: Path, processes: int | None) -> None:
     """Simulate new levels, equal ones once; each run tries again a level that crashed."""
-    new = {path: level for level in levels if not (path := _kept_file(folder, level)).is_file()}
+    files = ((_kept_file(folder, level), level) for level in levels)
+    new = {path: level for path, level in files if not (path.is_file() and path.with_suffix(".png").is_file())}
     if not new:
         return  # no cluster is needed
     processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)

@@ -225,8 +225,8 @@ def _lock(folder: Path, shown: Path) -> str:
 
 def _resolve(requirements: list[str], source: Path) -> str:
     """Return the lines that uv locks the requirements to; `source` is the file that messages name."""
-    words = ("compile", "--generate-hashes", "--no-annotate", "--no-header")
-    done = _uv(*words, python=Path(sys.executable), requirements="".join(f"{line}\n" for line in requirements))
+    command = ("compile", "--generate-hashes", "--no-annotate", "--no-header")
+    done = _uv(*command, python=Path(sys.executable), requirements="".join(f"{line}\n" for line in requirements))
     if done.returncode == _UNSOLVABLE:
         raise RequirementsError(
             f"{source}: its packages cannot be installed from wheels for {_HERE}: {_reason(done)}. Ask for versions "
@@ -240,14 +240,14 @@ def _resolve(requirements: list[str], source: Path) -> str:
     return done.stdout
 
 
-def _uv(*words: str, python: Path, requirements: str) -> "subprocess.CompletedProcess[str]":
+def _uv(*command: str, python: Path, requirements: str) -> "subprocess.CompletedProcess[str]":
     """Run `uv pip` on wheels alone, in a folder without a project."""
     folder = environments_folder()
     folder.mkdir(parents=True, exist_ok=True)
     options = ("--python", str(python), "--only-binary", ":all:", "--quiet", "--color", "never", "-")
     try:
         return subprocess.run(
-            [find_uv_bin(), "pip", *words, *options],
+            [find_uv_bin(), "pip", *command, *options],
             cwd=folder,
             env={name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))},
             input=requirements,

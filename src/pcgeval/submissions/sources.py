@@ -95,8 +95,8 @@ def python_files(folder: Path) -> list[PythonFile]:
         file = PythonFile(entry.name, place=entry.name)
         try:
             content = read_bounded(folder / entry.name, MAX_SOURCE_BYTES)
-            words = content.replace(b"\0", b"")  # without its NULs, UTF-16 text shows its words, too
-            file = replace(file, names_interface=bool(_INTERFACE.search(words)), names_prompt=b"prompt.txt" in words)
+            plain = content.replace(b"\0", b"")  # without its NULs, UTF-16 text can be searched, too
+            file = replace(file, names_interface=bool(_INTERFACE.search(plain)), names_prompt=b"prompt.txt" in plain)
             left -= len(content)
             if left < 0:
                 return [*files, replace(file, fault="comes after too much other source and was not parsed")]
