@@ -183,7 +183,7 @@ def test_a_grade_becomes_an_eval_log_of_inspect(tmp_path, rubric_command):
     assert a["model_usage"]["m:1"]["total_tokens"] == 980
 
 
-@pytest.mark.parametrize("listed", ["x_1\n\n y_1 \n", '{"flagged_run_ids": ["x_1"], "total_runs": 2}', "g/x_1"])
+@pytest.mark.parametrize("listed", ["\ufeffx_1\n\n y_1 \n", '{"flagged_run_ids": ["x_1"], "total_runs": 2}', "g/x_1"])
 def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, rubric_command, listed):
     for name, b in (("x_1", 1.0), ("x_2", 0.0)):
         write_grading(tmp_path / "runs/g" / name / "grade.json", 1.0, b)

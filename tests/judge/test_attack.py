@@ -145,8 +145,12 @@ def test_a_table_a_plan_and_a_judge_without_a_model(attempt, capsys):
     assert lines[0].split("  ")[0] == "judge"
     assert [line.split()[0] for line in lines[1:]] == ["dummy"] * (1 + len(ATTACKS))
     assert lines[-1].split()[-6:] == ["1.000", "1.000", "+0.000", "0", "of", "4"]
-    assert main([*words, "--model", "o3-mini", "--dry-run", "--json"]) == 0
-    plans = json.loads(capsys.readouterr().out)["gradings"]
-    assert [plan["name"] for plan in plans] == [f"o3-mini, {name}" for name in ("as submitted", *ATTACKS)]
+    assert main([*words, "--model", "o3-mini", "--model", "gpt-4o", "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    plans, copies = planned["gradings"], ("as submitted", *ATTACKS)
+    assert [plan["name"] for plan in plans] == [
+        f"{model}, {name}" for model in ("o3-mini", "gpt-4o") for name in copies
+    ]
     assert all(plan["calls"] >= len(CRITERIA) for plan in plans)
+    assert planned["total"]["cost"] == pytest.approx(sum(plan["cost"] for plan in plans))  # their prices differ
     assert main(words) == 2
