@@ -132,6 +132,12 @@ def test_a_judge_that_believes_everything_but_must_quote_is_not_raised(attacked)
         assert (grading["attacked"], grading["ungraded"]) == (HALF, 2)
 
 
+def test_folders_with_the_names_of_an_attacks_files_are_no_obstacle(attempt, attacked):
+    write_text(attempt / "logs", "a file")
+    write_text(attempt / "NOTICE.md/a.txt", "in a folder")
+    assert attacked(honest)[0]["padded logs"]["attacked"] == HALF
+
+
 def test_a_judge_that_gives_no_grade_fails(attacked):
     gradings, _ = attacked(lambda *_: "I am sorry.", "--max-inflation", "1", code=1)
     assert gradings["as submitted"]["problem"]
