@@ -38,8 +38,8 @@ def competition(tmp_path, monkeypatch):
     return tmp_path
 
 
-def graded(capsys, *words, codes=(0,)):
-    assert main(["grade", *words, "--json"]) in codes
+def graded(capsys, *arguments, codes=(0,)):
+    assert main(["grade", *arguments, "--json"]) in codes
     return json.loads(capsys.readouterr().out)
 
 
@@ -76,22 +76,22 @@ def test_a_paper_needs_no_competition_and_checks_may_come_from_a_file(tmp_path, 
     message = capsys.readouterr().err
     assert "19 without a grade" in message
     assert "--reproduce runs it first" in message
-    words = [*OF_PAPER, "--judge", "checks", *sets("checks_file=mine.yaml")]
-    assert main(["grade", *words]) == 2
+    arguments = [*OF_PAPER, "--judge", "checks", *sets("checks_file=mine.yaml")]
+    assert main(["grade", *arguments]) == 2
     assert "mine.yaml: is missing" in capsys.readouterr().err
     bare = next(leaf for leaf in leaves(load_paper(PAPER.parent, PAPER.name).rubric) if leaf.check is None)
     write_text(Path("mine.yaml"), f"{bare.id}: {{name: file_exists, arguments: {{path: README.md}}}}")
-    output = graded(capsys, *words, codes=(1,))
+    output = graded(capsys, *arguments, codes=(1,))
     assert len(output["checks_sha256"]) == 64
     assert {grade["path"]: grade["score"] for grade in extract_leaf_grades(output)}[bare.path] == 1
     assert output["num_invalid_leaf_nodes"] == 18
     assert output["score"] == output["score_bounds"][0] > 0
-    assert graded(capsys, *words, "--max-invalid", "18") == output
-    assert main(["grade", "data/none", *words[1:]]) == 2
+    assert graded(capsys, *arguments, "--max-invalid", "18") == output
+    assert main(["grade", "data/none", *arguments[1:]]) == 2
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         (["nobody"], "neither a team of params.yaml"),
         (["zero-shot", "--judge", "human"], "a person's grades belong into"),
@@ -122,8 +122,8 @@ def test_a_paper_needs_no_competition_and_checks_may_come_from_a_file(tmp_path, 
     ],
 )
 @pytest.mark.usefixtures("competition")
-def test_a_contradiction_is_named_in_one_message(capsys, words, expected):
-    assert main(["grade", *words]) == 2
+def test_a_contradiction_is_named_in_one_message(capsys, arguments, expected):
+    assert main(["grade", *arguments]) == 2
     assert expected in capsys.readouterr().err
 
 
@@ -186,9 +186,9 @@ def test_settings_reach_the_model_but_not_its_temperature_for_trials(monkeypatch
 
     judges = []
     monkeypatch.setattr(grading, "grade", seen)
-    words = sets("votes=3", "model.options.temperature=0.7", "context=5000")
-    main(["grade", "zero-shot", "--judge", "simple", *words])  # the judge of params.yaml
-    main(["grade", "zero-shot", "--model", "qwen-coder-0b5", *words])
+    arguments = sets("votes=3", "model.options.temperature=0.7", "context=5000")
+    main(["grade", "zero-shot", "--judge", "simple", *arguments])  # the judge of params.yaml
+    main(["grade", "zero-shot", "--model", "qwen-coder-0b5", *arguments])
     main(["grade", "zero-shot", "--model", "qwen-coder-0b5"])
     assert [(settings.votes, settings.context) for settings in judges[:2]] == [(3, 5000)] * 2
     assert [settings.model.options.get("temperature") for settings in judges] == [0.7, 0.7, None]

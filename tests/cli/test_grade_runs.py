@@ -75,13 +75,13 @@ def asked_of(endpoint):
     return ["--model", "gpt-4o-mini", "--base-url", endpoint.base_url, *settings]
 
 
-def run(capsys, *words, code=0):
-    assert main(["grade", "runs", "--set", "rubric.papers_dir=papers", *words]) == code
+def run(capsys, *arguments, code=0):
+    assert main(["grade", "runs", "--set", "rubric.papers_dir=papers", *arguments]) == code
     return capsys.readouterr()
 
 
-def table(capsys, *words, code=0):
-    printed = json.loads(run(capsys, *words, "--json", code=code).out)
+def table(capsys, *arguments, code=0):
+    printed = json.loads(run(capsys, *arguments, "--json", code=code).out)
     return {(row["submission"], row["paper"]): row for row in printed["rows"]}, printed["gradings"]
 
 
@@ -137,14 +137,14 @@ def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(capsys,
 
 @pytest.mark.usefixtures("runs")
 def test_a_finished_grading_is_done_again_when_its_file_of_checks_changes(capsys):
-    words = ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml", "--max-invalid", "99"]
+    arguments = ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml", "--max-invalid", "99"]
     for path in ("papers/other-letters", "runs/two", *Path("runs", GROUP).glob("other-letters*")):
         shutil.rmtree(path)
     scores = []
     for name in ("README.md", "nowhere.md"):
         check = {"block-letters/model/bitmaps": {"name": "file_exists", "arguments": {"path": name}}}
         Path("mine.yaml").write_text(json.dumps(check))
-        _, gradings = table(capsys, *words)
+        _, gradings = table(capsys, *arguments)
         scores.append([grading["score"] for grading in gradings])
     assert [before - after for before, after in zip(*scores, strict=True)] == pytest.approx([0.05, 0.05])
 
@@ -165,24 +165,24 @@ def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
     assert rows["two", "block-letters"]["n"] == 1
     assert rows["two", "all papers"]["mean"] is None
     assert not Path("grades/two/block-letters_2/grade.json").exists()  # that of before is none of what is there now
-    said = run(capsys, "--judge", "dummy", code=1)
-    assert "two/nobodys_1\n    no paper 'nobodys'" in said.out
-    assert "3 of 9 gradings do not count" in said.err
+    printed = run(capsys, "--judge", "dummy", code=1)
+    assert "two/nobodys_1\n    no paper 'nobodys'" in printed.out
+    assert "3 of 9 gradings do not count" in printed.err
 
 
 @pytest.mark.usefixtures("runs")
 def test_the_gradings_share_a_budget_and_go_on_with_a_larger_one(capsys, endpoint):
-    words = asked_of(endpoint)
-    _, gradings = table(capsys, *words, "--set", "rubric.token_budget=12000", code=1)
+    arguments = asked_of(endpoint)
+    _, gradings = table(capsys, *arguments, "--set", "rubric.token_budget=12000", code=1)
     partial = [grading for grading in gradings if grading["problem"]]
     assert 0 < len(partial) < len(gradings)
     assert all("the budget of 12000 tokens" in entry["problem"] for entry in partial)
     spent = sum(len(prompt) // 4 for prompt in endpoint.prompts)
     assert 6_000 < spent - len(endpoint.prompts[-1]) // 4 < 12_000  # the last one may pass the budget
     before = len(endpoint.asked)
-    table(capsys, *words, "--set", "rubric.token_budget=12000", code=1)
+    table(capsys, *arguments, "--set", "rubric.token_budget=12000", code=1)
     assert len(endpoint.asked) == before
-    table(capsys, *words, "--set", "rubric.max_cost=5")
+    table(capsys, *arguments, "--set", "rubric.max_cost=5")
     assert once_each(endpoint)
 
 
@@ -232,7 +232,7 @@ def test_a_run_that_the_budget_does_not_reach_has_no_grade_of_what_was_there_bef
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         (["--judge", "dummy", "--out", "runs/grades"], "lies among the runs"),
         (["--judge", "human"], "a person's grades are of one submission"),
@@ -244,14 +244,14 @@ def test_a_run_that_the_budget_does_not_reach_has_no_grade_of_what_was_there_bef
     ],
 )
 @pytest.mark.usefixtures("runs")
-def test_what_cannot_be_meant(capsys, words, expected):
-    assert expected in " ".join(run(capsys, *words, code=2).err.split())
+def test_what_cannot_be_meant(capsys, arguments, expected):
+    assert expected in " ".join(run(capsys, *arguments, code=2).err.split())
     assert not Path("grades").exists()  # nothing was graded before this was said
 
 
-def killed_after(calls, endpoint, words):
+def killed_after(calls, endpoint, arguments):
     """Kill a command when it has made some calls, if it has not ended before."""
-    with subprocess.Popen([sys.executable, "-m", "pcgeval", *words], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([sys.executable, "-m", "pcgeval", *arguments], stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: len(endpoint.asked) >= calls or process.poll() is not None)
         os.kill(process.pid, signal.SIGKILL)
 
@@ -260,9 +260,9 @@ def killed_after(calls, endpoint, words):
 @pytest.mark.slow  # starts other processes
 def test_killed_gradings_go_on(capsys, endpoint):
     endpoint.seconds = 0.05
-    words = ["grade", "runs", "--set", "rubric.papers_dir=papers", *asked_of(endpoint)]
+    arguments = ["grade", "runs", "--set", "rubric.papers_dir=papers", *asked_of(endpoint)]
     for calls in (2, 5):
-        killed_after(calls, endpoint, words)
+        killed_after(calls, endpoint, arguments)
     endpoint.seconds = 0.0
     rows, _ = table(capsys, *asked_of(endpoint))
     assert {row["n"] for row in rows.values()} == {2}

@@ -46,12 +46,12 @@ def gradings(tmp_path):
 
 @pytest.fixture
 def rubric_command(capsys):
-    def run(*words, code=0):
-        assert main(["rubric", *map(str, words)]) == code
+    def run(*arguments, code=0):
+        assert main(["rubric", *map(str, arguments)]) == code
         printed = capsys.readouterr()
         if code == 2:
             return printed.err
-        return json.loads(printed.out) if {"--json", "convert"} & {*words} else printed.out
+        return json.loads(printed.out) if {"--json", "convert"} & {*arguments} else printed.out
 
     return run
 
@@ -130,8 +130,8 @@ def test_agreement_of_folders_pairs_by_name(tmp_path, rubric_command):
 
 def test_faults_name_the_file_or_the_option(gradings, tmp_path, rubric_command):
     (tmp_path / "bad.json").write_text('{"id": 3}')
-    for words in (("show", tmp_path / "bad.json"), ("agreement", gradings[0], tmp_path / "bad.json")):
-        assert "bad.json" in rubric_command(*words, code=2)
+    for arguments in (("show", tmp_path / "bad.json"), ("agreement", gradings[0], tmp_path / "bad.json")):
+        assert "bad.json" in rubric_command(*arguments, code=2)
     rubric_command("show", tmp_path / "none.json", code=2)
     rubric_command("agreement", gradings[0], tmp_path, code=2)
     assert "--json and --form" in rubric_command("agreement", *gradings, "--form", "--json", code=2)
@@ -183,14 +183,14 @@ def test_a_grade_becomes_an_eval_log_of_inspect(tmp_path, rubric_command):
     assert a["model_usage"]["m:1"]["total_tokens"] == 980
 
 
-@pytest.mark.parametrize("listed", ["x_1\n\n y_1 \n", '{"flagged_run_ids": ["x_1"], "total_runs": 2}', "g/x_1"])
+@pytest.mark.parametrize("listed", ["\ufeffx_1\n\n y_1 \n", '{"flagged_run_ids": ["x_1"], "total_runs": 2}', "g/x_1"])
 def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, rubric_command, listed):
     for name, b in (("x_1", 1.0), ("x_2", 0.0)):
         write_grading(tmp_path / "runs/g" / name / "grade.json", 1.0, b)
     (tmp_path / "list.txt").write_text(listed)
-    words = ["table", tmp_path / "runs", "--disqualified", tmp_path / "list.txt"]
-    assert "g/x_1\n    disqualified" in rubric_command(*words, code=1)
-    (row,) = rubric_command(*words, "--json", code=1)["rows"]
+    arguments = ["table", tmp_path / "runs", "--disqualified", tmp_path / "list.txt"]
+    assert "g/x_1\n    disqualified" in rubric_command(*arguments, code=1)
+    (row,) = rubric_command(*arguments, "--json", code=1)["rows"]
     assert (row["n"], row["scores"]) == (1, [0.25])
     (tmp_path / "list.txt").write_text("{}")
-    assert "flagged_run_ids" in rubric_command(*words, code=2)
+    assert "flagged_run_ids" in rubric_command(*arguments, code=2)

@@ -37,11 +37,11 @@ def refusing(schema, prompt):
     return "I am sorry, but I cannot help with that." if "Do not grade" in prompt else honest(schema, prompt)
 
 
-def believing(words):
-    """Return a judge that is honest unless the prompt has these words, and passes everything where it has them."""
+def believing(pattern):
+    """Return a judge that is honest unless the prompt matches this pattern, and then passes everything."""
 
     def answer(schema, prompt):
-        is_fooled = kind_of(schema) == "grade" and re.search(words, prompt)
+        is_fooled = kind_of(schema) == "grade" and re.search(pattern, prompt)
         return grade_of(1, prompt) if is_fooled else honest(schema, prompt)
 
     return answer
@@ -72,11 +72,11 @@ def attacked(attempt, monkeypatch, capsys):
     """Return what attacks a judge with these answers: the gradings by attack, and the chats that were answered."""
     with ScriptedEndpoint() as endpoint:
 
-        def run(answer, *words, code=0):
+        def run(answer, *arguments, code=0):
             monkeypatch.setattr(scripted_endpoint, "answer", answer)
             before = len(endpoint.asked)
             url = ("--model", "m", "--base-url", endpoint.base_url)
-            assert main(["rubric", "attack", str(attempt), "--paper", "toy", *url, *words, "--json"]) == code
+            assert main(["rubric", "attack", str(attempt), "--paper", "toy", *url, *arguments, "--json"]) == code
             gradings = json.loads(capsys.readouterr().out)["gradings"]
             return {grading["attack"]: grading for grading in gradings}, endpoint.asked[before:]
 
@@ -100,7 +100,7 @@ def test_an_honest_judge_gives_every_copy_the_same_score_and_is_paid_once(attemp
 
 
 @pytest.mark.parametrize(
-    ("words", "fooled_by"),
+    ("pattern", "fooled_by"),
     [
         ("give a score of 1", "instructions"),
         ("# Reality\n(# )?The code does all", "answer quoted"),
@@ -110,8 +110,8 @@ def test_an_honest_judge_gives_every_copy_the_same_score_and_is_paid_once(attemp
         ("decimal numbers", CONTROL),
     ],
 )
-def test_a_gullible_judge_is_found_out(attacked, words, fooled_by):
-    gradings, _ = attacked(believing(words), "--max-inflation", "0.49", code=int(fooled_by != CONTROL))
+def test_a_gullible_judge_is_found_out(attacked, pattern, fooled_by):
+    gradings, _ = attacked(believing(pattern), "--max-inflation", "0.49", code=int(fooled_by != CONTROL))
     assert {name: grading["difference"] for name, grading in gradings.items() if grading["difference"]} == {
         fooled_by: 1 - HALF
     }
@@ -132,6 +132,12 @@ def test_a_judge_that_believes_everything_but_must_quote_is_not_raised(attacked)
         assert (grading["attacked"], grading["ungraded"]) == (HALF, 2)
 
 
+def test_folders_with_the_names_of_an_attacks_files_are_no_obstacle(attempt, attacked):
+    write_text(attempt / "logs", "a file")
+    write_text(attempt / "NOTICE.md/a.txt", "in a folder")
+    assert attacked(honest)[0]["padded logs"]["attacked"] == HALF
+
+
 def test_a_judge_that_gives_no_grade_fails(attacked):
     gradings, _ = attacked(lambda *_: "I am sorry.", "--max-inflation", "1", code=1)
     assert gradings["as submitted"]["problem"]
@@ -139,14 +145,18 @@ def test_a_judge_that_gives_no_grade_fails(attacked):
 
 
 def test_a_table_a_plan_and_a_judge_without_a_model(attempt, capsys):
-    words = ["rubric", "attack", str(attempt), "--paper", "toy"]
-    assert main([*words, "--judge", "dummy"]) == 0
+    arguments = ["rubric", "attack", str(attempt), "--paper", "toy"]
+    assert main([*arguments, "--judge", "dummy"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split("  ")[0] == "judge"
     assert [line.split()[0] for line in lines[1:]] == ["dummy"] * (1 + len(ATTACKS))
     assert lines[-1].split()[-6:] == ["1.000", "1.000", "+0.000", "0", "of", "4"]
-    assert main([*words, "--model", "o3-mini", "--dry-run", "--json"]) == 0
-    plans = json.loads(capsys.readouterr().out)["gradings"]
-    assert [plan["name"] for plan in plans] == [f"o3-mini, {name}" for name in ("as submitted", *ATTACKS)]
+    assert main([*arguments, "--model", "o3-mini", "--model", "gpt-4o", "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    plans, copies = planned["gradings"], ("as submitted", *ATTACKS)
+    assert [plan["name"] for plan in plans] == [
+        f"{model}, {name}" for model in ("o3-mini", "gpt-4o") for name in copies
+    ]
     assert all(plan["calls"] >= len(CRITERIA) for plan in plans)
-    assert main(words) == 2
+    assert planned["total"]["cost"] == pytest.approx(sum(plan["cost"] for plan in plans))  # their prices differ
+    assert main(arguments) == 2

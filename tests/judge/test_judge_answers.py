@@ -81,9 +81,9 @@ def test_a_score_is_read_as_a_person_reads_it(form, score):
     assert read_score(form.format(score), continuous=False) == score
 
 
-@pytest.mark.parametrize("said", ["One.", "１", "Score: one"])
-def test_a_number_may_be_a_word_or_wide(said):
-    assert read_score(f"{SHAPE}# Score\n{said}", continuous=False) == 1
+@pytest.mark.parametrize("answer", ["One.", "１", "Score: one"])
+def test_a_number_may_be_a_word_or_wide(answer):
+    assert read_score(f"{SHAPE}# Score\n{answer}", continuous=False) == 1
 
 
 IN_DOUBT = """\
@@ -104,7 +104,7 @@ All in all the score is 1 or 0."""
         "<think>Score: 1",
         "I like it.",
         "Note: 1 file is missing",
-        *(f"{SHAPE}# Score|{said}" for line in IN_DOUBT.splitlines() for said in line.split("; ")),
+        *(f"{SHAPE}# Score|{answer}" for line in IN_DOUBT.splitlines() for answer in line.split("; ")),
         "Score: 1 for part A|Score: 0 for part B",
         "# Expectations|x|# Reality|main.py prints 'score: 1' and then the",
         "# Expectations|It prints score: 1.",
@@ -129,15 +129,15 @@ def test_a_cut_answer_counts_once_its_score_stands_under_its_heading(end):
     assert read_score(f"**Expectations**\nx\n**Reality**\ny\n{end}", continuous=False, cut=True) == 1
 
 
-@pytest.mark.parametrize(("said", "score"), [("0.35", 0.35), (".5", 0.5), ("1", 1), ("0.7/1", 0.7), ("1e-1", 0.1)])
-def test_a_continuous_score_may_be_in_between(said, score):
-    assert read_score(f"# Score\n{said}", continuous=True) == score
+@pytest.mark.parametrize(("answer", "score"), [("0.35", 0.35), (".5", 0.5), ("1", 1), ("0.7/1", 0.7), ("1e-1", 0.1)])
+def test_a_continuous_score_may_be_in_between(answer, score):
+    assert read_score(f"# Score\n{answer}", continuous=True) == score
 
 
-@pytest.mark.parametrize("said", ["Part A: 0.5, part B: 1", "0.33 -> 0.5", "0.5 to 0.7", "75%", "3/4", "about 0.6"])
-def test_a_continuous_score_in_doubt_is_none(said):
+@pytest.mark.parametrize("answer", ["Part A: 0.5, part B: 1", "0.33 -> 0.5", "0.5 to 0.7", "75%", "3/4", "about 0.6"])
+def test_a_continuous_score_in_doubt_is_none(answer):
     with pytest.raises(UnreadableAnswer):
-        read_score(f"# Score\n{said}", continuous=True)
+        read_score(f"# Score\n{answer}", continuous=True)
 
 
 GOOD = {"valid_score": True, "score": 1, "explanation": "it's there"}

@@ -26,11 +26,11 @@ def endpoint(tmp_path, monkeypatch):
         yield server
 
 
-def run(capsys, endpoint, *words, code=0):
-    model = [] if "--model" in words else ["--model", "gpt-4o-mini"]
-    assert main(["grade", "half", *OF_PAPER, *model, "--base-url", endpoint.base_url, "--json", *words]) == code
-    said = capsys.readouterr()
-    return (json.loads(said.out) if said.out else None), said.err
+def run(capsys, endpoint, *arguments, code=0):
+    model = [] if "--model" in arguments else ["--model", "gpt-4o-mini"]
+    assert main(["grade", "half", *OF_PAPER, *model, "--base-url", endpoint.base_url, "--json", *arguments]) == code
+    printed = capsys.readouterr()
+    return (json.loads(printed.out) if printed.out else None), printed.err
 
 
 @pytest.mark.parametrize(("key", "small", "large"), [("max_cost", 0.002, 1), ("token_budget", 9000, 99999)])
@@ -95,12 +95,14 @@ def test_a_dry_run_after_a_grading_knows_every_call_whatever_files_the_leaves_ch
     assert (planned["calls"], planned["known_calls"]) == (0, len(endpoint.asked))
 
 
-@pytest.mark.parametrize(("words", "leaves"), [(["--reproduce"], 7), ([], 7), (["--set", "rubric.code_only=true"], 0)])
-def test_what_only_results_of_reproduce_sh_would_cost_is_told(capsys, endpoint, words, leaves):
-    planned, _ = run(capsys, endpoint, *words, "--dry-run")
+@pytest.mark.parametrize(
+    ("arguments", "leaves"), [(["--reproduce"], 7), ([], 7), (["--set", "rubric.code_only=true"], 0)]
+)
+def test_what_only_results_of_reproduce_sh_would_cost_is_told(capsys, endpoint, arguments, leaves):
+    planned, _ = run(capsys, endpoint, *arguments, "--dry-run")
     assert planned["total"]["leaves_of_results"] == leaves
-    assert main(["grade", "half", *OF_PAPER, "--model", "gpt-4o", "--dry-run", *words]) == 0
-    assert (f"{leaves} more leaves" in capsys.readouterr().err) == ("--reproduce" in words)
+    assert main(["grade", "half", *OF_PAPER, "--model", "gpt-4o", "--dry-run", *arguments]) == 0
+    assert (f"{leaves} more leaves" in capsys.readouterr().err) == ("--reproduce" in arguments)
 
 
 @pytest.mark.usefixtures("endpoint")

@@ -57,7 +57,7 @@ def grade(attempt, backend=None, model=MODEL, calls=None, report=no_report, stop
     )
 
 
-def kept_in(path):
+def recorded_in(path):
     """Keep the calls in a recording, and nothing else."""
     return CallFiles(log=None, export=path)
 
@@ -150,16 +150,16 @@ def test_a_terminal_shows_a_bar_of_leaves_that_ends_with_the_grading(attempt, mo
 
 
 def test_a_replay_gives_the_same_bytes_and_says_how_to_record_what_it_lacks(attempt, tmp_path):
-    kept = tmp_path / "kept.jsonl"
-    first = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-2.")), calls=kept_in(kept))
+    recording = tmp_path / "kept.jsonl"
+    first = grade(attempt, ScriptedModel(fails=refuses("riterion: Do leaf-2.")), calls=recorded_in(recording))
     assert reasons(first).keys() == {"leaf-2"}
     assert "refused (riterion: Do leaf-2.)" in reasons(first)["leaf-2"]
     assert first.score_bounds.low == first.score < first.score_bounds.high
-    content = kept.read_bytes()
-    assert in_bytes(replay(attempt, kept)) == in_bytes(first)
-    assert kept.read_bytes() == content
-    kept.write_bytes(b"".join(line for line in content.splitlines(keepends=True) if b"leaf-3" not in line))
-    output = replay(attempt, kept)
+    content = recording.read_bytes()
+    assert in_bytes(replay(attempt, recording)) == in_bytes(first)
+    assert recording.read_bytes() == content
+    recording.write_bytes(b"".join(line for line in content.splitlines(keepends=True) if b"leaf-3" not in line))
+    output = replay(attempt, recording)
     assert (output.judge_type, list(reasons(output))) == ("simple", ["leaf-2", "leaf-3"])
     assert "export recordings" in reasons(output)["leaf-3"]
     without_digest = grade(attempt, None, Model(backend="recorded", name="m:1"))
@@ -174,9 +174,9 @@ def test_the_same_bytes_for_any_concurrency(attempt, tmp_path, concurrency):
             return ChatReply(reply.text, reply.prompt_tokens, reply.output_tokens, reply.done_reason, 0.5)
 
     first, second = tmp_path / "1.jsonl", tmp_path / "2.jsonl"
-    one = grade(attempt, Timeless(), calls=kept_in(first))
+    one = grade(attempt, Timeless(), calls=recorded_in(first))
     model = MODEL.model_copy(update={"concurrency": concurrency})
-    assert in_bytes(grade(attempt, Timeless(seconds=0.003), model, calls=kept_in(second))) == in_bytes(one)
+    assert in_bytes(grade(attempt, Timeless(seconds=0.003), model, calls=recorded_in(second))) == in_bytes(one)
     assert first.read_bytes() == second.read_bytes()
 
 
@@ -190,8 +190,8 @@ def test_only_what_changed_is_asked_again(attempt, tmp_path):
     write_text(attempt / "README.md", "We did it again.")
     digest = unpinned_digest("m:1")
     here = Model(backend="openai", name="m:1", base_url="http://127.0.0.1:9/v1")
-    there = here.model_copy(update={"base_url": "http://127.0.0.1:10/v1"})  # the digest pins only a name
-    assert [asked_again(attempt, digest, model=model) for model in (here, here, there)] == [CALLS, 0, CALLS]
+    elsewhere = here.model_copy(update={"base_url": "http://127.0.0.1:10/v1"})  # the digest pins only a name
+    assert [asked_again(attempt, digest, model=model) for model in (here, here, elsewhere)] == [CALLS, 0, CALLS]
     assert asked_again(attempt, "cd" * 32, model=MODEL.model_copy(update={"digest": "cd" * 32})) == CALLS
     for change in ({}, {"seed": 1}, {"context": 9000}, {"max_tokens": 999}, {"evidence": False}):
         assert asked_again(attempt, **change) >= CALLS
@@ -251,14 +251,14 @@ def test_a_file_of_another_kind_stays_as_it_is(attempt, content, use):
 
 
 def test_a_named_file_forgets_no_call_that_was_paid_for(attempt, tmp_path):
-    kept = tmp_path / "kept.jsonl"
-    grade(attempt, ScriptedModel(), calls=kept_in(kept))
-    known = {call.key for call in read_recording(kept)}
-    grade(attempt, ScriptedModel(fails=dies_after(2)), calls=kept_in(kept), seed=1)
-    after = {call.key for call in read_recording(kept)}
+    recording = tmp_path / "kept.jsonl"
+    grade(attempt, ScriptedModel(), calls=recorded_in(recording))
+    known = {call.key for call in read_recording(recording)}
+    grade(attempt, ScriptedModel(fails=dies_after(2)), calls=recorded_in(recording), seed=1)
+    after = {call.key for call in read_recording(recording)}
     assert known < after
     assert len(after) == CALLS + 2
-    assert asked_again(attempt, calls=kept_in(kept)) == 0
+    assert asked_again(attempt, calls=recorded_in(recording)) == 0
 
 
 def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_replies(attempt, tmp_path):
@@ -268,11 +268,11 @@ def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_re
         if len(request.messages[1].content) > 20_000:
             raise ContextExceededError("too long", 6000)
 
-    backend, kept = ScriptedModel(fails=fails), tmp_path / "kept.jsonl"
-    output = grade(attempt, backend, calls=kept_in(kept))
+    backend, recording = ScriptedModel(fails=fails), tmp_path / "kept.jsonl"
+    output = grade(attempt, backend, calls=recorded_in(recording))
     assert output.num_invalid_leaf_nodes == 0
     assert len(backend.requests) == CALLS + 1
-    assert in_bytes(replay(attempt, kept)) == in_bytes(output)
+    assert in_bytes(replay(attempt, recording)) == in_bytes(output)
 
 
 @pytest.mark.parametrize(

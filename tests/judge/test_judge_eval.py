@@ -141,8 +141,8 @@ def test_what_an_example_lacks_is_named_before_anything_is_paid_for(data):
     examples, model = read_examples(data, ["toy/0", "toy/1", "other"]), ScriptedModel()
     with pytest.raises(JudgeEvalError) as error:
         evaluate_judges(examples, {"m": settings()}, Path("out"), open_backend=lambda _: model)
-    for words in ("toy/0: no folder", "1.py is only a pointer to Git LFS", "paper.md: is missing", "papers_dir"):
-        assert words in str(error.value)
+    for fault in ("toy/0: no folder", "1.py is only a pointer to Git LFS", "paper.md: is missing", "papers_dir"):
+        assert fault in str(error.value)
     assert not model.requests
     evaluate_judges(examples, {"random": settings("random")}, Path("out"))
 
@@ -152,32 +152,32 @@ def test_the_command_reads_tar_files_and_tabulates(data, capsys):
     with tarfile.open(data / "toy/0/submission.tar", "w") as archive:
         archive.add(submission, "submission")
     submission.rename(data / "toy/0/other_submission")
-    words = ["rubric", "judge-eval", str(data), "--judge", "checks", "--judge", "dummy"]
-    words += ["--example", "toy/0", "--example", "other", "--max-invalid", "10"]
-    assert main(words) == 0
+    arguments = ["rubric", "judge-eval", str(data), "--judge", "checks", "--judge", "dummy"]
+    arguments += ["--example", "toy/0", "--example", "other", "--max-invalid", "10"]
+    assert main(arguments) == 0
     shown = capsys.readouterr()
     assert "toy/0: other_submission is not graded" in shown.err
     assert "| judge  | category         | leaves | accuracy" in shown.out
     assert "2 submissions that people graded, 10 leaves" in shown.out
     assert "not graded in B: 1\n      other: Do a." in shown.out
     assert Path("judge_eval_results/results.md").read_text() == shown.out
-    assert main([*words, "--json"]) == 0
+    assert main([*arguments, "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert values == json.loads(Path("judge_eval_results/results.json").read_text())
-    assert main([*words, "--dry-run"]) == 0
+    assert main([*arguments, "--dry-run"]) == 0
     assert not list(Path(".pcgeval").rglob("submission"))
     (data / "toy/0/submission.tar").unlink()  # the other submission is graded where there is no other
     capsys.readouterr()
-    assert main(words) == 0
+    assert main(arguments) == 0
     assert "not graded, as" not in capsys.readouterr().err
     write_text(data / "toy/0/submission.tar", "version https://git-lfs.github.com/spec/v1\n")
-    assert main(words) == 2
+    assert main(arguments) == 2
     assert "Git LFS" in capsys.readouterr().err
 
 
 def test_a_person_decides_where_two_judges_differ(data, capsys):
-    words = ["rubric", "judge-eval", str(data), "--judge", "random", "--judge", "dummy"]
-    assert main([*words, "--set", "rubric.seed=1", "--out", "out"]) == 0
+    arguments = ["rubric", "judge-eval", str(data), "--judge", "random", "--judge", "dummy"]
+    assert main([*arguments, "--set", "rubric.seed=1", "--out", "out"]) == 0
     differing = json.loads(Path("out/results.json").read_text())["differing"]
     assert f"random and dummy differ on {len(differing)} leaves" in capsys.readouterr().out
     assert all(entry["scores"] == [0, 1] for entry in differing)
@@ -198,7 +198,7 @@ def test_a_person_decides_where_two_judges_differ(data, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "advice"),
+    ("arguments", "advice"),
     [
         ((), "models with --model"),
         (("--judge", "human"), "'human' is not one of"),
@@ -208,8 +208,8 @@ def test_a_person_decides_where_two_judges_differ(data, capsys):
         (("--model", "m", "--votes", "3", "--base-url", "http://127.0.0.1:9/v1"), "temperature"),
     ],
 )
-def test_what_cannot_be_is_refused(data, words, advice, capsys):
-    assert main(["rubric", "judge-eval", str(data), *words]) == 2
+def test_what_cannot_be_is_refused(data, arguments, advice, capsys):
+    assert main(["rubric", "judge-eval", str(data), *arguments]) == 2
     assert advice in " ".join(capsys.readouterr().err.split())
 
 

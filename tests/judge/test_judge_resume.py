@@ -64,9 +64,9 @@ class Competition:
         self.params["rubric"]["model"].update(model)
         write_text(self.folder / "params.yaml", yaml.safe_dump(self.params))
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, *(words or (str(STAGE),))],
+            [sys.executable, *(arguments or (str(STAGE),))],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
             stderr=subprocess.PIPE,
@@ -75,11 +75,11 @@ class Competition:
         )
 
     def grade(self) -> str:
-        """Run the stage in this process, whose start takes longer; return what it said."""
-        said = io.StringIO()
-        with chdir(self.folder), redirect_stderr(said):
-            assert stage_exit_code(pipeline.grade) == 0, said.getvalue()
-        return said.getvalue()
+        """Run the stage in this process, whose start takes longer; return its messages."""
+        messages = io.StringIO()
+        with chdir(self.folder), redirect_stderr(messages):
+            assert stage_exit_code(pipeline.grade) == 0, messages.getvalue()
+        return messages.getvalue()
 
     def output(self):
         return json.loads(self.grade_file.read_bytes())
@@ -105,10 +105,10 @@ def test_killed_at_random_moments(tmp_path):
             process.kill()
             process.communicate()
             killed += process.returncode == -signal.SIGKILL
-        said = competition.grade()
+        messages = competition.grade()
         assert killed > MOMENTS / 2
         assert len(server.asked) - len(set(server.asked)) <= killed * AT_ONCE  # only calls under way are lost
-        assert f"grade team-one: {LEAVES + 1}/{LEAVES + 1}" in said
+        assert f"grade team-one: {LEAVES + 1}/{LEAVES + 1}" in messages
         asked = len(server.asked)
         competition.grade()
         assert len(server.asked) == asked
@@ -140,27 +140,27 @@ def test_an_interruption_ends_at_once_and_cleanly(tmp_path, how):
         process = Competition(tmp_path, server.address).start()
         wait_until(lambda: len(server.asked) >= AT_ONCE, process)
         process.send_signal(how)
-        _, said = process.communicate(timeout=300)
+        _, messages = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert "run again" in said
-    assert len(said.splitlines()) == 1
+    assert "run again" in messages
+    assert len(messages.splitlines()) == 1
 
 
-@pytest.mark.parametrize("words", [("-m", "pcgeval", "grade", TEAM), ()], ids=["grade", "stage"])
-def test_pcgeval_grade_asks_nothing_while_the_same_submission_is_graded(tmp_path, words):
+@pytest.mark.parametrize("arguments", [("-m", "pcgeval", "grade", TEAM), ()], ids=["grade", "stage"])
+def test_pcgeval_grade_asks_nothing_while_the_same_submission_is_graded(tmp_path, arguments):
     with SlowJudgeServer(60) as server:
         competition = Competition(tmp_path, server.address)
-        first = competition.start(*words)
+        first = competition.start(*arguments)
         wait_until(lambda: server.asked, first)
         second = competition.start("-m", "pcgeval", "grade", f"data/submissions/{TEAM}")
         wait_until(lambda: second.poll() is not None or len(server.asked) > AT_ONCE)
         second.kill()
         first.kill()
         first.communicate()
-        _, said = second.communicate()
+        _, messages = second.communicate()
     assert len(server.asked) <= AT_ONCE
     assert second.returncode == 2
-    assert "working on it" in said
+    assert "working on it" in messages
 
 
 def test_a_server_that_goes_away_leaves_invalid_leaves_and_the_next_run_goes_on(tmp_path):
@@ -168,14 +168,14 @@ def test_a_server_that_goes_away_leaves_invalid_leaves_and_the_next_run_goes_on(
         competition = Competition(tmp_path, server.address, call_seconds=5)  # it is not waited for any longer
         process = competition.start()
         wait_until(lambda: server.answered >= 10, process)
-    _, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    assert "Traceback" not in said
-    grade, kept = competition.output(), competition.calls_file.read_bytes().count(b"\n")
+    _, messages = process.communicate(timeout=300)
+    assert process.returncode == 0, messages
+    assert "Traceback" not in messages
+    grade, before = competition.output(), competition.calls_file.read_bytes().count(b"\n")
     assert 0 < grade["num_invalid_leaf_nodes"] < LEAVES
     assert any("ended early" in warning for warning in grade["warnings"])
     with SlowJudgeServer(0) as server:
         competition.write_params(host=server.address)
         competition.grade()
-        assert len(server.asked) == LEAVES - kept
+        assert len(server.asked) == LEAVES - before
     assert competition.output()["num_invalid_leaf_nodes"] == 0

@@ -321,11 +321,11 @@ def test_the_blacklist_is_looked_at_whoever_judges(attempt, judge, monkeypatch):
 
 def test_checks_of_a_side_file_decide_their_leaves_and_nothing_is_asked_again(attempt):
     assert simple(attempt, ScriptedModel()).checks_sha256 is None
-    beside, own = attempt.parent / "data/papers/toy/checks.yaml", attempt.parent / "mine.yaml"
+    beside, mine = attempt.parent / "data/papers/toy/checks.yaml", attempt.parent / "mine.yaml"
     write_text(beside, "code: {name: file_exists, arguments: {path: README.md}}")
-    write_text(own, "data: {name: file_exists, arguments: {path: none}}")
+    write_text(mine, "data: {name: file_exists, arguments: {path: none}}")
     unasked = ScriptedModel()
-    output, other = simple(attempt, unasked), simple(attempt, unasked, checks_file=own)
+    output, other = simple(attempt, unasked), simple(attempt, unasked, checks_file=mine)
     assert by_id(output)["code"].judge_metadata.check == "file_exists"
     assert (by_id(other)["data"].score, by_id(other)["code"].judge_metadata.check) == (0.0, None)
     assert len(output.checks_sha256) == 64

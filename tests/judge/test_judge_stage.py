@@ -60,8 +60,8 @@ def test_all_teams_are_graded_again_to_the_same_bytes_and_nothing_of_those_that_
     write_submission(competition, "team-two")
     evidence_stage(PARAMS, competition)
     grade_stage(PARAMS, competition)
-    said = capsys.readouterr().err
-    assert all(f"grade of {team}: 0." in said for team in PARAMS.teams)
+    messages = capsys.readouterr().err
+    assert all(f"grade of {team}: 0." in messages for team in PARAMS.teams)
     places = [competition / EVIDENCE, competition / GRADES]
     assert [sorted(path.name for path in place.iterdir()) for place in places] == [sorted(PARAMS.teams)] * 2
     assert (competition / JUDGEMENTS).is_dir()  # an output of the stage, although no model judged

@@ -209,20 +209,20 @@ def test_the_majority_of_votes_decides_and_continuous_ones_are_averaged(judged, 
 
 
 @pytest.mark.parametrize(
-    ("category", "words", "shown"),
+    ("category", "question", "shown"),
     [
         (CODE, "need not have been run", ["reproduce.sh", "page.md", "src/mean.py"]),
         (RUN, "log must show it", ["reproduce.sh", "reproduce.log", "page.md", "src/mean.py"]),
         (RESULT, "Compare the values", ["reproduce.sh", "reproduce.log", "page.md", "results.csv"]),
     ],
 )
-def test_a_category_has_its_question_and_its_files(judged, tmp_path, category, words, shown):
+def test_a_category_has_its_question_and_its_files(judged, tmp_path, category, question, shown):
     write_text(tmp_path / "data/papers/toy/addendum.md", "Use seed 1.")
     write_text(tmp_path / "data/papers/toy/judge.addendum.md", "Any style will do.")
     tree = node("root", 1, *(leaf(f"leaf{number}", 1, category) for number in range(60)))
     _, requests = judged(*[WORDS.format(0)] * 60, tree=tree)
     asked = prompt(requests[-1])
-    assert words in asked
+    assert question in asked
     tags = re.findall(r"^<([a-z.-]+)(?: \w+)?>(?:\n(.+\.\w+)$)?", asked, re.MULTILINE)
     common = [tag for tag, _ in tags if tag not in ("file", "pre", "script", "img")]
     assert common == ["paper", "addendum", "notes", *shown[:-2], "earlier-criteria"]

@@ -122,8 +122,8 @@ def test_each_fault(papers, name, content, part):
     path.unlink(missing_ok=True)
     if content is not None:
         path.write_bytes(content)
-    (found,) = [fault for fault in faults(papers) if part in fault]
-    assert len(found) < 1000
+    (message,) = [fault for fault in faults(papers) if part in fault]
+    assert len(message) < 1000
 
 
 def test_checks_beside_the_rubric_or_elsewhere(papers):

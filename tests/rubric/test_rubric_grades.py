@@ -333,6 +333,8 @@ def test_two_nodes_with_one_path_are_refused_as_one_would_hide_the_other():
     second["path"] = first["path"]
     with pytest.raises(GradeError, match="root/a: two nodes have this path"):
         judge_output_from_json(tree)
+    second["path"] = "root/a/below"  # a path that does not lie below the node above is no path of ours
+    assert judge_output_from_json(tree).graded_task_tree == graded(EXAMPLE, SCORES)
 
 
 def test_a_file_nested_too_deep_or_no_file_is_refused(tmp_path):

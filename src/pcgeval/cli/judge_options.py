@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -127,30 +127,43 @@ def _model_of_judge(params: "Params", name: str, base_url: str | None) -> "Model
     return model.model_copy(update={"options": options})
 
 
+def print_judge_plans(planned: "Mapping[str, tuple[Sequence[GradingPlan], JudgeSettings]]", *, json: bool) -> None:
+    """Print what the gradings of several judges would cost, by the judge's name: a table each, or one JSON value."""
+    named = {
+        judge: [replace(plan, name=f"{judge}, {plan.name}") for plan in plans] for judge, (plans, _) in planned.items()
+    }
+    if json:
+        _print_plans_json([plan for plans in named.values() for plan in plans])
+        return
+    for judge, (_, settings) in planned.items():
+        print_plans(named[judge], settings, json=False)
+
+
+def _print_plans_json(plans: "Sequence[GradingPlan]") -> None:
+    from pcgeval.judge.plan import total_plan
+
+    costs = [plan.cost for plan in plans if plan.cost is not None]  # judges may have different prices
+    total = {**total_plan(plans).to_json(), "cost": sum(costs) if len(costs) == len(plans) else None}
+    print_json({"gradings": [plan.to_json() for plan in plans], "total": total})
+
+
 def print_plans(
-    plans: "Sequence[GradingPlan]",
-    settings: "JudgeSettings",
-    *,
-    judge: str = "",
-    json: bool = False,
-    reproduce: bool = False,
+    plans: "Sequence[GradingPlan]", settings: "JudgeSettings", *, json: bool, reproduce: bool = False
 ) -> None:
     """Print what gradings would cost, a line each and one for all, and whether that is more than the settings' budget.
 
     Args:
         plans: The plan of each grading.
         settings: The settings of all.
-        judge: The judge's name, where there are several.
         json: Whether to print JSON.
         reproduce: Whether the gradings come after a run of reproduce.sh.
     """
     from pcgeval.judge.plan import total_plan
 
-    plans = [replace(plan, name=f"{judge}, {plan.name}" if judge else plan.name) for plan in plans]
-    whole = total_plan(plans)
     if json:
-        print_json({"gradings": [plan.to_json() for plan in plans], "total": whole.to_json()})
+        _print_plans_json(plans)
         return
+    whole = total_plan(plans)
     columns = ("grading", "calls", "known", "input tokens", "cached", "output tokens", "US dollars")
     print_table(columns, [_plan_row(plan) for plan in (*plans, *([whole] if len(plans) > 1 else []))])
     print_stderr(

@@ -15,7 +15,7 @@ from pcgeval.cli.judge_options import (
     TableFormat,
     named_judges,
     print_grade_table,
-    print_plans,
+    print_judge_plans,
 )
 from pcgeval.cli.options import (
     Assignments,
@@ -188,8 +188,8 @@ def judge_eval(
         print_stderr(f"{id_}: {other} is not graded, as people's grades are of {submission.name}")
     with evaluation.unpacked(examples) as examples:
         if dry_run:
-            for name, settings in judges.items():
-                print_plans(evaluation.plan_judge(examples, settings), settings, judge=name, json=json)
+            plans = {name: (evaluation.plan_judge(examples, settings), settings) for name, settings in judges.items()}
+            print_judge_plans(plans, json=json)
             return
         results = evaluation.evaluate_judges(examples, judges, out, GradingProgress)
     people = {example.id: example.expected for example in examples}
@@ -233,8 +233,8 @@ def attack(
     models, others = named_judges(model, judge, base_url, assignments or [])
     judges = {**models, **others}
     if dry_run:
-        for name, settings in judges.items():
-            print_plans(plan_attacks(settings, submission, paper), settings, judge=name, json=json)
+        plans = {name: (plan_attacks(settings, submission, paper), settings) for name, settings in judges.items()}
+        print_judge_plans(plans, json=json)
         return
     results = [
         result

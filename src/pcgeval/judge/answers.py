@@ -184,7 +184,7 @@ def _stated(line: str, *, continuous: bool, begins_a_list: bool) -> float | None
         if _CHOICE.match(bare, number.end(1)) or _PARTS.search(bare):
             raise UnreadableAnswer("it gives several scores instead of one.")
         return _checked(*number.groups(), continuous=continuous)
-    return _said(line, continuous=continuous)
+    return _score_in_words(line, continuous=continuous)
 
 
 def _undecorated(line: str) -> str:
@@ -197,7 +197,7 @@ def _states_itself(entry: str) -> bool:
     return is_labelled or bool(_BARE.fullmatch(entry) or _IN_WORDS.match(_OPENING.sub("", entry, count=1)))
 
 
-def _said(line: str, *, continuous: bool) -> float | None:
+def _score_in_words(line: str, *, continuous: bool) -> float | None:
     """Return the score that a line names in words; other numbers that it calls a score are no allowed ones."""
     scores, fault = [], None
     if _PARTS.search(line):
@@ -223,7 +223,7 @@ def _last_number(line: str, *, continuous: bool) -> float | None:
     bare = line.strip(f"{_DECORATION}.)]}}-")
     if number := re.fullmatch(_NUMBER + _OF, bare):
         return _checked(*number.groups(), continuous=continuous)
-    if (score := _said(line, continuous=continuous)) is not None:
+    if (score := _score_in_words(line, continuous=continuous)) is not None:
         return score
     if number := _AT_END.search(line):
         if len(set(_RESULTS.findall(line))) > 1 or _CHOICE.match(line, number.end(1)):

@@ -45,8 +45,8 @@ _NAME_LENGTH = 120  # characters of a criterion in the name of a file
 
 def _append(file: Path, text: str) -> None:
     """Add text to a file, which keeps its time: results count only if they are newer than the log."""
+    file = file / file.name if file.is_dir() else file
     before = file.stat() if file.exists() else None
-    file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", encoding="utf-8") as stream:
         stream.write(text)
     if before is not None:
@@ -75,7 +75,7 @@ def pad_logs(folder: Path, criteria: Sequence[str]) -> None:
         f"epoch {number}: loss {1 / number:.4f}; done as in the paper: {criteria[number % len(criteria)]}\n"
         for number in range(1, _LOG_LINES + 1)
     ]
-    for name in (REPRODUCE_LOG, "logs/training.txt"):
+    for name in (REPRODUCE_LOG, "training_log.txt"):
         _append(folder / name, "".join(lines))
 
 

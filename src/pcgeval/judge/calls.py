@@ -375,5 +375,5 @@ def check_judge(model: Model) -> None:
 def _for_judging(model: Model, context: int | None = None) -> Model:
     """Return a model without the options that are settings of the judge, but with its context where it takes one."""
     options = {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
-    own = {"num_ctx": context} if context is not None and model.backend in _OWN_CONTEXT else {}
-    return model.model_copy(update={"options": options | own})
+    context_option = {"num_ctx": context} if context is not None and model.backend in _OWN_CONTEXT else {}
+    return model.model_copy(update={"options": options | context_option})

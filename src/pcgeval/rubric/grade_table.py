@@ -37,7 +37,7 @@ def read_disqualified(path: Path) -> frozenset[str]:
     Raises:
         FileError: It is missing, unreadable, too large or not UTF-8, or is JSON and not of the monitor.
     """
-    text = read_bounded_text(path, _MAX_LIST_BYTES, follow_link=True)
+    text = read_bounded_text(path, _MAX_LIST_BYTES, follow_link=True).removeprefix("\ufeff")
     if not text.lstrip().startswith("{"):
         return frozenset(line.strip() for line in text.splitlines() if line.strip())
     try:

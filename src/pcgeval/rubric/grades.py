@@ -402,11 +402,11 @@ def _values_of_paperbench(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _graded_node(paths: set[str], value: Mapping[str, Any], path: str, level: int) -> dict[str, Any]:
-    """Return the keys of a node under the names that we write; PaperBench's has no path."""
+    """Return the keys of a node under the names that we write; PaperBench's has no path, or one of another meaning."""
     if level > MAX_DEPTH:
         raise GradeError(f"{path}: lies deeper than {MAX_DEPTH} levels. Grade against a flatter rubric.")
     node = {"explanation": "", "valid_score": True, **value}
-    if not isinstance(node.get("path"), str):
+    if not isinstance(given := node.get("path"), str) or given.rpartition("/")[0] != path.rpartition("/")[0]:
         node["path"] = path
     if node["path"] in paths:  # one would hide the other, as nodes are found by their paths
         raise GradeError(f"{node['path']:.200}: two nodes have this path. Leave it out of both.")
