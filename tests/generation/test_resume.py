@@ -201,7 +201,7 @@ def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(
     ):
         path.write_text("".join([first.replace(old, new, 1), *others]))
         code, output = recorded.run_and_fail(*STAGE)
-        assert (code, f"calls.jsonl:1: trial.{place}: " in output) == (2, True)
+        assert (code, f"calls.jsonl:1: not a recorded call or trial: trial.{place}: " in output) == (2, True)
 
 
 def test_the_first_of_two_recorded_replies_counts_in_every_run(recorded: CompetitionFolder):
