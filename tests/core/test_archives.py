@@ -176,6 +176,8 @@ def test_a_huge_list_of_files_is_not_read(tmp_path: Path) -> None:
 
 BOMB = tarfile.TarInfo("bomb")
 BOMB.type, BOMB.size = tarfile.XHDTYPE, 2**33
+NAMES_BOMB = tarfile.TarInfo("bomb")  # a file may have hundreds of these headers, of which the last one counts
+NAMES_BOMB.type, NAMES_BOMB.size = tarfile.GNUTYPE_LONGNAME, 2**20
 NO_ARCHIVES = {
     "empty": b"",
     "start": b"PK",
@@ -183,6 +185,7 @@ NO_ARCHIVES = {
     "end of a zip": END + b"\xff" * 18,
     "packed text": gzip.compress(b"no tar" * 200),
     "header bomb": gzip.compress(BOMB.tobuf() + bytes(2**16)),
+    "many long names": gzip.compress((NAMES_BOMB.tobuf() + b"x" * 2**20) * 3 + tarfile.TarInfo("a").tobuf()),
     "cut": b"\x1f\x8b\x08",
 }
 

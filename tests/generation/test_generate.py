@@ -95,8 +95,8 @@ def test_a_trial_is_asked_once_with_its_own_seed_and_again_when_what_it_is_made_
     assert (prompt.outputs(), asked) == (before, [])
     server.digest = "cd" * 32
     (prompt.folder / "data/raw/m/alpha/B/alpha_B_2.json").unlink()
-    code, stderr = prompt.run_and_fail(*STAGE)
-    assert (code, DIGEST in stderr, server.digest in stderr) == (2, True, True)
+    code, output = prompt.run_and_fail(*STAGE)
+    assert (code, DIGEST in output, server.digest in output) == (2, True, True)
 
 
 def test_other_limits_decide_anew_about_the_same_replies(prompt: CompetitionFolder, server: SlowOllama) -> None:
@@ -192,14 +192,14 @@ def test_a_program_that_cannot_run_here_and_a_server_that_fails_hide_nothing(
     server.status = lambda text: 200 if text == "Build the letter A." else 500
     three_teams.add_team("delta", PROGRAM)
     three_teams.change_params("limits", seconds=0.5, call_seconds=0)
-    code, stderr = three_teams.run_and_fail(*STAGE, **NO_SANDBOX)
+    code, output = three_teams.run_and_fail(*STAGE, **NO_SANDBOX)
     assert code == 2
     for text in ("The sandbox is switched off", "gamma with m: 3 trials one after the other", "CUDA out of memory"):
-        assert text in stderr
+        assert text in output
     assert [len(three_teams.records(team)) for team in teams] == [2, 2, 1, 0]
     server.status = lambda _: 200
-    code, stderr = three_teams.run_and_fail(*STAGE, **NO_SANDBOX)
-    assert (code, "trials one after the other" in stderr) == (2, False)
+    code, output = three_teams.run_and_fail(*STAGE, **NO_SANDBOX)
+    assert (code, "trials one after the other" in output) == (2, False)
     assert [reasons(three_teams, team) for team in teams] == [[None] * 4] * 3 + [[]]
 
 
@@ -208,10 +208,10 @@ def test_faults_of_several_teams_are_all_told_and_done_again_alone(
 ) -> None:
     server.status = lambda text: 500 if text in {"Build the letter B.", "Pile up the letter B."} else 200
     three_teams.change_params("limits", seconds=0.5, call_seconds=0)
-    code, stderr = three_teams.run_and_fail(*STAGE)
-    assert (code, "take alpha out of `teams`" in stderr) == (2, True)
+    code, output = three_teams.run_and_fail(*STAGE)
+    assert (code, "take alpha out of `teams`" in output) == (2, True)
     for team, faults in (("alpha", 1), ("beta", 0), ("gamma", 1)):
-        assert stderr.count(f"{team} with m: 2 trials failed through no fault of the submission: B1 (") == faults
+        assert output.count(f"{team} with m: 2 trials failed through no fault of the submission: B1 (") == faults
         assert len(three_teams.records(team)) == 4
     server.status = lambda text: asked.append(text) or 200
     asked.clear()
@@ -258,8 +258,8 @@ def test_all_that_makes_a_trial_is_in_its_fingerprint_and_all_else_is_not(tmp_pa
 
 def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path: Path, server: SlowOllama) -> None:
     competition = program(tmp_path, server, PROGRAM)
-    code, stderr = competition.run_and_fail(*STAGE, **NO_SANDBOX)
-    assert (code, "PCGEVAL_TRUST_PROGRAMS=1" in stderr, server.asked) == (2, True, [])
+    code, output = competition.run_and_fail(*STAGE, **NO_SANDBOX)
+    assert (code, "PCGEVAL_TRUST_PROGRAMS=1" in output, server.asked) == (2, True, [])
     competition.run(*STAGE, **TRUST)
     assert [record.contained for record in competition.records()] == [False, False]
     before = len(server.asked)
@@ -292,10 +292,10 @@ def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(
         return started(sandbox, command, **values)
 
     monkeypatch.setattr(Sandbox, "start", start)
-    code, stderr = competition.run_and_fail(*STAGE, **TRUST)
+    code, output = competition.run_and_fail(*STAGE, **TRUST)
     assert code == 2
-    assert "alpha with m: 1 trials failed" in stderr
-    assert "A1 (bwrap: no more processes)" in stderr
+    assert "alpha with m: 1 trials failed" in output
+    assert "A1 (bwrap: no more processes)" in output
     assert [record.cause for record in competition.records()] == ["machine", None]
     competition.run(*STAGE, **TRUST)
     assert (reasons(competition), len(server.asked)) == ([None, None], 2 * 3)
@@ -329,8 +329,8 @@ def test_packages_that_no_index_has_are_the_programs_fault_but_an_unreachable_in
     cache = {"PCGEVAL_CACHE": str(tmp_path / "cache"), **TRUST}
     competition = program(tmp_path / "c", server, {**PROGRAM, "requirements.txt": "no-such-package\n"})
     competition.add_team("beta", PROMPT)
-    code, stderr = competition.run_and_fail(*STAGE, **unreachable, **cache)
-    assert (code, "cannot be reached" in stderr, competition.records()) == (2, True, [])
+    code, output = competition.run_and_fail(*STAGE, **unreachable, **cache)
+    assert (code, "cannot be reached" in output, competition.records()) == (2, True, [])
     assert len(competition.records("beta")) == len(server.asked) == 2
     competition.run(*STAGE, UV_NO_INDEX="1", UV_FIND_LINKS=str(tmp_path), **cache)
     assert len(server.asked) == 2
@@ -356,8 +356,8 @@ def test_an_interruption_ends_the_programs_and_fails_no_trial(
     started = descendants(process.pid)
     assert started
     process.send_signal(how)
-    _, stderr = process.communicate(timeout=300)
-    assert (process.returncode, stderr.startswith("stopped"), stderr.count("\n")) == (130, True, 1)
+    _, output = process.communicate(timeout=300)
+    assert (process.returncode, output.startswith("stopped"), output.count("\n")) == (130, True, 1)
     assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
     assert not competition.records()
     assert len(competition.finished_calls()) == 2 * 3

@@ -80,15 +80,15 @@ def test_two_runs_exclude_each_other_and_an_interruption_ends_at_once_and_cleanl
         competition = laid_out(tmp_path, server.address)
         first = competition.command(*STAGE)
         wait_until(lambda: len(server.asked) >= AT_ONCE, first)
-        code, stderr = competition.run_and_fail(*STAGE)
+        code, output = competition.run_and_fail(*STAGE)
         assert code == 2
-        assert f"data/raw/m: process {first.pid} " in stderr
+        assert f"data/raw/m: process {first.pid} " in output
         assert first.poll() is None
         first.send_signal(how)
-        _, stderr = first.communicate(timeout=300)
+        _, output = first.communicate(timeout=300)
         assert first.returncode == 130
-        assert stderr.startswith("stopped")
-        assert stderr.count("\n") == 1
+        assert output.startswith("stopped")
+        assert output.count("\n") == 1
         server.seconds = 0
         competition.generate()
 
@@ -178,8 +178,8 @@ def test_a_programs_trials_are_replayed_without_a_sandbox_and_answer_for_the_mod
     assert recorded.outputs() == before
     recorded.change_model(backend="recorded")
     (recorded.folder / "data/submissions/alpha/main.py").write_text(REPEATING["main.py"])
-    code, stderr = recorded.run_and_fail(*STAGE, **NO_SANDBOX)
-    assert (code, "PCGEVAL_TRUST_PROGRAMS=1" in stderr) == (2, True)  # a program that was changed runs again
+    code, output = recorded.run_and_fail(*STAGE, **NO_SANDBOX)
+    assert (code, "PCGEVAL_TRUST_PROGRAMS=1" in output) == (2, True)  # a program that was changed runs again
 
 
 def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(recorded: CompetitionFolder):
@@ -200,8 +200,8 @@ def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(
         ('"exchanges":[', '"exchanges":[3,', "record.exchanges.0"),
     ):
         path.write_text("".join([first.replace(old, new, 1), *others]))
-        code, stderr = recorded.run_and_fail(*STAGE)
-        assert (code, f"calls.jsonl:1: trial.{place}: " in stderr) == (2, True)
+        code, output = recorded.run_and_fail(*STAGE)
+        assert (code, f"calls.jsonl:1: not a recorded call or trial: trial.{place}: " in output) == (2, True)
 
 
 def test_the_first_of_two_recorded_replies_counts_in_every_run(recorded: CompetitionFolder):
@@ -236,7 +236,7 @@ cp -r data "$COMPETITION"
 
 
 def on_a_full_disk(competition: CompetitionFolder, size: int, filler: int) -> str:
-    """Run the stage on a disk with little room, then with more; return its stderr of the first run."""
+    """Run the stage on a disk with little room, then with more; return the stderr of the first run."""
     disk = competition.folder.parent / "disk"
     disk.mkdir()
     script = f"SIZE={size} FILLER={filler} DISK={disk} COMPETITION={competition.folder}\n{FULL_DISK}"
@@ -244,22 +244,22 @@ def on_a_full_disk(competition: CompetitionFolder, size: int, filler: int) -> st
     if subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False, capture_output=True).returncode:
         pytest.skip("no disk can be mounted here")
     process = competition.command("-c", f"import os; os.execvp('unshare', {line!r})")
-    _, stderr = process.communicate(timeout=300)
-    assert process.returncode == 0, stderr
+    _, output = process.communicate(timeout=300)
+    assert process.returncode == 0, output
     assert (competition.folder / "status").read_text() == "2\n"
-    stderr = (competition.folder / "stderr").read_text()
-    assert stderr.count("error: ") == 1
-    assert "Traceback" not in stderr
-    return stderr
+    output = (competition.folder / "stderr").read_text()
+    assert output.count("error: ") == 1
+    assert "Traceback" not in output
+    return output
 
 
 def test_a_full_disk_stops_the_run_before_anything_is_paid_for(tmp_path: Path):
     pytest.importorskip("fcntl")
     with SlowOllama() as server:
         competition = laid_out(tmp_path / "c", server.address)
-        stderr = on_a_full_disk(competition, size=40_000_000, filler=35_000_000)
+        output = on_a_full_disk(competition, size=40_000_000, filler=35_000_000)
         assert len(server.asked) == len(set(server.asked)) == 4
-    assert "MB are free on its disk" in stderr
+    assert "MB are free on its disk" in output
     assert not (tmp_path / "c" / "kept" / "raw").exists()
     assert competition.timeless_outputs() == undisturbed(tmp_path / "u", PROMPT, SMALL).timeless_outputs()
 

@@ -42,9 +42,9 @@ def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
 ):
     with SlowOllama(0.002, status=lambda _: status) as server:
         tested = competition(tmp_path, server, work)
-        code, stderr = tested.run_and_fail(*STAGE)
+        code, output = tested.run_and_fail(*STAGE)
         assert (code, sum(reasons(tested).values())) == (2, 3)
-        assert "3 trials one after the other" in stderr
+        assert "3 trials one after the other" in output
         assert len(server.asked) in ({3} if status == 0 else range(3, 7))  # a program that starts late asks once
         server.asked.clear()
         server.status = lambda _: 200
@@ -73,10 +73,10 @@ def test_a_server_that_hangs_or_never_ends_is_never_the_prompts_fault(
         tested.change_params("limits", seconds=seconds, call_seconds=0)
         for team, verb in (("beta", "Draw"), ("gamma", "Make")):
             tested.add_team(team, {"prompt.txt": f"{verb} <OBJECT>."})
-        code, stderr = tested.run_and_fail(*STAGE)
+        code, output = tested.run_and_fail(*STAGE)
         assert code == 2
-        assert fragment in stderr
-        assert stderr.count("3 trials one after the other") == 1  # of all teams together
+        assert fragment in output
+        assert output.count("3 trials one after the other") == 1  # of all teams together
         assert len(server.asked) <= 2 * 3
         server.seconds = 0.002
         tested.generate()

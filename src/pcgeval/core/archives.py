@@ -17,7 +17,9 @@ from pcgeval.core.untrusted import UntrustedFileError, printable_line
 MAX_NAME = 1000  # characters of a path
 MAX_PART = 255  # bytes of a file's name
 MAX_DEPTH = 100  # folders in one another
-_MAX_HEADER = 2**26  # bytes of a header or a list of files, whose length the archive itself states
+# bytes of a zip file's list, and of a tar file's header, whose lengths the archive itself states; tarfile keeps all
+# headers of a file in memory at once, and there may be hundreds
+_MAX_LIST, _MAX_HEADER = 2**26, 2**18
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods can take any amount of memory
 _ENCRYPTED = 0x1 | 0x40 | 0x2000  # bits of an entry's flags
 _DOS_LINK = 0x400  # a reparse point, in the attributes of Windows
@@ -55,7 +57,7 @@ def unpack(path: Path, folder: Path, *, max_files: int, max_bytes: int) -> None:
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:
-        with _BoundedReader(path) as file:
+        with _BoundedReader(io.FileIO(path), _MAX_LIST) as file:
             if file.peek(2).startswith(b"PK"):
                 _unpack_zip(path, file, partial, max_files, max_bytes)
             else:
@@ -110,8 +112,8 @@ def _unpack_tar(path: Path, file: io.BufferedReader, folder: Path, max_files: in
                 yield entry
 
     is_packed = file.peek(2).startswith(b"\x1f\x8b")
-    unpacked = _BoundedReader(path, gzip.GzipFile(fileobj=file)) if is_packed else file
-    with tarfile.open(fileobj=unpacked, mode="r:") as archive:
+    unpacked = gzip.GzipFile(fileobj=file) if is_packed else io.FileIO(path)
+    with _BoundedReader(unpacked, _MAX_HEADER) as headers, tarfile.open(fileobj=headers, mode="r:") as archive:
         for entry in regular_files():
             if (folder / entry.name).exists():
                 raise FileExistsError(None, "", str(folder / entry.name))
@@ -119,16 +121,17 @@ def _unpack_tar(path: Path, file: io.BufferedReader, folder: Path, max_files: in
 
 
 class _BoundedReader(io.BufferedReader):
-    """Reads at most `_MAX_HEADER` bytes at once."""
+    """Reads at most so many bytes at once."""
 
-    def __init__(self, path: Path, stream: io.RawIOBase | gzip.GzipFile | None = None) -> None:
-        super().__init__(stream or io.FileIO(path))
+    def __init__(self, stream: io.RawIOBase | gzip.GzipFile, most: int) -> None:
+        super().__init__(stream)
+        self.most = most
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return at most so many bytes; -1 and None stand for the most that a list of files may have."""
-        if size is not None and size > _MAX_HEADER:
-            raise tarfile.ReadError(f"a header or the list of files has over {_MAX_HEADER} bytes")
-        return super().read(_MAX_HEADER if size is None or size < 0 else size)
+        """Return at most so many bytes; -1 and None stand for the most."""
+        if size is not None and size > self.most:
+            raise tarfile.ReadError(f"a header or the list of files has over {self.most} bytes")
+        return super().read(self.most if size is None or size < 0 else size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
         """Go to a place; a damaged list of files may name one before the beginning."""

@@ -270,7 +270,8 @@ def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:
                 if line.strip():
                     yield LINES.validate_json(line)
     except ValidationError as error:
-        raise refusal(f"{path}:{number}", error, "Restore the file from git.") from error
+        place = f"{path}:{number}: not a recorded call or trial"
+        raise refusal(place, error, "Restore the file from git.") from error
     except OSError as error:
         raise FileError(f"{path}: cannot be read ({error.strerror}). Check that it exists and is readable.") from error
 
