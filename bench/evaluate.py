@@ -47,8 +47,8 @@ def main() -> None:
         print(f"evaluate.equal {feeding:.0f} rows/cpu_s")
         print(f"evaluate.size {(size - one) / (LEVELS - 1):.0f} bytes/row beside {one} a file")
         print(f"evaluate.size_with_embeddings {(embedded - one_embedded) / (LEVELS - 1):.0f} bytes/row")
-        for count, each in ((EQUAL_ROWS, "equal"), (MANY_ROWS, "many")):
-            print(f"evaluate.memory_{count}_rows {memory(sources[each], folder / f'{each}-memory'):.0f} MB")
+        for number, source in ((EQUAL_ROWS, "equal"), (MANY_ROWS, "many")):
+            print(f"evaluate.memory_{number}_rows {memory(sources[source], folder / f'{source}-memory'):.0f} MB")
         print(
             f"evaluate.cluster_tasks {cluster_tasks():.0f} tasks/s, 100 under way, two workers that have nothing to do"
         )
@@ -92,7 +92,7 @@ def cluster_tasks() -> float:
     cluster_module.AHEAD = 50  # of two workers
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         start = time.perf_counter()
-        for _ in map_batches(nothing, [[each] for each in range(TASKS)], 1, cluster.scheduler_address):
+        for _ in map_batches(nothing, [[task] for task in range(TASKS)], 1, cluster.scheduler_address):
             pass
         return TASKS / (time.perf_counter() - start)
 
