@@ -216,6 +216,7 @@ def test_replies_of_records_alone_are_noted(tampered: Path, tmp_path: Path) -> N
     """Without its call log, a live model's replies stand in the records alone."""
     copy = Path(shutil.copytree(tampered, tmp_path / "competition", symlinks=True))
     shutil.rmtree(copy / ".pcgeval")
+    (copy / ".pcgeval/calls/a.jsonl").mkdir(parents=True)  # no file
     result = audit(copy, is_bundle=True)
     assert result.passed()
     assert any("live" in note and "records" in note for note in result.notes)
