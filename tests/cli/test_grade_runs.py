@@ -165,9 +165,9 @@ def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
     assert rows["two", "block-letters"]["n"] == 1
     assert rows["two", "all papers"]["mean"] is None
     assert not Path("grades/two/block-letters_2/grade.json").exists()  # that of before is none of what is there now
-    said = run(capsys, "--judge", "dummy", code=1)
-    assert "two/nobodys_1\n    no paper 'nobodys'" in said.out
-    assert "3 of 9 gradings do not count" in said.err
+    printed = run(capsys, "--judge", "dummy", code=1)
+    assert "two/nobodys_1\n    no paper 'nobodys'" in printed.out
+    assert "3 of 9 gradings do not count" in printed.err
 
 
 @pytest.mark.usefixtures("runs")

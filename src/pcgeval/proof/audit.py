@@ -206,8 +206,8 @@ class _Rerun:
         model = Path(self.params.similarity.model)
         classifier = self.root / model if (self.root / model).is_dir() else own_or_packaged(model)
         if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
-            made = [STATE, Path(".cache"), *(Path(path) for paths in pipeline.OUTPUTS.values() for path in paths)]
-            if any(model.is_relative_to(path) or path.is_relative_to(model) for path in made):
+            outputs = [STATE, Path(".cache"), *(Path(path) for paths in pipeline.OUTPUTS.values() for path in paths)]
+            if any(model.is_relative_to(path) or path.is_relative_to(model) for path in outputs):
                 fault = "holds files that stages write, which the audit would take for its own"
                 raise AuditError(f"similarity.model: {printable_name(str(model))} {fault}. Move the classifier.")
             if not (self.work / model).exists():  # else it lies in another input
