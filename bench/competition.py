@@ -183,9 +183,10 @@ def designs() -> dict[str, list[Design]]:
     if not _designs:
         for path in sorted((CHECKOUT / "data/recordings").glob("qwen*/*/calls.jsonl")):
             for call in read_recording(path):
-                found = [(block, int(column)) for block, column in CALL.findall(call.reply.text if call.reply else "")]
-                if found and call.letter:
-                    _designs.setdefault(call.letter, []).append(found[:30])
+                reply_text = call.reply.text if call.reply else ""
+                design = [(block, int(column)) for block, column in CALL.findall(reply_text)]
+                if design and call.letter:
+                    _designs.setdefault(call.letter, []).append(design[:30])
     return _designs
 
 
@@ -217,7 +218,7 @@ def evaluate(command: str) -> Evaluation:
     if done.returncode:
         sys.exit(f"{command} failed:\n{done.stdout[-3000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ran = len(re.findall(r"^(stage \d+ of|Running stage)", done.stdout, re.MULTILINE))
+    ran = len(re.findall(r"^(audit: \w+ \(\d+ of|Running stage)", done.stdout, re.MULTILINE))
     spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Evaluation(spent, time.monotonic() - began, f"{ran} stages run", Path("dvc.lock").stat().st_size)
 

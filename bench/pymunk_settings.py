@@ -52,10 +52,10 @@ def main() -> None:
     as_box2d = agreement(levels, truth, PhysicsParams(trials=1, iterations=100))
     print_agreement("iterations=100", as_box2d)
     for iterations in ITERATIONS:
-        found = agreement(levels, truth, PhysicsParams(trials=1, iterations=iterations))
-        print_agreement(f"iterations={iterations}", found)
+        verdicts = agreement(levels, truth, PhysicsParams(trials=1, iterations=iterations))
+        print_agreement(f"iterations={iterations}", verdicts)
         # pairs of levels: most of the error is common to both
-        gain = 100 * (found[:, 0] - as_box2d[:, 0]) / found[:, 1].mean()
+        gain = 100 * (verdicts[:, 0] - as_box2d[:, 0]) / verdicts[:, 1].mean()
         error = gain.std() / len(gain) ** 0.5
         print(f"pymunk.iterations_{iterations}_gain {gain.mean():+.2f} % of verdicts, standard error {error:.2f}")
 
@@ -85,8 +85,8 @@ def agreement(levels: list[str], truth: list[tuple[bool, ...]], physics: Physics
     return np.array([(sum(map(bool.__eq__, *pair)), len(pair[0])) for pair in zip(ours, truth, strict=True)])
 
 
-def print_agreement(name: str, found: NDArray[np.int64]) -> None:
-    right, blocks = found.sum(axis=0)
+def print_agreement(name: str, verdicts: NDArray[np.int64]) -> None:
+    right, blocks = verdicts.sum(axis=0)
     print(f"pymunk.{name} {100 * right / blocks:.2f} % of {blocks} verdicts", flush=True)
 
 

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from dvc_command import run_dvc, with_this_python
 from evaluated_competition import evaluate
 from once import shared_folder
+from scripted_judge import SlowJudgeServer
 from workspace import make_workspace
 
+from pcgeval import pipeline
 from pcgeval.cli.main import main
+from pcgeval.core.params import load_params
 from pcgeval.proof.audit import AuditError, audit
 from pcgeval.similarity.source import SHIPPED_SHA256, Source
 from pcgeval.submissions.load import submission_sha256
@@ -216,10 +220,23 @@ def test_replies_of_records_alone_are_noted(tampered: Path, tmp_path: Path) -> N
     """Without its call log, a live model's replies stand in the records alone."""
     copy = Path(shutil.copytree(tampered, tmp_path / "competition", symlinks=True))
     shutil.rmtree(copy / ".pcgeval")
+    (copy / ".pcgeval/calls/a.jsonl").mkdir(parents=True)  # no file
     result = audit(copy, is_bundle=True)
     assert result.passed()
     assert any("live" in note and "records" in note for note in result.notes)
     assert not any("with recorded" in note for note in result.notes)
+
+
+def test_a_judge_without_a_pinned_digest_is_replayed(tampered: Path, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(tampered, tmp_path / "competition", symlinks=True))
+    values = yaml.safe_load((root / "params.yaml").read_text())
+    with SlowJudgeServer(0) as server:
+        values["rubric"] |= {"judge": "simple", "evidence": False}
+        values["rubric"]["model"] = {"backend": "ollama", "name": "m:1", "host": server.address}
+        (root / "params.yaml").write_text(yaml.safe_dump(values))
+        pipeline.grade(load_params(root / "params.yaml"), root)
+        assert server.asked
+    assert audit(root, is_bundle=True).passed()
 
 
 def test_two_answers_to_one_call_are_a_contradiction(tampered: Path, tmp_path: Path) -> None:

@@ -62,6 +62,12 @@ def test_a_bundle_asks_no_server(bundle: bytes, verified) -> None:
     assert (code, values["passed"], values["sha256"]) == (0, True, sha256_bytes(content))
 
 
+def test_a_call_log_that_its_maker_adds_is_refused(bundle: bytes, verified) -> None:
+    code, shown = verified(packed(contents(bundle) | {".pcgeval/calls/a.jsonl": b""}))
+    assert code == 2
+    assert "b.zip: .pcgeval: is in no bundle" in shown
+
+
 def test_more_trials_than_files_are_refused(bundle: bytes, verified) -> None:
     files = contents(bundle)
     files["params.yaml"] = files["params.yaml"].replace(b"trials: 2\n  seed", b"trials: 1000\n  seed", 1)

@@ -28,6 +28,7 @@ from pcgeval.core.layout import (
     SUBMISSIONS,
     TRIALS,
     generation_lock,
+    grade_file,
     own_or_packaged,
     stage_dir,
     summaries_file,
@@ -39,10 +40,11 @@ from pcgeval.core.stage_files import RankingFile
 from pcgeval.core.untrusted import listed, printable_name
 from pcgeval.generation.generate import TrialFaultError
 from pcgeval.generation.summaries import summarise_trials
-from pcgeval.llm.protocol import Backend, LlmError
+from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
 from pcgeval.proof.differences import Difference, compare_files
 from pcgeval.proof.release import Finding, Kind, check_release, check_repository
 from pcgeval.proof.replies import logged_calls, repeat_trials
+from pcgeval.rubric.grade_files import read_grade
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.scoring.result_hash import files_at
 from pcgeval.scoring.seal import seal_differences
@@ -206,8 +208,8 @@ class _Rerun:
         model = Path(self.params.similarity.model)
         classifier = self.root / model if (self.root / model).is_dir() else own_or_packaged(model)
         if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
-            made = [STATE, Path(".cache"), *(Path(path) for paths in pipeline.OUTPUTS.values() for path in paths)]
-            if any(model.is_relative_to(path) or path.is_relative_to(model) for path in made):
+            outputs = [STATE, Path(".cache"), *(Path(path) for paths in pipeline.OUTPUTS.values() for path in paths)]
+            if any(model.is_relative_to(path) or path.is_relative_to(model) for path in outputs):
                 fault = "holds files that stages write, which the audit would take for its own"
                 raise AuditError(f"similarity.model: {printable_name(str(model))} {fault}. Move the classifier.")
             if not (self.work / model).exists():  # else it lies in another input
@@ -258,13 +260,20 @@ class _Rerun:
             if stage == "grade":
                 if not (self.root / CALLS).is_dir():  # then the judge's replies are known from its grades alone
                     self._copy("data/judgements")
-                pipeline.grade(self.params, self.work, open_backend=_refuse)
+                pipeline.grade(self.params, self.work, open_backend=self._open_judge)
             else:
                 getattr(pipeline, stage)(self.params, self.work)
         except (PcgevalError, OSError) as error:
             reason = str(error).replace(f"{self.work}/", "")
             self.result.faults.append(f"{stage}: cannot be run again: {reason}")
             self._trust_stage(stage, "could not be run again")
+
+    def _open_judge(self, model: Model) -> Backend:
+        """Return a backend with the digest of the published grades: the keys of logged replies depend on it."""
+        for team in self.params.teams:
+            if digest := read_grade(self.root / grade_file(team)).model_digest:
+                return _SilentJudge(model.name, digest)
+        raise LlmError(f"{model.name}: no published grade names its digest")
 
     def _compare(self, stage: str) -> None:
         for output in pipeline.OUTPUTS[stage]:
@@ -296,5 +305,15 @@ def _files(root: Path, output: str) -> Iterator[str]:
     yield from files_at(root, Path(output))
 
 
-def _refuse(model: Model) -> Backend:
-    raise LlmError(f"{model.name}: an audit asks no model")
+@dataclass(frozen=True)
+class _SilentJudge:
+    """The judge's model as the published grades name it; it answers nothing."""
+
+    name: str
+    published_digest: str
+
+    def digest(self) -> str:
+        return self.published_digest
+
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:  # noqa: ARG002 - of the protocol
+        raise LlmError(f"{self.name}: an audit asks no model")

@@ -14,7 +14,17 @@ from tempfile import TemporaryDirectory
 from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_file, to_json
-from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RANKING_JSON, RESULTS, STAGE_DIRS, SUBMISSIONS, stage_dir
+from pcgeval.core.layout import (
+    EVIDENCE,
+    GRADES,
+    JUDGEMENTS,
+    RANKING_JSON,
+    RESULTS,
+    STAGE_DIRS,
+    STATE,
+    SUBMISSIONS,
+    stage_dir,
+)
 from pcgeval.core.params import PARAMS_FILE, load_untrusted_params
 from pcgeval.core.stage_files import RankingFile, Sha256, StageFile
 from pcgeval.core.untrusted import files_below, printable_name, read_bounded
@@ -90,6 +100,8 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
         root = Path(folder).resolve() / "bundle"
         files = unpack_bundle(path, root)
         try:
+            if (root / STATE).exists():  # a call log of its maker would prove nothing
+                raise BundleError(f"{STATE}: is in no bundle of `pcgeval bundle`. Take it from its source again.")
             params = load_untrusted_params(root / PARAMS_FILE)
             letters = params.competition.characters
             trials = len(params.models) * len(params.teams) * params.competition.trials * len(letters)

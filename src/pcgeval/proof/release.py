@@ -96,9 +96,9 @@ def _dvc_faults(root: Path, left_over: Collection[Path]) -> Iterator[Finding]:
                 reasons.append(change)
                 continue
             for kind, paths in change.items():
-                for path, what in paths.items():
-                    if what != "modified" or not any(Path(path) in file.parents for file in left_over):
-                        reasons.append(f"{kind}: {path} {what}")
+                for path, status in paths.items():
+                    if status != "modified" or not any(Path(path) in file.parents for file in left_over):
+                        reasons.append(f"{kind}: {path} {status}")
         if reasons:
             reason = printable_line("; ".join(reasons), _LONGEST)
             yield "faults", f"stage {stage}: differs from {DVC_LOCK}: {reason}"

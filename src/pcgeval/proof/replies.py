@@ -39,7 +39,8 @@ class KnownReplies(RecordedModel):
 def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
     """Return the answered calls of a model in the call log; of a recorded model its recordings alone count."""
     calls = []
-    for path in sorted((root / CALLS).glob("*.jsonl")) if model.backend != "recorded" else ():
+    paths = (path for path in sorted((root / CALLS).glob("*.jsonl")) if path.is_file())
+    for path in paths if model.backend != "recorded" else ():
         for line in path.read_bytes().split(b"\n"):
             with suppress(ValidationError):  # a torn line, as of a run that was killed
                 calls.append(LoggedCall.model_validate_json(line))
