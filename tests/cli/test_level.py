@@ -79,6 +79,16 @@ def test_where_the_classifier_needs_an_extra_that_is_missing_the_level_is_simula
     assert f"stability {score_level(CALLS, 'T').stability:.3f}" in printed.out
 
 
+def test_lines_that_hold_no_call_are_named(capsys):
+    Path("I.txt").write_text("# an I\ndrop_block('b31', 9)\ndrop_blok('b13', 9)\n\ndrop_block('b13', 9)\n")
+    assert main(["level", "I.txt", "--letter", "I"]) == 0
+    shown = capsys.readouterr()
+    assert "2 of 2 blocks" in shown.out
+    (line,) = shown.err.splitlines()
+    assert "line 3" in line
+    assert "drop_blok" in line
+
+
 def test_a_level_that_fails_has_a_reason_and_no_picture(capsys):
     Path("a.txt").write_text("```\ndrop_block('b31', 0)\n```")
     assert main(["level", "a.txt", "--letter", "A", *CLASSIFIER, "--png", "a.png"]) == 1

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -12,12 +13,13 @@ from pcgeval.cli.options import Assignments, Json, group, in_existing_folder, pr
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_bytes, write_text
-from pcgeval.core.untrusted import read_bounded_text, read_stdin
+from pcgeval.core.untrusted import printable_line, read_bounded_text, read_stdin
 
 if TYPE_CHECKING:
     from pcgeval.evaluator.level_score import LevelScore
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
+MOST_IGNORED = 10  # lines that are named
 STDIN = Path("-")
 WATCH_SECONDS = 0.3  # between two looks at the file
 
@@ -74,6 +76,8 @@ def level(
             name = "stdin" if file == STDIN else str(file)
             print_lines(score_lines(scored, name, ends, terminal_width(piped=sys.maxsize)))
         sys.stdout.flush()
+        for line in islice(_ignored_lines(text), MOST_IGNORED):
+            print_stderr(line)
         if scored.simulated:
             _write_pictures(scored, png, svg, replay)
         return scored.reason is None
@@ -85,6 +89,17 @@ def level(
             print_stderr("ended")
     elif not score(read_stdin(MAX_BYTES) if file == STDIN else _read(file)):
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _ignored_lines(text: str) -> Iterator[str]:
+    """Yield a message for each line of bare calls that holds no valid call; comments need none."""
+    from pcgeval.evaluator.walk import text_kind
+    from pcgeval.levels.extraction import extract_code
+
+    if text_kind(text) == "calls":
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.strip() and not line.lstrip().startswith("#") and extract_code(f"```\n{line}\n```") is None:
+                yield f"line {number} is ignored, because it holds no valid call: {printable_line(line)[:80]}"
 
 
 def _check_arguments(file: Path, letter: str, *, watch: bool) -> None:
