@@ -106,7 +106,7 @@ def test_any_torn_file_is_no_finished_trial(tmp_path: Path):
 NO_JSON = (b"", b"{", b"\xff", b"[" * 100_000, b"null")
 CHANGES = (
     ('"prompt_tokens": 153', '"prompt_tokens": -1'),
-    ('"prompt_tokens": 153', '"prompt_tokens": 1000000001'),
+    ('"prompt_tokens": 153', f'"prompt_tokens": {"9" * 4300}'),
     ('"seed": 1', f'"seed": 1, "failures": [{{"turn": {10**30}, "key": "k", "reason": "r"}}]'),
     ('"key": "k", ', ""),
     ('"text": "drop"', '"text": 5'),

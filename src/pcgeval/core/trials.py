@@ -24,7 +24,7 @@ MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial
 MAX_DETAILS = 3  # of one kind in one trial
 MAX_DETAIL = 300  # characters
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-MAX_COUNT = 10**9  # of tokens or calls, so that no sum gets too long to print
+MAX_COUNT = 10**1000  # Python prints no sum of over 4 300 digits
 _Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
@@ -83,7 +83,7 @@ class FailedCall:
 
     __pydantic_config__ = _STRICT
 
-    turn: _Count  # among the trial's calls, from 1
+    turn: Annotated[int, Field(ge=0, le=2**31)]  # among the trial's calls, from 1
     key: str
     reason: str
 
