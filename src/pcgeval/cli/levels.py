@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -76,8 +76,7 @@ def level(
             name = "stdin" if file == STDIN else str(file)
             print_lines(score_lines(scored, name, ends, terminal_width(piped=sys.maxsize)))
         sys.stdout.flush()
-        for line in islice(_ignored_lines(text), MOST_IGNORED):
-            print_stderr(line)
+        _name_ignored_lines(text)
         if scored.simulated:
             _write_pictures(scored, png, svg, replay)
         return scored.reason is None
@@ -91,15 +90,21 @@ def level(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _ignored_lines(text: str) -> Iterator[str]:
-    """Yield a message for each line of bare calls that holds no valid call; comments need none."""
+def _name_ignored_lines(text: str) -> None:
+    """Print the first lines of bare calls that hold no valid call; a comment needs no message."""
     from pcgeval.evaluator.walk import text_kind
     from pcgeval.levels.extraction import extract_code
 
-    if text_kind(text) == "calls":
-        for number, line in enumerate(text.splitlines(), start=1):
-            if line.strip() and not line.lstrip().startswith("#") and extract_code(f"```\n{line}\n```") is None:
-                yield f"line {number} is ignored, because it holds no valid call: {printable_line(line)[:80]}"
+    if text_kind(text) != "calls":
+        return
+    lines = ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+    ignored = (
+        f"line {number} is ignored, because it holds no valid call: {printable_line(line)[:80]}"
+        for number, line in lines
+        if not line.lstrip().startswith("#") and extract_code(f"```\n{line}\n```") is None
+    )
+    for message in islice(ignored, MOST_IGNORED):
+        print_stderr(message)
 
 
 def _check_arguments(file: Path, letter: str, *, watch: bool) -> None:
