@@ -17,7 +17,7 @@ from pcgeval.core.layout import STAGE_DIRS, Trial, recording_file, stage_dir, tr
 
 pytestmark = pytest.mark.e2e
 
-INPUTS = {"submissions", "recordings", "rubrics", "classifier"}
+INPUTS = {"submissions", "recordings", "rubrics", "classifier", "examples"}
 GENERATE = [f"generate@{model}" for model in DIGESTS]
 MEASURE = ["extract", "convert", "simulate", "classify", "diversity"]
 CONCLUDE = ["score", "rank", "grade", "report"]

@@ -194,6 +194,8 @@ def _check_dvc(inputs: Inputs) -> None:
     from voluptuous import Invalid
 
     def read_lock(content: bytes) -> None:
+        if not content.endswith(b"\n"):
+            raise ValueError("the last line has no end")
         COMPILED_LOCKFILE_SCHEMA(yaml.load(content, yaml.CSafeLoader))
 
     for path, read in ((DVC_LOCK, read_lock), (Path(".dvc/tmp/rwlock"), json_format.loads)):

@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, cast
 
 from pcgeval.core.untrusted import UntrustedFileError, printable_line
 
@@ -115,9 +116,12 @@ def _unpack_tar(path: Path, file: io.BufferedReader, folder: Path, max_files: in
     unpacked = gzip.GzipFile(fileobj=file) if is_packed else io.FileIO(path)
     with _BoundedReader(unpacked, _MAX_HEADER) as headers, tarfile.open(fileobj=headers, mode="r:") as archive:
         for entry in regular_files():
-            if (folder / entry.name).exists():
-                raise FileExistsError(None, "", str(folder / entry.name))
-            archive.extract(entry, folder, filter="data")
+            source, place = cast("IO[bytes]", archive.extractfile(entry)), folder / entry.name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("xb") as target:
+                shutil.copyfileobj(source, target)
+            place.chmod(0o755 if entry.mode & stat.S_IXUSR else 0o644)
+            os.utime(place, (entry.mtime, entry.mtime))
 
 
 class _BoundedReader(io.BufferedReader):

@@ -1,19 +1,18 @@
 """Compare two evaluated states of a competition: each is a revision of git, a folder, or a bundle of anybody's."""
 
-import io
 import subprocess
-import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, RESULTS, SUBMISSIONS
 from pcgeval.core.params import load_untrusted_params
 from pcgeval.core.stage_files import LetterRow, RankingFile, plain, read_csv
 from pcgeval.core.untrusted import printable_line
-from pcgeval.proof.bundle import unpack_bundle
+from pcgeval.proof.bundle import MAX_BYTES, MAX_FILES, unpack_bundle
 from pcgeval.scoring.official_files import CHARACTER_SCORES
 from pcgeval.submissions.load import submission_sha256
 
@@ -59,8 +58,8 @@ def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
                 unpack_bundle(folder, Path(temporary, "bundle"))
                 folder = Path(temporary, "bundle")
             elif place and not (folder / RANKING_JSON).is_file():
-                _export(place, root, Path(temporary))
-                folder = Path(temporary)
+                folder = Path(temporary, "state")
+                _export(place, root, folder)
             return {Label("state"): name, **dict(_values(folder))}
         except PcgevalError as error:
             reason = printable_line(str(error).replace(f"{folder}/", ""), 1000)
@@ -68,17 +67,17 @@ def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
 
 
 def _export(revision: str, root: Path, folder: Path) -> None:
-    command = ["git", "archive", "--format=tar", revision, "--", "params.yaml", str(RESULTS), str(SUBMISSIONS)]
+    archive = folder.with_suffix(".zip")
+    command = ["git", "archive", f"--output={archive}", revision, "--", "params.yaml", str(RESULTS), str(SUBMISSIONS)]
     try:
-        git = subprocess.run(command, cwd=root, capture_output=True, check=True)
-        with tarfile.open(fileobj=io.BytesIO(git.stdout)) as archive:
-            archive.extractall(folder, filter="data")
-    except (subprocess.CalledProcessError, FileNotFoundError, tarfile.TarError) as error:
+        subprocess.run(command, cwd=root, capture_output=True, check=True)
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
         reason = error.stderr.decode(errors="replace").strip() if hasattr(error, "stderr") else error
         raise CompareError(
             f"is no bundle and no folder with {RANKING_JSON}, and git reads no such revision ({reason}). Name a "
             f"revision with results, such as `git log --oneline {RANKING_JSON}` lists, a folder or a bundle."
         ) from error
+    unpack(archive, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
 
 
 def _values(folder: Path) -> Iterator[tuple[Label, Any]]:
