@@ -40,7 +40,8 @@ from pcgeval.core.stage_files import RankingFile
 from pcgeval.core.untrusted import listed, printable_name
 from pcgeval.generation.generate import TrialFaultError
 from pcgeval.generation.summaries import summarise_trials
-from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
+from pcgeval.llm.protocol import Backend, LlmError
+from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.differences import Difference, compare_files
 from pcgeval.proof.release import Finding, Kind, check_release, check_repository
 from pcgeval.proof.replies import logged_calls, repeat_trials
@@ -52,7 +53,7 @@ from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import load_submissions, submission_sha256
 from pcgeval.submissions.packages import InstallError
 
-INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "results/seal.json", "data/recordings", "data/rubrics")
+INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "data/recordings", "data/rubrics")
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
 
 
@@ -272,7 +273,7 @@ class _Rerun:
         """Return a backend with the digest of the published grades: the keys of logged replies depend on it."""
         for team in self.params.teams:
             if digest := read_grade(self.root / grade_file(team)).model_digest:
-                return _SilentJudge(model.name, digest)
+                return RecordedModel((), digest, "an audit asks no model")
         raise LlmError(f"{model.name}: no published grade names its digest")
 
     def _compare(self, stage: str) -> None:
@@ -303,17 +304,3 @@ def _files(root: Path, output: str) -> Iterator[str]:
     if not (root / output).is_dir():
         yield output
     yield from files_at(root, Path(output))
-
-
-@dataclass(frozen=True)
-class _SilentJudge:
-    """The judge's model as the published grades name it; it answers nothing."""
-
-    name: str
-    published_digest: str
-
-    def digest(self) -> str:
-        return self.published_digest
-
-    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:  # noqa: ARG002 - of the protocol
-        raise LlmError(f"{self.name}: an audit asks no model")

@@ -36,7 +36,7 @@ MANIFEST = "manifest.json"
 MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
 _PLACES = (*INPUTS, "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "data/trials")
-_RESULTS = ("ranking.json", "ranking.csv", "metrics", "official")
+_RESULTS = ("ranking.json", "ranking.csv", "metrics", "official", "seal.json")
 
 
 class BundleError(PcgevalError):

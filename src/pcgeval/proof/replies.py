@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from pcgeval.core.console import count
 from pcgeval.core.layout import CALLS, STATE, recording_file, stage_dir, trials
 from pcgeval.core.params import Model, Params
-from pcgeval.core.trials import FailedCall, TrialRecord, read_record, record_path
+from pcgeval.core.trials import read_record, record_path
 from pcgeval.generation.generate import TeamTrials, do_trials
-from pcgeval.llm.call_log import LoggedCall, read_recording
+from pcgeval.llm.call_log import LoggedCall, read_recording, trial_calls
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.release import Finding
@@ -65,7 +65,9 @@ def repeat_trials(
     records = {trial: read_record(path) for trial, path in paths.items() if path.exists()}
     known = [*logged, *(read_recording(root / recording) if (root / recording).is_file() else ())]
     in_records = (
-        [] if settings.backend == "recorded" else [call for record in records.values() for call in _calls(record)]
+        []
+        if settings.backend == "recorded"
+        else [call for trial, record in records.items() for call in trial_calls(trial, record)]
     )
     digest = settings.digest or next((record.digest for record in records.values()), "")
     replies = KnownReplies([*known, *in_records], digest, f"the replies of {model}")
@@ -92,9 +94,3 @@ def repeat_trials(
     if unproved := len(keys - {call.key for call in known}):
         text = f"{count(unproved, 'reply', 'replies')} of the model stand in the trials' records alone"
         yield "notes", f"{place}: {text}: no call log or recording has them."
-
-
-def _calls(record: TrialRecord) -> Iterator[LoggedCall]:
-    for call in record.calls:
-        reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
-        yield LoggedCall(key=call.key, reply=reply, reason=reason)
