@@ -13,8 +13,8 @@ from pcgeval.cli.options import (
     Json,
     Letters,
     Trials,
+    file_to_write,
     group,
-    in_existing_folder,
     print_json,
     print_table,
     refuse_two_formats,
@@ -41,12 +41,7 @@ def ranking(
         bool, typer.Option("--anonymous", help="Replace the names of all teams but baselines with pseudonyms.")
     ] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
-    single_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", dir_okay=False, callback=in_existing_folder, help="Write the report as a single page."
-        ),
-    ] = None,
+    single_file: Annotated[Path | None, file_to_write(text="Write the report as a single page.")] = None,
     json: Json = False,
 ) -> None:
     """Print the ranking of the last run, or open its report.

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from pcgeval.cli.options import Assignments, Json, group, in_existing_folder, print_json, print_lines, terminal_width
+from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, print_lines, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_bytes, write_text
@@ -26,17 +26,13 @@ WATCH_SECONDS = 0.3  # between two looks at the file
 app = group()
 
 
-def _file_option(text: str) -> Any:
-    return typer.Option(metavar="FILE", dir_okay=False, callback=in_existing_folder, help=text)
-
-
 @app.command()
 def level(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A response, calls or an XML level; - reads stdin.")],
     letter: Annotated[str, typer.Option(metavar="L", help="The letter that the level should look like.")],
-    png: Annotated[Path | None, _file_option("Save the picture that the classifier sees.")] = None,
-    svg: Annotated[Path | None, _file_option("Save a drawing.")] = None,
-    replay: Annotated[Path | None, _file_option("Save an SVG that plays the simulation.")] = None,
+    png: Annotated[Path | None, file_to_write(text="Save the picture that the classifier sees.")] = None,
+    svg: Annotated[Path | None, file_to_write(text="Save a drawing.")] = None,
+    replay: Annotated[Path | None, file_to_write(text="Save an SVG that plays the simulation.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score the level again whenever the file changes.")] = False,
     engines: Annotated[bool, typer.Option("--engines", help="Compare all installed physics engines.")] = False,
     assignments: Assignments = None,

@@ -18,12 +18,12 @@ _NAMES = frozenset(
 _TEXTS = _NAMES | {"before", "after"}  # columns that are aligned to the left
 
 
-def in_existing_folder(path: Path | None) -> Path | None:
-    """Return the path of a file to write.
+def file_to_write(*names: str, text: str) -> Any:
+    """Return an option for a file to write, in a folder that exists; `text` is its help."""
+    return typer.Option(*names, metavar="FILE", dir_okay=False, callback=_in_existing_folder, help=text)
 
-    Raises:
-        BadParameter: Its folder does not exist.
-    """
+
+def _in_existing_folder(path: Path | None) -> Path | None:
     if path is not None and not path.parent.is_dir():
         raise typer.BadParameter(f"{path.parent}: no such folder.")
     return path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pcgeval.cli.options import Json, group, in_existing_folder, print_json, print_table
+from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
 from pcgeval.core.untrusted import printable_line, printable_name, printable_text
 
@@ -58,12 +58,7 @@ def audit(
 
 @app.command()
 def bundle(
-    out: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--out", metavar="FILE", dir_okay=False, callback=in_existing_folder, help="The ZIP file to write."
-        ),
-    ],
+    out: Annotated[Path, file_to_write("-o", "--out", text="The ZIP file to write.")],
     json: Json = False,
 ) -> None:
     """Write inputs and results to one file that anyone can verify."""
