@@ -98,7 +98,7 @@ def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
 
 
 class CallLimits:
-    """What several gradings share: the budget, and whether the model can be asked at all.
+    """The budget of several gradings, and whether the model can be asked at all.
 
     A reply counts when it is used, whenever it was paid for: a grading that is begun again has what is left of the
     budget. No call begins once the budget is used up; those under way then come to their end, and may pass it.

@@ -41,7 +41,7 @@ _MAX_EARLIER = 40  # criteria before the one to be judged that are shown
 _TEXTS_KEPT = 64  # texts in memory, each of at most half a megabyte
 
 
-class Ranking(NamedTuple):
+class FileRanking(NamedTuple):
     """The files that a leaf is judged by, best first; how they were chosen if not by the model, or the fault."""
 
     files: Sequence[SubmissionFile]
@@ -83,7 +83,7 @@ class LeafJudge:
             key = fence_key((), [*(part.digest for part in parts), *(file.name for file in self.files.files)])
             self.prompt = replace(self.prompt, about="paper", run=section(family, f"run {how}"), key=key)
         self.shown: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
-        self._rankings: dict[str, Ranking] = {}  # by the leaf
+        self._rankings: dict[str, FileRanking] = {}  # by the leaf
         self._chosen: dict[str, Counter[str]] = {}  # how many leaves below a node chose a file, by the node's path
 
     def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
@@ -103,7 +103,7 @@ class LeafJudge:
         is_fresh = any(may_be_made_by(run, file) for file in self.offered(leaf))
         return None if is_fresh else "reproduce.sh made or changed no file of results"
 
-    def rank(self, leaf: TaskNode) -> Ranking:
+    def rank(self, leaf: TaskNode) -> FileRanking:
         """Return the files to show, asked for once; at most ten are all shown, unless a recording has their ranking.
 
         Raises:
@@ -120,9 +120,9 @@ class LeafJudge:
                 if not picked:
                     how = "the model named no file that was offered: the first ones, from the top folder down"
                 files = picked or tuple(sorted(files, key=lambda file: file.name.count("/"))[:MAX_PICKED])
-            ranking = Ranking(files, how, usage)
+            ranking = FileRanking(files, how, usage)
         except CallError as error:
-            ranking = Ranking((), fault=str(error))
+            ranking = FileRanking((), fault=str(error))
         self._rankings[leaf.path] = ranking
         return ranking
 
@@ -137,12 +137,12 @@ class LeafJudge:
             for _ in map_in_threads(self.rank, asked, concurrency):
                 pass
         for leaf in asked:
-            files = self._rankings.get(leaf.path, Ranking(())).files
+            files = self._rankings.get(leaf.path, FileRanking(())).files
             self._chosen.setdefault(leaf.path.rpartition("/")[0], Counter()).update(file.name for file in files)
 
     def verdict(self, leaf: TaskNode) -> Verdict:
         """Judge one leaf; whatever the model answers, this gives a score or the reason why there is none."""
-        ranking, agreement = Ranking(()), None
+        ranking, agreement = FileRanking(()), None
         votes: list[VoteRecord] = []
         usage: list[TokenUsage] = []
         try:
