@@ -102,7 +102,7 @@ def _kind(line: Any) -> str:
 
 
 _AnyLine = TypeVar("_AnyLine", LoggedCall, RecordedTrial, LoggedCall | RecordedTrial)
-LINES: TypeAdapter[LoggedCall | RecordedTrial] = TypeAdapter(
+_LINES: TypeAdapter[LoggedCall | RecordedTrial] = TypeAdapter(
     Annotated[Annotated[LoggedCall, Tag("call")] | Annotated[RecordedTrial, Tag("trial")], Discriminator(_kind)]
 )
 
@@ -245,16 +245,20 @@ class CallLog:
                     f"{path}: cannot be read ({error.strerror}), and the calls in it would be paid for again. Make it "
                     "readable, or remove it."
                 ) from error
-            for line in lines[:-1]:  # behind the last line end, another process may be writing
-                start += len(line) + 1
-                with suppress(ValidationError):
-                    for call in LINES.validate_json(line).calls:
-                        if call.reply:
-                            self._calls.setdefault(call.key, call)
-            self._read_until[path] = start
+            whole = lines[:-1]  # behind the last line end, another process may be writing
+            for call in answered_calls(whole):
+                self._calls.setdefault(call.key, call)
+            self._read_until[path] = start + sum(len(line) + 1 for line in whole)
 
     def _cannot_keep(self, reason: str | None) -> LlmError:
         return LlmError(f"{self._target}: a reply cannot be kept: {reason}. Make room on the disk, then run again.")
+
+
+def answered_calls(lines: Iterable[bytes]) -> Iterator[LoggedCall]:
+    """Yield the calls with a reply in the lines of a log; skip torn lines and others that are no calls."""
+    for line in lines:
+        with suppress(ValidationError):
+            yield from (call for call in _LINES.validate_json(line).calls if call.reply)
 
 
 def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:
@@ -268,7 +272,7 @@ def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):  # noqa: B007 - the error names it
                 if line.strip():
-                    yield LINES.validate_json(line)
+                    yield _LINES.validate_json(line)
     except ValidationError as error:
         place = f"{path}:{number}: not a recorded call or trial"
         raise refusal(place, error, "Restore the file from git.") from error

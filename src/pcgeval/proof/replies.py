@@ -6,17 +6,14 @@ it from the trial's own record. Programs run again in the sandbox.
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from pcgeval.core.console import count
 from pcgeval.core.layout import CALLS, STATE, recording_file, stage_dir, trials
 from pcgeval.core.params import Model, Params
 from pcgeval.core.trials import read_record, record_path
 from pcgeval.generation.generate import TeamTrials, do_trials
-from pcgeval.llm.call_log import LoggedCall, read_recording, trial_calls
+from pcgeval.llm.call_log import LoggedCall, answered_calls, read_recording, trial_calls
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.release import Finding
@@ -38,13 +35,11 @@ class KnownReplies(RecordedModel):
 
 def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
     """Return the answered calls of a model in the call log; of a recorded model its recordings alone count."""
-    calls = []
+    if model.backend == "recorded":
+        return []
     paths = (path for path in sorted((root / CALLS).glob("*.jsonl")) if path.is_file())
-    for path in paths if model.backend != "recorded" else ():
-        for line in path.read_bytes().split(b"\n"):
-            with suppress(ValidationError):  # a torn line, as of a run that was killed
-                calls.append(LoggedCall.model_validate_json(line))
-    return [call for call in calls if call.reply and call.model == model.name]
+    calls = (call for path in paths for call in answered_calls(path.read_bytes().split(b"\n")))
+    return [call for call in calls if call.model == model.name]
 
 
 def repeat_trials(

@@ -13,8 +13,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import ValidationError
-
 from pcgeval.core.console import count, duration
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import (
@@ -32,7 +30,7 @@ from pcgeval.core.params import Params
 from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.core.untrusted import listed, printable_line
 from pcgeval.generation.tasks import present_fingerprint
-from pcgeval.llm.call_log import LINES, LoggedCall
+from pcgeval.llm.call_log import LoggedCall, answered_calls
 from pcgeval.submissions.load import Prompt, Submission, SubmissionError, load_submission
 
 LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
@@ -257,10 +255,7 @@ def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
     for path in paths:
         with suppress(OSError), path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))
-            for line in file:
-                with suppress(ValidationError):
-                    calls = LINES.validate_json(line).calls
-                    yield from (call for call in calls if call.reply and call.letter)
+            yield from (call for call in answered_calls(file) if call.letter)
 
 
 def _trial_seconds(costs: Mapping[_Place, _Cost], model: str, team: str, submission: Submission | None) -> float | None:
