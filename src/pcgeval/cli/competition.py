@@ -89,14 +89,8 @@ def show_ranking(
         sys.stdout.write(ranking_table(shown, form))
     else:
         _print_ranking(shown.teams)
-        print_stderr(shown.reason)
-        if shown.result is not None:
-            print_stderr(f"result hash {shown.result.sha256}")
-        scored = [model for team in shown.teams for model in team.models.values()]
-        failed = sum(model.failed_trials for model in scored)
-        trials = len(scored) * len(shown.rules.letters) * shown.rules.trials
-        why = ": the report says why." if failed else "."
-        print_stderr(f"{failed} of {trials} trials failed{why} The report is {REPORT / 'index.html'}.")
+        result = f"; result hash {shown.result.sha256}" if shown.result else ""
+        print_stderr(f"{shown.reason}\nThe report, with the reasons of failures, is {REPORT / 'index.html'}{result}")
     if doubts := result_doubts(params, published):
         for doubt in doubts:
             print_stderr(f"warning: this ranking may be out of date: {doubt}")
@@ -107,25 +101,22 @@ def show_ranking(
 def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
     from pcgeval.scoring.decimals import rounded
 
-    columns = ["rank", "team", "normalised", "90% interval", "total", "failed trials", "supplied", "status"]
+    columns = ("rank", "team", "normalised", "90% interval", "total", "failed trials", "flagged", "supplied", "status")
     rows = [
-        [
+        (
             str(team.rank or "-"),
             team.team,
             "-" if team.normalised is None else rounded(team.normalised, 3),
-            f"{team.interval.low:.2f}-{team.interval.high:.2f}" if team.interval else "-",
+            f"{team.interval.low:.1f}-{team.interval.high:.1f}" if team.interval else "-",
             "-" if team.total is None else rounded(team.total),
             str(sum(model.failed_trials for model in team.models.values())),
+            str(sum(model.flagged_trials or 0 for model in team.models.values())),
             "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
             "winner" if team.winner else team.status,
-        ]
+        )
         for team in teams
     ]
-    flagged = [sum(model.flagged_trials or 0 for model in team.models.values()) for team in teams]
-    if any(flagged):
-        columns.append("flagged trials")
-        rows = [[*row, str(number)] for row, number in zip(rows, flagged, strict=True)]
-    print_table(columns, rows)
+    print_table(columns, rows, rare={"flagged"})
 
 
 @app.command()
@@ -177,26 +168,21 @@ def rescore(
 @export.command("official")
 def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
     """Copy the data to DIR/<model>/<team>/<stage>, as the official tools expect."""
-    from pcgeval.core.layout import EXTENSIONS, STAGE_DIRS, stage_dir, tag, trials
+    from pcgeval.core.layout import CLASSIFIER_FILE, SIMULATIONS_FILE, STAGE_DIRS, TRIALS_FILE, stage_dir
     from pcgeval.core.params import load_params
 
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileError(f"{target}: already exists and is not empty. Name a new folder, or empty it.")
     params = load_params()
-    copied = 0
+    records = "*_*_*.json"  # of trials, beside the responses
+    ignored = shutil.ignore_patterns(records, CLASSIFIER_FILE, SIMULATIONS_FILE, TRIALS_FILE, ".gitignore")
     for model, team, stage in product(params.models, params.teams, STAGE_DIRS):
-        names = [Path(f"{letter}.json") for letter in params.competition.characters]
-        if extension := EXTENSIONS.get(stage):
-            names = [Path(trial.letter, tag(team, trial) + extension) for trial in trials(params)]
-        for name in names:
-            source, copy = stage_dir(stage, model, team) / name, target / model / team / stage / name
-            if source.is_file():
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, copy)
-                copied += 1
-    if not copied:
+        source = stage_dir(stage, model, team)
+        if source.is_dir():
+            shutil.copytree(source, target / model / team / stage, ignore=ignored)
+    if not target.exists():
         raise FileError("data: holds no results of this competition yet. Run `make final-eval` first.")
-    print_stderr(f"wrote {copied} files to {target}")
+    print_stderr(f"wrote {target}")
 
 
 @export.command("recordings")

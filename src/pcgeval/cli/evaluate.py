@@ -28,7 +28,6 @@ def evaluate(
     any_text: Annotated[
         bool, typer.Option("--any-text", help="Also accept bare calls and XML levels instead of responses.")
     ] = False,
-    rows_per_part: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Rows per file.")] = 10_000,
     processes: Annotated[
         int | None, typer.Option(metavar="N", min=1, max=1024, help="Processes; default: one per core.")
     ] = None,
@@ -61,7 +60,6 @@ def evaluate(
             physics=params.physics,
             embeddings=embeddings,
             read_as=None if any_text else "response",
-            rows_per_part=rows_per_part,
             processes=processes,
             scheduler=chosen_scheduler(params),
             begin=begin,

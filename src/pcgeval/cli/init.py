@@ -59,10 +59,7 @@ def init(
         raise FileError(f"{folder.parent}: is not a folder. Make it first, or name another place.")
     folder.mkdir(exist_ok=True)
     if names := sorted(path.name for path in folder.iterdir() if path.name != ".git"):
-        raise FileError(
-            f"{folder}: is not empty (it has {names[0]}). Name a new folder, or add --upgrade to move a competition to "
-            "the installed version of pcgeval."
-        )
+        raise FileError(f"{folder}: is not empty (it has {names[0]}). Name a new folder, or add --upgrade.")
     _write_pipeline(folder)
     _copy_inputs(folder, PACKAGED_DATA / "competitions" / _PARAMS[edition])
     _make_repository(folder)

@@ -74,9 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
         heed_signals()
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="backslashreplace")  # the terminal's encoding may lack a character of a submission
+        for stream in (sys.stdout, sys.stderr):  # the terminal's encoding may lack a character of a submission
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
     def run_command() -> int:
         try:

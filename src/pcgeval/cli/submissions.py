@@ -31,9 +31,7 @@ def validate(path: SubmissionPath, json: Json = False) -> None:
 
 @app.command("try")
 def try_command(
-    program: Annotated[
-        Path, typer.Argument(metavar="PROGRAM", help="The submission's folder, zip file, .py file or prompt.txt.")
-    ],
+    path: SubmissionPath,
     model: Annotated[
         str,
         typer.Option(
@@ -54,18 +52,25 @@ def try_command(
     """Run a few trials of your submission and score them.
 
     The trials run exactly as in the competition, with the same seeds, requests and limits. After Ctrl-C, repeat the
-    command to continue. The folder keeps earlier trials of other letters.
+    command to continue. The folder keeps earlier trials of other letters. Exit code 1: the submission has errors, or
+    all trials failed.
     """
-    print_stderr(f"checking {program}")  # before the imports, which take a second
-    from pcgeval.cli import settings
+    print_stderr(f"checking {path}")  # before the imports, which take a second
     from pcgeval.cli.try_submission import run_try
 
     if host and base_url:
         raise typer.BadParameter("--host and --base-url: give one of them.")
-    competition = settings.load_params_or_default()
-    asked = settings.find_model_to_ask(competition, model, host, base_url)
-    params = settings.params_for_try(competition, asked, letters, trials)
-    run_try(program, model, competition, params, out, trust_programs=trust_programs, json=json)
+    run_try(
+        path,
+        model,
+        letters,
+        trials,
+        host=host,
+        base_url=base_url,
+        out=out,
+        trust_programs=trust_programs,
+        json=json,
+    )
 
 
 @app.command()
