@@ -22,7 +22,7 @@ from pcgeval.cli.try_submission import LOCK
 from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.core.layout import OFFICIAL_RESULTS, SUBMISSIONS, recording_file
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import load_params
+from pcgeval.core.params import Params, load_params
 from pcgeval.core.stage_files import TrialRow, read_csv
 from pcgeval.llm.call_log import read_recording
 from pcgeval.llm.protocol import ChatRequest, Message
@@ -193,28 +193,18 @@ def test_the_output_of_a_program_is_kept_and_named_where_it_fails(person: Partic
     assert "Traceback (most recent call last):" in printed.read_text()
 
 
-@pytest.mark.parametrize(
-    ("files", "path", "code", "word"),
-    [
-        ({"README.md": README, "main.py": "from llms4pcg.competition import X\nx = ("}, "mine", 1, "main.py:2"),
-        ({**program(), "requirements.txt": "./x.whl"}, "mine", 1, "requirements.txt:1"),
-        (PROMPT_FILES, "nothing", 2, "nothing"),
-        (PROMPT_FILES, "mine/README.md", 2, "neither a folder nor a zip file"),
-    ],
-)
-def test_an_invalid_submission_asks_nothing(
-    person: Participant, files: dict[str, str], path: str, code: int, word: str
-) -> None:
-    write_folder(Path("mine"), files)
-    assert word in person.tries(path=path, code=code)[1]
-    assert not person.server.asked
-
-
-@pytest.mark.parametrize(("letters", "trials"), [("", 2), ("1", 2), ("i", 2), ("II", 2), ("I", 0), ("I", 1001)])
-def test_letters_and_trials_that_cannot_be_meant(person: Participant, letters: str, trials: int) -> None:
+def test_an_invalid_submission_or_option_asks_nothing(person: Participant) -> None:
     write_folder(Path("mine"), PROMPT_FILES)
-    _, err = person.tries(letters=letters, trials=trials, code=2)
-    assert ("letters" if trials == 2 else "trials") in err
+    for letters, trials, word in (("", 2, "letters"), ("i", 2, "letters"), ("II", 2, "letters"), ("I", 0, "trials")):
+        assert word in person.tries(letters=letters, trials=trials, code=2)[1]
+    assert "nothing" in person.tries(path="nothing", code=2)[1]
+    assert "neither a folder nor a zip file" in person.tries(path="mine/README.md", code=2)[1]
+    for files, place in (
+        ({"README.md": README, "main.py": "from llms4pcg.competition import X\nx = ("}, "main.py:2"),
+        ({**program(), "requirements.txt": "./x.whl"}, "requirements.txt:1"),
+    ):
+        write_folder(Path(place[:4]), files)
+        assert place in person.tries(path=place[:4], code=1)[1]
     assert not person.server.asked
 
 
@@ -255,40 +245,36 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_try_pays_for_nothing_twice(perso
 
 
 CODER, SMALL = "qwen2.5-coder:1.5b-instruct-q4_K_M", "smollm2:135m-instruct-q4_1"
-URL = "http://127.0.0.1:1/v1"
+HOST, URL = "127.0.0.1:1", "http://127.0.0.1:1/v1"
 
 
 @pytest.mark.parametrize("params", [DEMO, default_params()], ids=["competition", "elsewhere"])
-@pytest.mark.parametrize(
-    ("name", "host", "base_url", "backend", "asked"),
-    [
-        pytest.param("qwen-coder-1b5", None, None, "llamacpp", CODER, id="a-replayed-model-by-its-key"),
-        pytest.param("SmolLM2:135M-instruct-q4_1", None, None, "llamacpp", SMALL, id="by-its-name"),
-        pytest.param("smollm2", None, None, "llamacpp", SMALL, id="by-the-beginning-of-its-name"),
-        pytest.param("smollm2", "127.0.0.1:1", None, "ollama", "smollm2", id="as-a-server-calls-it"),
-        pytest.param("qwen-coder-1b5", "127.0.0.1:1", None, "ollama", CODER, id="on-a-server"),
-        pytest.param("qwen-coder-1b5", None, URL, "openai", CODER, id="at-an-endpoint"),
-        pytest.param("llama3:8b", None, None, "ollama", "llama3:8b", id="unknown-here"),
-    ],
-)
-def test_a_model_is_asked_for_real(params, name, host, base_url, backend, asked) -> None:
-    model = find_model_to_ask(params, name, host, base_url)
-    assert (model.backend, model.name, model.host, model.base_url) == (backend, asked, host, base_url)
-    known = next((known for known in DEMO.models.values() if known.name == asked), None)
-    options = known.options if known else {"num_predict": 1000}
-    assert model.options == {name: value for name, value in options.items() if (backend, name) != ("openai", "num_ctx")}
-    assert model.digest == (known.digest if known and backend == "llamacpp" else None)
+def test_a_model_is_asked_for_real(params: Params) -> None:
     assert params.competition.seed == DEMO.competition.seed, "the same replies everywhere"
+    for name, host, base_url, backend, asked in (
+        ("qwen-coder-1b5", None, None, "llamacpp", CODER),
+        ("SmolLM2:135M-instruct-q4_1", None, None, "llamacpp", SMALL),
+        ("smollm2", None, None, "llamacpp", SMALL),
+        ("smollm2", HOST, None, "ollama", "smollm2"),  # as the server calls it
+        ("qwen-coder-1b5", HOST, None, "ollama", CODER),
+        ("qwen-coder-1b5", None, URL, "openai", CODER),
+        ("llama3:8b", None, None, "ollama", "llama3:8b"),
+    ):
+        model = find_model_to_ask(params, name, host, base_url)
+        assert (model.backend, model.name, model.host, model.base_url) == (backend, asked, host, base_url)
+        known = next((known for known in DEMO.models.values() if known.name == asked), None)
+        options = {**known.options} if known else {"num_predict": 1000}
+        if backend == "openai":
+            del options["num_ctx"]
+        assert model.options == options
+        assert model.digest == (known.digest if known and backend == "llamacpp" else None)
 
 
-@pytest.mark.parametrize(
-    ("name", "host", "base_url", "words"),
-    [
+def test_an_ambiguous_name_and_a_password_are_refused() -> None:
+    for name, host, base_url, words in (
         ("qwen2.5-coder", None, None, r"qwen2.5-coder:0.5b.* or qwen2.5-coder:1.5b"),
         ("m", None, "http://me:secret@127.0.0.1/v1", "password"),
         ("m", "http://me:secret@127.0.0.1", None, "password"),
-    ],
-)
-def test_an_ambiguous_name_and_a_password_are_refused(name, host, base_url, words) -> None:
-    with pytest.raises(SettingsError, match=words):
-        find_model_to_ask(default_params(), name, host, base_url)
+    ):
+        with pytest.raises(SettingsError, match=words):
+            find_model_to_ask(default_params(), name, host, base_url)

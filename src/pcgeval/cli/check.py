@@ -66,12 +66,8 @@ class Findings:
 
 @app.command()
 def check(
-    full: Annotated[
-        bool, typer.Option("--full", help="Also check models, packages, programs and classifier of a replay.")
-    ] = False,
-    do_seal: Annotated[
-        bool, typer.Option("--seal", help="Write the hashes of params and submissions to results/seal.json.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Check a replay as if its models ran live.")] = False,
+    do_seal: Annotated[bool, typer.Option("--seal", help="Seal params and submissions.")] = False,
     json: Json = False,
 ) -> None:
     """Check params.yaml, the submissions and all other inputs.
@@ -79,8 +75,8 @@ def check(
     The command lists all problems at once. If a model runs live, or with --full, it also asks the servers for each
     model, locks and installs the requirements, starts each program in the sandbox, and loads the classifier.
 
-    --seal writes results/seal.json unless there is an error, and prints its hash. Publish both before the run: later
-    checks warn about every change since.
+    --seal writes the hashes of params and submissions to results/seal.json unless there is an error, and prints its
+    hash. Publish both before the run: later checks warn about every change since.
     """
     from pcgeval.core.params import load_params
     from pcgeval.scoring.seal import make_seal

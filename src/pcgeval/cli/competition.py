@@ -37,9 +37,7 @@ def ranking(
         Literal["csv", "latex", "markdown"] | None,
         typer.Option("--format", help="Print a table for a spreadsheet, a paper or a web page."),
     ] = None,
-    anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Replace the names of all teams but baselines with pseudonyms.")
-    ] = False,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Replace names by pseudonyms.")] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     single_file: Annotated[Path | None, file_to_write(text="Write the report as a single page.")] = None,
     json: Json = False,
@@ -129,20 +127,15 @@ def rescore(
     letters: Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
     trials: Trials = 10,
     baseline: Annotated[str | None, typer.Option(metavar="TEAM", help="The team that the winner must beat.")] = None,
-    baselines: Annotated[
-        list[str] | None, typer.Option(metavar="TEAM", help="Score this team without ranking it. Repeatable.")
-    ] = None,
-    disqualified: Annotated[
-        list[str] | None, typer.Option(metavar="TEAM", help="Leave this team out of everything. Repeatable.")
-    ] = None,
-    official_quirks: Annotated[
-        bool, typer.Option("--official-quirks", help="Follow the official script where it departs from the rules.")
-    ] = False,
+    baselines: Annotated[list[str] | None, typer.Option(metavar="TEAM", help="Score, but do not rank it.")] = None,
+    disqualified: Annotated[list[str] | None, typer.Option(metavar="TEAM", help="Leave it out.")] = None,
+    official_quirks: Annotated[bool, typer.Option("--official-quirks", help="Do as the official script.")] = False,
     json: Json = False,
 ) -> None:
     """Score and rank from official files or published tables.
 
-    Exit code 1: the results differ from published figures.
+    --baselines and --disqualified are repeatable. The official script departs from the rules in places. Exit code 1:
+    the results differ from published figures.
     """
     from pcgeval.core.layout import RANKING_JSON
     from pcgeval.core.stage_files import RankingFile

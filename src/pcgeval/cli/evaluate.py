@@ -17,26 +17,19 @@ app = group()
 
 @app.command()
 def evaluate(
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(metavar="INPUT", help="*.jsonl or *.parquet with id, letter and text; folders; - for stdin."),
-    ],
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT", help="*.jsonl, *.parquet, folders; - for stdin.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the dataset: README.md and data/*.parquet.")],
     assignments: Assignments = None,
     no_classifier: Annotated[bool, typer.Option("--no-classifier", help="Simulate only.")] = False,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="Also store the classifier's embeddings.")] = False,
-    any_text: Annotated[
-        bool, typer.Option("--any-text", help="Also accept bare calls and XML levels instead of responses.")
-    ] = False,
-    processes: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1024, help="Processes; default: one per core.")
-    ] = None,
+    any_text: Annotated[bool, typer.Option("--any-text", help="Also accept bare calls and XML levels.")] = False,
+    processes: Annotated[int | None, typer.Option(metavar="N", min=1, help="Default: one per core.")] = None,
     json: Json = False,
 ) -> None:
     """Score the levels of many responses and write Parquet files.
 
-    Physics and classifier come from params.yaml, if there is one. Repeat the command to continue a stopped run. Exit
-    code 1: some rows could not be read; the table has them with the reason.
+    The inputs have id, letter and text. Physics and classifier come from params.yaml, if there is one. Repeat the
+    command to continue a stopped run. Exit code 1: some rows could not be read; the table has them with the reason.
     """
     from pcgeval.bulk.evaluate import evaluate as evaluate_rows
     from pcgeval.cli.settings import load_params_or_default

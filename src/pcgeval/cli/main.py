@@ -104,8 +104,6 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    _: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    _: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     """Declare the options that come before the command."""

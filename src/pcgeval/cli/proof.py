@@ -33,9 +33,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Also fail if something w
 def audit(
     trust: Trust = None,
     strict: Strict = False,
-    ask: Annotated[
-        int, typer.Option(metavar="N", min=0, max=1_000_000, help="Ask the models N recorded calls again.")
-    ] = 0,
+    ask: Annotated[int, typer.Option(metavar="N", min=0, help="Ask the models N recorded calls again.")] = 0,
     json: Json = False,
 ) -> None:
     """Run the whole evaluation again and compare every file.
@@ -56,8 +54,7 @@ def audit(
 
 @app.command()
 def bundle(
-    out: Annotated[Path, file_to_write("-o", "--out", text="The ZIP file to write.")],
-    json: Json = False,
+    out: Annotated[Path, file_to_write("-o", "--out", text="The ZIP file to write.")], json: Json = False
 ) -> None:
     """Write inputs and results to one file that anyone can verify."""
     from pcgeval.core.files import sha256_bytes, write_bytes
@@ -80,9 +77,7 @@ def bundle(
 
 @app.command()
 def verify(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A bundle of `pcgeval bundle`.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A bundle.")],
     trust: Trust = None,
     strict: Strict = False,
     json: Json = False,
@@ -161,9 +156,7 @@ def _verdict(result: "Audit") -> str:
 @app.command()
 def compare(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help="A git revision, a folder, or a bundle.")],
-    after: Annotated[
-        str | None, typer.Argument(metavar="AFTER", help="Another one; default: the working directory.")
-    ] = None,
+    after: Annotated[str | None, typer.Argument(metavar="AFTER", help="Default: the working directory.")] = None,
     json: Json = False,
 ) -> None:
     """Compare two evaluations and show the differences."""

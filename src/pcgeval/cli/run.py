@@ -21,14 +21,13 @@ app = group()
 
 @app.command()
 def run(
-    round_name: Annotated[
-        str | None, typer.Option("--round", metavar="NAME", help="Evaluate this round of params.yaml in rounds/NAME.")
-    ] = None,
+    round_name: Annotated[str | None, typer.Option("--round", metavar="NAME", help="Evaluate this round.")] = None,
 ) -> None:
     """Evaluate the competition, from the checks to the ranking.
 
-    The command runs `check`, `dvc repro --keep-going` and `ranking`. It computes only changes, and
-    continues a stopped run. Exit code 1: a stage failed; the stages that do not depend on it have run.
+    The command runs `check`, `dvc repro --keep-going` and `ranking`. It computes only changes, and continues a stopped
+    run. A round of params.yaml is evaluated in rounds/NAME. Exit code 1: a stage failed; the stages that do not depend
+    on it have run.
     """
     from pcgeval.cli.rounds import run_round
     from pcgeval.core.params import load_params

@@ -45,10 +45,10 @@ def run_try(
     name: str,
     letters: str,
     number: int,
-    *,
     host: str | None,
     base_url: str | None,
     out: Path | None,
+    *,
     trust_programs: bool,
     json: bool,
 ) -> None:
