@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file
 from settings import CACHE, HERE
 
@@ -20,10 +19,6 @@ CLIENTS = {
     "pip": [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"],
     "npm": ["npm", "pack", "--silent"],
 }
-
-
-class FontError(PcgevalError):
-    """A font package cannot be had, or is another one than was used."""
 
 
 def parsed(package: str) -> tuple[str, str, str]:
@@ -41,13 +36,13 @@ def download(packages: list[str], folder: Path) -> None:
     for client, command in CLIENTS.items():
         wanted = [package for package in packages if parsed(package)[0] == client]
         if wanted and subprocess.run([*command, *wanted], cwd=folder, check=False).returncode:
-            raise FontError(f"{client} lacks one of the packages. For Debian's, run `apt-get update` on Debian 12.")
+            raise SystemExit(f"{client} lacks one of the packages. For Debian's, run `apt-get update` on Debian 12.")
 
 
 def unpack(archive: Path, sha256: str, folder: Path) -> None:
     """Unpack the font files of one package into a folder that is there only when it is complete."""
     if sha256_file(archive) != sha256:
-        raise FontError(f"{archive}: SHA-256 is not the one that was used. Delete it and run this again.")
+        raise SystemExit(f"{archive}: SHA-256 is not the one that was used. Delete it and run this again.")
     unpacked = archive.with_suffix(".part")
     shutil.rmtree(unpacked, ignore_errors=True)
     unpacked.mkdir(parents=True)
@@ -57,7 +52,7 @@ def unpack(archive: Path, sha256: str, folder: Path) -> None:
             fonts = ["tar", "-x", "--wildcards", *FONT_FILES]
             subprocess.run(fonts, stdin=files.stdout, cwd=unpacked, stderr=subprocess.DEVNULL, check=False)
         if files.returncode:
-            raise FontError(f"{archive}: is no Debian package. Delete it and run this again.")
+            raise SystemExit(f"{archive}: is no Debian package. Delete it and run this again.")
     elif archive.suffix == ".whl":
         shutil.unpack_archive(archive, unpacked, "zip")
     else:
@@ -82,7 +77,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except FontError as error:
-        sys.exit(f"{error}")
+    main()

@@ -53,9 +53,7 @@ def hashes() -> dict[str, dict[str, Any]]:
     for part, letters, picture in second_set():
         pixels = sha256_bytes(picture.convert("L").tobytes())
         lines.setdefault(part, []).append(f"{letters} {pixels}\n")
-    return {
-        part: {"pictures": len(of_part), "sha256": sha256_text("".join(of_part))} for part, of_part in lines.items()
-    }
+    return {part: {"pictures": len(found), "sha256": sha256_text("".join(found))} for part, found in lines.items()}
 
 
 def check_frozen() -> None:
