@@ -41,27 +41,19 @@ class Finding(NamedTuple):
     text: str
 
 
-class Findings:
-    """The problems, in order and each once."""
+Findings = list[Finding]
 
-    def __init__(self) -> None:
-        """Begin without problems."""
-        self.all: dict[Finding, None] = {}
 
-    def add(self, group: str, severity: Severity, text: str) -> None:
-        """Add a problem."""
-        self.all[Finding(group, severity, text)] = None
-
-    @contextmanager
-    def attempt(
-        self, group: str, severity: Severity = "error", *, failing: type[PcgevalError] | tuple[()] = ()
-    ) -> Iterator[None]:
-        """Add a problem for each line of the error that ends the block; `failing` errors fail a team alone."""
-        try:
-            yield
-        except (PcgevalError, OSError) as error:
-            for line in str(error).splitlines():
-                self.add(group, "failing team" if isinstance(error, failing) else severity, line.strip())
+@contextmanager
+def _attempt(
+    findings: Findings, group: str, severity: Severity = "error", *, failing: type[PcgevalError] | tuple[()] = ()
+) -> Iterator[None]:
+    """Add a finding for each line of the error that ends the block; `failing` errors fail a team alone."""
+    try:
+        yield
+    except (PcgevalError, OSError) as error:
+        for line in str(error).splitlines():
+            findings.append(Finding(group, "failing team" if isinstance(error, failing) else severity, line.strip()))
 
 
 @app.command()
@@ -81,11 +73,12 @@ def check(
     from pcgeval.core.params import load_params
     from pcgeval.scoring.seal import make_seal
 
-    findings, summary, seal_sha256 = Findings(), None, None
-    with findings.attempt("params.yaml"):
+    found, summary, seal_sha256 = Findings(), None, None
+    with _attempt(found, "params.yaml"):
         params = load_params()
-        summary = _check_inputs(params, findings, is_full=full, is_sealing=do_seal)
-    passed = all(finding.severity != "error" for finding in findings.all)
+        summary = _check_inputs(params, found, is_full=full, is_sealing=do_seal)
+    findings = list(dict.fromkeys(found))  # two models may have the same fault
+    passed = all(finding.severity != "error" for finding in findings)
     if do_seal and passed:
         seal = make_seal(params)
         seal_sha256 = seal.sha256
@@ -95,10 +88,10 @@ def check(
             seal.write(SEAL)
             print_stderr(f"wrote {SEAL}: commit and publish it with params.yaml and data/submissions before the run")
     if json:
-        values = [finding._asdict() for finding in findings.all]
+        values = [finding._asdict() for finding in findings]
         print_json({"passed": passed, "summary": summary, "seal": seal_sha256, "findings": values})
     else:
-        for finding in findings.all:
+        for finding in findings:
             print_stderr(f"{finding.severity}: {finding.text}")
         if summary:
             print_stderr(summary)
@@ -119,13 +112,13 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
     status = run_status(params) if is_live else None
     submissions: dict[str, Submission] = {}
     for team in params.teams:
-        with findings.attempt("submissions"):
+        with _attempt(findings, "submissions"):
             submissions[team] = load_submission(SUBMISSIONS / team)
     _check_recordings(params, list(submissions), findings)
     _check_dvc(findings)
-    with findings.attempt("rubric"):
+    with _attempt(findings, "rubric"):
         load_rubric(rubric_file(params.rubric.id))
-    with findings.attempt("rubric"):
+    with _attempt(findings, "rubric"):
         JudgeSettings.checked(dict(params.rubric))
     _check_models(params, status, findings)
     _check_classifier(params, findings, is_full=is_full or is_live)
@@ -149,11 +142,11 @@ def _check_recordings(params: "Params", teams: list[str], findings: Findings) ->
         path = recording_file(name, team)
         if model.backend == "recorded" and not path.is_file():
             text = f"no such recording. Set models.{name}.backend to ollama, or add the file."
-            findings.add("recordings", "error", f"{path}: {text}")
+            findings.append(Finding("recordings", "error", f"{path}: {text}"))
     missing = [team for team in teams if not judge_recording_file(team).is_file()]
     if missing and params.rubric.model and params.rubric.model.backend == "recorded":
         text = f"the judge has none of {', '.join(missing)}: the leaves that a model judges get no grade."
-        findings.add("recordings", "warning", text)
+        findings.append(Finding("recordings", "warning", text))
 
 
 def _check_dvc(findings: Findings) -> None:
@@ -173,7 +166,7 @@ def _check_dvc(findings: Findings) -> None:
                 read(path.read_bytes())
         except (ValueError, yaml.YAMLError, Invalid):
             text = "DVC was killed while it wrote this. Remove it: nothing is asked, simulated or classified again."
-            findings.add("dvc", "error", f"{path}: {text}")
+            findings.append(Finding("dvc", "error", f"{path}: {text}"))
 
 
 def _check_models(params: "Params", status: "RunStatus | None", findings: Findings) -> None:
@@ -187,7 +180,7 @@ def _check_models(params: "Params", status: "RunStatus | None", findings: Findin
     for model, has_work in models:
         if model.backend != "recorded":
             print_stderr(f"asking for the model {model.name}")
-            with findings.attempt("models", "error" if has_work else "warning"):
+            with _attempt(findings, "models", "error" if has_work else "warning"):
                 pinned_digest(model, open_backend(model))
 
 
@@ -199,7 +192,7 @@ def _check_classifier(params: "Params", findings: Findings, *, is_full: bool) ->
     from pcgeval.similarity.source import check_source
 
     settings = params.similarity
-    with findings.attempt("classifier"):
+    with _attempt(findings, "classifier"):
         if is_full:
             print_stderr("loading the classifier")
             classifier = Classifier.load(settings.model, settings.revision, settings.device)
@@ -219,7 +212,7 @@ def _check_programs(params: "Params", programs: "dict[str, Program]", findings: 
         if (program.folder / REQUIREMENTS).exists():
             print_stderr(f"installing what {team} requires")
         is_new = not (program.folder / LOCK).exists()
-        with findings.attempt("packages", failing=RequirementsError):
+        with _attempt(findings, "packages", failing=RequirementsError):
             if (lock := lock_requirements(program.folder)) and is_new:
                 print_stderr(f"wrote {lock}: commit it, and every machine installs the same packages")
             interpreter_for(program.folder)
@@ -227,12 +220,15 @@ def _check_programs(params: "Params", programs: "dict[str, Program]", findings: 
     if not ready:
         return
     print_stderr(f"starting {', '.join(ready)}: a program has {START_SECONDS:g} s to call the model")
-    with findings.attempt("sandbox"), open_sandbox(ResourceLimits(), os.environ.get(TRUST_PROGRAMS) == "1") as sandbox:
+    with (
+        _attempt(findings, "sandbox"),
+        open_sandbox(ResourceLimits(), os.environ.get(TRUST_PROGRAMS) == "1") as sandbox,
+    ):
         if not sandbox.contained:
-            findings.add("sandbox", "warning", f"no sandbox for {', '.join(ready)}. {TRUST_MEANS}")
+            findings.append(Finding("sandbox", "warning", f"no sandbox for {', '.join(ready)}. {TRUST_MEANS}"))
         for team, reason in sorted(start_programs(ready, sandbox, params.competition.characters[0])):
             if reason is not None:
-                findings.add("programs", "failing team", f"{team}: {reason}")
+                findings.append(Finding("programs", "failing team", f"{team}: {reason}"))
 
 
 def _check_seal(params: "Params", findings: Findings, *, is_sealing: bool) -> None:
@@ -240,10 +236,10 @@ def _check_seal(params: "Params", findings: Findings, *, is_sealing: bool) -> No
     from pcgeval.scoring.seal import seal_differences
 
     severity: Severity = "error" if is_sealing else "warning"
-    with findings.attempt("seal", severity):
+    with _attempt(findings, "seal", severity):
         differences = seal_differences(params)
         for difference in differences:
-            findings.add("seal", severity, difference)
+            findings.append(Finding("seal", severity, difference))
         if differences and is_sealing:
             text = f"{SEAL} exists already. Undo the changes, or remove that file to seal again."
-            findings.add("seal", severity, text)
+            findings.append(Finding("seal", severity, text))

@@ -3,11 +3,8 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from itertools import zip_longest
 
-from PIL import Image
-
-from pcgeval.cli.levels import block_text, drawing
+from pcgeval.cli.levels import block_text
 from pcgeval.core.stage_files import plain
 from pcgeval.core.untrusted import printable_line, printable_text
 from pcgeval.report.explanation import Explanation
@@ -27,7 +24,7 @@ def explain_lines(explained: Explanation, width: int) -> Iterator[str]:
     for title, part in (
         (explained.kind.capitalize(), _conversation(explained, width)),
         ("Answer", _answer(explained, width)),
-        ("Level", _level(explained, width)),
+        ("Level", _level(explained)),
         ("Classifier", _classifier(explained)),
         (f"Score: from this trial to the total of {explained.team}", _arithmetic(explained)),
         ("Files and their SHA-256", (f"{file.sha256 or 'missing'}  {file.path}" for file in explained.files)),
@@ -71,21 +68,13 @@ def _message(text: str, width: int) -> Iterator[str]:
         yield f"... and {len(lines) - _MOST_LINES} more lines"
 
 
-def _level(explained: Explanation, width: int) -> Iterator[str]:
-    """Yield the picture of the end, beside it the calls with the fates of their blocks, fallen ones first."""
+def _level(explained: Explanation) -> Iterator[str]:
+    """Yield the calls with the fates of their blocks, fallen ones first."""
     fallen = [block for block in explained.blocks if block.fate in {"moved", "broke"}]
     others = [block for block in explained.blocks if block not in fallen]
-    calls = [block_text(block) for block in [*fallen, *others][:_MOST_CALLS]]
+    yield from (block_text(block) for block in [*fallen, *others][:_MOST_CALLS])
     if len(explained.blocks) > _MOST_CALLS:
-        calls.append(f"... and {len(explained.blocks) - _MOST_CALLS} more")
-    picture: list[str] = []
-    if explained.picture:
-        with Image.open(explained.picture) as image:
-            picture = drawing(image)
-    across = max(map(len, picture), default=0)
-    beside = [f"{left:{across}}   {right}" for left, right in zip_longest(picture, calls, fillvalue="")]
-    is_wide = picture and max(map(len, beside)) <= width - 2
-    yield from beside if is_wide else (*calls, *picture)
+        yield f"... and {len(explained.blocks) - _MOST_CALLS} more"
     if explained.stability is not None:
         best_of = explained.best_of
         which = f" (the best of {best_of[1]} simulations, number {best_of[0]})" if best_of else ""

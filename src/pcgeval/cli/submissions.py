@@ -48,11 +48,12 @@ def try_command(
     trials of other letters. Exit code 1: the submission has errors, or all trials failed.
     """
     print_stderr(f"checking {path}")  # before the imports, which take a second
-    from pcgeval.cli.try_submission import run_try
+    from pcgeval.cli.try_submission import params_for_try, run_try
 
     if host and base_url:
         raise typer.BadParameter("--host and --base-url: give one of them.")
-    run_try(path, model, letters, trials, host, base_url, out, trust_programs=trust_programs, json=json)
+    params = params_for_try(model, host, base_url, letters, trials)
+    run_try(path, params, out, trust_programs=trust_programs, json=json)
 
 
 @app.command()

@@ -21,7 +21,7 @@ from pcgeval.core.console import EXIT_CHECK_FAILED, StatusLine, count, duration,
 from pcgeval.core.files import read_text, write_bytes, write_text
 from pcgeval.core.layout import EXTENSIONS, Trial, tag, trial_file, trials
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import Model, Params
+from pcgeval.core.params import Params
 from pcgeval.core.trials import TrialRecord
 from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.image import png_bytes
@@ -40,26 +40,12 @@ LOCK = ".pcgeval-try.lock"
 _DIVERSITY_DIGITS = 7  # as in the official files
 
 
-def run_try(
-    path: Path,
-    name: str,
-    letters: str,
-    number: int,
-    host: str | None,
-    base_url: str | None,
-    out: Path | None,
-    *,
-    trust_programs: bool,
-    json: bool,
-) -> None:
-    """Check a submission and everything that its trials need, run `number` trials a letter, and print them.
+def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: bool, json: bool) -> None:
+    """Check a submission and everything that its trials need, run all trials of the params, and print them.
 
-    The arguments are those of the command. An error that ends the try keeps and prints what is finished.
+    An error that ends the try keeps and prints what is finished.
     """
-    competition = load_params_or_default()
-    model = find_model_to_ask(competition, name, host, base_url)
-    params = _params_for_try(competition, model, letters, number)
-    (key,) = params.models
+    ((key, model),) = params.models.items()
     with ExitStack() as stack:
         status = stack.enter_context(StatusLine())
         submission = _checked_submission(path, params, stack)
@@ -96,15 +82,17 @@ def run_try(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _params_for_try(params: Params, model: Model, letters: str, number: int) -> Params:
-    """Return the params with one model, some letters and a number of trials."""
+def params_for_try(model: str, host: str | None, base_url: str | None, letters: str, number: int) -> Params:
+    """Return the competition's params with one model, some letters and a number of trials."""
+    params = load_params_or_default()
+    asked = find_model_to_ask(params, model, host, base_url)
     if not letters or not set(letters) <= set(params.competition.characters) or len(set(letters)) < len(letters):
         raise SettingsError(
             f"letters {letters!r}: give letters of the competition ({params.competition.characters}), each once."
         )
-    key = re.sub(r"[^\w.-]", "-", model.name).lstrip(".") or "model"  # part of a path
+    key = re.sub(r"[^\w.-]", "-", asked.name).lstrip(".") or "model"  # part of a path
     competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": number})
-    return params.model_copy(update={"competition": competition, "models": {key: model}})
+    return params.model_copy(update={"competition": competition, "models": {key: asked}})
 
 
 def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submission:
