@@ -15,7 +15,6 @@ from typer.core import TyperGroup
 from pcgeval.cli.docs import DOCUMENT, commands_help
 from pcgeval.cli.main import app, main
 from pcgeval.cli.options import print_table
-from pcgeval.core.console import EXIT_INTERRUPTED
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = cast("TyperGroup", typer.main.get_command(app)).commands
@@ -70,13 +69,6 @@ def test_the_command_line_alone_imports_nothing_heavy() -> None:
     assert not loaded & {"torch", "transformers", "numpy", "PIL", "pydantic", "yaml", "lxml", "pymunk", "httpx", "dvc"}
 
 
-def test_completion_names_the_commands() -> None:
-    words = {"_PCGEVAL_COMPLETE": "complete_bash", "COMP_WORDS": "pcgeval ra", "COMP_CWORD": "1"}
-    call = [sys.executable, "-m", "pcgeval"]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, env={**os.environ, **words})
-    assert done.stdout.split() == ["ranking"]
-
-
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
 def test_a_table_keeps_names_and_numbers_whole_on_any_terminal(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -111,14 +103,3 @@ def test_a_hostile_name_controls_no_terminal(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr().err
     assert "\x1b" not in printed
     assert "[2J[bold]none" in printed
-
-
-def test_an_interrupted_command_says_that_it_can_be_run_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("pcgeval.llm.local_models.fetch", interrupted)
-    assert main(["models", "fetch"]) == EXIT_INTERRUPTED
-    assert "run again" in capsys.readouterr().err
