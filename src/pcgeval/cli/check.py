@@ -12,17 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from pcgeval.cli.options import Json, group, print_json
+from pcgeval.core import layout
 from pcgeval.core.console import EXIT_BAD_INPUT, count, print_stderr
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.layout import (
-    DVC_LOCK,
-    SEAL,
-    SUBMISSIONS,
-    grade_file,
-    judge_recording_file,
-    recording_file,
-    rubric_file,
-)
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
@@ -82,11 +74,13 @@ def check(
     if do_seal and passed:
         seal = make_seal(params)
         seal_sha256 = seal.sha256
-        if SEAL.exists():
-            print_stderr(f"{SEAL}: agrees with params.yaml and the submissions")
+        if layout.SEAL.exists():
+            print_stderr(f"{layout.SEAL}: agrees with params.yaml and the submissions")
         else:
-            seal.write(SEAL)
-            print_stderr(f"wrote {SEAL}: commit and publish it with params.yaml and data/submissions before the run")
+            seal.write(layout.SEAL)
+            print_stderr(
+                f"wrote {layout.SEAL}: commit and publish it with params.yaml and data/submissions before the run"
+            )
     if json:
         values = [finding._asdict() for finding in findings]
         print_json({"passed": passed, "summary": summary, "seal": seal_sha256, "findings": values})
@@ -113,11 +107,11 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
     submissions: dict[str, Submission] = {}
     for team in params.teams:
         with _attempt(findings, "submissions"):
-            submissions[team] = load_submission(SUBMISSIONS / team)
+            submissions[team] = load_submission(layout.SUBMISSIONS / team)
     _check_recordings(params, list(submissions), findings)
     _check_dvc(findings)
     with _attempt(findings, "rubric"):
-        load_rubric(rubric_file(params.rubric.id))
+        load_rubric(layout.rubric_file(params.rubric.id))
     with _attempt(findings, "rubric"):
         JudgeSettings.checked(dict(params.rubric))
     _check_models(params, status, findings)
@@ -139,11 +133,11 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
 
 def _check_recordings(params: "Params", teams: list[str], findings: Findings) -> None:
     for team, (name, model) in product(teams, params.models.items()):
-        path = recording_file(name, team)
+        path = layout.recording_file(name, team)
         if model.backend == "recorded" and not path.is_file():
             text = f"no such recording. Set models.{name}.backend to ollama, or add the file."
             findings.append(Finding("recordings", "error", f"{path}: {text}"))
-    missing = [team for team in teams if not judge_recording_file(team).is_file()]
+    missing = [team for team in teams if not layout.judge_recording_file(team).is_file()]
     if missing and params.rubric.model and params.rubric.model.backend == "recorded":
         text = f"the judge has none of {', '.join(missing)}: the leaves that a model judges get no grade."
         findings.append(Finding("recordings", "warning", text))
@@ -160,7 +154,7 @@ def _check_dvc(findings: Findings) -> None:
             raise ValueError("the last line has no end")
         COMPILED_LOCKFILE_SCHEMA(yaml.load(content, yaml.CSafeLoader))
 
-    for path, read in ((DVC_LOCK, read_lock), (Path(".dvc/tmp/rwlock"), json_format.loads)):
+    for path, read in ((layout.DVC_LOCK, read_lock), (Path(".dvc/tmp/rwlock"), json_format.loads)):
         try:
             if path.is_file():
                 read(path.read_bytes())
@@ -176,7 +170,7 @@ def _check_models(params: "Params", status: "RunStatus | None", findings: Findin
     undone = {team.model for team in status.teams if team.done < team.trials} if status else set()
     models = [(model, name in undone) for name, model in params.models.items()]
     if params.rubric.judge == "simple" and params.rubric.model is not None:
-        models.append((params.rubric.model, not all(grade_file(team).exists() for team in params.teams)))
+        models.append((params.rubric.model, not all(layout.grade_file(team).exists() for team in params.teams)))
     for model, has_work in models:
         if model.backend != "recorded":
             print_stderr(f"asking for the model {model.name}")
@@ -241,5 +235,5 @@ def _check_seal(params: "Params", findings: Findings, *, is_sealing: bool) -> No
         for difference in differences:
             findings.append(Finding("seal", severity, difference))
         if differences and is_sealing:
-            text = f"{SEAL} exists already. Undo the changes, or remove that file to seal again."
+            text = f"{layout.SEAL} exists already. Undo the changes, or remove that file to seal again."
             findings.append(Finding("seal", severity, text))

@@ -11,6 +11,8 @@ import typer
 
 from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.files import sha256_bytes, sha256_file, write_bytes
+from pcgeval.core.layout import RANKING_JSON, SUBMISSIONS
 from pcgeval.core.untrusted import printable_line, printable_name, printable_text
 
 if TYPE_CHECKING:
@@ -57,8 +59,6 @@ def bundle(
     out: Annotated[Path, file_to_write("-o", "--out", text="The ZIP file to write.")], json: Json = False
 ) -> None:
     """Write inputs and results to one file that anyone can verify."""
-    from pcgeval.core.files import sha256_bytes, write_bytes
-    from pcgeval.core.layout import SUBMISSIONS
     from pcgeval.core.params import load_params
     from pcgeval.proof.bundle import make_bundle
     from pcgeval.submissions.load import submission_sha256
@@ -86,7 +86,6 @@ def verify(
 
     Exit code 1: a file of the bundle does not follow from its inputs.
     """
-    from pcgeval.core.files import sha256_file
     from pcgeval.proof.bundle import verify_bundle
 
     result = verify_bundle(file, trust=trust or ())
@@ -160,7 +159,6 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare two evaluations and show the differences."""
-    from pcgeval.core.layout import RANKING_JSON
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.proof.compare import compare_states
