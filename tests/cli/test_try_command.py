@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -48,19 +49,26 @@ if __name__ == "__main__":
 """
 
 
+def write_program(files: dict[str, str]) -> None:
+    """Hand in a program in place of the prompt."""
+    Path("mine/prompt.txt").unlink(missing_ok=True)
+    write_folder(Path("mine"), files)
+
+
 def program(before: str = "pass", after: str = "pass", end: str = "pass") -> dict[str, str]:
     return {"README.md": README, "main.py": PROGRAM.format(before=before, after=after, end=end)}
 
 
+@dataclass
 class Participant:
-    """A person with an empty folder, the working directory, and a server."""
+    """A person with the submission `mine` in the working directory, and a server."""
 
-    def __init__(self, server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
-        self.server, self.capsys = server, capsys
+    server: SlowOllama
+    capsys: pytest.CaptureFixture[str]
 
-    def words(self, path: Path | str = "mine", letters: str = "I", trials: int = 1) -> list[str]:
+    def words(self, path: str = "mine", letters: str = "I", trials: int = 1) -> list[str]:
         options = ["--model", "m:1", "--host", self.server.address, "--letters", letters, "--trials", str(trials)]
-        return ["try", str(path), *options]
+        return ["try", path, *options]
 
     def tries(self, *words: str, code: int = 0, **values: Any) -> tuple[str, str]:
         """Run the command to an exit code; return what it printed, and what it said."""
@@ -74,6 +82,7 @@ def person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Participant]:
     monkeypatch.chdir(tmp_path)
+    write_folder(Path("mine"), PROMPT_FILES)
     with SlowOllama(0) as server:
         yield Participant(server, capsys)
 
@@ -124,7 +133,6 @@ def test_the_scores_are_those_of_the_competition(person: Participant) -> None:
 
 
 def test_each_trial_is_printed_and_another_try_keeps_it(person: Participant) -> None:
-    write_folder(Path("mine"), PROMPT_FILES)
     out, err = person.tries(trials=2)
     assert [line.partition(":")[0] for line in out.splitlines() if " x similarity " in line] == ["I1", "I2"]
     assert "asking for I1, call 1 (0 of 2 trials done)" in err
@@ -141,7 +149,6 @@ def test_each_trial_is_printed_and_another_try_keeps_it(person: Participant) -> 
 
 
 def test_it_fails_if_all_trials_failed(person: Participant) -> None:
-    write_folder(Path("mine"), PROMPT_FILES)
     person.tries()
     person.server.words = lambda *_: ["I would rather not."]  # type: ignore[method-assign]
     out, _ = person.tries(letters="T", code=1)
@@ -163,7 +170,6 @@ def test_a_try_and_the_competition_share_the_replies_of_the_models(person: Parti
 
 
 def test_other_files_of_the_folder_stay_and_two_tries_exclude_each_other(person: Participant) -> None:
-    write_folder(Path("mine"), PROMPT_FILES)
     out = Path("out")
     with lock_folder(out, out / LOCK):
         assert "is working on it" in person.tries("--out", "out", code=2)[1]
@@ -181,12 +187,12 @@ def test_the_output_of_a_program_is_kept_and_named_where_it_fails(person: Partic
     prints = ("print('begun', end='')", "print('\\033[2J' + reply[:6] + '\\u202e', file=sys.stderr)", "print('end')")
     files = program(*prints)
     write_zip(Path("mine.zip"), {f"inner/{name}": text for name, text in files.items()})
-    write_folder(Path("mine"), files)
+    write_program(files)
     for path in ("mine.zip", "mine"):
         person.tries(path=path)
         assert printed.read_text() == "begun\ufffd[2Janswer\ufffd\nend\n"
     assert len(person.server.asked) == 1, "the same submission"
-    write_folder(Path("mine"), program("print('line\\r' * 99 + 'x' * 999); import pcgeval"))
+    write_program(program("print('line\\r' * 99 + 'x' * 999); import pcgeval"))
     out, _ = person.tries(code=1)
     assert "I1: 0, failed in generate: ModuleNotFoundError: No module named 'pcgeval'" in out
     assert str(printed) in out
@@ -194,7 +200,6 @@ def test_the_output_of_a_program_is_kept_and_named_where_it_fails(person: Partic
 
 
 def test_an_invalid_submission_or_option_asks_nothing(person: Participant) -> None:
-    write_folder(Path("mine"), PROMPT_FILES)
     for letters, trials, word in (("", 2, "letters"), ("i", 2, "letters"), ("II", 2, "letters"), ("I", 0, "trials")):
         assert word in person.tries(letters=letters, trials=trials, code=2)[1]
     assert "nothing" in person.tries(path="nothing", code=2)[1]
@@ -211,7 +216,7 @@ def test_an_invalid_submission_or_option_asks_nothing(person: Participant) -> No
 def test_what_is_missing_here_is_named_before_the_first_call(
     person: Participant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_folder(Path("mine"), program())
+    write_program(program())
     params = (ROOT / "params.yaml").read_text()
     Path("params.yaml").write_text(params.replace("model: data/classifier", "model: nowhere/classifier"))
     assert "nowhere/classifier" in person.tries(code=2)[1]
@@ -224,7 +229,7 @@ def test_what_is_missing_here_is_named_before_the_first_call(
 
 @pytest.mark.needs_sandbox
 def test_ctrl_c_keeps_what_is_done_and_the_next_try_pays_for_nothing_twice(person: Participant) -> None:
-    write_folder(Path("mine"), program())
+    write_program(program())
     server = person.server
     server.status = lambda letter: 0 if letter == "L" else 200  # L1 gets no answer
     command = [sys.executable, "-m", "pcgeval", *person.words(letters="ILT")]
