@@ -167,27 +167,24 @@ class _Try:
                 write_bytes(path, content)
         printed, supplied = self._printed(trial), supplied_blocks(self.submission.work, trial.letter, response, record)
         seconds = sum(exchange.reply.seconds for exchange in record.exchanges)
-        self.levels[trial], self.values[trial] = (
-            level,
-            {
-                "trial": trial.number,
-                **level.to_dict(),
-                "picture": str(files["images"]) if level.simulated else None,
-                "printed": str(printed) if printed.is_file() else None,
-                "calls": len(record.exchanges),
-                "tokens": record.tokens,
-                "supplied": asdict(supplied),
-                "seconds": round(seconds, 3),
-                "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in record.flags],
-            },
-        )
+        self.levels[trial] = level
+        self.values[trial] = {
+            "trial": trial.number,
+            **level.to_dict(),
+            "picture": str(files["images"]) if level.simulated else None,
+            "printed": str(printed) if printed.is_file() else None,
+            "calls": len(record.exchanges),
+            "tokens": record.tokens,
+            "supplied": asdict(supplied),
+            "seconds": round(seconds, 3),
+            "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in record.flags],
+        }
         self.new += is_new
         if not self.prints:
             return
         self.status.clear()
         cost = f"{count(len(record.exchanges), 'call')}, {record.tokens} tokens, {seconds:.1f} s"
-        when = "" if is_new else ", done before"
-        print(f"{trial.letter}{trial.number}: {level.verdict} ({cost}{when})")
+        print(f"{trial.letter}{trial.number}: {level.verdict} ({cost}{'' if is_new else ', done before'})")
         for flag in record.flags:
             print(printable_text(f"  flagged: {flag.kind}: {flag.detail}"))
         if supplied.supplied:
