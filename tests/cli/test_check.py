@@ -163,10 +163,7 @@ def test_versions_are_locked_before_the_run(
             {"rubric": {"judge": "simple", "model": NO_SERVER}}, ["models: error"], "127.0.0.1:9", id="judge-away"
         ),
         pytest.param(  # without a temperature all votes are one
-            {"rubric": {"judge": "simple", "model": RECORDED, "votes": 3}},
-            ["recordings: warning", "rubric: error"],
-            "alpha, beta",
-            id="judge-not-recorded",
+            {"rubric": {"judge": "simple", "model": RECORDED, "votes": 3}}, ["rubric: error"], "votes", id="votes"
         ),
         pytest.param({"similarity": {"model": "torn"}}, ["classifier: error"], "torn", id="classifier-torn"),
     ],

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from competition_folder import PROMPT, competition_folder
 from handed_in_for_tests import PROMPT_FILES, README, contents, write_folder, write_zip
-from slow_ollama import DIGEST, SlowOllama
+from slow_ollama import SlowOllama
 from waiting import wait_until
 
 from pcgeval.cli.main import main
@@ -87,42 +87,34 @@ def person(
         yield Participant(server, capsys)
 
 
-class Replaying(SlowOllama):
-    """Answers as a model of the demo did, with the same options; it looks replies up by their requests."""
-
-    def __init__(self, model: str, team: str) -> None:
-        super().__init__(0)
-        self.model = DEMO.models[model]
-        calls = read_recording(ROOT / recording_file(model, team))
-        self.replies = {call.key: call.reply.text for call in calls if call.reply}
-
-    def words(self, asked: dict[str, Any], _: str) -> list[str]:
-        messages = tuple(Message(**message) for message in asked["messages"])
-        request = ChatRequest(self.model.name, self.model.digest or "", messages, asked["options"])
-        return [self.replies[request.key]]
-
-
 def test_the_scores_are_those_of_the_competition(person: Participant) -> None:
-    team, model = "zero-shot", "qwen-coder-1b5"
-    table = read_csv(TrialRow, ROOT / OFFICIAL_RESULTS / model / "trial_scores.csv")
-    best = max((row for row in table if row.team == team), key=lambda row: row.score).letter
+    team, name = "zero-shot", "qwen-coder-1b5"
+    model = DEMO.models[name]
+    calls = read_recording(ROOT / recording_file(name, team))
+    replies = {call.key: call.reply.text for call in calls if call.reply}
+
+    def replayed(asked: dict[str, Any], _: str) -> list[str]:
+        messages = tuple(Message(**message) for message in asked["messages"])
+        return [replies[ChatRequest(model.name, model.digest or "", messages, asked["options"]).key]]
+
+    person.server.words = replayed  # type: ignore[method-assign]
+    rows = read_csv(TrialRow, ROOT / OFFICIAL_RESULTS / name / "trial_scores.csv")
+    best = max((row for row in rows if row.team == team), key=lambda row: row.score).letter
     letters = {best, "I" if best != "I" else "L"}
-    official = {(row.letter, row.trial): row for row in table if row.team == team and row.letter in letters}
+    official = {(row.letter, row.trial): row for row in rows if row.team == team and row.letter in letters}
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["similarity"]["model"] = str(ROOT / "data/classifier")
-    command = ["try", str(ROOT / SUBMISSIONS / team), "--model", "m", "--letters", "".join(letters), "--json"]
+    params["models"] = {
+        "m": {"backend": "ollama", "name": "m:1", "host": person.server.address, "options": model.options}
+    }
+    options = ["--model", "m", "--letters", "".join(letters), "--trials", str(DEMO.competition.trials), "--json"]
     summaries = {}
-    with Replaying(model, team) as server:
-        options = DEMO.models[model].options
-        asked = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "options": options}
-        for vectors in ("cls", "softmax"):
-            Path("params.yaml").write_text(
-                yaml.safe_dump(params | {"models": {"m": asked}, "diversity": {"vectors": vectors}})
-            )
-            assert main([*command, "--trials", str(DEMO.competition.trials)]) == 0
-            values = json.loads(person.capsys.readouterr().out)
-            summaries[vectors] = {entry["letter"]: entry for entry in values["letters"]}
-        assert len(server.asked) == len(values["trials"]) == 2 * DEMO.competition.trials, "nothing is asked twice"
+    for vectors in ("cls", "softmax"):
+        Path("params.yaml").write_text(yaml.safe_dump(params | {"diversity": {"vectors": vectors}}))
+        assert main(["try", str(ROOT / SUBMISSIONS / team), *options]) == 0
+        values = json.loads(person.capsys.readouterr().out)
+        summaries[vectors] = {entry["letter"]: entry for entry in values["letters"]}
+    assert len(person.server.asked) == len(values["trials"]) == 2 * DEMO.competition.trials, "nothing is asked twice"
     for trial in values["trials"]:
         row = official[trial["letter"], trial["trial"]]
         assert trial["stability"] == pytest.approx(float(row.stability))  # the official script rounds to 20 digits

@@ -137,10 +137,6 @@ def _check_recordings(params: "Params", teams: list[str], findings: Findings) ->
         if model.backend == "recorded" and not path.is_file():
             text = f"no such recording. Set models.{name}.backend to ollama, or add the file."
             findings.append(Finding("recordings", "error", f"{path}: {text}"))
-    missing = [team for team in teams if not layout.judge_recording_file(team).is_file()]
-    if missing and params.rubric.model and params.rubric.model.backend == "recorded":
-        text = f"the judge has none of {', '.join(missing)}: the leaves that a model judges get no grade."
-        findings.append(Finding("recordings", "warning", text))
 
 
 def _check_dvc(findings: Findings) -> None:
