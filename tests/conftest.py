@@ -51,6 +51,7 @@ SLOW = {
     "generation/test_generate.py",
     "generation/test_resume.py",
     "generation/test_programs.py",
+    "judge/test_attack.py",
     "judge/test_judge_budget.py",
     "judge/test_judge_context.py",
     "judge/test_judge_endpoints.py",
