@@ -126,9 +126,9 @@ WITHOUT_PROBABILITIES = json.dumps(
 @pytest.mark.parametrize(
     ("path", "content", "words"),
     [
-        (f"{STABILITY}/trials.json", "[]", "lacks Trial(letter='I', number=1)"),
-        (f"{SIMILARITY}/I.json", '{"trials": []}', "lacks its values"),
-        (f"{SIMILARITY}/I.json", WITHOUT_PROBABILITIES, "lacks its values"),
+        (f"{STABILITY}/trials.json", "[]", "lacks values of Trial(letter='I', number=1)"),
+        (f"{SIMILARITY}/I.json", '{"trials": []}', "lacks values of Trial"),
+        (f"{SIMILARITY}/I.json", WITHOUT_PROBABILITIES, "lacks values of Trial"),
         (f"{STABILITY}/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "raws.0.score"),
         ("data/diversity/small/team-one/I.json", "{}", "diversityRate"),
         ("data/trials/small/team-one.json", "[{}]", "0.letter: Field required"),

@@ -1,7 +1,5 @@
 """`pcgeval grade` on a folder of runs as a person types it: two papers, two agents, two attempts each."""
 
-import csv
-import io
 import json
 import os
 import shutil
@@ -104,16 +102,8 @@ def test_every_run_has_a_file_and_a_place_in_the_table(capsys):
     assert rows["one", "all papers"]["n"] == 2
     assert rows["one", "all papers"]["std_error"] == 0
     assert set(contents(Path("grades"))) == {f"{grading['run']}/grade.json" for grading in gradings}
-    assert main(["rubric", "table", "grades", "--papers-dir", "papers", "--json"]) == 0
+    assert main(["rubric", "table", "grades", "--set", "rubric.papers_dir=papers", "--json"]) == 0
     assert {(row["submission"], row["paper"]): row for row in json.loads(capsys.readouterr().out)["rows"]} == rows
-    tables = {}
-    for form in ("csv", "markdown", "latex"):
-        assert main(["rubric", "table", "grades", "--papers-dir", "papers", "--format", form]) == 0
-        tables[form] = capsys.readouterr().out
-    in_csv = csv.DictReader(io.StringIO(tables["csv"]))
-    assert [float(row["mean"]) for row in in_csv] == [row["mean"] for row in rows.values()]
-    assert "| --- | --- | ---: |" in tables["markdown"]
-    assert r"\toprule" in tables["latex"]
 
 
 def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(capsys, runs, endpoint):
@@ -137,16 +127,15 @@ def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(capsys,
 
 @pytest.mark.usefixtures("runs")
 def test_a_finished_grading_is_done_again_when_its_file_of_checks_changes(capsys):
-    arguments = ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml", "--max-invalid", "99"]
     for path in ("papers/other-letters", "runs/two", *Path("runs", GROUP).glob("other-letters*")):
         shutil.rmtree(path)
     scores = []
     for name in ("README.md", "nowhere.md"):
         check = {"block-letters/model/bitmaps": {"name": "file_exists", "arguments": {"path": name}}}
         Path("mine.yaml").write_text(json.dumps(check))
-        _, gradings = table(capsys, *arguments)
-        scores.append([grading["score"] for grading in gradings])
-    assert [before - after for before, after in zip(*scores, strict=True)] == pytest.approx([0.05, 0.05])
+        checked = ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml", "--max-invalid", "99"]
+        scores.append(table(capsys, *checked)[1][0]["score"])
+    assert scores[0] - scores[1] == pytest.approx(0.05)
 
 
 def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
@@ -166,7 +155,7 @@ def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
     assert rows["two", "all papers"]["mean"] is None
     assert not Path("grades/two/block-letters_2/grade.json").exists()  # that of before is none of what is there now
     printed = run(capsys, "--judge", "dummy", code=1)
-    assert "two/nobodys_1\n    no paper 'nobodys'" in printed.out
+    assert "two/nobodys_1: no paper 'nobodys'" in printed.out
     assert "3 of 9 gradings do not count" in printed.err
 
 
@@ -227,15 +216,15 @@ def test_a_run_that_the_budget_does_not_reach_has_no_grade_of_what_was_there_bef
         readme.write_text("It is another one.")
     assert ["reproduce.sh was not run" in entry for entry in grade(token_budget=1)] == [False, True]
     assert sorted(contents(Path("grades"))) == ["two/block-letters_1/grade.json"]
-    assert main(["rubric", "table", "grades", "--papers-dir", "papers"]) == 1
-    assert "two/other-letters_1\n    not graded" in capsys.readouterr().out
+    assert main(["rubric", "table", "grades", "--set", "rubric.papers_dir=papers"]) == 1
+    assert "two/other-letters_1: not graded" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["--judge", "dummy", "--out", "runs/grades"], "lies among the runs"),
-        (["--judge", "human"], "a person's grades are of one submission"),
+        (["--judge", "human"], "A person's grades are of one submission"),
         (["--judge", "dummy", "--html", "page.html"], "is of one submission"),
         (
             ["--model", "nobodys", "--base-url", "http://127.0.0.1:9/v1", "--set", "rubric.max_cost=1"],

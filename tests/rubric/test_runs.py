@@ -55,7 +55,7 @@ def test_groups_agents_papers_and_runs(tmp_path):
     touch(tmp_path, "mine/rice_1/grade.json")
     assert [run.paper_id for run in find_runs(tmp_path / "mine", [])] == ["new_paper", "rice", "self-composing"]
     for folder in ("none", "mine/rice_1"):
-        with pytest.raises(FileError, match=r"no folder|has no runs.*GROUP/PAPER_RUN"):
+        with pytest.raises(FileError, match=r"has no runs.*GROUP/PAPER_RUN"):
             find_runs(tmp_path / folder, [])
 
 
@@ -155,6 +155,5 @@ def test_what_does_not_count_says_why(output, problem, allowed):
     assert problem in grade.problem
     assert (RunGrade.of(a_run(), output, max_invalid=1).score is not None) == allowed
     (row,) = grade_table([grade])
-    assert problem in row.cells()[-1]
     assert row.cells()[2:4] == ("0 of 1", "-")
     json.dumps(grade.to_json())

@@ -10,16 +10,15 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_text, rewritten_folder, write_json
+from pcgeval.core.files import rewritten_folder, write_json
 from pcgeval.core.layout import (
     DATA,
     EVIDENCE,
     SUBMISSIONS,
-    TRIALS_FILE,
     evidence_file,
     letter_file,
     stage_dir,
@@ -28,14 +27,7 @@ from pcgeval.core.layout import (
     trials,
 )
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import (
-    DiversityFile,
-    SimilarityFile,
-    StabilityFile,
-    by_trial,
-    read_outcomes,
-    refusal,
-)
+from pcgeval.core.stage_files import DiversityFile, SimilarityFile, StabilityFile, by_trial, parsed, read_outcomes
 from pcgeval.core.trials import read_summaries
 from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
 from pcgeval.submissions.load import Program, SubmissionError, load_submission
@@ -69,16 +61,11 @@ def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
         FileError: A file of evidence is unreadable or not the output of `evidence_stage`.
     """
     evidence = gather_submission(root / SUBMISSIONS / team, team, params.limits.prompt_words)
-    paths = [root / evidence_file(model, team) for model in params.models]
-    if missing := [model for model, path in zip(params.models, paths, strict=True) if not path.exists()]:
+    paths = {model: root / evidence_file(model, team) for model in params.models}
+    if missing := [model for model, path in paths.items() if not path.exists()]:
         return replace(evidence, no_results=f"the submission was not run with {', '.join(missing)}")
-    models = []
-    for path in paths:
-        try:
-            models.append(_MODEL_EVIDENCE.validate_json(read_text(path)))
-        except ValidationError as error:
-            raise refusal(path, error) from error
-    return replace(evidence, models=tuple(models), no_results="")
+    models = tuple(parsed(path, _MODEL_EVIDENCE.validate_json) for path in paths.values())
+    return replace(evidence, models=models, no_results="")
 
 
 def gather_submission(folder: Path, team: str, prompt_words: int) -> Evidence:
@@ -88,13 +75,8 @@ def gather_submission(folder: Path, team: str, prompt_words: int) -> Evidence:
     except SubmissionError:  # what cannot be run has no documents that count either
         is_program = False
     readme = find_readme(folder) or folder / "README.md"
-    return Evidence(
-        team=team,
-        prompt_words=prompt_words,
-        readme=_document(readme),
-        prompt=_program_texts(folder, readme) if is_program else _document(folder / "prompt.txt"),
-        is_program=is_program,
-    )
+    prompt = _program_texts(folder, readme) if is_program else _document(folder / "prompt.txt")
+    return Evidence(team, prompt_words, _document(readme), prompt, is_program)
 
 
 def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> ModelEvidence:
@@ -114,21 +96,20 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
         classified = SimilarityFile.read(letter_file(similarity, letter))
         similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
         for trial in trials(params, letter):
-            if trial not in outcomes:
-                raise FileError(f"{stability / TRIALS_FILE}: lacks {trial}. Run `dvc repro`.")
-            stage, reason = outcomes[trial].failed_stage, outcomes[trial].reason
-            stable, similar = stabilities.get(trial.number), similarities.get(trial.number)
-            prediction = predictions.get(trial.number)
-            if stage is None and not (stable and similar and prediction):
-                raise FileError(f"{similarity}: {trial} passed but lacks its values. Run `dvc repro`.")
+            outcome, number = outcomes.get(trial), trial.number
+            measured = [values.get(number) for values in (stabilities, similarities, predictions)]
+            if outcome is None or (outcome.failed_stage is None and None in measured):
+                raise FileError(f"{stability} or {similarity}: lacks values of {trial}. Run `dvc repro`.")
+            stable, similar, prediction = stabilities.get(number), similarities.get(number), predictions.get(number)
             probabilities = [one.probability for one in prediction.probabilities] if prediction else []
+            reply = None if outcome.failed_stage == "generate" else _reply(trial_file(raw, "raw", team, trial))
             results.append(
                 TrialEvidence(
                     model=model,
                     trial=trial,
-                    failed_stage=stage,
-                    reason=reason or "",
-                    reply=None if stage == "generate" else _reply(trial_file(raw, "raw", team, trial)),
+                    failed_stage=outcome.failed_stage,
+                    reason=outcome.reason or "",
+                    reply=reply,
                     stability=stable.score if stable else None,
                     similarity=similar.similarity if similar else None,
                     # the official field `label` of a trial is the target
@@ -166,7 +147,5 @@ def _reply(path: Path) -> ReplyShape | None:
     if not path.exists():
         return None
     text = read_start(path, MAX_REPLY_BYTES, follow_link=True).decode("utf-8", errors="replace")  # DVC may link
-    return ReplyShape(
-        has_loop=any(_LOOP.search(fenced[1]) for fenced in _FENCED.finditer(text)),
-        has_open_fence=text.count("```") % 2 == 1,
-    )
+    has_loop = any(_LOOP.search(fenced[1]) for fenced in _FENCED.finditer(text))
+    return ReplyShape(has_loop, has_open_fence=text.count("```") % 2 == 1)

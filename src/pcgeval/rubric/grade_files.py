@@ -4,9 +4,9 @@ PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or with
 bare trees. A leaf that it could not grade counts as 0 there, and so do ours in a file for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pcgeval.core.untrusted import read_bounded_json
 from pcgeval.rubric.grades import (
@@ -23,6 +23,7 @@ from pcgeval.rubric.tree import SUBTREE
 
 MAX_BYTES = 100_000_000  # of a graded tree: 2 551 nodes, each with several long answers
 NO_TIME = "1970-01-01T00-00-00-GMT"  # PaperBench's form of a time
+Parsed = TypeVar("Parsed")
 
 
 def read_grade(path: Path) -> JudgeOutput:
@@ -32,24 +33,22 @@ def read_grade(path: Path) -> JudgeOutput:
         GradeError: It is none of these, or its figures are not those of its tree.
         FileError: It is missing or unreadable.
     """
-    try:
-        return judge_output_from_json(read_bounded_json(path, MAX_BYTES, follow_link=True))
-    except GradeError as error:
-        raise GradeError(f"{path}: {error}") from error
+    return _read(path, judge_output_from_json)
 
 
 def read_graded_tree(path: Path) -> GradedTaskNode:
-    """Read the tree alone, such as people's grades of the leaves, to be compared with another.
+    """Read the tree alone, such as people's grades of the leaves; the scores above the leaves need not fit.
 
     Raises:
-        GradeError: There is none, or it is a guess.
+        GradeError: There is none.
         FileError: The file is missing or unreadable.
     """
-    value = read_bounded_json(path, MAX_BYTES, follow_link=True)
-    if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
-        raise GradeError(f"{path}: a guess in place of a grading, so there is nothing to compare. Grade again.")
+    return _read(path, graded_task_from_json)
+
+
+def _read(path: Path, parse: Callable[[Any], Parsed]) -> Parsed:
     try:
-        return graded_task_from_json(value)
+        return parse(read_bounded_json(path, MAX_BYTES, follow_link=True))
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error
 
@@ -76,6 +75,13 @@ def paperbench_json(output: JudgeOutput) -> dict[str, Any]:
 
 def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
     below = [_paperbench_node(task, model) for task in node.sub_tasks]
+    metadata = node.judge_metadata  # another tool's as it is
+    if isinstance(metadata, JudgeRecord):
+        metadata = {OWN_RECORD: metadata.model_dump(mode="json", exclude_unset=True)}
+        if votes := node.judge_metadata.votes:
+            metadata["full_judge_response"] = "\n\n".join(vote.answer for vote in votes)
+        if usage := _paperbench_usage(node.judge_metadata.usage, model):
+            metadata["token_usage"] = usage
     return {
         "id": node.id,
         "requirements": node.requirements,
@@ -85,21 +91,9 @@ def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
         "task_category": None if below else node.task_category or SUBTREE,
         "finegrained_task_category": node.finegrained_task_category,
         "explanation": node.explanation,
-        "judge_metadata": _paperbench_metadata(node.judge_metadata, model),
+        "judge_metadata": metadata,
         "sub_tasks": below,
     }
-
-
-def _paperbench_metadata(record: Any, model: str) -> Any:
-    """Return the metadata of a node: another tool's as it is."""
-    if not isinstance(record, JudgeRecord):
-        return record
-    metadata: dict[str, Any] = {OWN_RECORD: record.model_dump(mode="json", exclude_unset=True)}
-    if record.votes:
-        metadata["full_judge_response"] = "\n\n".join(vote.answer for vote in record.votes)
-    if usage := _paperbench_usage(record.usage, model):
-        metadata["token_usage"] = usage
-    return metadata
 
 
 def _paperbench_usage(usage: TokenUsage, model: str) -> dict[str, dict[str, int]] | None:

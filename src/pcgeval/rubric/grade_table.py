@@ -9,9 +9,10 @@ table. A seed that lacks one does not count.
 import json
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +24,7 @@ from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
 from pcgeval.rubric.runs import PaperRun
 
 ALL_PAPERS = "all papers"
-COLUMNS = ("submission", "paper", "n", "mean", "std. error", "leaves without a grade", "US dollars", "problems")
+COLUMNS = ("submission", "paper", "n", "mean", "std. error", "leaves without a grade", "US dollars")
 _MAX_PROBLEM = 500  # characters
 _MAX_LIST_BYTES = 100_000_000  # of a list of disqualified runs; PaperBench's monitor writes parts of logs beside them
 
@@ -95,11 +96,7 @@ class RunGrade:
     @classmethod
     def failed(cls, run: PaperRun, error: Exception) -> Self:
         """Return the figures of a grading that failed."""
-        text = str(error)
-        if isinstance(error, FaultsError):
-            text = "; ".join(map(str, error.faults))
-        elif isinstance(error, OSError):
-            text = f"{error.filename}: {error.strerror}"
+        text = "; ".join(map(str, error.faults)) if isinstance(error, FaultsError) else str(error)
         return cls(run, problem=printable_line(text, _MAX_PROBLEM))
 
     def to_json(self) -> dict[str, Any]:
@@ -131,38 +128,38 @@ class TableRow:
             "cost": math.fsum(costs) if costs else None,
         }
 
-    def cells(self, *, exact: bool = False) -> tuple[str, ...]:
-        """Return the cells of `COLUMNS`; `exact` figures have all their digits."""
-
-        def shown(value: float | None, digits: int = 3) -> str:
-            if value is None:
-                return "" if exact else "-"
-            return repr(value) if exact else f"{value:.{digits}f}"
-
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells of `COLUMNS`."""
         row = self.to_json()
-        number = f"{row['n']}" if exact else f"{row['n']} of {self.number}"
-        figures = (shown(row["mean"]), shown(row["std_error"]), str(row["invalid"]), shown(row["cost"], 4))
-        problems = [f"{printable_name(grade.run.name)}: {grade.problem}" for grade in self.grades if grade.problem]
-        if self.paper == ALL_PAPERS:
-            problems = [] if self.scores else ["no seed has a score for each paper of the table"]
-        return printable_name(self.submission), printable_name(self.paper), number, *figures, "; ".join(problems)
+        mean, error = ("-" if row[name] is None else f"{row[name]:.3f}" for name in ("mean", "std_error"))
+        return (
+            printable_name(self.submission),
+            printable_name(self.paper),
+            f"{row['n']} of {self.number}",
+            mean,
+            error,
+            str(row["invalid"]),
+            "-" if row["cost"] is None else f"{row['cost']:.4f}",
+        )
 
 
 def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     """Return the rows of a table: each submission's papers, and below them a row for all of these."""
     papers = {grade.run.paper_id for grade in grades}
+    by_agent: dict[str, dict[str, list[RunGrade]]] = defaultdict(lambda: defaultdict(list))
+    for grade in sorted(grades, key=lambda grade: grade.run):
+        by_agent[grade.run.agent][grade.run.paper_id].append(grade)
     rows: list[TableRow] = []
-    by_agent = groupby(sorted(grades, key=lambda grade: grade.run), key=lambda grade: grade.run.agent)
-    for agent, attempts in [(agent, list(of_agent)) for agent, of_agent in by_agent]:
-        seeds: dict[tuple[str, int], list[float]] = {}
-        for paper in sorted({grade.run.paper_id for grade in attempts}):
-            at_paper = [grade for grade in attempts if grade.run.paper_id == paper]
-            scores = [grade.score for grade in at_paper if grade.score is not None]
-            rows.append(TableRow(agent, paper, scores, len(at_paper), at_paper))
-            for group, of_group in groupby(at_paper, key=lambda grade: grade.run.group):
-                for number, grade in enumerate(of_group):
-                    seeds.setdefault((group, number), []).extend([] if grade.score is None else [grade.score])
+    for agent, by_paper in by_agent.items():
+        seeds: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for paper, attempts in by_paper.items():
+            scores = [grade.score for grade in attempts if grade.score is not None]
+            rows.append(TableRow(agent, paper, scores, len(attempts), attempts))
+            for grade in attempts:
+                in_group = [other.run for other in attempts if other.run.group == grade.run.group]
+                seed = seeds[grade.run.group, in_group.index(grade.run)]
+                seed += [] if grade.score is None else [grade.score]
         if len(papers) > 1:
             means = [statistics.fmean(seeds[seed]) for seed in sorted(seeds) if len(seeds[seed]) == len(papers)]
-            rows.append(TableRow(agent, ALL_PAPERS, means, len(seeds), attempts))
+            rows.append(TableRow(agent, ALL_PAPERS, means, len(seeds), list(chain.from_iterable(by_paper.values()))))
     return rows

@@ -6,22 +6,11 @@ from functools import reduce
 from typing import Any
 
 from pcgeval.core.untrusted import one_line
-from pcgeval.rubric.agreement import (
-    FIGURE_COLUMNS,
-    LEVEL,
-    RESAMPLES,
-    SEED,
-    Agreement,
-    Pair,
-    agreement,
-    differing_leaves,
-    first_lines,
-    uncompared_lines,
-)
-from pcgeval.rubric.grades import HEURISTIC, PASSED, GradedTaskNode, JudgeOutput
+from pcgeval.rubric.agreement import FIGURE_COLUMNS, LEVEL, METHOD, Agreement, Pair, agreement
+from pcgeval.rubric.grades import PASSED, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage
 
-_COSTS = ("judge", "votes", "no grade", "roots apart", "calls", "tokens read", "cached", "written", "cost", "time")
+_COSTS = ("judge", "votes", "no grade", "calls", "tokens read", "cached", "written", "cost", "time")
 
 
 @dataclass(frozen=True)
@@ -54,11 +43,6 @@ class JudgeFigures:
         """The number of leaves to which the judge gave no grade."""
         return sum(output.num_invalid_leaf_nodes for output in self.outputs.values())
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether calls failed, so that a second run could grade leaves that have no grade."""
-        return any(output.partial or output.judge_type == HEURISTIC for output in self.outputs.values())
-
     def to_json(self) -> dict[str, Any]:
         """Return all of it but the graded trees as JSON values."""
         first = next(iter(self.outputs.values()))
@@ -78,12 +62,11 @@ class JudgeFigures:
 
     def cost_cells(self) -> tuple[str, ...]:
         """Return the judge's row of the table of costs."""
-        usage, cost, apart = self.usage, self.cost, self.agreement.root_difference.value
+        usage, cost = self.usage, self.cost
         return (
             self.name,
             str(max(output.votes for output in self.outputs.values())),
             str(self.invalid),
-            "-" if apart is None else f"{apart:.3f}",
             str(usage.calls),
             f"{'about ' * usage.estimated}{usage.prompt_tokens}",
             f"{usage.cached_tokens / usage.prompt_tokens:.0%}" if usage.prompt_tokens else "-",
@@ -93,57 +76,45 @@ class JudgeFigures:
         )
 
 
+def _between(judges: Sequence[JudgeFigures]) -> Agreement | None:
+    """Return the agreement of two judges with each other, if there are just two."""
+    if len(judges) != 2:
+        return None
+    trees = [{id_: output.graded_task_tree for id_, output in judge.outputs.items()} for judge in judges]
+    return agreement([Pair(id_, tree, trees[1][id_]) for id_, tree in trees[0].items()])
+
+
 def judge_eval_json(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> dict[str, Any]:
-    """Return the figures of several judges as JSON values, of two judges also the leaves on which they differ.
+    """Return the figures of several judges, and of two judges how far they agree, as JSON values.
 
     `people` are people's grades by the example.
     """
-    values = {
+    between = _between(judges)
+    return {
         "level": LEVEL,
         "examples": {id_: {"leaves": len(tree.leaves), "score": tree.score} for id_, tree in people.items()},
         "judges": {judge.name: judge.to_json() for judge in judges},
+        **({"between": between.to_json()} if between else {}),
     }
-    if len(judges) == 2:
-        values["differing"] = [
-            {"example": id_, "path": one.path, "scores": [one.graded_score, other.graded_score]}
-            for id_, one, other in _differing(*judges)
-        ]
-    return values
 
 
 def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> Iterator[str]:
-    """Yield the same as tables in Markdown."""
+    """Yield the same as tables in Markdown, and the leaves that were left out or differ."""
     number = sum(len(tree.leaves) for tree in people.values())
     yield (
         f"{len(people)} submissions that people graded, {number} leaves; a leaf passes above {PASSED:g}; "
-        f"precision, recall and F1 are means over the classes pass and fail; intervals hold {LEVEL:.0%} of "
-        f"{RESAMPLES} resamples of the leaves, seed {SEED}"
+        f"precision, recall and F1 are means over the classes pass and fail; {METHOD}"
     )
     yield ""
     groups = [(judge.name, *group) for judge in judges for group in judge.agreement.groups.items()]
     yield from _table(("judge", *FIGURE_COLUMNS), [(name, *figures.cells(group)) for name, group, figures in groups])
     yield from _table(_COSTS, [judge.cost_cells() for judge in judges])
-    for judge in judges:
-        yield f"{judge.name}:"
-        yield from (f"  {line}" for line in uncompared_lines(judge.agreement))
-    if len(judges) == 2:
-        first, second = (judge.name for judge in judges)
-        lines = [
-            f"  {first} {_score(one)}  {second} {_score(other)}  {id_}: {one.requirements}"
-            for id_, one, other in _differing(*judges)
-        ]
-        yield f"{first} and {second} differ on {len(lines)} leaves; disagreements/EXAMPLE.yaml is a form of them"
-        yield from first_lines(lines)
-
-
-def _differing(one: JudgeFigures, other: JudgeFigures) -> Iterator[tuple[str, GradedTaskNode, GradedTaskNode]]:
-    for id_, output in one.outputs.items():
-        for both in differing_leaves(output.graded_task_tree, other.outputs[id_].graded_task_tree):
-            yield id_, *both
-
-
-def _score(leaf: GradedTaskNode) -> str:
-    return f"{leaf.score:g}" if leaf.valid_score else "-"
+    compared = [(judge.name, "people", judge.agreement) for judge in judges]
+    if between := _between(judges):
+        compared.append((judges[0].name, judges[1].name, between))
+    for a, b, result in compared:
+        yield f"{a} (A) and {b} (B):"
+        yield from (f"  {line}" for line in result.lines())
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -32,7 +32,7 @@ class CallUsage(_Record):
 
     @classmethod
     def of(cls, reply: ChatReply) -> Self:
-        """Return the cost of one call; an endpoint may report any number, of which so much is believed."""
+        """Return the cost of one call; an endpoint may report any number, which is bounded here."""
         return cls(
             calls=1,
             prompt_tokens=min(reply.prompt_tokens, _MOST),
@@ -44,14 +44,9 @@ class CallUsage(_Record):
 
     def plus(self, other: Self) -> "CallUsage":
         """Return the sum; seconds are rounded to milliseconds, so that the order of adding does not show."""
-        return CallUsage.model_construct(  # not validated: it may pass the bounds of what is read from a file
-            calls=self.calls + other.calls,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            seconds=round(self.seconds + other.seconds, 3),
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            estimated=self.estimated or other.estimated,
-        )
+        sums: dict[str, Any] = {name: value + getattr(other, name) for name, value in self}
+        sums |= {"seconds": round(sums["seconds"], 3), "estimated": self.estimated or other.estimated}
+        return CallUsage.model_construct(**sums)  # a sum may pass the bounds of what a file may name
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_known(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -78,9 +73,7 @@ class TokenUsage(_Record):
 
     def plus(self, other: Self) -> "TokenUsage":
         """Return the sum, kind by kind."""
-        return TokenUsage(
-            rank=self.rank.plus(other.rank), grade=self.grade.plus(other.grade), parse=self.parse.plus(other.parse)
-        )
+        return TokenUsage(**{kind: usage.plus(getattr(other, kind)) for kind, usage in self})
 
 
 class QuoteRecord(_Record):
@@ -170,11 +163,10 @@ class JudgeRecord(_Record):
     @property
     def check_call(self) -> str:
         """The check as it would be called, `name(argument=value)`; empty if no check decided."""
-        if self.check is None:
-            return ""
-        texts = (value if isinstance(value, str) else json.dumps(value) for value in self.arguments.values())
-        arguments = ", ".join(f"{name}={text}" for name, text in zip(self.arguments, texts, strict=True))
-        return f"{self.check}({arguments})"
+        arguments = ", ".join(
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in self.arguments.items()
+        )
+        return "" if self.check is None else f"{self.check}({arguments})"
 
 
 def _json_value(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Attempts to reproduce papers in a folder of runs as PaperBench lays it out, and the table of their grades.
+"""Attempts to reproduce papers in a folder of runs as PaperBench lays it out.
 
 `RUNS/GROUP/PAPER_ID/...`: a group holds one run, or several, of each paper by one agent. A group that is named
 `TIME_run-group_AGENT` is of that agent, as in PaperBench, and groups of the same agent belong together; any other group
@@ -68,13 +68,12 @@ class PaperRun:
 
     def left_out(self) -> tuple[str, ...]:
         """Return the names of other submissions in the folder, which are not graded."""
+        others = sorted(self.folder.glob(f"{_OTHER}*"))
         try:
-            submission = self.submission()
+            submission = self.submission() if others else self.folder
         except (FileError, OSError):  # whoever reads the run reports it
             return ()
-        if submission == self.folder:
-            return ()
-        return tuple(sorted(path.name for path in self.folder.glob(f"{_OTHER}*") if path != submission))
+        return tuple(path.name for path in others if submission not in (path, self.folder))
 
     def grade_file(self) -> Path | None:
         """Return the file of its grade: grade.json, or else the last grader_output of PaperBench."""
@@ -86,7 +85,7 @@ class PaperRun:
 
 
 def holds_runs(folder: Path, paper_ids: Sequence[str]) -> bool:
-    """Return whether a folder holds runs; one with files of its own and no run below is itself a submission."""
+    """Return whether a folder holds runs; one with other files and no run below is itself a submission."""
     if not folder.is_dir():
         return False
     below = shown_folders(folder)
@@ -105,9 +104,7 @@ def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
     Raises:
         FileError: There are none.
     """
-    if not folder.is_dir():
-        raise FileError(f"{folder}: no folder. Name a folder of runs.")
-    below = shown_folders(folder)
+    below = shown_folders(folder) if folder.is_dir() else []
     runs = []
     for group in [folder] if any(_is_run(path, paper_ids) for path in below) else below:
         name = group.resolve().name
