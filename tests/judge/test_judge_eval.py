@@ -160,12 +160,13 @@ def test_the_command_reads_tar_files_and_tabulates(data, capsys):
     assert "Git LFS" in capsys.readouterr().err
 
 
-def test_two_judges_are_compared_with_each_other(data, capsys):
+def test_two_judges_are_compared_by_the_folders_of_their_gradings(data, capsys):
     arguments = ["rubric", "judge-eval", str(data), "--judge", "random", "--judge", "dummy"]
     assert main([*arguments, "--set", "rubric.seed=1", "--out", "out"]) == 0
-    between = json.loads(Path("out/results.json").read_text())["between"]
-    assert "random (A) and dummy (B):" in capsys.readouterr().out
-    assert between["overall"]["confusion"]["only_b"] == len(between["disagreements"]) > 0
+    assert "random (A) and people (B):" in capsys.readouterr().out
+    assert main(["rubric", "agreement", "out/random", "out/dummy", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["overall"]["confusion"]["only_b"] == len(result["disagreements"]) > 0
 
 
 @pytest.mark.parametrize(

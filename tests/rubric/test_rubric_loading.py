@@ -68,9 +68,6 @@ def test_all_faults_are_listed_with_their_paths():
     )
     places = ("root", "root/minus", "root/bare", "root/inner", "root/inner/huge", "root/[4]", "root/minus#2")
     assert {fault.partition(": ")[0] for fault in faults(value)} == {*places}
-    assert any(fault.startswith("root/bare: 'requirements'") for fault in faults(value))
-    many = [leaf(f"n{number}", -1 if number % 100 == 0 else 1) for number in range(1000)]
-    assert len(faults(node("root", 1, *many))) == 10
 
 
 @pytest.mark.parametrize(

@@ -29,20 +29,13 @@ Parsed = TypeVar("Parsed")
 def read_grade(path: Path) -> JudgeOutput:
     """Read a grade.json, or PaperBench's grader_output.json, the grade.json of its run, or a bare graded tree.
 
-    Raises:
-        GradeError: It is none of these, or its figures are not those of its tree.
-        FileError: It is missing or unreadable.
+    Raises GradeError if it is none of these or its figures are not those of its tree, FileError if it is unreadable.
     """
     return _read(path, judge_output_from_json)
 
 
 def read_graded_tree(path: Path) -> GradedTaskNode:
-    """Read the tree alone, such as people's grades of the leaves; the scores above the leaves need not fit.
-
-    Raises:
-        GradeError: There is none.
-        FileError: The file is missing or unreadable.
-    """
+    """Read the tree alone, such as people's grades of the leaves; the scores above the leaves need not fit."""
     return _read(path, graded_task_from_json)
 
 

@@ -30,10 +30,7 @@ _MAX_LIST_BYTES = 100_000_000  # of a list of disqualified runs; PaperBench's mo
 
 
 def read_disqualified(path: Path) -> frozenset[str]:
-    """Return the names of runs that are disqualified.
-
-    Args:
-        path: PaperBench's list, the name of a run on each line, or the results of its monitor of the blacklist.
+    """Return the names of disqualified runs: PaperBench's list, a name a line, or the results of its monitor.
 
     Raises:
         FileError: It is missing, unreadable, too large or not UTF-8, or is JSON and not of the monitor.
@@ -68,8 +65,7 @@ class RunGrade:
         A guess never counts, nor does a submission that used an address of the paper's blacklist, or a grading with
         more than `max_invalid` leaves without a grade.
         """
-        leaves, invalid = output.num_leaf_nodes, output.num_invalid_leaf_nodes
-        problem = None
+        leaves, invalid, problem = output.num_leaf_nodes, output.num_invalid_leaf_nodes, ""
         if output.judge_type == HEURISTIC:
             problem = output.partial or next(iter(output.warnings), "only a guess")
         elif output.is_blacklisted:
@@ -77,9 +73,8 @@ class RunGrade:
         elif invalid > max_invalid:
             reason = output.partial or reasons_without_grade(output.graded_task_tree)[0][0]
             problem = f"{invalid} of {leaves} leaves have no grade: {reason}"
-        if problem is None:
-            return cls(run, output.score, leaves, invalid, output.cost)
-        return cls(run, None, leaves, invalid, output.cost, printable_line(problem, _MAX_PROBLEM))
+        score = None if problem else output.score
+        return cls(run, score, leaves, invalid, output.cost, printable_line(problem, _MAX_PROBLEM) or None)
 
     @classmethod
     def read(cls, run: PaperRun, *, max_invalid: int = 0, disqualified: Collection[str] = ()) -> Self:
@@ -112,11 +107,12 @@ class TableRow:
     paper: str  # the id, or `all papers`
     scores: Sequence[float]  # that count
     number: int  # of attempts or seeds
-    grades: Sequence[RunGrade]
+    invalid: int  # leaves without a grade
+    costs: Sequence[float]  # of the attempts with a known price, in US dollars
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as JSON values; the standard error of fewer than two scores is None."""
-        number, costs = len(self.scores), [grade.cost for grade in self.grades if grade.cost is not None]
+        number = len(self.scores)
         return {
             "submission": self.submission,
             "paper": self.paper,
@@ -124,23 +120,16 @@ class TableRow:
             "std_error": statistics.stdev(self.scores) / math.sqrt(number) if number > 1 else None,
             "n": number,
             "scores": list(self.scores),
-            "invalid": sum(grade.invalid for grade in self.grades),
-            "cost": math.fsum(costs) if costs else None,
+            "invalid": self.invalid,
+            "cost": math.fsum(self.costs) if self.costs else None,
         }
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of `COLUMNS`."""
         row = self.to_json()
-        mean, error = ("-" if row[name] is None else f"{row[name]:.3f}" for name in ("mean", "std_error"))
-        return (
-            printable_name(self.submission),
-            printable_name(self.paper),
-            f"{row['n']} of {self.number}",
-            mean,
-            error,
-            str(row["invalid"]),
-            "-" if row["cost"] is None else f"{row['cost']:.4f}",
-        )
+        figures = ["-" if row[name] is None else f"{row[name]:.3f}" for name in ("mean", "std_error", "cost")]
+        names = map(printable_name, (self.submission, self.paper))
+        return *names, f"{len(self.scores)} of {self.number}", *figures[:2], str(self.invalid), figures[2]
 
 
 def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
@@ -153,13 +142,18 @@ def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     for agent, by_paper in by_agent.items():
         seeds: dict[tuple[str, int], list[float]] = defaultdict(list)
         for paper, attempts in by_paper.items():
-            scores = [grade.score for grade in attempts if grade.score is not None]
-            rows.append(TableRow(agent, paper, scores, len(attempts), attempts))
+            rows.append(_row(agent, paper, [grade.score for grade in attempts], attempts))
             for grade in attempts:
                 in_group = [other.run for other in attempts if other.run.group == grade.run.group]
                 seed = seeds[grade.run.group, in_group.index(grade.run)]
                 seed += [] if grade.score is None else [grade.score]
         if len(papers) > 1:
-            means = [statistics.fmean(seeds[seed]) for seed in sorted(seeds) if len(seeds[seed]) == len(papers)]
-            rows.append(TableRow(agent, ALL_PAPERS, means, len(seeds), list(chain.from_iterable(by_paper.values()))))
+            means = [statistics.fmean(seed) if len(seed) == len(papers) else None for _, seed in sorted(seeds.items())]
+            rows.append(_row(agent, ALL_PAPERS, means, list(chain.from_iterable(by_paper.values()))))
     return rows
+
+
+def _row(agent: str, paper: str, scores: Sequence[float | None], grades: Sequence[RunGrade]) -> TableRow:
+    counting = [score for score in scores if score is not None]
+    costs = [grade.cost for grade in grades if grade.cost is not None]
+    return TableRow(agent, paper, counting, len(scores), sum(grade.invalid for grade in grades), costs)

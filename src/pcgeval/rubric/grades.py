@@ -243,11 +243,7 @@ def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
 
 
 def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTaskNode:
-    """Ask for a verdict on each leaf, in the order of the rubric, and compute the scores of all nodes above.
-
-    Raises:
-        GradeError: A verdict's score is not from 0 to 1.
-    """
+    """Ask for a verdict on each leaf, in the order of the rubric, and compute the scores of all nodes above."""
     verdict = judge(task) if task.is_leaf else Verdict(None, "")
     if verdict.score is not None and not 0 <= verdict.score <= 1:
         raise GradeError(f"{task.path}: the judge gave the score {verdict.score!r}. Scores are from 0 to 1.")
@@ -287,12 +283,8 @@ def _aggregated(node: GradedTaskNode, sub_tasks: tuple[GradedTaskNode, ...]) -> 
 def extract_leaf_grades(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the graded leaves in the order of the rubric as JSON values: id, requirements, score, explanation...
 
-    Args:
-        grade: A grading, its tree, or what `to_json` of either returns, such as
-            `state["grade"]["graded_task_tree"]`, or PaperBench's `to_dict`.
-
-    Raises:
-        GradeError: It is none of these.
+    `grade` is a grading, its tree, or what `to_json` of either or PaperBench's `to_dict` returns, such as
+    `state["grade"]["graded_task_tree"]`; anything else raises GradeError.
     """
     return [leaf.to_json() for leaf in _tree_of(grade).leaves]
 
@@ -329,11 +321,7 @@ def _only_category(node: GradedTaskNode, category: str) -> GradedTaskNode | None
 
 
 def graded_task_from_json(value: Any) -> GradedTaskNode:
-    """Parse the tree alone of what `judge_output_from_json` reads; the scores above the leaves need not fit.
-
-    Raises:
-        GradeError: There is none; the message has the path of the first faulty node.
-    """
+    """Parse the tree alone of what `judge_output_from_json` reads; raise GradeError with the first faulty node."""
     faults: list[str] = []
     paths: set[str] = set()
 
@@ -358,10 +346,7 @@ def graded_task_from_json(value: Any) -> GradedTaskNode:
 def judge_output_from_json(value: Any) -> JudgeOutput:
     """Parse the result of `JudgeOutput.to_json`, a grading or a run of PaperBench, or a bare graded tree.
 
-    Other keys are ignored. The judge of a bare tree is `unknown`.
-
-    Raises:
-        GradeError: It is none of these, or its figures are not those of its tree.
+    The judge of a bare tree is `unknown`. Raises GradeError if the figures are not those of the tree, too.
     """
     values = _grading_within(value)
     tree = graded_task_from_json(values)

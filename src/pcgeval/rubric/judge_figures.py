@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from pcgeval.core.console import count
 from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.agreement import FIGURE_COLUMNS, LEVEL, METHOD, Agreement, Pair, agreement
 from pcgeval.rubric.grades import PASSED, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage
-
-_COSTS = ("judge", "votes", "no grade", "calls", "tokens read", "cached", "written", "cost", "time")
 
 
 @dataclass(frozen=True)
@@ -60,66 +59,45 @@ class JudgeFigures:
             "warnings": {id_: list(output.warnings) for id_, output in self.outputs.items() if output.warnings},
         }
 
-    def cost_cells(self) -> tuple[str, ...]:
-        """Return the judge's row of the table of costs."""
+    @property
+    def cost_line(self) -> str:
+        """The cost of all gradings in words."""
         usage, cost = self.usage, self.cost
+        price = "price unknown" if cost is None else f"{cost:.2f} $, {cost / len(self.outputs):.2f} $ each"
+        cached = f"{usage.cached_tokens / usage.prompt_tokens:.0%}" if usage.prompt_tokens else "none"
+        tokens = f"{usage.prompt_tokens} tokens read ({cached} cached), {usage.output_tokens} written"
+        estimated = ", estimated" if usage.estimated else ""
         return (
-            self.name,
-            str(max(output.votes for output in self.outputs.values())),
-            str(self.invalid),
-            str(usage.calls),
-            f"{'about ' * usage.estimated}{usage.prompt_tokens}",
-            f"{usage.cached_tokens / usage.prompt_tokens:.0%}" if usage.prompt_tokens else "-",
-            str(usage.output_tokens),
-            "-" if cost is None else f"{cost:.2f} $, {cost / len(self.outputs):.2f} $ each",
-            f"{usage.seconds:.0f} s",
+            f"{self.name}: {self.invalid} leaves without a grade, {count(usage.calls, 'call')}, {tokens}{estimated}, "
+            f"{price}, {usage.seconds:.0f} s of the model's time"
         )
 
 
-def _between(judges: Sequence[JudgeFigures]) -> Agreement | None:
-    """Return the agreement of two judges with each other, if there are just two."""
-    if len(judges) != 2:
-        return None
-    trees = [{id_: output.graded_task_tree for id_, output in judge.outputs.items()} for judge in judges]
-    return agreement([Pair(id_, tree, trees[1][id_]) for id_, tree in trees[0].items()])
-
-
 def judge_eval_json(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> dict[str, Any]:
-    """Return the figures of several judges, and of two judges how far they agree, as JSON values.
-
-    `people` are people's grades by the example.
-    """
-    between = _between(judges)
+    """Return the figures of several judges as JSON values; `people` are people's grades by the example."""
     return {
         "level": LEVEL,
         "examples": {id_: {"leaves": len(tree.leaves), "score": tree.score} for id_, tree in people.items()},
         "judges": {judge.name: judge.to_json() for judge in judges},
-        **({"between": between.to_json()} if between else {}),
     }
 
 
 def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> Iterator[str]:
-    """Yield the same as tables in Markdown, and the leaves that were left out or differ."""
+    """Yield the same as a table in Markdown, and the leaves that were left out or differ."""
     number = sum(len(tree.leaves) for tree in people.values())
     yield (
         f"{len(people)} submissions that people graded, {number} leaves; a leaf passes above {PASSED:g}; "
         f"precision, recall and F1 are means over the classes pass and fail; {METHOD}"
     )
     yield ""
-    groups = [(judge.name, *group) for judge in judges for group in judge.agreement.groups.items()]
-    yield from _table(("judge", *FIGURE_COLUMNS), [(name, *figures.cells(group)) for name, group, figures in groups])
-    yield from _table(_COSTS, [judge.cost_cells() for judge in judges])
-    compared = [(judge.name, "people", judge.agreement) for judge in judges]
-    if between := _between(judges):
-        compared.append((judges[0].name, judges[1].name, between))
-    for a, b, result in compared:
-        yield f"{a} (A) and {b} (B):"
-        yield from (f"  {line}" for line in result.lines())
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a table, each column as wide as its widest cell, and an empty line."""
-    cells = [columns, *([one_line(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    rows = [
+        (judge.name, *figures.cells(group)) for judge in judges for group, figures in judge.agreement.groups.items()
+    ]
+    cells = [("judge", *FIGURE_COLUMNS), *([one_line(cell).replace("|", "\\|") for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     head, *body = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
     yield from (head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *body, "")
+    yield from (one_line(judge.cost_line) for judge in judges)
+    for judge in judges:
+        yield f"{judge.name} (A) and people (B):"
+        yield from (f"  {line}" for line in judge.agreement.lines())

@@ -28,9 +28,7 @@ Node = TypeVar("Node")
 
 
 def load_rubric(path: Path | str) -> TaskNode:
-    """Read and check a rubric in PaperBench's node format; a leaf may have a `check` besides.
-
-    Other keys, such as the scores of a graded tree, are ignored.
+    """Read and check a rubric in PaperBench's node format; a leaf may have a `check` besides; other keys are ignored.
 
     Raises:
         RubricError: The file is no rubric; the message lists the faults.
@@ -61,11 +59,7 @@ def load_rubric_with_checks(path: Path, checks_file: Path | None = None) -> tupl
 
 
 def parse_rubric(value: Any, source: str, checks: Mapping[str, LeafCheck] | None = None) -> TaskNode:
-    """Check a rubric as read from JSON; `source` is the name that messages give it, `checks` are those of a file.
-
-    Raises:
-        RubricError: The value is no rubric, or a check has not one leaf; the message lists the faults.
-    """
+    """Check a rubric as read from JSON; `source` is its name in messages, `checks` are those of a file by the leaf."""
     faults: list[str] = []
     checked: dict[str, list[str]] = {name: [] for name in checks or {}}  # the paths of the leaves by the name
 

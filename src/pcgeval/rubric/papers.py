@@ -56,16 +56,10 @@ def is_lfs_pointer(path: Path) -> bool:
 
 
 def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, checks_file: Path | None = None) -> Paper:
-    """Read and check a paper.
+    """Read and check a paper; raise PaperError with every fault of its folder.
 
-    Args:
-        papers_dir: The folder of papers; where there is no data/papers, that of the package.
-        paper_id: The paper's folder.
-        needs_text: Whether the paper and the addenda, which only a model reads, must be there.
-        checks_file: Used instead of the folder's checks.yaml.
-
-    Raises:
-        PaperError: There is no such paper, or its folder is faulty; the message lists every fault.
+    `needs_text` tells whether the paper and the addenda, which only a model reads, must be there; `checks_file` is used
+    instead of the folder's checks.yaml.
     """
     papers_dir = own_or_packaged(papers_dir)
     folder = papers_dir / paper_id

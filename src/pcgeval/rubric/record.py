@@ -13,6 +13,7 @@ from pcgeval.core.trials import ChatReply
 
 MAX_FOREIGN_TEXT = 20_000  # characters
 _MOST = 10**15  # tokens or seconds of a leaf: all of a tree together are still a finite number
+_TOKENS = ("prompt_tokens", "output_tokens", "cached_tokens")
 _Count = Annotated[int, Field(ge=0, le=_MOST)]
 
 
@@ -33,14 +34,8 @@ class CallUsage(_Record):
     @classmethod
     def of(cls, reply: ChatReply) -> Self:
         """Return the cost of one call; an endpoint may report any number, which is bounded here."""
-        return cls(
-            calls=1,
-            prompt_tokens=min(reply.prompt_tokens, _MOST),
-            output_tokens=min(reply.output_tokens, _MOST),
-            seconds=round(min(reply.seconds, _MOST), 3),
-            cached_tokens=min(reply.cached_tokens or 0, _MOST),
-            estimated=bool(reply.estimated),
-        )
+        tokens = {name: min(getattr(reply, name) or 0, _MOST) for name in _TOKENS}
+        return cls(calls=1, **tokens, seconds=round(min(reply.seconds, _MOST), 3), estimated=bool(reply.estimated))
 
     def plus(self, other: Self) -> "CallUsage":
         """Return the sum; seconds are rounded to milliseconds, so that the order of adding does not show."""

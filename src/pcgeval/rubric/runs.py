@@ -27,15 +27,12 @@ _OF_RUN = {"run.log", "agent.log", "status.json", "metadata.json", "pb_result.js
 
 @dataclass(frozen=True, order=True)
 class PaperRun:
-    """One attempt to reproduce a paper; the order is that of the table.
-
-    `group` and `name` are the names of the two folders, `paper_id` is the beginning of the latter.
-    """
+    """One attempt to reproduce a paper; the order is that of the table."""
 
     agent: str
-    paper_id: str
-    group: str
-    name: str
+    paper_id: str  # the beginning of `name`
+    group: str  # the name of the group's folder
+    name: str  # of the run's folder
     folder: Path
 
     @property
@@ -44,13 +41,10 @@ class PaperRun:
         return f"{self.group}/{self.name}"
 
     def submission(self) -> Path:
-        """Return the last snapshot, after reproduce.sh if that was run: a tar file or a folder.
+        """Return the last snapshot, a tar file or folder, after reproduce.sh if that was run; raise FileError without.
 
         A folder with a reproduce.sh, or with files and none of PaperBench's, is itself what was submitted. An
         `other_submission` is taken where there is no other.
-
-        Raises:
-            FileError: There is none.
         """
         script = self.folder / REPRODUCE_SCRIPT
         if not script.is_symlink() and script.is_file():
@@ -61,10 +55,7 @@ class PaperRun:
             return self.folder
         if _is_folder(other := self.folder / _OTHER):
             return other
-        raise FileError(
-            f"{self.folder}: has no submission: no folder `submission`, and no .tar.gz there or in submissions/TIME/. "
-            "Remove the run, or put its submission there."
-        )
+        raise FileError(f"{self.folder}: has no submission. Put it into submission/ or submissions/TIME/*.tar.gz.")
 
     def left_out(self) -> tuple[str, ...]:
         """Return the names of other submissions in the folder, which are not graded."""
@@ -95,14 +86,9 @@ def holds_runs(folder: Path, paper_ids: Sequence[str]) -> bool:
 
 
 def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
-    """Return the runs of a folder, sorted.
+    """Return the runs of a folder of runs or of a single group, sorted; raise FileError if there are none.
 
-    Args:
-        folder: A folder of runs, or a single group.
-        paper_ids: The papers that are known; of another one the id is what stands before the last `_`.
-
-    Raises:
-        FileError: There are none.
+    `paper_ids` are the papers that are known; of another one the id is what stands before the last `_`.
     """
     below = shown_folders(folder) if folder.is_dir() else []
     runs = []

@@ -49,8 +49,7 @@ class RubricError(FaultsError):
 class TaskNode:
     """One criterion; only leaves have a category and perhaps a check, only inner nodes have sub-tasks.
 
-    `path` names the node in its rubric: the ids from the root down, joined by `/`. `merged` holds the sub-tasks that
-    `prune` folded into this node, which is then graded as a whole like a leaf.
+    `path` has the ids from the root down, joined by `/`. `merged` has the sub-tasks that `prune` folded into this node.
     """
 
     path: str
@@ -72,8 +71,7 @@ class TaskNode:
 def child_paths(parent: str, ids: Sequence[Any]) -> list[str]:
     """Return the unique paths of sibling nodes: `parent/id`, and `parent/id#2` for an id's second appearance.
 
-    `%`, `/` and `#` in an id are written `%25`, `%2F` and `%23`. `[3]` stands for the third id if it is no printable
-    text. An empty `parent` means the root's level.
+    `%`, `/` and `#` in an id are escaped as in addresses; `[3]` stands for a third id that is no printable text.
     """
     times: Counter[str] = Counter()
     paths = []
@@ -98,10 +96,7 @@ def leaves(task: TaskNode) -> Iterator[TaskNode]:
 
 
 def code_only(task: TaskNode) -> TaskNode:
-    """Keep the Code Development leaves and the nodes above them (PaperBench Code-Dev); apply before other cuts.
-
-    A rubric without such a leaf is graded by its root alone, as in PaperBench.
-    """
+    """Keep the Code Development leaves and the nodes above them; without such a leaf, the root alone (PaperBench)."""
     return _only_code(task) or replace(task, sub_tasks=(), task_category=CODE_DEVELOPMENT, check=None)
 
 
@@ -115,8 +110,7 @@ def _only_code(task: TaskNode) -> TaskNode | None:
 def resources_provided(task: TaskNode, *, propagate_zero_weights: bool = False) -> TaskNode:
     """Give weight 0 to the leaves that ask to acquire data sets and models, because these were handed out.
 
-    As in PaperBench, a node whose sub-tasks all weigh 0 then scores 0 with its full weight, so that a perfect
-    submission stays below 1. With `propagate_zero_weights` such a node weighs 0 itself.
+    As in PaperBench, a node above such leaves alone then scores 0, unless `propagate_zero_weights` gives it weight 0.
     """
     if task.is_leaf:
         return replace(task, weight=0) if task.finegrained_task_category == ACQUISITION else task
@@ -128,13 +122,7 @@ def resources_provided(task: TaskNode, *, propagate_zero_weights: bool = False) 
 
 
 def prune(task: TaskNode, max_depth: int) -> TaskNode:
-    """Cut the tree below its `max_depth` top levels (1 keeps the root alone); cut nodes are graded as a whole.
-
-    Raises:
-        ValueError: `max_depth` is below 1.
-    """
-    if max_depth < 1:
-        raise ValueError(f"max_depth is {max_depth}; the root alone is 1 level")
+    """Cut the tree below its `max_depth` top levels (1 keeps the root alone); cut nodes are graded as a whole."""
     if task.is_leaf:
         return task
     if max_depth == 1:
@@ -145,10 +133,7 @@ def prune(task: TaskNode, max_depth: int) -> TaskNode:
 def prior_nodes(root: TaskNode, path: str) -> tuple[TaskNode, ...]:
     """Return the ancestors of a node, and their and its earlier siblings: what a reader of the rubric knows before it.
 
-    They are in the order of the file, without the sub-tasks of earlier siblings.
-
-    Raises:
-        KeyError: No node has this path.
+    They are in the order of the file. Raises KeyError if no node has this path.
     """
     prior: list[TaskNode] = []
     node = root
