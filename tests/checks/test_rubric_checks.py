@@ -11,9 +11,7 @@ from pcgeval.checks.checks import CHECKS, LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import (
     Document,
     Evidence,
-    LetterEvidence,
     ModelEvidence,
-    ReplyShape,
     TrialEvidence,
     Undecided,
 )
@@ -27,31 +25,32 @@ SUBMISSION = Evidence("my-team", 6, README, PROMPT)
 
 
 def trial(model, letter, number, stage=None, reason="", **values):
-    passed = {"reply": ReplyShape(False, False), "stability": 1.0, "similarity": 0.5, "on_top": True}
-    if stage:
-        passed = {"reply": ReplyShape(False, False)} if stage != "generate" else {}
-    values = {"usage": TrialUsage(1, 15), **passed, **values}
+    reply = {} if stage == "generate" else {"has_loop": False, "has_open_fence": False}
+    passed = {} if stage else {"stability": 1.0, "similarity": 0.5, "on_top": True}
+    values = {"usage": TrialUsage(1, 15), **reply, **passed, **values}
     return TrialEvidence(model, Trial(letter, number), stage, reason or stage or "", **values)
 
 
 INVENTED = TrialUsage(2, 30, (Flag("invented-reply", "the model never said: 'a'"), Flag("invented-reply", "nor: 'b'")))
 SMALL = ModelEvidence(
+    "small",
     (
         trial("small", "I", 1),
         trial("small", "I", 2, stability=0.5, similarity=0.1, on_top=False),
         trial("small", "T", 1, "generate", "used 9 tokens; the limit is 5", usage=INVENTED),
-        trial("small", "T", 2, "extract", "no code", reply=ReplyShape(has_loop=True, has_open_fence=True)),
+        trial("small", "T", 2, "extract", "no code", has_loop=True, has_open_fence=True),
     ),
-    (LetterEvidence("small", "I", 0.2), LetterEvidence("small", "T", 0.0)),
+    {"I": 0.2, "T": 0.0},
 )
 LARGE = ModelEvidence(
+    "large",
     (
         trial("large", "I", 1, "convert"),
         trial("large", "I", 2, "simulate"),
         trial("large", "T", 1, "classify", stability=0.25),
         trial("large", "T", 2),
     ),
-    (LetterEvidence("large", "I", None), LetterEvidence("large", "T", 0.05)),
+    {"I": 0.0, "T": 0.05},
 )
 RUN = replace(SUBMISSION, models=(SMALL, LARGE), no_results="")
 
@@ -61,7 +60,7 @@ def decide(name, evidence=RUN, /, **arguments):
 
 
 def of_trials(*trials):
-    return replace(RUN, models=(ModelEvidence(trials, (LetterEvidence("small", "I", 0.0),)),))
+    return replace(RUN, models=(ModelEvidence("small", trials, {"I": 0.0}),))
 
 
 EXAMPLES = [
@@ -172,13 +171,15 @@ def test_without_a_sandbox_no_flag_does_not_mean_no_contact():
     assert decide("trials_without_flag", of_trials(seen, unseen), kind="altered-answer").score == 1
 
 
-def any_trial(number, stage, stability, similarity, shape):
-    values = {} if stage else {"stability": stability, "similarity": similarity, "reply": ReplyShape(*shape)}
-    return trial("small", "I", number, stage, **values)
+def any_trial(number, stage, stability, similarity, loop, fence):
+    values = {} if stage else {"stability": stability, "similarity": similarity}
+    return trial(
+        "small", "I", number, stage, **values, **({} if stage else {"has_loop": loop, "has_open_fence": fence})
+    )
 
 
-shares, shapes = st.floats(0, 1), st.tuples(st.booleans(), st.booleans())
-results = st.builds(any_trial, st.integers(1, 99), st.sampled_from([None, *STAGE_NAMES]), shares, shares, shapes)
+shares, flags = st.floats(0, 1), st.booleans()
+results = st.builds(any_trial, st.integers(1, 99), st.sampled_from([None, *STAGE_NAMES]), shares, shares, flags, flags)
 
 
 @given(st.lists(results, min_size=1, max_size=6), st.sampled_from(RESULT_CHECKS))

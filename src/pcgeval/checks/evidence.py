@@ -3,6 +3,7 @@
 The evidence is a submission's texts and the results of its trials, or the reproduction of a paper.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
@@ -40,14 +41,6 @@ class Document:
 
 
 @dataclass(frozen=True)
-class ReplyShape:
-    """Features of a response, so that the responses themselves need not be kept."""
-
-    has_loop: bool
-    has_open_fence: bool
-
-
-@dataclass(frozen=True)
 class TrialEvidence:
     """One trial with one model. `failed_stage` is None for a trial whose level was classified."""
 
@@ -55,7 +48,8 @@ class TrialEvidence:
     trial: Trial
     failed_stage: StageName | None
     reason: str = ""
-    reply: ReplyShape | None = None
+    has_loop: bool | None = None  # in the fenced code of the response; None without a response
+    has_open_fence: bool | None = None  # as when the response was cut off
     stability: float | None = None
     similarity: float | None = None  # the probability of the target letter
     on_top: bool = False  # no letter is more probable than the target
@@ -68,20 +62,12 @@ class TrialEvidence:
 
 
 @dataclass(frozen=True)
-class LetterEvidence:
-    """One letter with one model."""
+class ModelEvidence:
+    """The results of a team's trials with one model, of all that are configured."""
 
     model: str
-    letter: str
-    diversity: float | None
-
-
-@dataclass(frozen=True)
-class ModelEvidence:
-    """The results of a team's trials and letters with one model, of all that are configured."""
-
     trials: tuple[TrialEvidence, ...]
-    letters: tuple[LetterEvidence, ...]
+    diversity: Mapping[str, float]  # by the letter
 
 
 @dataclass(frozen=True)

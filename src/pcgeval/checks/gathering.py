@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
+from pcgeval.checks.evidence import Document, Evidence, ModelEvidence, TrialEvidence
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, write_json
 from pcgeval.core.layout import (
@@ -89,9 +89,10 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
         root / stage_dir(name, model, team) for name in ("raw", "stability", "similarity", "diversity")
     )
     outcomes, summaries = read_outcomes(stability), read_summaries(root / summaries_file(model, team))
-    results, letters = [], []
+    results: list[TrialEvidence] = []
+    rates: dict[str, float] = {}
     for letter in params.competition.characters:
-        letters.append(LetterEvidence(model, letter, DiversityFile.read(letter_file(diversity, letter)).rate))
+        rates[letter] = DiversityFile.read(letter_file(diversity, letter)).rate
         stabilities = by_trial(StabilityFile.read(letter_file(stability, letter)).levels)
         classified = SimilarityFile.read(letter_file(similarity, letter))
         similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
@@ -102,14 +103,15 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
                 raise FileError(f"{stability} or {similarity}: lacks values of {trial}. Run `dvc repro`.")
             stable, similar, prediction = stabilities.get(number), similarities.get(number), predictions.get(number)
             probabilities = [one.probability for one in prediction.probabilities] if prediction else []
-            reply = None if outcome.failed_stage == "generate" else _reply(trial_file(raw, "raw", team, trial))
+            shape = None if outcome.failed_stage == "generate" else _shape(trial_file(raw, "raw", team, trial))
             results.append(
                 TrialEvidence(
                     model=model,
                     trial=trial,
                     failed_stage=outcome.failed_stage,
                     reason=outcome.reason or "",
-                    reply=reply,
+                    has_loop=shape and shape[0],
+                    has_open_fence=shape and shape[1],
                     stability=stable.score if stable else None,
                     similarity=similar.similarity if similar else None,
                     # the official field `label` of a trial is the target
@@ -117,7 +119,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
                     usage=summaries[trial].usage if trial in summaries else None,
                 )
             )
-    return ModelEvidence(tuple(results), tuple(letters))
+    return ModelEvidence(model, tuple(results), rates)
 
 
 def _program_texts(folder: Path, readme: Path) -> Document:
@@ -142,10 +144,10 @@ def _document(path: Path) -> Document:
         return Document(path.name, "unreadable" if error.kind == "system" else "refused", reason=reason)
 
 
-def _reply(path: Path) -> ReplyShape | None:
-    """Look at a response; None where there is none (the trial's outcome says why)."""
+def _shape(path: Path) -> tuple[bool, bool] | None:
+    """Return whether a response has a loop and an open fence; None where there is none (the outcome says why)."""
     if not path.exists():
         return None
     text = read_start(path, MAX_REPLY_BYTES, follow_link=True).decode("utf-8", errors="replace")  # DVC may link
     has_loop = any(_LOOP.search(fenced[1]) for fenced in _FENCED.finditer(text))
-    return ReplyShape(has_loop, has_open_fence=text.count("```") % 2 == 1)
+    return has_loop, text.count("```") % 2 == 1

@@ -43,20 +43,14 @@ def letters_pass(evidence: Evidence, *, stage: StageName) -> CheckResult:
 
 def answers_without_loop(evidence: Evidence) -> CheckResult:
     """Share of the trials with a reply that has no `for` or `while` loop in its fenced code, which is not run."""
-
-    def has_none(trial: TrialEvidence) -> bool:
-        return trial.reply is not None and not trial.reply.has_loop
-
-    return _share_of_trials(evidence, has_none, "trials have a reply without a loop in its code")
+    words = "trials have a reply without a loop in its code"
+    return _share_of_trials(evidence, lambda trial: trial.has_loop is False, words)
 
 
 def answers_closed(evidence: Evidence) -> CheckResult:
     """Share of the trials with a reply that closes every fence it opens, so that no code is cut off."""
-
-    def is_closed(trial: TrialEvidence) -> bool:
-        return trial.reply is not None and not trial.reply.has_open_fence
-
-    return _share_of_trials(evidence, is_closed, "trials have a reply that closes its fences")
+    words = "trials have a reply that closes its fences"
+    return _share_of_trials(evidence, lambda trial: trial.has_open_fence is False, words)
 
 
 def trials_stable(evidence: Evidence, *, at_least: Share) -> CheckResult:
@@ -91,8 +85,8 @@ def mean_similarity(evidence: Evidence) -> CheckResult:
 def letters_diverse(evidence: Evidence, *, above: Share = 0.0) -> CheckResult:
     """Share of the letters (of all models) with a diversity above a value."""
     _trials(evidence)
-    letters = [letter for model in evidence.models for letter in model.letters]
-    diverse = [(f"{letter.model} {letter.letter}", (letter.diversity or 0.0) > above) for letter in letters]
+    diversities = {f"{of.model} {letter}": rate for of in evidence.models for letter, rate in of.diversity.items()}
+    diverse = [(name, rate > above) for name, rate in diversities.items()]
     return _share(diverse, f"letters have a diversity above {above:g}")
 
 
