@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from faulty_server import unused_address
 from scripted_endpoint import ScriptedEndpoint
 
 from pcgeval import extract_leaf_grades
@@ -128,16 +127,6 @@ def test_a_paper_is_judged_at_any_endpoint_without_params(tmp_path, monkeypatch,
         of_model = sets("max_depth=1", "seed=4", *(f"model.options.{option}" for option in options))
         graded(capsys, *OF_PAPER, "--model", "gpt-4o", *of_model, codes=(0, 1))
     assert "gpt-4o" in {body["model"] for body in endpoint.asked}
-
-
-@pytest.mark.slow  # the server is waited for
-def test_a_model_that_nobody_has_names_all_ways_to_a_judge(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OLLAMA_HOST", unused_address())
-    assert main(["grade", *OF_PAPER, "--model", "nobodys:1b"]) == 1
-    message = capsys.readouterr().err
-    ways = ("params.yaml", "pcgeval models list", "OPENAI_API_KEY", "its host", "base_url")
-    assert [way for way in ways if way not in message] == []
 
 
 def test_human_grades_of_a_team(competition, capsys):

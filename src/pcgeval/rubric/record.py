@@ -5,13 +5,15 @@ other fields. Only fields that were set are written.
 """
 
 import json
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SerializerFunctionWrapHandler, model_serializer
 
 from pcgeval.core.trials import ChatReply
 
-MAX_FOREIGN_TEXT = 20_000  # characters
+MAX_FOREIGN_TEXT, MAX_FOREIGN_LEVELS = 20_000, 100  # characters and levels of another tool's metadata
 _MOST = 10**15  # tokens or seconds of a leaf: all of a tree together are still a finite number
 _TOKENS = ("prompt_tokens", "output_tokens", "cached_tokens")
 _Count = Annotated[int, Field(ge=0, le=_MOST)]
@@ -141,7 +143,7 @@ class JudgeRecord(_Record):
     """The record of one leaf."""
 
     check: str | None = None  # the check that decided the leaf
-    arguments: dict[str, Any] = {}  # of the check
+    arguments: dict[str, bool | int | float | str] = {}  # of the check
     author: str | None = None  # the person who graded
     date: str | None = None
     files: FilesRecord = FilesRecord()
@@ -164,9 +166,15 @@ class JudgeRecord(_Record):
         return "" if self.check is None else f"{self.check}({arguments})"
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: Any, levels: int = MAX_FOREIGN_LEVELS) -> Any:
     """Return a value as JSON has it: Python reads and writes NaN and Infinity too, which become texts."""
-    return json.loads(json.dumps(value), parse_constant=str)
+    if not levels:
+        raise ValueError(f"is nested deeper than {MAX_FOREIGN_LEVELS} levels")
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(item, levels - 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json_value(item, levels - 1) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 Foreign = Annotated[Any, PlainValidator(_json_value)]  # the metadata of another tool
