@@ -324,7 +324,7 @@ def test_a_file_nested_too_deep_or_no_file_is_refused(tmp_path):
         with pytest.raises(PcgevalError, match=name):
             read_grade(tmp_path / name)
     deep = graded(rubric(leaf("a")), {"a": 1.0}).to_json()
-    with pytest.raises(GradeError, match="judge_metadata.*deeper"):
+    with pytest.raises(GradeError, match=r"judge_metadata.*deeper"):
         judge_output_from_json(deep | {"judge_metadata": json.loads("[" * 400 + "]" * 400)})
     del deep["path"]
     for _ in range(400):
