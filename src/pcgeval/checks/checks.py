@@ -66,9 +66,9 @@ def known_check(check: LeafCheck) -> LeafCheck:
         model.model_validate(dict(check.arguments))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        found = "" if fault["type"] == "missing" else f", found {fault['input']!r:.60}"
+        given = "" if fault["type"] == "missing" else f", found {fault['input']!r:.60}"
         takes = ", ".join(model.model_fields) or "no arguments"
-        raise ValueError(f"check {name}: {fault['loc'][0]!r:.60}: {fault['msg']}{found}. It takes {takes}.") from error
+        raise ValueError(f"check {name}: {fault['loc'][0]!r:.60}: {fault['msg']}{given}. It takes {takes}.") from error
     return check
 
 

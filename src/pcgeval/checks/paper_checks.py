@@ -8,6 +8,7 @@ import csv
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pcgeval.checks.evidence import (
@@ -83,15 +84,20 @@ def log_matches(evidence: PaperEvidence, *, pattern: Text) -> CheckResult:
     """A line that reproduce.sh printed contains a text, in upper or lower case; `*` matches any characters."""
     if evidence.log is None:
         raise _not_run(evidence)
-    for line in evidence.log.splitlines():
-        rest = line.casefold()
-        for part in pattern.casefold().split("*"):  # a regular expression would take for ever on some lines
-            _, found, rest = rest.partition(part) if part else ("", True, rest)
-            if not found:
-                break
-        else:
-            return CheckResult(1.0, f"printed: {line:.200}")
-    return CheckResult(0.0, f"no line has {pattern!r}")
+    parts = pattern.casefold().split("*")
+    line = next((line for line in evidence.log.splitlines() if _has_in_order(line.casefold(), parts)), None)
+    return yes_or_no(line is not None, f"no line has {pattern!r}" if line is None else f"printed: {line:.200}")
+
+
+def _has_in_order(line: str, parts: Sequence[str]) -> bool:
+    """Return whether a line has all parts one after the other; a regular expression would take for ever on some."""
+    position = 0
+    for part in parts:
+        start = line.find(part, position)
+        if start < 0:
+            return False
+        position = start + len(part)
+    return True
 
 
 def result_value(

@@ -21,25 +21,22 @@ if TYPE_CHECKING:
 _OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
 
 
-def _known_judge(name: str | None) -> str | None:
-    if name is not None and name not in JUDGES:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(JUDGES)}.")
-    return name
+_WITHOUT_MODEL = tuple(name for name in JUDGES if name not in ("simple", "human"))
 
 
-def _without_model(names: list[str] | None) -> list[str]:
-    known = [name for name in JUDGES if name not in ("simple", "human")]
-    for name in names or ():
+def _known(given: Any, known: Sequence[str]) -> Any:
+    """Return the given name or names of judges; raise BadParameter if one is not known."""
+    for name in [given] if isinstance(given, str) else given or ():
         if name not in known:
             raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}.")
-    return names or []
+    return given
 
 
 Judge = Annotated[
     str | None,
     typer.Option(
         metavar=f"<{'|'.join(JUDGES)}>",
-        callback=_known_judge,
+        callback=lambda name: _known(name, tuple(JUDGES)),
         help="Default: as in params.yaml; simple with --model; human with --grades.",
     ),
 ]
@@ -53,7 +50,9 @@ Models = Annotated[
 Baselines = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", callback=_without_model, help="A judge without a model: checks, random or dummy. Repeatable."
+        metavar=f"<{'|'.join(_WITHOUT_MODEL)}>",
+        callback=lambda names: _known(names, _WITHOUT_MODEL),
+        help="A judge without a model, for comparison. Repeatable.",
     ),
 ]
 MaxInvalid = Annotated[

@@ -120,8 +120,8 @@ def parse_tree(
         wrong = {str(fault["loc"][0]): fault for fault in error.errors(include_url=False)}
     for key, fault in wrong.items():
         if key != "sub_tasks" or len(fault["loc"]) == 1:  # else it is the fault of a sub-task, noted above
-            found = f", found {quoted(fields[key])}" if key in fields else ""
-            faults.append(f"{path}: {key!r}: {_message(fault)}{found}.")
+            value_shown = f", found {quoted(fields[key])}" if key in fields else ""
+            faults.append(f"{path}: {key!r}: {_message(fault)}{value_shown}.")
     return None
 
 
