@@ -71,9 +71,8 @@ def show(
 @app.command()
 def convert(grade: Grade, form: GradeFormat = "paperbench") -> None:
     """Print a grade as JSON in another format."""
-    from pcgeval.rubric.grade_files import paperbench_json, read_grade
+    from pcgeval.rubric.grade_files import inspect_log, paperbench_json, read_grade
     from pcgeval.rubric.grades import JudgeOutput
-    from pcgeval.rubric.inspect_log import inspect_log
 
     formats = {"pcgeval": JudgeOutput.to_json, "paperbench": paperbench_json, "inspect": inspect_log}
     sys.stdout.write(f"{to_json(formats[form](read_grade(grade)))}\n")

@@ -1,4 +1,4 @@
-"""The files of a grading: our grade.json, and PaperBench's, which are read and written.
+"""The files of a grading: our grade.json, PaperBench's, which are read and written, and logs of Inspect.
 
 PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or within the record of a run, and publishes
 bare trees. A leaf that it could not grade counts as 0 there, and so do ours in a file for it.
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pcgeval.core.files import sha256_json
 from pcgeval.core.untrusted import read_bounded_json
 from pcgeval.rubric.grades import (
     HEURISTIC,
@@ -18,11 +19,13 @@ from pcgeval.rubric.grades import (
     graded_task_from_json,
     judge_output_from_json,
 )
-from pcgeval.rubric.record import JudgeRecord, TokenUsage
+from pcgeval.rubric.record import JudgeRecord, TokenUsage, record_of
 from pcgeval.rubric.tree import SUBTREE
 
 MAX_BYTES = 100_000_000  # of a graded tree: 2 551 nodes, each with several long answers
 NO_TIME = "1970-01-01T00-00-00-GMT"  # PaperBench's form of a time
+INSPECT_NO_TIME = "1970-01-01T00:00:00+00:00"  # a grade has no time, so that the same inputs give the same bytes
+NO_MODEL = "none/none"  # Inspect's name for an evaluation without a model
 Parsed = TypeVar("Parsed")
 
 
@@ -92,3 +95,66 @@ def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
 def _paperbench_usage(usage: TokenUsage, model: str) -> dict[str, dict[str, int]] | None:
     total = usage.total
     return {model: {"in": total.prompt_tokens, "out": total.output_tokens}} if total.calls else None
+
+
+def inspect_log(output: JudgeOutput) -> dict[str, Any]:
+    """Return a grading as a log of Inspect, one sample a leaf (https://inspect.aisi.org.uk/eval-logs.html, version 2).
+
+    The score of a sample is the leaf's; one without a grade has 0 and an error with the reason. The metric `score` is
+    the root's score, the weighted mean over the tree, and not the mean over the samples.
+    """
+    tree, judge, model = output.graded_task_tree, output.judge_type, output.model or NO_MODEL
+    rubric = output.rubric.id if output.rubric else tree.id
+    samples = [_sample(leaf, judge, model) for leaf in tree.leaves]
+    metrics = {"score": output.score, "lowest": output.score_bounds.low, "highest": output.score_bounds.high}
+    usage = output.token_usage.total
+    tokens = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
+    tokens |= {"total_tokens": sum(tokens.values()), "input_tokens_cache_read": usage.cached_tokens}
+    id_ = sha256_json(output.to_json())[:22]  # else Inspect gives all gradings the same one
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {
+            **dict.fromkeys(("eval_id", "run_id", "task_id"), id_),
+            "created": INSPECT_NO_TIME,
+            "task": rubric,
+            "model": model,
+            "dataset": {"name": rubric, "samples": len(samples), "sample_ids": [sample["id"] for sample in samples]},
+            "config": {"epochs": 1},
+            "metadata": {"judge_type": judge, "votes": output.votes, "warnings": list(output.warnings)},
+        },
+        "plan": {},  # without it, Inspect cannot list the log
+        "results": {
+            "total_samples": len(samples),
+            "completed_samples": len(samples) - output.num_invalid_leaf_nodes,
+            "scores": [
+                {
+                    "name": judge,
+                    "scorer": judge,
+                    "metrics": {name: {"name": name, "value": value} for name, value in metrics.items()},
+                }
+            ],
+        },
+        "stats": {"started_at": INSPECT_NO_TIME, "completed_at": INSPECT_NO_TIME, "model_usage": {model: tokens}},
+        "samples": samples,
+    }
+
+
+def _sample(leaf: GradedTaskNode, judge: str, model: str) -> dict[str, Any]:
+    record = record_of(leaf.judge_metadata)
+    answers = [vote.answer or vote.explanation for vote in record.votes] or [leaf.explanation]
+    replies = [{"role": "assistant", "content": answer, "model": model} for answer in answers]
+    metadata = {"weight": leaf.weight, "category": leaf.task_category, "check": record.check_call}
+    score = {"value": leaf.score, "answer": leaf.outcome, "explanation": leaf.explanation, "metadata": metadata}
+    error = {"message": leaf.explanation, "traceback": "", "traceback_ansi": ""}
+    return {
+        "id": leaf.path,
+        "epoch": 1,
+        "input": leaf.requirements,
+        "target": "1",
+        "messages": [{"role": "user", "content": leaf.requirements}, *replies],
+        "output": {"model": model, "choices": [{"message": reply, "stop_reason": "stop"} for reply in replies]},
+        "scores": {judge: score},
+        "metadata": {"files": list(record.files.picked)},
+        **({} if leaf.valid_score else {"error": error}),
+    }
