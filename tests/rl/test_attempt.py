@@ -81,16 +81,6 @@ def test_the_agent_reads_what_was_printed_and_how_it_ended(shell, command, text)
     assert shell(command, seconds=1 if "sleep" in command else 20) == text
 
 
-@pytest.mark.parametrize("more", [0, 3_000_000])
-def test_output_is_shortened_only_when_it_must_be(shell, more):
-    size = 2 * attempts.SHOWN_BYTES + more
-    output = shell(f"echo first; printf %{size - 12}s | tr ' ' x; echo; echo last")
-    assert output.startswith("first\nxxx")
-    assert output.endswith(f"xxx\nlast\n{OK}")
-    assert ("bytes left out" in output) == (more > 0)
-    assert len(output) <= 2 * attempts.SHOWN_BYTES + 60
-
-
 def test_neither_network_nor_this_machine_is_seen(shell, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert "Connection refused" in shell(f"exec 9<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}")

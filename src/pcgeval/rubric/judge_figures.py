@@ -61,16 +61,16 @@ class JudgeFigures:
 
     @property
     def cost_line(self) -> str:
-        """The cost of all gradings in words."""
-        usage, cost = self.usage, self.cost
-        price = "price unknown" if cost is None else f"{cost:.2f} $, {cost / len(self.outputs):.2f} $ each"
-        cached = f"{usage.cached_tokens / usage.prompt_tokens:.0%}" if usage.prompt_tokens else "none"
-        tokens = f"{usage.prompt_tokens} tokens read ({cached} cached), {usage.output_tokens} written"
-        estimated = ", estimated" if usage.estimated else ""
-        return (
-            f"{self.name}: {self.invalid} leaves without a grade, {count(usage.calls, 'call')}, {tokens}{estimated}, "
-            f"{price}, {usage.seconds:.0f} s of the model's time"
-        )
+        """The leaves without a grade and the cost of all gradings in words."""
+        usage, cost, line = self.usage, self.cost, f"{self.name}: {self.invalid} leaves without a grade"
+        if usage.calls:
+            about, cached = "about " * usage.estimated, usage.cached_tokens / max(1, usage.prompt_tokens)
+            tokens = (
+                f"{about}{usage.prompt_tokens} tokens read ({cached:.0%} cached), {about}{usage.output_tokens} written"
+            )
+            price = "price unknown" if cost is None else f"{cost:.2f} $, {cost / len(self.outputs):.2f} $ each"
+            line += f", {count(usage.calls, 'call')}, {tokens}, {price}, {usage.seconds:.0f} s of the model's time"
+        return line
 
 
 def judge_eval_json(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> dict[str, Any]:
