@@ -38,11 +38,7 @@ class LeafCheck:
 
 
 def run_check(check: LeafCheck, evidence: Evidence | PaperEvidence) -> CheckResult:
-    """Decide one criterion.
-
-    Raises:
-        Undecided: The evidence does not say, or is of the kind that the check is not made for.
-    """
+    """Decide one criterion; raise Undecided if the evidence does not say, or is of another kind than the check's."""
     function = CHECKS[check.name]
     kind = next(iter(inspect.signature(function).parameters.values())).annotation
     if not isinstance(evidence, kind):

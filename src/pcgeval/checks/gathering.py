@@ -1,7 +1,7 @@
 """Gathering the evidence from a competition's folders.
 
-Submissions and responses are untrusted: links are not followed, sizes are bounded, and each text that cannot be
-had carries the reason. The results come from our own stages: where they are incomplete, nothing is said about them.
+Submissions and responses are untrusted: links are not followed, sizes are bounded, and a text that cannot be read has
+the reason instead.
 """
 
 import math
@@ -43,11 +43,7 @@ _FENCED = re.compile(r"```(.*?)(?:```|\Z)", re.DOTALL)
 
 
 def evidence_stage(params: Params, root: Path = Path()) -> None:
-    """Gather the results of all trials into `data/evidence/<team>/<model>.json`, for the rubric's checks.
-
-    Raises:
-        FileError: A stage's output is missing, incomplete or not what it should be.
-    """
+    """Gather the results of all trials into `data/evidence/<team>/<model>.json`, for the rubric's checks."""
     with rewritten_folder(root / EVIDENCE, keep=root / DATA / "raw"):
         for model, team in product(params.models, params.teams):
             evidence = _MODEL_EVIDENCE.dump_python(gather_model(params, model, team, root))
@@ -55,11 +51,7 @@ def evidence_stage(params: Params, root: Path = Path()) -> None:
 
 
 def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
-    """Read a team's submission and its evidence with all models; one without evidence was not run.
-
-    Raises:
-        FileError: A file of evidence is unreadable or not the output of `evidence_stage`.
-    """
+    """Read a team's submission and its evidence with all models; one without evidence was not run."""
     evidence = gather_submission(root / SUBMISSIONS / team, team, params.limits.prompt_words)
     paths = {model: root / evidence_file(model, team) for model in params.models}
     if missing := [model for model, path in paths.items() if not path.exists()]:
@@ -80,11 +72,7 @@ def gather_submission(folder: Path, team: str, prompt_words: int) -> Evidence:
 
 
 def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> ModelEvidence:
-    """Read what all stages made of a team's submission with one model, below a competition's folder.
-
-    Raises:
-        FileError: A stage's output is missing, incomplete or not what it should be.
-    """
+    """Read a team's results with one model from all stages; raise FileError if an output is missing or incomplete."""
     raw, stability, similarity, diversity = (
         root / stage_dir(name, model, team) for name in ("raw", "stability", "similarity", "diversity")
     )

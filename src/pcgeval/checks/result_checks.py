@@ -91,22 +91,20 @@ def letters_diverse(evidence: Evidence, *, above: Share = 0.0) -> CheckResult:
 
 
 def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> CheckResult:
-    """Share of the trials, failed ones too, without a flag of this kind, which asks a person to inspect the trial.
-
-    Raises:
-        Undecided: Of some trial there is no record, or it ran without a sandbox, where a contact can go unnoticed.
-    """
+    """Share of the trials, failed ones too, without a flag of this kind, which asks a person to inspect the trial."""
     trials = _trials(evidence)
-    usages = [trial.usage for trial in trials if trial.usage is not None]
-    if unknown := len(trials) - len(usages):
-        raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
-    flags = [usage.flag(kind) for usage in usages]
-    unseen = sum(not usage.contained and not flag for usage, flag in zip(usages, flags, strict=True))
+    flagged: list[tuple[str, bool]] = []
+    unseen = 0  # trials whose contacts nobody has seen
+    for trial in trials:
+        if trial.usage is None:
+            unknown = sum(other.usage is None for other in trials)
+            raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
+        flag = trial.usage.flag(kind)
+        unseen += not trial.usage.contained and not flag
+        flagged.append((f"{trial.name} ({flag.detail[:200]})" if flag else trial.name, not flag))
     if kind == "other-host" and unseen:
         raise Undecided(f"{unseen} of {len(trials)} trials ran without a sandbox, so their contacts are unknown")
-    details = [f" ({flag.detail[:200]})" if flag else "" for flag in flags]
-    names = [f"{trial.name}{detail}" for trial, detail in zip(trials, details, strict=True)]
-    return _share([*zip(names, [not flag for flag in flags], strict=True)], f"trials are without the flag {kind}")
+    return _share(flagged, f"trials are without the flag {kind}")
 
 
 def _trials(evidence: Evidence) -> list[TrialEvidence]:
