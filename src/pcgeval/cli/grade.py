@@ -27,45 +27,44 @@ if TYPE_CHECKING:
     from pcgeval.rubric.grades import JudgeOutput
 
 GRADES = Path("grades")  # of a folder of runs, below the working directory
+Submission = Annotated[
+    str,
+    typer.Argument(metavar="SUBMISSION", help="A team of params.yaml, a folder, or a folder of runs: GROUP/PAPER_RUN."),
+]
+Rubric = Annotated[
+    str | None, typer.Option(metavar="ID", help="A folder of data/rubrics or a file; default: as in params.yaml.")
+]
+Paper = Annotated[str | None, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")]
+HumanGrades = Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML.")]
+Reproduce = Annotated[bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")]
+Network = Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")]
+Recording = Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the model's replies in this file.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="Write the grade to this file; for runs, GROUP/RUN/grade.json in this folder."),
+]
+
 app = group()
 
 
 @app.command()
 def grade(
     *,
-    submission: Annotated[
-        str,
-        typer.Argument(
-            metavar="SUBMISSION", help="A team of params.yaml, a folder, or a folder of runs: GROUP/PAPER_RUN."
-        ),
-    ],
-    rubric: Annotated[
-        str | None, typer.Option(metavar="ID", help="A folder of data/rubrics or a file; default: as in params.yaml.")
-    ] = None,
-    paper: Annotated[
-        str | None, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")
-    ] = None,
+    submission: Submission,
+    rubric: Rubric = None,
+    paper: Paper = None,
     judge: Judge = None,
     model: JudgeModel = None,
     base_url: BaseUrl = None,
     assignments: Assignments = None,
-    grades: Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML.")] = None,
-    reproduce: Annotated[
-        bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")
-    ] = False,
-    network: Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")] = False,
+    grades: HumanGrades = None,
+    reproduce: Reproduce = False,
+    network: Network = False,
     trust_programs: TrustPrograms = False,
-    recording: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Replay the model's replies in this file.")
-    ] = None,
+    recording: Recording = None,
     dry_run: DryRun = False,
     max_invalid: MaxInvalid = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH", help="Write the grade to this file; for runs, GROUP/RUN/grade.json in this folder."
-        ),
-    ] = None,
+    out: Out = None,
     page: Html = None,
     json: Json = False,
 ) -> None:
@@ -76,7 +75,7 @@ def grade(
     failed.
     """
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.core.files import write_json, write_text
+    from pcgeval.core.files import write_json
     from pcgeval.judge.grading import GradingProgress, no_report
     from pcgeval.judge.grading import grade as grade_task
     from pcgeval.judge.many import ManyGradings
@@ -123,11 +122,7 @@ def grade(
             output = grade_task(task, settings, log, report)
     if out is not None:
         write_json(out, output.to_json())
-    if page is not None:
-        from pcgeval.report.gradings import grade_page
-
-        write_text(page, grade_page(output, submission if paper is None else f"{submission}, {paper}"))
-    _print_grade(output, json=json)
+    _print_grade(output, page, submission if paper is None else f"{submission}, {paper}", json=json)
     if paper and reads_results and not reproduce and not (Path(submission) / REPRODUCE_LOG).exists():
         print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
     if output.num_invalid_leaf_nodes > max_invalid:
@@ -164,10 +159,15 @@ def _input(
     return task, team_settings(settings, submission), CallFiles(recordings=(*recordings, *of_team))
 
 
-def _print_grade(output: "JudgeOutput", *, json: bool) -> None:
-    """Print a grade as JSON, or else its tree, and the summary."""
+def _print_grade(output: "JudgeOutput", page: Path | None, title: str, *, json: bool) -> None:
+    """Print a grade as JSON, or else its tree, and the summary; write its page, if one is asked for."""
+    from pcgeval.core.files import write_text
     from pcgeval.rubric.text import summary_lines, tree_lines
 
+    if page is not None:
+        from pcgeval.report.gradings import grade_page
+
+        write_text(page, grade_page(output, title))
     if json:
         print_json(output.to_json())
     else:
