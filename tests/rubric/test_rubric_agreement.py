@@ -133,16 +133,6 @@ def test_intervals_are_percentiles_over_drawn_leaves():
     assert both([1.0], [1.0]).overall.accuracy.interval is None
 
 
-def test_several_pairs_are_taken_together_and_their_criteria_named():
-    result = agreement([Pair("x", graded(1.0, 0.0), graded(1.0, 1.0)), Pair("y", graded(1.0), graded(None))])
-    assert result.overall.leaves == 2
-    lines = list(result.lines())
-    assert "  A 0.00  B 1.00  x: Do 1." in lines
-    assert lines[lines.index("  not graded in B: 1") + 1] == "    y: Do 0."
-    *_, last, more = both([1.0] * 25, [0.0] * 25).lines()
-    assert (last, more) == ("  A 1.00  B 0.00  Do 19.", "    and 5 more; --json names all")
-
-
 def test_the_cost_of_a_judge_is_known_where_every_price_is():
     usage = {"grade": {"calls": 1, "prompt_tokens": 4_000_000, "cached_tokens": 1_000_000, "seconds": 2.0}}
     record = JudgeRecord.model_validate({"usage": usage})

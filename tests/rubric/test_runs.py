@@ -37,7 +37,7 @@ def touch(folder, *names):
 
 
 def rows_of(grades):
-    return [row.to_json() for row in grade_table(grades)]
+    return [vars(row) for row in grade_table(grades)]
 
 
 def test_groups_agents_papers_and_runs(tmp_path):

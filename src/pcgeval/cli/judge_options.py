@@ -148,7 +148,7 @@ def print_grade_table(grades: "Sequence[RunGrade]", *, json: bool) -> None:
         for name in grade.run.left_out():
             print_stderr(f"{printable_name(grade.run.id)}: {printable_name(name)} is not graded")
     if json:
-        print_json({"rows": [row.to_json() for row in rows], "gradings": [grade.to_json() for grade in grades]})
+        print_json({"rows": [vars(row) for row in rows], "gradings": [grade.to_json() for grade in grades]})
         return
     print_table(COLUMNS, [row.cells() for row in rows])
     for grade in grades:

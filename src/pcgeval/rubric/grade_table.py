@@ -105,31 +105,19 @@ class TableRow:
 
     submission: str  # the agent
     paper: str  # the id, or `all papers`
-    scores: Sequence[float]  # that count
-    number: int  # of attempts or seeds
+    attempts: int  # or seeds
+    n: int  # of the attempts, those that count
+    scores: Sequence[float]  # of these
+    mean: float | None
+    std_error: float | None  # None for fewer than two scores
     invalid: int  # leaves without a grade
-    costs: Sequence[float]  # of the attempts with a known price, in US dollars
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON values; the standard error of fewer than two scores is None."""
-        number = len(self.scores)
-        return {
-            "submission": self.submission,
-            "paper": self.paper,
-            "mean": statistics.fmean(self.scores) if self.scores else None,
-            "std_error": statistics.stdev(self.scores) / math.sqrt(number) if number > 1 else None,
-            "n": number,
-            "scores": list(self.scores),
-            "invalid": self.invalid,
-            "cost": math.fsum(self.costs) if self.costs else None,
-        }
+    cost: float | None  # in US dollars, of the attempts with a known price
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of `COLUMNS`."""
-        row = self.to_json()
-        figures = ["-" if row[name] is None else f"{row[name]:.3f}" for name in ("mean", "std_error", "cost")]
         names = map(printable_name, (self.submission, self.paper))
-        return *names, f"{len(self.scores)} of {self.number}", *figures[:2], str(self.invalid), figures[2]
+        mean, error, cost = ("-" if x is None else f"{x:.3f}" for x in (self.mean, self.std_error, self.cost))
+        return *names, f"{self.n} of {self.attempts}", mean, error, str(self.invalid), cost
 
 
 def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
@@ -156,4 +144,14 @@ def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
 def _row(agent: str, paper: str, scores: Sequence[float | None], grades: Sequence[RunGrade]) -> TableRow:
     counting = [score for score in scores if score is not None]
     costs = [grade.cost for grade in grades if grade.cost is not None]
-    return TableRow(agent, paper, counting, len(scores), sum(grade.invalid for grade in grades), costs)
+    return TableRow(
+        submission=agent,
+        paper=paper,
+        attempts=len(scores),
+        n=len(counting),
+        scores=counting,
+        mean=statistics.fmean(counting) if counting else None,
+        std_error=statistics.stdev(counting) / math.sqrt(len(counting)) if len(counting) > 1 else None,
+        invalid=sum(grade.invalid for grade in grades),
+        cost=math.fsum(costs) if costs else None,
+    )
