@@ -13,13 +13,13 @@ finishes the other trials and then fails, and the next run repeats it. After thr
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pcgeval.core.console import Progress
-from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.console import Progress, count
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import remove_others, sha256_text
 from pcgeval.core.layout import (
     CALLS,
@@ -37,15 +37,7 @@ from pcgeval.core.layout import (
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import PARAMS_FILE, Params, load_params
-from pcgeval.core.trials import (
-    TrialRecord,
-    TrialSummary,
-    finished_trial,
-    read_record,
-    record_path,
-    write_summaries,
-    write_trial,
-)
+from pcgeval.core.trials import TrialRecord, TrialSummary, finished_trial, record_path, write_summaries, write_trial
 from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner
 from pcgeval.generation.summaries import trial_summary
@@ -59,12 +51,11 @@ from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.packages import InstallError, RequirementsError, lock_requirements
 
 FAULTS_IN_A_ROW = 3  # trials that fail through the server or this machine, after which no other begins
-_SHOWN_FAULTS = 5  # of a team, in a message
 _SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches this process
 
 
 class InputsChangedError(PcgevalError):
-    """The submission or params.yaml changed while trials ran, so that the trials have other inputs."""
+    """A submission or params.yaml changed while trials ran, so that the trials have other inputs."""
 
 
 class TrialFaultError(PcgevalError):
@@ -105,6 +96,7 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         PcgevalError: A program cannot run here; the trials of the other teams are done.
     """
     settings, submissions = params.models[model], load_submissions(params.teams, root / SUBMISSIONS)
+    before = _inputs(params, model, submissions)
     live = None if settings.backend == "recorded" else open_backend(settings)
     teams = [
         TeamTrials(
@@ -130,6 +122,7 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
             if isinstance(submission.work, Program):
                 with suppress(RequirementsError, InstallError):  # raised again where the program's trials begin
                     lock_requirements(submission.work.folder)
+                    before |= _inputs(params, model, {submission.team: submission})
         trust = os.environ.get(TRUST_PROGRAMS) == "1"
         summaries = do_trials(params, model, teams, report, state=state, calls=root / CALLS, trust_programs=trust)
         for team, of_team in summaries.items():
@@ -137,7 +130,27 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         paths = [record_path(team.folder, team.submission.team, trial) for team in teams for trial in trials(params)]
         remove_others(folder, {path.with_suffix(suffix) for path in paths for suffix in (".txt", ".json")})
         remove_others(root / TRIALS / model, {root / summaries_file(model, team) for team in submissions})
-    _check_unchanged(params, model, root)
+    # DVC records the hashes that the inputs have now
+    now = load_params(root / PARAMS_FILE)
+    submissions = load_submissions(params.teams, root / SUBMISSIONS)
+    for team, fingerprint in _inputs(params, model, submissions).items():
+        if fingerprint != before[team]:
+            raise _changed(SUBMISSIONS / team)
+    if model not in now.models or _inputs(now, model, submissions) != before or {*now.teams} != {*params.teams}:
+        raise _changed(Path(PARAMS_FILE))
+
+
+def _inputs(params: Params, model: str, submissions: Mapping[str, Submission]) -> dict[str, list[str]]:
+    """Return the fingerprints of all trials, by team; a digest that is not pinned counts as the same."""
+    fingerprints = {team: present_fingerprint(params, model, work) for team, work in submissions.items()}
+    return {team: [of_trial(trial, "") for trial in trials(params)] for team, of_trial in fingerprints.items()}
+
+
+def _changed(path: Path) -> InputsChangedError:
+    return InputsChangedError(
+        f"{path}: changed while trials ran that used its old state; they are kept. Run again to repeat them with the "
+        "new state, or restore the old state first."
+    )
 
 
 def do_trials(
@@ -253,19 +266,17 @@ class _TeamRun:
         team, folder, backend = self.trials.submission.team, self.trials.folder, self.trials.backend
         fingerprint = self.task.fingerprint(trial)
         record = finished_trial(folder, team, trial, fingerprint)
-        if record and not record.is_final:
-            record = None
-        if isinstance(backend, RecordedModel):
-            recorded = backend.finished_trial(trial, fingerprint)
-            if recorded and record != recorded.record:
-                write_trial(folder, team, trial, recorded.response, recorded.record)
-                self.finish(trial, recorded.record, is_new=True)
-                return True
-            if record and not backend.replays(record):
-                record = None
-        if record:
-            self.finish(trial, record, is_new=False)
-        return record is not None
+        recorded = backend.finished_trial(trial, fingerprint) if isinstance(backend, RecordedModel) else None
+        if recorded and record != recorded.record:
+            write_trial(folder, team, trial, recorded.response, recorded.record)
+            self.finish(trial, recorded.record, is_new=True)
+            return True
+        if record is None or not record.is_final:
+            return False
+        if isinstance(backend, RecordedModel) and not backend.replays(record):
+            return False
+        self.finish(trial, record, is_new=False)
+        return True
 
     def run(self, trial: Trial, stopping: threading.Event) -> TrialRecord:
         """Run a trial and write it; a sandbox that fails is a fault of this machine."""
@@ -303,27 +314,20 @@ class _TeamRun:
 
     def fault_error(self, model: str) -> TrialFaultError:
         """Return the error that names the trials to repeat."""
-        team, number = self.trials.submission.team, len(self.faults)
-        shown = [f"{trial.letter}{trial.number} ({self.faults[trial]})" for trial in sorted(self.faults)]
-        more = f", and {number - _SHOWN_FAULTS} more" if number > _SHOWN_FAULTS else ""
+        team, (trial, reason) = self.trials.submission.team, min(self.faults.items())
         return TrialFaultError(
-            f"{team} with {model}: {number} trials failed through no fault of the submission: "
-            f"{', '.join(shown[:_SHOWN_FAULTS])}{more}. Run again to repeat these trials alone. If they always fail, "
-            f"take {team} out of `teams` in params.yaml."
+            f"{team} with {model}: {count(len(self.faults), 'trial')} failed through no fault of the submission, such "
+            f"as {trial.letter}{trial.number} ({reason}). Run again to repeat them. If they always fail, take {team} "
+            "out of `teams` in params.yaml."
         )
 
 
 @contextmanager
 def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
-    """Yield a submission with a copy of its program as it is now; a prompt is in memory already.
+    """Yield a submission with a read-only copy of its program; a prompt is in memory already.
 
-    Args:
-        submission: The submission; messages go on to name its folder.
-        folder: Where the copy goes, readable to all and writable to nobody, and is removed at the end. It belongs to
-            the process that holds the lock of the model; an old copy of a killed run is removed.
-
-    Raises:
-        FileError: A file cannot be copied.
+    The folder belongs to the process that holds the lock of the model. It is removed at the end, as is an old copy of a
+    killed run. Messages go on to name the program's own folder.
     """
     program = submission.work
     if not isinstance(program, Program):
@@ -336,36 +340,6 @@ def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(program.folder / name, target, follow_symlinks=False)
             target.chmod(0o444 | target.stat().st_mode & 0o111)
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise FileError(
-            f"{program.folder}: cannot be copied to {folder} ({error.strerror}). Make room on its disk, then run again."
-        ) from error
-    try:
         yield replace(submission, work=replace(program, folder=folder, original=program.folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _check_unchanged(params: Params, model: str, root: Path) -> None:
-    """Compare the inputs of the trials with the files as they are now, because DVC records the hashes of these.
-
-    Raises:
-        InputsChangedError: A submission, or params.yaml in what decides a trial, changed meanwhile.
-    """
-    now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
-    others = model not in now.models or [*trials(now)] != [*trials(params)] or {*now.teams} != {*params.teams}
-    trial = next(trials(params))  # all trials of a team were made from one state of its submission: one of them tells
-    for team, submission in submissions.items():
-        folder = root / stage_dir("raw", model, team)
-        record = read_record(record_path(folder, team, trial))
-        if present_fingerprint(params, model, submission)(trial, record.digest) != record.fingerprint:
-            changed = SUBMISSIONS / team
-        elif others or present_fingerprint(now, model, submission)(trial, record.digest) != record.fingerprint:
-            changed = Path(PARAMS_FILE)
-        else:
-            continue
-        raise InputsChangedError(
-            f"{changed}: changed while the trials of {team} with {model} ran. They were made from its state before and "
-            f"stay in {folder}. Run again to repeat them with the present state, or restore the old state first."
-        )

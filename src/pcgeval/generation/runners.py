@@ -13,7 +13,7 @@ from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import Exchange, FailedCall, FaultCause, Flag
 from pcgeval.core.untrusted import printable_line, well_formed
-from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed
+from pcgeval.generation.broker import Broker, Pipe, PipeClosed, TrialFailed
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
@@ -38,7 +38,7 @@ class TrialRun:
     flags: tuple[Flag, ...] = ()
     reason: str | None = None
     contained: bool = True  # False for a program that ran without a sandbox
-    printed: str = ""  # by the program, if it is wanted: a stranger's text
+    printed: str = ""  # by the program, on demand: a stranger's text
 
 
 Runner = Callable[[TrialJob, Backend], TrialRun]  # raises LlmError if the model cannot be asked at all, SandboxError
@@ -51,7 +51,7 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
     Args:
         task: The submission and its limits.
         trust_programs: Run a program without a sandbox where there is none.
-        keep_output: Return the output of a program with each trial; then it also gets a moment to end by itself.
+        keep_output: Return the output of a program with each trial; the program also gets a moment to end by itself.
 
     Raises:
         InstallError: The packages of a program cannot be installed now, through no fault of the program.
@@ -72,7 +72,7 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
 
 
 def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, backend: Backend) -> TrialRun:
-    """Send the prompt; as for programs, the reply to the first call counts if it ends."""
+    """Send the prompt; as for programs, the reply to the first call counts if it ends in time."""
     request = job.request(Message("user", prompt.for_letter(job.trial.letter)))
     seconds = limits.seconds + limits.call_seconds
     try:
@@ -82,7 +82,7 @@ def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, backend: Backend)
     reason = None
     if (used := reply.prompt_tokens + reply.output_tokens) > limits.tokens:
         reason = f"used {used} tokens; the limit is {limits.tokens}"
-    elif reply.seconds > seconds:  # when the model was really asked
+    elif reply.seconds > seconds:  # a replay comes at once, but the model took longer
         reason = limits.overtime
     return TrialRun(reply.text, (Exchange(request.key, reply),), reason=reason)
 
@@ -100,27 +100,27 @@ class ProgramRunner:
         self._keep_output = keep_output
 
     def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:
-        """Run one trial and return its outcome, whatever the program does.
-
-        Raises:
-            LlmError: The model cannot be asked at all.
-            SandboxError: The sandbox could not be set up.
-        """
+        """Run one trial; raises LlmError if the model cannot be asked at all, and SandboxError."""
+        response, reason = "", None
         with closing(Pipe()) as pipe:
             broker = Broker(job, backend, self._limits, pipe)
             process = self._start(job, pipe)
             try:
                 pipe.close_guest_end()
-                response, reason = _serve(process, broker)
-                self._printed(process)  # it has a moment to end by itself
+                response = broker.serve()
+            except TrialFailed as failure:
+                reason = str(failure)
+            except PipeClosed:
+                reason = _ending(process)
             finally:
+                if self._keep_output:
+                    process.output(SETTLING_SECONDS)  # it has a moment to end by itself
                 process.kill()
-            printed = self._printed(process)
+            printed = process.output(SETTLING_SECONDS) if self._keep_output else ""
+        if reason and broker.limit:
+            reason = str(broker.limit)
         flags = (*self._flags, *broker.flags)
         return TrialRun(response, broker.exchanges, flags, reason, self._sandbox.contained, printed)
-
-    def _printed(self, process: SandboxedProcess) -> str:
-        return process.output(SETTLING_SECONDS) if self._keep_output else ""
 
     def _start(self, job: TrialJob, pipe: Pipe) -> SandboxedProcess:
         trial = {
@@ -129,11 +129,10 @@ class ProgramRunner:
             "model": job.model.name,
             "chance": derived_seed(job.seed, "chance"),
             "pipe": pipe.guest_end,
-            "line_bytes": LINE_BYTES,
         }
         environment = {"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial)}
         if self._keep_output:
-            environment["PYTHONUNBUFFERED"] = "1"  # a program that is killed prints everything before
+            environment["PYTHONUNBUFFERED"] = "1"  # else the last output of a killed program is lost
         return self._sandbox.start(
             self._command,
             folder=self._program.folder,
@@ -141,17 +140,6 @@ class ProgramRunner:
             descriptors=(pipe.guest_end,),
             environment=environment,
         )
-
-
-def _serve(process: SandboxedProcess, broker: Broker) -> tuple[str, str | None]:
-    """Return the response, or an empty one and the reason: the limit, where one was reached."""
-    try:
-        return broker.serve(), None
-    except TrialFailed as failure:
-        reason = str(failure)
-    except PipeClosed:
-        reason = _ending(process)
-    return "", str(broker.limit) if broker.limit else reason
 
 
 def _ending(process: SandboxedProcess) -> str:
@@ -169,8 +157,8 @@ class TrialBackend:
     """The model as one trial asks it: the call log answers calls that were made before.
 
     Attributes:
-        failures: The calls so far that the backend gave up.
-        cause: Whose fault the last of them was, if not the submission's.
+        failures: The failed calls so far.
+        cause: Who is at fault for the last of them, if not the submission.
     """
 
     def __init__(
@@ -188,12 +176,7 @@ class TrialBackend:
         return self._backend.digest()
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Answer as the backend does, or did.
-
-        Raises:
-            CallError: The backend gives this call up.
-            LlmError: The backend cannot serve, or the log cannot keep its reply.
-        """
+        """Answer as the backend does, or did; raises CallError, or LlmError if the log cannot keep the reply."""
         self._turns += 1
         if isinstance(self._backend, RecordedModel):
             call = self._ask(request, timeout)
