@@ -72,10 +72,7 @@ class Pipe:
     def receive(self, deadline: float) -> Any:
         """Return the program's next message before a time of the monotonic clock: any JSON value.
 
-        Raises:
-            PipeClosed: There will be none.
-            TimeoutError: None came in time.
-            TrialFailed: It is not JSON, or too much.
+        Raises PipeClosed if there will be none, TimeoutError, and TrialFailed if it is too large or no JSON.
         """
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
@@ -115,13 +112,7 @@ def _refuse_constant(constant: str) -> object:
 
 
 class Broker:
-    """Serve the calls of one trial until it is over, and keep the record of it.
-
-    Attributes:
-        exchanges: Every answered call, in order.
-        flags: Facts for the organisers, in the order in which they were noticed.
-        limit: What the program is told of the limit that was reached, if any.
-    """
+    """Serve the calls of one trial until it is over, and keep the record of it."""
 
     def __init__(self, job: TrialJob, backend: Backend, limits: Limits, pipe: Pipe) -> None:
         """Start the trial's clock."""
@@ -135,15 +126,12 @@ class Broker:
         self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
         self.exchanges: tuple[Exchange, ...] = ()
         self.flags: tuple[Flag, ...] = ()
-        self.limit: ValueError | TimeoutError | None = None
+        self.limit: ValueError | TimeoutError | None = None  # as the program sees it
 
     def serve(self) -> str:
         """Answer the program's calls until it hands in an answer; return that.
 
-        Raises:
-            TrialFailed: There will be no answer.
-            PipeClosed: The program closed the pipe.
-            LlmError: The model cannot be asked at all.
+        Raises TrialFailed or PipeClosed if there will be no answer, and LlmError if the model cannot be asked at all.
         """
         try:
             while True:
@@ -259,14 +247,10 @@ class Broker:
 
 
 def conversation(messages: object) -> tuple[Message, ...]:
-    """Return the messages of a call as the model is sent them.
+    """Return the messages of a call as the model is sent them; raises ValueError if it is no conversation.
 
-    Args:
-        messages: A program's JSON values: dicts with `role` and `content`, the content a text or a list of parts
-            `{"type": "text", "text": ...}`; other keys are left out.
-
-    Raises:
-        ValueError: It is no conversation; the text says why.
+    A program sends dicts with `role` and `content`, a text or a list of parts `{"type": "text", "text": ...}`; other
+    keys are left out.
     """
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list of at least one message")

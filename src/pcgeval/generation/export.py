@@ -18,8 +18,7 @@ from pcgeval.submissions.load import Program, load_submissions
 def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[Path]:
     """Write the recordings of each model and team from the records in data/raw; return the files.
 
-    Raises:
-        FileError: A trial has no record, or is to be repeated; run the generate stage first.
+    Raises FileError if a trial has no record or is to be repeated.
     """
     recordings = []
     for team, submission in load_submissions(params.teams, submissions).items():

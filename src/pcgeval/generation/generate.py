@@ -2,9 +2,9 @@
 
 Teams take turns letter by letter, so that an hour in which the server is slow costs all of them alike, and a stopped
 run has results of every team. A finished trial lies on disk with a fingerprint of everything that decides its response,
-and every reply lies in the call log. An interrupted run therefore continues where it stopped. A trial whose prompt or
-program, model, options, seed or limits changed runs again, and pays only for calls that were never made. A trial of a
-recorded model counts only while it equals its recording.
+and every reply lies in the call log, so an interrupted run continues where it stopped. A trial with other inputs runs
+again, and pays only for calls that were never made. A trial of a recorded model counts only while it equals its
+recording.
 
 A trial that fails through its model's server or through this machine is no result of the submission: the stage
 finishes the other trials and then fails, and the next run repeats it. After three such trials in a row the stage stops.
@@ -67,17 +67,11 @@ Report = Callable[[Trial, TrialRecord, bool], None]  # a trial, its record, and 
 
 @dataclass(frozen=True)
 class TeamTrials:
-    """The trials of one team with a model.
-
-    Attributes:
-        submission: The team's prompt or program.
-        backend: Where the model is asked.
-        folder: The raw folder of the model and team; finished trials in it stay.
-    """
+    """The trials of one team with a model."""
 
     submission: Submission
     backend: Backend
-    folder: Path
+    folder: Path  # with the trials' files; finished ones stay
 
 
 def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
@@ -90,10 +84,8 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
 
     Raises:
         FolderBusyError: Another process works on the same model.
-        LlmError: The model cannot be asked, or the disk is full; the next run continues.
-        TrialFaultError: Trials failed through no fault of a submission; the next run repeats them.
         InputsChangedError: The submissions or params.yaml changed meanwhile.
-        PcgevalError: A program cannot run here; the trials of the other teams are done.
+        PcgevalError: As `do_trials`.
     """
     settings, submissions = params.models[model], load_submissions(params.teams, root / SUBMISSIONS)
     before = _inputs(params, model, submissions)
@@ -172,7 +164,7 @@ def do_trials(
         teams: The teams. The files of a program are copied first, and its trials run from the copy.
         report: Called with each trial, finished before or just now.
         state: Where the programs' copies lie.
-        calls: The call log's folder; a recorded model has no need of it.
+        calls: The call log's folder.
         trust_programs: Run programs without a sandbox where there is none.
         observer: Called while trials run, with the output of programs.
 

@@ -154,12 +154,7 @@ def _ending(process: SandboxedProcess) -> str:
 
 
 class TrialBackend:
-    """The model as one trial asks it: the call log answers calls that were made before.
-
-    Attributes:
-        failures: The failed calls so far.
-        cause: Who is at fault for the last of them, if not the submission.
-    """
+    """The model as one trial asks it: the call log answers calls that were made before."""
 
     def __init__(
         self, backend: Backend, log: CallLog, team: str, trial: Trial, observer: TrialObserver | None = None
@@ -169,7 +164,7 @@ class TrialBackend:
         self._observer = observer
         self._turns = 0
         self.failures: list[FailedCall] = []
-        self.cause: FaultCause | None = None
+        self.cause: FaultCause | None = None  # of the last failure, if the submission is not at fault
 
     def digest(self) -> str:
         """Return the model's digest; see the backend."""
@@ -212,18 +207,9 @@ class TrialBackend:
 
 
 def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: str) -> Iterator[tuple[str, str | None]]:
-    """Start every program as a trial does, several at once, until it asks the model or answers.
+    """Start every team's program as a trial of a letter does, several at once, until it asks the model or answers.
 
-    Args:
-        programs: The programs by team; the packages that they require are installed.
-        sandbox: Where they are started.
-        letter: The trial's letter.
-
-    Yields:
-        A team, and why its program did not come that far; None if it did.
-
-    Raises:
-        SandboxError: The sandbox could not be set up.
+    Yields a team, and why its program did not come that far; None if it did. Raises SandboxError.
     """
     limits = Limits(tokens=1, seconds=START_SECONDS, prompt_words=1, call_seconds=0)
     job = TrialJob(Trial(letter, 1), Model(backend="recorded", name="none"), "0" * 64, 0)

@@ -28,9 +28,7 @@ class TrialJob:
     def request(self, *messages: Message, repetition: int = 0) -> ChatRequest:
         """Return the request of a conversation, with the options that the competition and not the team decides.
 
-        Args:
-            messages: The conversation.
-            repetition: How often the trial asked the same before; every repetition has another seed.
+        `repetition` says how often the trial asked the same before: every repetition has another seed.
         """
         seed = derived_seed(self.seed, repetition) if repetition else self.seed
         options = {"temperature": TEMPERATURE, **self.model.options, "seed": seed}

@@ -1,12 +1,12 @@
 """The call log: every reply of a language model, so that nobody pays twice for the same call.
 
 A `CallLog` is an append-only folder of JSON-lines files, `.pcgeval/calls`, which trials, `pcgeval try`, rounds and the
-judge share. Each line is a `LoggedCall`. Its key is the SHA-256 of everything that decides the reply: model digest,
-messages, options with the seed, and schema, but no time limit. A reply stays until the folder is removed.
+judge share. Each line is a `LoggedCall` under the SHA-256 of everything that decides its reply: model digest, messages,
+options with the seed, and schema. Each process appends to another file, so several can run at once, and copying files
+merges logs. A failed call is logged too, but the next run makes it again.
 
-Each process appends to a file that it alone writes, so several can run at once, and copying files merges the logs of
-several machines. A failed call is logged too, but the next run makes it again. A recording is one file of the same
-lines and replays a run with its failed calls; of a program it holds finished trials as `RecordedTrial`, with the calls.
+A recording is one file of the same lines, and replays a run with its failed calls; of a program it holds the finished
+trials, each a `RecordedTrial` with its calls.
 """
 
 import os
@@ -16,9 +16,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_text, to_json, write_text
@@ -59,16 +58,10 @@ class LoggedCall(_Line):
     sent: str | None = None  # SHA-256 of the messages after they were cut to the model's context
     shown: dict[str, float] | None = None  # the share of each part of the prompt that was cut, by its name
 
-    @model_validator(mode="after")
-    def _has_one_outcome(self) -> Self:
-        if (self.reply is None) == (self.reason is None):
-            raise ValueError("a call has either a reply or the reason why there is none")
-        return self
-
     @property
     def outcome(self) -> ChatReply | str:
         """The reply, or the reason why there is none."""
-        return self.reply or self.reason or ""
+        return self.reply or self.reason or "failed"
 
     @property
     def calls(self) -> "list[LoggedCall]":
@@ -97,15 +90,6 @@ class RecordedTrial(_Line):
         return trial_calls(Trial(self.letter, self.trial), self.record)
 
 
-def _kind(line: Any) -> str:
-    return "trial" if isinstance(line, dict) and "record" in line else "call"
-
-
-_LINES: TypeAdapter[LoggedCall | RecordedTrial] = TypeAdapter(
-    Annotated[Annotated[LoggedCall, Tag("call")] | Annotated[RecordedTrial, Tag("trial")], Discriminator(_kind)]
-)
-
-
 def trial_calls(trial: Trial, record: TrialRecord) -> list[LoggedCall]:
     """Return the calls of a trial as a recording has them, the failed ones included."""
     calls = []
@@ -117,16 +101,18 @@ def trial_calls(trial: Trial, record: TrialRecord) -> list[LoggedCall]:
     return calls
 
 
+def _parsed(line: bytes) -> LoggedCall | RecordedTrial:
+    """Parse a line; only a trial has a record. Raises ValidationError."""
+    return (RecordedTrial if b'"record":' in line else LoggedCall).model_validate_json(line)
+
+
 class CallLog:
     """The calls of a folder and of recordings; several threads and several processes may use it at once."""
 
     def __init__(self, folder: Path | None, recordings: Iterable[Path] = (), *, read_only: bool = False) -> None:
-        """Read recordings; raises FileError for a line that is no call.
+        """Read recordings, which win over the folder, the first of several; raises FileError.
 
-        Args:
-            folder: The log's folder, created with the first call; None keeps calls in memory.
-            recordings: Files that win over the folder, the first of several.
-            read_only: Keep new calls in memory.
+        The folder is created with the first call. Without one, or if it is `read_only`, new calls stay in memory.
         """
         self._folder = folder and folder.absolute()  # a thread may outlive the caller's working directory
         self._file = self._folder and self._folder / f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(6)}.jsonl"
@@ -236,7 +222,7 @@ def answered_calls(lines: Iterable[bytes]) -> Iterator[LoggedCall]:
     """Yield the calls with a reply in the lines of a log; skip lines that are no calls, such as torn ones."""
     for line in lines:
         with suppress(ValidationError):
-            yield from (call for call in _LINES.validate_json(line).calls if call.reply)
+            yield from (call for call in _parsed(line).calls if call.reply)
 
 
 def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:
@@ -246,7 +232,7 @@ def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):  # noqa: B007 - the error names it
                 if line.strip():
-                    yield _LINES.validate_json(line)
+                    yield _parsed(line)
     except ValidationError as error:
         place = f"{path}:{number}: not a recorded call or trial"
         raise refusal(place, error, "Restore the file from git.") from error

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import asdict
 from typing import Any
 
-import httpx
 import ollama
 
 from pcgeval.core.params import Model
@@ -17,6 +16,7 @@ from pcgeval.llm.server import ModelServer, Part, parts_of
 
 # the client's list lacks one of the server's options; the effort is a field of the request
 _OPTIONS = frozenset({*ollama.Options.model_fields, "min_p", "reasoning_effort"})
+DEFAULT_HOST = "127.0.0.1:11434"
 _MOST_NAMED = 10  # models of a server
 
 
@@ -34,23 +34,15 @@ class OllamaServer(ModelServer):
     _client_errors = (ollama.ResponseError, ConnectionError)
 
     def __init__(self, model: Model, report: Callable[[str], None], on_text: OnText | None = None) -> None:
-        """Open the client; the host is OLLAMA_HOST or 127.0.0.1:11434 where the model names none.
-
-        Raises:
-            LlmError: The host is no address, or Ollama has no such option.
-        """
-        address = model.host or os.environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
-        super().__init__(model.name, address, report, on_text)
+        """Open the client; the host is OLLAMA_HOST or 127.0.0.1:11434 where the model names none. Raises LlmError."""
         self._model = model
+        super().__init__(model.name, model.host or os.environ.get("OLLAMA_HOST") or DEFAULT_HOST, report, on_text)
         if unknown := sorted(set(model.options) - _OPTIONS):  # the server would silently ignore it
             known = ", ".join(sorted(_OPTIONS))
             raise LlmError(f"model {model.name}: Ollama has no option {unknown[0]!r}. Use some of {known}.")
-        try:
-            self._client = ollama.AsyncClient(address, **self._http_settings())
-        except (ValueError, httpx.InvalidURL) as error:
-            raise LlmError(
-                f"host {address!r} is no address ({error}). Write it like http://127.0.0.1:11434."
-            ) from error
+
+    def _opened(self, address: str) -> ollama.AsyncClient:
+        return ollama.AsyncClient(address, **self._http_settings())
 
     async def _listed_digest(self) -> str:
         models = [model for model in (await self._client.list()).models if model.model]
@@ -69,8 +61,7 @@ class OllamaServer(ModelServer):
     async def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[Part]:
         # the server takes a list of stop words only
         options = {name: [value] if name == "stop" else value for name, value in request.options.items()}
-        chat: Any = self._client.chat  # its overloads know no variable `stream`
-        answer = await chat(
+        answer = await self._client.chat(
             request.model,
             [asdict(message) for message in request.messages],
             think=options.pop("reasoning_effort", None),

@@ -44,30 +44,22 @@ class OpenAiServer(ModelServer):
     _client_errors = (openai.APIError,)
 
     def __init__(self, model: Model, report: Callable[[str], None], on_text: OnText | None = None) -> None:
-        """Open the client for the model's `base_url`, which usually ends in /v1.
-
-        Raises:
-            LlmError: The endpoint is no URL, or cannot obey an option.
-        """
-        address = str(model.base_url)
-        super().__init__(model.name, address, report, on_text)
+        """Open the client for the model's `base_url`, which usually ends in /v1; raises LlmError."""
         self._has_stream, self._profile = model.stream, model.known_profile
         self._model_answering = ""
         self._key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
+        super().__init__(model.name, str(model.base_url), report, on_text)
         if foreign := sorted(model.options.keys() & {*_NOT_OPTIONS, *TOKEN_FIELDS}):
             raise LlmError(
                 f"model {self.name}: {foreign[0]!r} is no option of the backend openai. The room for an answer is "
                 "`num_predict`; how a model is loaded is set at its endpoint. Take it out of the model's options in "
                 "params.yaml."
             )
-        try:
-            url = str(httpx.URL(address))
-        except httpx.InvalidURL as error:
-            raise LlmError(
-                f"base_url {address!r} is no URL ({error}). Write it like http://127.0.0.1:1234/v1."
-            ) from error
+
+    def _opened(self, address: str) -> openai.AsyncOpenAI:
+        url = str(httpx.URL(address))  # the client raises errors of another package
         http: Any = httpx.AsyncClient(**self._http_settings(), follow_redirects=True)
-        self._client = openai.AsyncOpenAI(api_key=self._key, base_url=url, http_client=http, max_retries=0)
+        return openai.AsyncOpenAI(api_key=self._key, base_url=url, http_client=http, max_retries=0)
 
     async def _listed_digest(self) -> str:
         """Return the digest that pins the model's name, after the endpoint has listed the model if it lists any."""
@@ -100,8 +92,7 @@ class OpenAiServer(ModelServer):
 
     async def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[Part]:
         model = ""
-        create: Any = self._client.chat.completions.create  # its overloads know no variable `stream`
-        answer = await create(
+        answer = await self._client.chat.completions.create(
             model=request.model,
             messages=[asdict(message) for message in request.messages],
             stream=fields.get("stream", False),

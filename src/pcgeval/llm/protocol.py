@@ -29,12 +29,7 @@ class CallError(PcgevalError):
 
 
 class RefusedError(CallError):
-    """The server refused the request itself, so that asking again cannot help.
-
-    Attributes:
-        param: The field that the refusal names.
-        body: The beginning of the server's answer.
-    """
+    """The server refused the request itself: its answer begins with `body` and may name the field `param`."""
 
     def __init__(self, text: str, param: object = None, body: str = "") -> None:
         """Describe the refusal."""
@@ -59,10 +54,9 @@ class ServerFaultError(CallError):
 class ChatRequest:
     """Everything that determines a reply: the model, its digest, the conversation, and options by their Ollama names.
 
-    With a `schema` (JSON Schema) the reply is JSON of that schema, unless the server refuses schemas.
-
-    A judge's request is `adaptable`: an option that the server refuses is left out, missing token counts are estimated,
-    and the server may use a cached prefix. A competition's trials allow none of this.
+    With a `schema` (JSON Schema) the reply is JSON of that schema, unless the server refuses schemas. For a judge's
+    request, which is `adaptable`, an option that the server refuses is left out, missing token counts are estimated,
+    and the server may use a cached prefix.
     """
 
     model: str
@@ -86,11 +80,7 @@ class Backend(Protocol):
     """One model that several threads may ask."""
 
     def digest(self) -> str:
-        """Return the model's digest: the SHA-256 of its bytes, or `unpinned_digest`.
-
-        Raises:
-            LlmError: The model is not available.
-        """
+        """Return the SHA-256 of the model's bytes, or `unpinned_digest`; raises LlmError without the model."""
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer within `timeout` seconds; raises CallError for this call or LlmError for all of them."""

@@ -94,10 +94,20 @@ class ModelServer(ABC):
     _client_errors: ClassVar[tuple[type[Exception], ...]]  # in which the client wraps errors
 
     def __init__(self, name: str, address: str, report: Callable[[str], None], on_text: OnText | None) -> None:
-        """Take a model's name and the URL of its server; `open_backend` describes `report` and `on_text`."""
+        """Open the client for a model at an address; `open_backend` describes the rest. Raises LlmError."""
         self.name, self.address = name, address
         self._report, self._on_text = report, on_text
         self._refused: frozenset[str] = frozenset()  # fields that the server does not take
+        try:
+            self._client: Any = self._opened(address)
+        except (ValueError, httpx.InvalidURL) as error:
+            raise LlmError(
+                f"{address!r} is no address of a server ({error}). Write it like http://127.0.0.1:11434."
+            ) from error
+
+    @abstractmethod
+    def _opened(self, address: str) -> Any:
+        """Return the client; raises ValueError or InvalidURL."""
 
     @abstractmethod
     async def _listed_digest(self) -> str:

@@ -160,11 +160,7 @@ def run_evaluation(
 def chat_with_llm(ctx: TrialContext, messages: list[Any], n: int = 1) -> list[str]:
     """Ask the model for `n` replies to a conversation, a list of dicts with `role` and `content`.
 
-    Each reply to the same conversation has another seed, which follows from the trial's.
-
-    Raises:
-        TimeoutError: The trial's seconds are used up.
-        ValueError: The trial's tokens are used up, or the conversation is none.
+    Raises TimeoutError after the trial's seconds, and ValueError after its tokens or for no conversation.
     """
     with _asking:  # each of several threads gets the reply to its call
         _send({"op": "chat", "messages": messages, "n": n})
