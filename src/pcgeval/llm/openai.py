@@ -65,8 +65,8 @@ class OpenAiServer(ModelServer):
         """Return the digest that pins the model's name, after the endpoint has listed the model if it lists any."""
         try:
             names = [str(model.id) for model in (await self._client.models.list()).data]
-        except openai.APIConnectionError as error:
-            if isinstance(error.__cause__, MissingModelError):  # it has no list
+        except (MissingModelError, openai.APIConnectionError) as error:  # older clients wrap the former in the latter
+            if isinstance(error.__cause__ or error, MissingModelError):  # it has no list
                 return unpinned_digest(self.name)
             raise
         if self.name not in names:
