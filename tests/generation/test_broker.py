@@ -27,7 +27,7 @@ class Guest:
     def __init__(self, model: TestModel | None = None, rules: Limits | None = None) -> None:
         self.pipe = Pipe()
         self.model = model or TestModel()
-        self.broker = Broker(JOB, self.model, rules or limits(), self.pipe)
+        self.broker = Broker(JOB, self.model.chat, rules or limits(), self.pipe)
 
     def close(self) -> None:
         self.pipe.close()

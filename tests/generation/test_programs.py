@@ -52,7 +52,7 @@ def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Run:
     ) -> TrialRun:
         program = source if isinstance(source, Program) else write_program(tmp_path / "program", source)
         runner = ProgramRunner(program, sandbox, rules or limits(), bare_python, keep_output=keep_output)
-        return runner.run_trial(replace(JOB, seed=seed), model or TestModel())
+        return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat)
 
     return run_trial
 

@@ -27,7 +27,7 @@ from pcgeval.core.params import Limits
 from pcgeval.core.trials import Exchange, Flag, FlagKind
 from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.tasks import TrialJob
-from pcgeval.llm.protocol import Backend, CallError, Message, ServerFaultError
+from pcgeval.llm.protocol import CallError, Chat, Message, ServerFaultError
 
 LINE_BYTES = 2 * 2**20  # of one message: some ten times a trial's tokens
 TRIAL_BYTES = 64 * 2**20  # of all messages of a trial; its record may hold them
@@ -114,9 +114,9 @@ def _refuse_constant(constant: str) -> object:
 class Broker:
     """Serve the calls of one trial until it is over, and keep the record of it."""
 
-    def __init__(self, job: TrialJob, backend: Backend, limits: Limits, pipe: Pipe) -> None:
+    def __init__(self, job: TrialJob, chat: Chat, limits: Limits, pipe: Pipe) -> None:
         """Start the trial's clock."""
-        self._job, self._backend, self._limits, self._pipe = job, backend, limits, pipe
+        self._job, self._chat, self._limits, self._pipe = job, chat, limits, pipe
         self._start = time.monotonic()
         self._replayed = 0.0  # seconds that the model took for its replies, less those that this process waited
         self._late_since: float | None = None  # when it was noticed that time is up
@@ -192,7 +192,7 @@ class Broker:
         seconds = max(0.001, self._deadline - started)
         was_late = self._late_since is not None  # so this is a further reply to one call
         try:
-            reply = self._backend.chat(request, seconds)
+            reply = self._chat(request, seconds)
         except CallError as error:
             is_servers = isinstance(error, ServerFaultError) and time.monotonic() < self._deadline
             raise TrialFailed(self._limits.overtime if was_late and not is_servers else str(error)) from error

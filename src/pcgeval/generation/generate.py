@@ -279,7 +279,7 @@ class _TeamRun:
             self.observer.asking(trial, 0)
         job, backend = self.task.job(trial), TrialBackend(self.trials.backend, self.log, team, trial, self.observer)
         try:
-            run = self.runner(job, backend)
+            run = self.runner(job, backend.chat)
             cause = None if run.reason in (None, self.task.limits.overtime) else backend.cause
         except SandboxError as error:
             run, cause = TrialRun(reason=str(error)), "machine"

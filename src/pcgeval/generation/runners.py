@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from pcgeval.core.files import derived_seed
@@ -16,7 +16,7 @@ from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.broker import Broker, Pipe, PipeClosed, TrialFailed
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
 from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
+from pcgeval.llm.protocol import Backend, CallError, Chat, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
@@ -41,7 +41,7 @@ class TrialRun:
     printed: str = ""  # by the program, on demand: a stranger's text
 
 
-Runner = Callable[[TrialJob, Backend], TrialRun]  # raises LlmError if the model cannot be asked at all, SandboxError
+Runner = Callable[[TrialJob, Chat], TrialRun]  # raises LlmError if the model cannot be asked at all, SandboxError
 
 
 @contextmanager
@@ -68,15 +68,15 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
         yield lambda *_: refused
         return
     with open_sandbox(ResourceLimits(), trust_programs) as sandbox:
-        yield ProgramRunner(work, sandbox, limits, interpreter, keep_output=keep_output).run_trial
+        yield ProgramRunner(work, sandbox, limits, interpreter, keep_output).run_trial
 
 
-def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, backend: Backend) -> TrialRun:
+def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, chat: Chat) -> TrialRun:
     """Send the prompt; as for programs, the reply to the first call counts if it ends in time."""
     request = job.request(Message("user", prompt.for_letter(job.trial.letter)))
     seconds = limits.seconds + limits.call_seconds
     try:
-        reply = backend.chat(request, seconds)
+        reply = chat(request, seconds)
     except CallError as error:
         return TrialRun(reason=str(error))
     reason = None
@@ -87,23 +87,25 @@ def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, backend: Backend)
     return TrialRun(reply.text, (Exchange(request.key, reply),), reason=reason)
 
 
+@dataclass(frozen=True)
 class ProgramRunner:
     """Starts a program in a fresh process for each trial; several threads may run trials at once."""
 
-    def __init__(
-        self, program: Program, sandbox: Sandbox, limits: Limits, interpreter: Path, *, keep_output: bool = False
-    ) -> None:
-        """Read the program's files; `interpreter` is the Python with the packages that the program requires."""
-        self._program, self._sandbox, self._limits = program, sandbox, limits
-        self._command = [str(interpreter), program.entry]
-        self._flags = unseeded_random(python_files(program.folder))
-        self._keep_output = keep_output
+    program: Program
+    sandbox: Sandbox
+    limits: Limits
+    interpreter: Path  # the Python with the packages that the program requires
+    keep_output: bool = False
 
-    def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:
+    @cached_property
+    def _flags(self) -> tuple[Flag, ...]:
+        return unseeded_random(python_files(self.program.folder))
+
+    def run_trial(self, job: TrialJob, chat: Chat) -> TrialRun:
         """Run one trial; raises LlmError if the model cannot be asked at all, and SandboxError."""
         response, reason = "", None
         with closing(Pipe()) as pipe:
-            broker = Broker(job, backend, self._limits, pipe)
+            broker = Broker(job, chat, self.limits, pipe)
             process = self._start(job, pipe)
             try:
                 pipe.close_guest_end()
@@ -113,14 +115,14 @@ class ProgramRunner:
             except PipeClosed:
                 reason = _ending(process)
             finally:
-                if self._keep_output:
+                if self.keep_output:
                     process.output(SETTLING_SECONDS)  # it has a moment to end by itself
                 process.kill()
-            printed = process.output(SETTLING_SECONDS) if self._keep_output else ""
+            printed = process.output(SETTLING_SECONDS) if self.keep_output else ""
         if reason and broker.limit:
             reason = str(broker.limit)
         flags = (*self._flags, *broker.flags)
-        return TrialRun(response, broker.exchanges, flags, reason, self._sandbox.contained, printed)
+        return TrialRun(response, broker.exchanges, flags, reason, self.sandbox.contained, printed)
 
     def _start(self, job: TrialJob, pipe: Pipe) -> SandboxedProcess:
         trial = {
@@ -131,11 +133,11 @@ class ProgramRunner:
             "pipe": pipe.guest_end,
         }
         environment = {"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial)}
-        if self._keep_output:
+        if self.keep_output:
             environment["PYTHONUNBUFFERED"] = "1"  # else the last output of a killed program is lost
-        return self._sandbox.start(
-            self._command,
-            folder=self._program.folder,
+        return self.sandbox.start(
+            [str(self.interpreter), self.program.entry],
+            folder=self.program.folder,
             readable=(GUEST,),
             descriptors=(pipe.guest_end,),
             environment=environment,
@@ -165,10 +167,6 @@ class TrialBackend:
         self._turns = 0
         self.failures: list[FailedCall] = []
         self.cause: FaultCause | None = None  # of the last failure, if the submission is not at fault
-
-    def digest(self) -> str:
-        """Return the model's digest; see the backend."""
-        return self._backend.digest()
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer as the backend does, or did; raises CallError, or LlmError if the log cannot keep the reply."""
@@ -218,7 +216,7 @@ def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: st
     def start(team: str) -> tuple[str, str | None]:
         program = programs[team]
         try:
-            run = ProgramRunner(program, sandbox, limits, interpreter_for(program.folder)).run_trial(job, model)
+            run = ProgramRunner(program, sandbox, limits, interpreter_for(program.folder)).run_trial(job, model.chat)
         except LlmError:  # it asked the model
             return team, None
         if run.reason == limits.overtime:

@@ -86,6 +86,9 @@ class Backend(Protocol):
         """Answer within `timeout` seconds; raises CallError for this call or LlmError for all of them."""
 
 
+Chat = Callable[[ChatRequest, float], ChatReply]  # as `Backend.chat`
+
+
 def unpinned_digest(model: str) -> str:
     """Return the digest of a model of which only the name is known: it pins the name and not the bytes."""
     return "unpinned:" + sha256_bytes(f"openai:{model}".encode())
