@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -37,6 +38,9 @@ class _Line(BaseModel):
     def line(self) -> str:
         """Return the line of a file; lone surrogates, which UTF-8 cannot hold, become U+FFFD."""
         return well_formed(to_json(self.model_dump(exclude_defaults=True), indent=None)) + "\n"
+
+
+_AnyLine = TypeVar("_AnyLine", bound=_Line)
 
 
 class LoggedCall(_Line):
@@ -246,7 +250,7 @@ def read_recording(path: Path) -> Iterator[LoggedCall]:
         yield from line.calls
 
 
-def write_recording(path: Path, lines: Iterable[LoggedCall | RecordedTrial]) -> None:
+def write_recording(path: Path, lines: Iterable[_AnyLine]) -> None:
     """Write a recording in the order given."""
     write_text(path, "".join(line.line() for line in lines))
 
