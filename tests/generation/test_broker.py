@@ -18,7 +18,7 @@ from pcgeval.core.params import Limits
 from pcgeval.core.trials import Flag
 from pcgeval.generation import broker as broker_module
 from pcgeval.generation.broker import MAX_FLAGS, MAX_REPLIES, Broker, Pipe, PipeClosed, TrialFailed, conversation
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, Message, ServerFaultError
 
 
 class Guest:
@@ -122,7 +122,7 @@ def test_replayed_seconds_count_and_those_that_were_really_waited_for_count_once
         return reply("slow", seconds=0.1)
 
     with opened(TestModel(slow), limits(seconds=50)) as guest:
-        guest.chats("1").chats("2").answers()
+        guest.chats("1").chats("2").answers("made up")
     assert 49.8 < guest.model.timeouts[1] < 49.901
 
 
@@ -170,17 +170,6 @@ def test_more_replies_than_come_in_time_are_the_programs_fault(
     model = TestModel(answer)
     with opened(model, limits(seconds=10, call_seconds=10.05)) as guest, pytest.raises(TrialFailed, match=reason):
         guest.chats("Build.", n=2).broker.serve()
-
-
-@pytest.mark.parametrize(("error", "failure"), [(CallError("it broke"), TrialFailed), (LlmError("it broke"), LlmError)])
-def test_a_failed_call_is_a_failed_trial_and_a_lost_backend_ends_the_run(
-    error: Exception, failure: type[Exception]
-) -> None:
-    def broken(_: ChatRequest) -> str:
-        raise error
-
-    with opened(TestModel(broken)) as guest, pytest.raises(failure, match=r"^it broke$"):
-        guest.chats("Build.").broker.serve()
 
 
 # flags
@@ -241,10 +230,6 @@ def test_flags_and_reasons_are_few_and_short(guest: Guest) -> None:
     for text in (str(caught.value), *(flag.detail for flag in guest.broker.flags)):
         assert len(text) <= 300
         assert text.isprintable()
-    with opened() as silent:
-        silent.answers("made up")
-    why = "the model gave no reply in this trial; the answer: 'made up'"
-    assert silent.broker.flags == (Flag("altered-answer", why),)
 
 
 # conversations

@@ -13,7 +13,6 @@ from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply
 
 from pcgeval.core.params import Limits
 from pcgeval.generation.runners import GUEST, ProgramRunner, TrialRun
-from pcgeval.llm.protocol import ChatRequest
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
 from pcgeval.submissions.load import Program
 from pcgeval.submissions.packages import interpreter_for
@@ -197,7 +196,7 @@ def test_a_program_imports_its_own_modules_but_no_copy_of_the_interface(answer: 
 
 
 def test_folders_are_listed_in_order(answer: Answer, tmp_path: Path) -> None:
-    names = [f"{number}.txt" for number in (5, 1, 12, 3, 11, 2)]
+    names = [f"{number}.txt" for number in range(12)]
     write_files(tmp_path / "program" / "prompts", dict.fromkeys(names, ""))
     body = """
     import glob, json, os
@@ -282,37 +281,18 @@ def best_thought(ctx, propose):
 }
 
 
-@pytest.fixture
-def search(tmp_path: Path) -> Program:
-    """A tree of thought in several files: two thoughts are proposed, each is rated, the better one goes on."""
+def test_a_search_in_several_files_hands_in_what_it_has_when_it_meets_a_limit(run: Run, tmp_path: Path) -> None:
+    """In a tree of thought, two thoughts are proposed, each is rated, and the better one goes on."""
     write_files(tmp_path / "search", SEARCH)
-    return Program(tmp_path / "search", "main.py")
-
-
-def test_a_program_with_several_modules_and_a_search(run: Run, search: Program) -> None:
-    ratings = iter(("Rating: 3", "Rating: 8", "No idea", "Rating: 1"))
-
-    def answers(request: ChatRequest) -> str:
-        (message,) = request.messages
-        return next(ratings) if message.content.startswith("Rate") else f"thought {request.options['seed']}"
-
-    model = TestModel(answers)
-    trial = run(search, model)
-    assert (trial.response, trial.reason, trial.flags, len(trial.exchanges)) == (f"thought {SECOND}", None, (), 8)
-    asked = [request.messages[0].content for request in model.requests]
-    assert asked[0] == asked[1] == "Propose blocks for K. So far: "
-    assert asked[4] == f"Propose blocks for K. So far: thought {SECOND}"
-
-
-def test_a_search_that_meets_a_limit_hands_in_what_it_has(run: Run, search: Program) -> None:
     best = max(SAID, f"reply to 1 messages with seed {SECOND}")
-    slow = TestModel(lambda request: reply(echo(request), seconds=1000))
-    for model, rules, calls in (
-        (TestModel(), limits(tokens=30), 5),
-        (slow, limits(seconds=3500, call_seconds=9000), 4),
+    for seconds, rules, calls in (
+        (0, limits(), 8),
+        (0, limits(tokens=30), 5),
+        (1000, limits(seconds=3500, call_seconds=9000), 4),
     ):
-        trial = run(search, model, rules)
-        assert (trial.response, trial.reason, len(trial.exchanges)) == (best, None, calls)
+        model = TestModel(lambda request, seconds=seconds: reply(echo(request), seconds=seconds))
+        trial = run(Program(tmp_path / "search", "main.py"), model, rules)
+        assert (trial.response, trial.reason, trial.flags, len(trial.exchanges)) == (best, None, (), calls)
 
 
 @pytest.mark.parametrize("then", ["break", "os._exit(5)", "os.write(pcgeval_guest._trial['pipe'], b'x' * 3_000_000)"])
