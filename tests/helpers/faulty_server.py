@@ -14,13 +14,13 @@ Act = Callable[[BaseHTTPRequestHandler], None]
 
 
 class FaultyServer(ThreadedServer):
-    """Plays one act per request, the last one again and again; what is posted and what is got have their own scripts.
+    """Plays one act per POST, the last one again and again, and one of the listings per GET.
 
     `posted` are the paths, bodies and headers that were posted, `got` the paths that were got.
     """
 
-    def __init__(self, acts: Sequence[Act], listings: Sequence[Act] = (), port: int = 0) -> None:
-        super().__init__(_Player, port)
+    def __init__(self, acts: Sequence[Act], listings: Sequence[Act] = ()) -> None:
+        super().__init__(_Player)
         self.acts = list(acts)
         self.listings = list(listings)
         self.posted: list[tuple[str, Any, dict[str, str]]] = []
@@ -63,43 +63,47 @@ def unused_address() -> str:
 
 def status(code: int, text: str = '{"error": "overloaded"}', **headers: str) -> Act:
     """Answer with a status and a body."""
-    return lambda player: _send(player, code, text.encode(), headers)
+
+    def act(player: BaseHTTPRequestHandler) -> None:
+        player.send_response(code)
+        for name, value in {"Content_Length": str(len(text.encode())), **headers}.items():
+            player.send_header(name.replace("_", "-"), value)
+        player.end_headers()
+        player.wfile.write(text.encode())
+
+    return act
 
 
 def lines(*values: object) -> Act:
     """Answer with a whole stream of JSON lines; a str stands for itself."""
-    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
-    return lambda player: _send(player, 200, "".join(f"{text}\n" for text in texts).encode(), {})
+    return status(200, "".join(f"{_text(value)}\n" for value in values))
 
 
 def value(content: object) -> Act:
     """Answer with one JSON value."""
-    text = json.dumps(content).encode()
-    return lambda player: _send(player, 200, text, {"Content_Type": "application/json"})
+    return status(200, json.dumps(content), Content_Type="application/json")
 
 
 def events(*values: object) -> Act:
     """Answer with a whole stream of server-sent events; a str stands for itself."""
-    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
-    content = "".join(f"data: {text}\n\n" for text in texts).encode()
-    return lambda player: _send(player, 200, content, {"Content_Type": "text/event-stream"})
+    return status(200, "".join(f"data: {_text(value)}\n\n" for value in values), Content_Type="text/event-stream")
 
 
-def broken_off(*values: object) -> Act:
+def broken_off(begun: str) -> Act:
     """Promise more bytes than come, then hang up."""
 
     def act(player: BaseHTTPRequestHandler) -> None:
-        _begin(player, *values)
+        _begin(player, begun)
         player.close_connection = True
 
     return act
 
 
-def stalled(*values: object) -> Act:
-    """Send some lines, then nothing, with the connection open."""
+def stalled(begun: str) -> Act:
+    """Send a part of an answer, then nothing, with the connection open."""
 
     def act(player: BaseHTTPRequestHandler) -> None:
-        _begin(player, *values)
+        _begin(player, begun)
         player.server.stopping.wait(60)  # type: ignore[attr-defined]
 
     return act
@@ -115,9 +119,7 @@ def endless(piece: bytes, pause: float = 0.0) -> Act:
 
     def act(player: BaseHTTPRequestHandler) -> None:
         _begin(player)
-        while not player.server.stopping.is_set():  # type: ignore[attr-defined]
-            player.wfile.write(piece)
-            time.sleep(pause)
+        _repeat(player, piece, pause)
 
     return act
 
@@ -127,28 +129,26 @@ def headless() -> Act:
 
     def act(player: BaseHTTPRequestHandler) -> None:
         player.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
-        while not player.server.stopping.is_set():  # type: ignore[attr-defined]
-            player.wfile.write(b"x")
-            time.sleep(0.02)
+        _repeat(player, b"x", 0.02)
 
     return act
 
 
-def _begin(player: BaseHTTPRequestHandler, *values: object) -> None:
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _begin(player: BaseHTTPRequestHandler, begun: str = "") -> None:
     player.send_response(200)
     player.send_header("Content-Length", str(2**40))
     player.end_headers()
-    for value in values:
-        player.wfile.write(value.encode() if isinstance(value, str) else json.dumps(value).encode() + b"\n")
+    player.wfile.write(begun.encode())
 
 
-def _send(player: BaseHTTPRequestHandler, code: int, content: bytes, headers: dict[str, str]) -> None:
-    player.send_response(code)
-    for name, text in headers.items():
-        player.send_header(name.replace("_", "-"), text)
-    player.send_header("Content-Length", str(len(content)))
-    player.end_headers()
-    player.wfile.write(content)
+def _repeat(player: BaseHTTPRequestHandler, piece: bytes, pause: float) -> None:
+    while not player.server.stopping.is_set():  # type: ignore[attr-defined]
+        player.wfile.write(piece)
+        time.sleep(pause)
 
 
 # What Ollama's and OpenAI's interfaces send for the reply "Hello", in two pieces and whole.
