@@ -2,9 +2,6 @@
 
 import json
 import resource
-import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -110,33 +107,6 @@ def test_whatever_a_crash_leaves_the_whole_lines_count_and_the_log_goes_on(tmp_p
     path.write_bytes(whole[:-5])
     filled(tmp_path, "k3")
     assert knows(tmp_path, "k0", "k1", "k2", "k3") == [True, True, False, True]
-
-
-APPEND_FOR_EVER = """
-import sys
-from itertools import count
-from pathlib import Path
-from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.protocol import ChatReply
-log = CallLog(Path(sys.argv[1]))
-for number in count():
-    call = LoggedCall(key=f"{sys.argv[2]}-{number}", reply=ChatReply("answer " * 500, 1, 1, "stop", 1.0))
-    print(log.answer(call.key, lambda _: call, 60).key, flush=True)
-"""
-
-
-def test_processes_that_are_killed_lose_nothing_that_they_used(tmp_path: Path):
-    command = [sys.executable, "-c", APPEND_FOR_EVER, str(tmp_path)]
-    for moment in range(3):
-        names = (f"{moment}a", f"{moment}b")
-        processes = [subprocess.Popen([*command, name], stdout=subprocess.PIPE, text=True) for name in names]
-        used = [process.stdout.readline().strip() for process in processes if process.stdout]
-        time.sleep(0.05 * moment)
-        for process in processes:
-            process.kill()
-            used += process.communicate()[0].split()
-            assert process.returncode == -signal.SIGKILL
-        assert all(knows(tmp_path, *used))
 
 
 @pytest.mark.parametrize("folder", ["calls", None])

@@ -48,14 +48,9 @@ Runner = Callable[[TrialJob, Chat], TrialRun]  # raises LlmError if the model ca
 def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool = False) -> Iterator[Runner]:
     """Yield the function that runs a trial of a submission; several threads may call it.
 
-    Args:
-        task: The submission and its limits.
-        trust_programs: Run a program without a sandbox where there is none.
-        keep_output: Return the output of a program with each trial; the program also gets a moment to end by itself.
-
-    Raises:
-        InstallError: The packages of a program cannot be installed now, through no fault of the program.
-        SandboxError: There is no sandbox for a program.
+    With `trust_programs`, a program runs without a sandbox where there is none. With `keep_output`, its output is
+    returned with each trial, and it gets a moment to end by itself. Raises InstallError or SandboxError if it cannot
+    run now, through no fault of the program.
     """
     work, limits = task.submission.work, task.limits
     if isinstance(work, Prompt):

