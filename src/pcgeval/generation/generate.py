@@ -227,7 +227,7 @@ def _run_in_turn(to_do: Sequence[tuple["_TeamRun", Trial]], model: str, threads:
                 raise TrialFaultError(
                     f"{run.trials.submission.team} with {model}: {faults_in_a_row} trials one after the other failed "
                     f"through no fault of the submission, the last one {trial.letter}{trial.number}: {record.reason}. "
-                    "No other was begun. Look at the log of the model's server, then run again; finished trials stay."
+                    "Look at the log of the model's server, then run again; finished trials stay."
                 )
         return run, trial, record
 

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from pcgeval.core.files import derived_seed
 from pcgeval.core.layout import Trial
@@ -150,53 +151,42 @@ def _ending(process: SandboxedProcess) -> str:
     return printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")
 
 
+@dataclass
 class TrialBackend:
     """The model as one trial asks it: the call log answers calls that were made before."""
 
-    def __init__(
-        self, backend: Backend, log: CallLog, team: str, trial: Trial, observer: TrialObserver | None = None
-    ) -> None:
-        """Wrap a model's backend; the log names team and trial with every call."""
-        self._backend, self._log, self._team, self._trial = backend, log, team, trial
-        self._observer = observer
-        self._turns = 0
-        self.failures: list[FailedCall] = []
-        self.cause: FaultCause | None = None  # of the last failure, if the submission is not at fault
+    backend: Backend
+    log: CallLog
+    team: str
+    trial: Trial
+    observer: TrialObserver | None
+    turns: int = 0
+    failures: list[FailedCall] = field(default_factory=list)
+    cause: FaultCause | None = None  # of the last failure, if the submission is not at fault
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer as the backend does, or did; raises CallError, or LlmError if the log cannot keep the reply."""
-        self._turns += 1
-        if isinstance(self._backend, RecordedModel):
+        self.turns += 1
+        if isinstance(self.backend, RecordedModel):
             call = self._ask(request, timeout)
         else:
-            call = self._log.answer(request.key, partial(self._ask, request), timeout)
+            call = self.log.answer(request.key, partial(self._ask, request), timeout)
         if call.reply is None:
-            self.failures.append(FailedCall(self._turns, request.key, call.reason or ""))
+            self.failures.append(FailedCall(self.turns, request.key, call.reason or ""))
             self.cause = call.cause
             raise (ServerFaultError if call.cause == "server" else CallError)(call.reason)
         return call.reply
 
     def _ask(self, request: ChatRequest, seconds: float) -> LoggedCall:
-        if self._observer:
-            self._observer.asking(self._trial, self._turns)
-        reply, reason = None, None
-        cause: FaultCause | None = None
+        if self.observer:
+            self.observer.asking(self.trial, self.turns)
+        trial: dict[str, Any] = {"letter": self.trial.letter, "trial": self.trial.number, "turn": self.turns}
+        call = partial(LoggedCall, key=request.key, model=request.model, team=self.team, **trial)
         try:
-            reply = self._backend.chat(request, seconds)
+            return call(reply=self.backend.chat(request, seconds))
         except CallError as error:
-            reason = well_formed(str(error))
-            cause = "server" if isinstance(error, ServerFaultError) else None
-        return LoggedCall(
-            key=request.key,
-            reply=reply,
-            reason=reason,
-            cause=cause,
-            model=request.model,
-            team=self._team,
-            letter=self._trial.letter,
-            trial=self._trial.number,
-            turn=self._turns,
-        )
+            cause: FaultCause | None = "server" if isinstance(error, ServerFaultError) else None
+            return call(reason=well_formed(str(error)), cause=cause)
 
 
 def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: str) -> Iterator[tuple[str, str | None]]:

@@ -144,7 +144,7 @@ class CallLog:
             return tuple(self._calls.values())
 
     def find(self, key: str, *, failed_too: bool = False) -> LoggedCall | None:
-        """Return the answered call of any process with this key; raises LlmError for a file that cannot be read.
+        """Return the answered call of any process with this key.
 
         With `failed_too`, a call that failed when it was recorded counts too, for a replay.
         """
@@ -161,7 +161,7 @@ class CallLog:
 
         If several threads and processes want the same call at once, one makes it and the others wait for it; if it
         fails, the next one makes it. A call that waited for all its `seconds` fails by a fault of the server, and is
-        not logged. Raises LlmError if a file cannot be read or the reply cannot be kept.
+        not logged. Raises LlmError if the reply cannot be kept.
         """
         if known := self.find(key):
             return known
@@ -202,18 +202,11 @@ class CallLog:
         """Read the lines that other processes and earlier runs appended, except torn lines."""
         for path in sorted(self._folder.glob("*.jsonl")) if self._folder else ():
             start = self._read_until.get(path, 0)
-            try:
-                if path == self._file or path.stat().st_size <= start:
-                    continue
-                with path.open("rb") as file:
-                    file.seek(start)
-                    lines = file.read().split(b"\n")
-            except OSError as error:
-                raise LlmError(
-                    f"{path}: cannot be read ({error.strerror}), and the calls in it would be paid for again. Make it "
-                    "readable, or remove it."
-                ) from error
-            whole = lines[:-1]  # behind the last line end, another process may be writing
+            if path == self._file or path.stat().st_size <= start:
+                continue
+            with path.open("rb") as file:
+                file.seek(start)
+                whole = file.read().split(b"\n")[:-1]  # behind the last line end, another process may be writing
             for call in answered_calls(whole):
                 self._calls.setdefault(call.key, call)
             self._read_until[path] = start + sum(len(line) + 1 for line in whole)

