@@ -252,7 +252,7 @@ NO_MESSAGES = [None, "Build.", {}, [], [None], ["Build."], [[]], [{"role": "user
 NO_MESSAGES += [[{"role": role, "content": "x"}] for role in ("tool", None, ["user"])]
 NO_CONTENTS = [None, 5, [], ["x"], [{"type": "image_url", "image_url": "x"}], [{"type": "text", "text": 1}]]
 NO_MESSAGES += [[{"role": "user", "content": content}] for content in NO_CONTENTS]
-NO_COUNTS = [0, -1, MAX_REPLIES + 1, 10**30, 1.0, True, None, "1", [1], {}]
+NO_COUNTS = [0, -1, MAX_REPLIES + 1, 10**30, 1.0, float("nan"), True, None, "1", [1], {}]
 
 
 @pytest.mark.parametrize(
@@ -272,9 +272,7 @@ def test_a_call_that_is_none_is_refused_and_costs_nothing(guest: Guest, messages
     "content",
     [
         *(b"", b"hello", b"\xff\xfe{}", b"[]", b"null", b"NaN", b"[" * 100_000, b'{"op":' * 10_000),
-        b'{"op": "chat", "messages": [], "n": NaN}',
         b'{"op": "chat", "messages": []}',
-        b'{"op": "chat", "messages": [], "n": 1, "seed": 5}',
         b'{"op": "answer", "text": null}',
         b'{"op": ["answer"], "text": "x"}',
         b'{"op": "result", "text": "x"}',

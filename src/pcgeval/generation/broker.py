@@ -93,7 +93,7 @@ class Pipe:
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         try:
-            return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+            return json.loads(line.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             raise TrialFailed("sent something that is no message of the interface (not valid JSON)") from error
 
@@ -105,10 +105,6 @@ class Pipe:
 
     def _wait_until(self, deadline: float) -> None:
         self._host.settimeout(max(0.001, deadline - time.monotonic()))
-
-
-def _refuse_constant(constant: str) -> object:
-    raise ValueError(constant)  # NaN and Infinity are no JSON
 
 
 class Broker:
@@ -136,13 +132,13 @@ class Broker:
         try:
             while True:
                 match self._pipe.receive(self._deadline):
-                    case {"op": "chat", "messages": messages, "n": n, **others} if not others:
+                    case {"op": "chat", "messages": messages, "n": n}:
                         self._pipe.send(self._reply_to(messages, n), self._deadline)
-                    case {"op": "contact", "text": str(text), **others} if not others:
+                    case {"op": "contact", "text": str(text)}:
                         self._flag("other-host", text)
-                    case {"op": "failure", "text": str(text), **others} if not others:
+                    case {"op": "failure", "text": str(text)}:
                         raise TrialFailed(printable_line(text))
-                    case {"op": "answer", "text": str(text), **others} if not others:
+                    case {"op": "answer", "text": str(text)}:
                         answer = well_formed(text)
                         self._inspect(answer)
                         return answer
@@ -224,10 +220,7 @@ class Broker:
         text = _comparable(answer)
         # after a limit a program may hand in the replies that it has, as the official tree of thought does
         if text and text not in self._replies and not (self.limit and self._is_joined(text)):
-            why = "none of the model's replies in this trial is the answer"
-            if not self.exchanges:
-                why = "the model gave no reply in this trial; the answer"
-            self._flag_text("altered-answer", why, answer)
+            self._flag_text("altered-answer", "none of the model's replies in this trial is the answer", answer)
 
     def _is_joined(self, text: str) -> bool:
         """Tell whether a text is several whole replies in the order in which they came."""
