@@ -13,7 +13,7 @@ finishes the other trials and then fails, and the next run repeats it. After thr
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,7 +37,15 @@ from pcgeval.core.layout import (
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import PARAMS_FILE, Params, load_params
-from pcgeval.core.trials import TrialRecord, TrialSummary, finished_trial, record_path, write_summaries, write_trial
+from pcgeval.core.trials import (
+    TrialRecord,
+    TrialSummary,
+    finished_trial,
+    read_record,
+    record_path,
+    write_summaries,
+    write_trial,
+)
 from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner
 from pcgeval.generation.summaries import trial_summary
@@ -88,7 +96,6 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         PcgevalError: As `do_trials`.
     """
     settings, submissions = params.models[model], load_submissions(params.teams, root / SUBMISSIONS)
-    before = _inputs(params, model, submissions)
     live = None if settings.backend == "recorded" else open_backend(settings)
     teams = [
         TeamTrials(
@@ -114,7 +121,6 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
             if isinstance(submission.work, Program):
                 with suppress(RequirementsError, InstallError):  # raised again where the program's trials begin
                     lock_requirements(submission.work.folder)
-                    before |= _inputs(params, model, {submission.team: submission})
         trust = os.environ.get(TRUST_PROGRAMS) == "1"
         summaries = do_trials(params, model, teams, report, state=state, calls=root / CALLS, trust_programs=trust)
         for team, of_team in summaries.items():
@@ -122,27 +128,26 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         paths = [record_path(team.folder, team.submission.team, trial) for team in teams for trial in trials(params)]
         remove_others(folder, {path.with_suffix(suffix) for path in paths for suffix in (".txt", ".json")})
         remove_others(root / TRIALS / model, {root / summaries_file(model, team) for team in submissions})
-    # DVC records the hashes that the inputs have now
-    now = load_params(root / PARAMS_FILE)
-    submissions = load_submissions(params.teams, root / SUBMISSIONS)
-    for team, fingerprint in _inputs(params, model, submissions).items():
-        if fingerprint != before[team]:
-            raise _changed(SUBMISSIONS / team)
-    if model not in now.models or _inputs(now, model, submissions) != before or {*now.teams} != {*params.teams}:
-        raise _changed(Path(PARAMS_FILE))
+    _check_unchanged(params, model, root)
 
 
-def _inputs(params: Params, model: str, submissions: Mapping[str, Submission]) -> dict[str, list[str]]:
-    """Return the fingerprints of all trials, by team; a digest that is not pinned counts as the same."""
-    fingerprints = {team: present_fingerprint(params, model, work) for team, work in submissions.items()}
-    return {team: [of_trial(trial, "") for trial in trials(params)] for team, of_trial in fingerprints.items()}
-
-
-def _changed(path: Path) -> InputsChangedError:
-    return InputsChangedError(
-        f"{path}: changed while trials ran that used its old state; they are kept. Run again to repeat them with the "
-        "new state, or restore the old state first."
-    )
+def _check_unchanged(params: Params, model: str, root: Path) -> None:
+    """Raise InputsChangedError if the trials have other inputs than the files now, as DVC hashes those."""
+    now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
+    is_same = model in now.models and [*trials(now)] == [*trials(params)] and {*now.teams} == {*params.teams}
+    trial = next(trials(params))  # one tells for all: a team's trials are made from one state of its submission
+    for team, submission in submissions.items():
+        record = read_record(record_path(root / stage_dir("raw", model, team), team, trial))
+        if present_fingerprint(params, model, submission)(trial, record.digest) != record.fingerprint:
+            changed = SUBMISSIONS / team
+        elif not is_same or present_fingerprint(now, model, submission)(trial, record.digest) != record.fingerprint:
+            changed = Path(PARAMS_FILE)
+        else:
+            continue
+        raise InputsChangedError(
+            f"{changed}: changed while the trials of {team} with {model} ran on its old state. They are kept. Run "
+            "again to repeat them with the new state, or restore the old state first."
+        )
 
 
 def do_trials(
