@@ -171,7 +171,7 @@ def test_everything_that_a_program_may_ask_about_its_trial(answer: Answer) -> No
     """
     facts = json.loads(answer(loop(body).replace('"name"', '"../my team"')))
     assert facts[:7] == ["../my team", "K", "K", 3, 1114, "test-model", "http://localhost/v1"]
-    assert facts[7].startswith("TrialContext(team_name=../my team, ")
+    assert facts[7].startswith("TrialContext(team_name='../my team', ")
     assert facts[8].endswith("/_my_team/raw/K/_my_team_K_3.txt")
     assert facts[9] == " a line\n"
 

@@ -17,6 +17,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
@@ -44,76 +45,68 @@ _contacts: set[str] = set()
 _is_started = False
 
 
+@dataclass(eq=False)
 class TrialContext:
     """One trial. A program can plan with its counters; the broker's decide."""
 
-    def __init__(
-        self,
-        team_name: str,
-        character: str,
-        trial_number: int,
-        log_file_path: Path,
-        model_name: str | None = None,
-        local_model_base_url: str | None = None,
-    ) -> None:
-        """Start the program's clock and counters."""
-        self._team_name, self._character, self._trial_number = team_name, character, trial_number
-        self._log_file_path = log_file_path
-        self._model_name, self._local_model_base_url = model_name, local_model_base_url
-        self._start_time = perf_counter()
-        self._prompt_token_count = self._output_token_count = 0
+    team_name: str
+    character: str
+    trial_number: int
+    log_file_path: Path
+    model_name: str | None = None
+    local_model_base_url: str | None = None
+    start_time: float = field(default_factory=perf_counter)
+    prompt_token_count: int = 0
+    output_token_count: int = 0
 
     def get_team_name(self) -> str:
         """Return the name that the program gave itself."""
-        return self._team_name
+        return self.team_name
 
     def get_character(self) -> str:
         """Return the letter that is asked for."""
-        return self._character
+        return self.character
 
     def get_trial_number(self) -> int:
         """Return the number of the trial, from 1."""
-        return self._trial_number
+        return self.trial_number
 
     def get_start_time(self) -> float:
         """Return when the trial started, in seconds on the clock of time.perf_counter."""
-        return self._start_time
+        return self.start_time
 
     def get_log_file_path(self) -> Path:
         """Return a file that the program may append to; it vanishes with the trial."""
-        return self._log_file_path
+        return self.log_file_path
 
     def get_output_folder_path(self) -> Path:
         """Return a folder that the program may write to; it vanishes with the trial."""
-        return _scratch_folder(self._team_name) / "raw" / self._character
+        return _scratch_folder(self.team_name) / "raw" / self.character
 
     def get_output_file_path(self) -> Path:
         """Return the name that the official package writes the answer to; here the broker takes it."""
-        name = _scratch_folder(self._team_name).name
-        return self.get_output_folder_path() / f"{name}_{self._character}_{self._trial_number}.txt"
+        name = _scratch_folder(self.team_name).name
+        return self.get_output_folder_path() / f"{name}_{self.character}_{self.trial_number}.txt"
 
     def add_prompt_token_count(self, count: int) -> None:
         """Count tokens of a prompt."""
-        self._prompt_token_count += count
+        self.prompt_token_count += count
 
     def add_output_token_count(self, count: int) -> None:
         """Count tokens of a reply."""
-        self._output_token_count += count
+        self.output_token_count += count
 
     def get_total_token_count(self) -> int:
         """Return the tokens of all prompts and replies so far."""
-        return self._prompt_token_count + self._output_token_count
+        return self.prompt_token_count + self.output_token_count
 
     def get_model_name(self) -> str | None:
         """Return the name of the model that answers."""
-        return self._model_name
+        return self.model_name
 
     def get_local_model_base_url(self) -> str | None:
         """Return an address at which nobody answers: the model is reached through the interface alone."""
-        return self._local_model_base_url
-
-    def __str__(self) -> str:
-        return f"TrialContext({', '.join(f'{name[1:]}={value}' for name, value in vars(self).items())})"
+        return self.local_model_base_url
 
 
 class TrialLoop(ABC):
