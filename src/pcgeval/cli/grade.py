@@ -116,15 +116,14 @@ def grade(
         raise typer.BadParameter(f"--out {out}: is a directory. Name a file.")
     task, settings, calls = _input(params, submission, paper, rubric, settings, recordings)
     if dry_run:
-        with calls.opened(task.folder, settings, read_only=True) as log:
-            print_plans([plan_grading(submission, task, settings, log)], settings, json=json, reproduce=reproduce)
+        log = calls.open_log(settings, read_only=True)
+        print_plans([plan_grading(submission, task, settings, log)], settings, json=json, reproduce=reproduce)
         return
     report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
     if paper is not None:
         output = grade_submission(submission, paper, settings, computer, calls, report)
     else:
-        with calls.opened(task.folder, settings) as log:
-            output = grade_task(task, settings, log, report)
+        output = grade_task(task, settings, calls.open_log(settings), report)
     if out is not None:
         write_json(out, output.to_json())
     if page is not None:

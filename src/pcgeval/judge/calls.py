@@ -7,19 +7,17 @@ the key of the call as the settings have it, so that a replay finds it.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.core.files import sha256_json
-from pcgeval.core.layout import CALLS, state_name
-from pcgeval.core.locks import lock_folder
+from pcgeval.core.layout import CALLS
 from pcgeval.core.params import Model
-from pcgeval.judge.prompts import CALL_KINDS, FittedCall, JudgeCall
+from pcgeval.judge.prompts import FittedCall, JudgeCall
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.backends import open_backend, pinned_digest
-from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
+from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import (
     Backend,
@@ -50,55 +48,24 @@ _OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings o
 
 @dataclass(frozen=True)
 class CallFiles:
-    """The files from which the model's replies of one grading come, and in which they are kept."""
+    """The files that hold replies of the judge's model."""
 
-    # the folder of the call log, so that a grading that was killed goes on; None keeps nothing on disk
-    log: Path | None = CALLS
+    log: Path | None = CALLS  # the folder of the call log, which gets every new reply; None: they stay in memory
     recordings: tuple[Path, ...] = ()  # files that are only read
-    # a recording that is written of the calls that the grading used; earlier calls in it are known, too
-    export: Path | None = None
-    shared: CallLog | None = None  # a log that several gradings of this process share, instead of all these files
+    shared: CallLog | None = None  # a log that is open already, instead of these files
 
-    @contextmanager
-    def opened(self, submission: Path, settings: JudgeSettings, *, read_only: bool = False) -> Iterator[CallLog]:
-        """Open the log and the recordings; a replay (backend `recorded`) knows the recordings alone.
-
-        One grading at a time asks a model about a submission and logs the replies: two would pay for each call.
+    def open_log(self, settings: JudgeSettings, *, read_only: bool = False) -> CallLog:
+        """Return the log with the recordings; a replay (backend `recorded`) knows the recordings alone.
 
         Raises:
-            FolderBusyError: Another grading asks about it at this moment.
             FileError: A recording is missing, or a file holds something else than calls.
         """
-        log, recordings = None if settings.is_replay and not read_only else self.log, self.recordings
-        with ExitStack() as stack:
-            if not (settings.is_replay or read_only):
-                if log is not None and settings.judge == "simple":
-                    lock = log.parent / "judgements" / state_name(submission) / "grading.lock"
-                    stack.enter_context(lock_folder(submission, lock))
-                if self.export is not None and self.export.is_file():
-                    recordings = (*recordings, self.export)
-            yield self.shared or CallLog(log, recordings, read_only=read_only)
-
-    def write_export(self, log: CallLog, *, keep_others: bool) -> None:
-        """Write the calls that a grading used, in an order that does not depend on their timing.
-
-        With `keep_others` earlier calls of the file stay that it did not use, as after a grading that ended early.
-        """
-        if self.export is None or not log.used:
-            return
-        others = read_recording(self.export) if keep_others and self.export.is_file() else ()
-        calls = {call.key: call for call in (*others, *log.used)}
-        write_recording(self.export, sorted(calls.values(), key=_recording_order))
-
-
-def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
-    """Return the place of a call in a recording: by leaf, vote, kind and attempt, whenever it was made."""
-    kind = CALL_KINDS.index(call.kind) if call.kind in CALL_KINDS else len(CALL_KINDS)
-    return call.leaf or "", call.vote or 0, kind, call.attempt or 0, call.key
+        log = None if settings.is_replay else self.log
+        return self.shared or CallLog(log, self.recordings, read_only=read_only)
 
 
 class CallLimits:
-    """The budget of several gradings, and whether the model can be asked at all.
+    """The budget of one grading or several, and whether the model can be asked at all.
 
     A reply counts when it is used, whenever it was paid for: a grading that is begun again has what is left of the
     budget. No call begins once the budget is used up; those under way then come to their end, and may pass it.
@@ -125,14 +92,14 @@ class CallLimits:
 
     def reason_to_end(self) -> str | None:
         """Return why no call may begin: the budget is used up, or earlier calls failed; None if one may."""
-        most_cost, most_tokens, spent = self._settings.max_cost, self._settings.token_budget, None
+        most_cost, most_tokens = self._settings.max_cost, self._settings.token_budget
         if most_cost is not None and self._cost >= most_cost:
             spent = f"{most_cost} US dollars (max_cost)"
         elif most_tokens is not None and self._tokens >= most_tokens:
             spent = f"{most_tokens} tokens (token_budget)"
-        if spent and not self._ended:
-            self._ended = f"the budget of {spent} is used up. Raise it, and grade again to go on."
-        return self._ended
+        else:
+            return self._ended
+        return self._ended or f"the budget of {spent} is used up. Raise it, and grade again to go on."
 
     def note(self, error: Exception | None) -> None:
         """Note how a call ended: after five failures in a row, or one that holds for all calls, none begins."""
@@ -147,8 +114,8 @@ class CallLimits:
 class JudgeClient:
     """The model of one grading; several threads may use it.
 
-    After an LlmError (the endpoint died, the disk is full, the deadline has passed) no call is made any more: calls
-    that are not in the log then fail with the same reason.
+    After an LlmError (the endpoint died, the disk is full, the deadline has passed) calls that are not in the log fail
+    with the same reason.
     """
 
     def __init__(
@@ -162,8 +129,6 @@ class JudgeClient:
     ) -> None:
         """Prepare the client; the model is opened with the first call that is not in the log.
 
-        Without `limits`, those of the settings hold for this client alone.
-
         Raises:
             GradingError: The settings name no model.
         """
@@ -176,10 +141,9 @@ class JudgeClient:
         self._lock = threading.Lock()
         self._backend: Backend | None = None
         self._context = settings.context_tokens  # smaller once the endpoint says so
-        self.digest = settings.model.digest
-        if settings.model.backend == "openai":
-            self.digest = unpinned_digest(settings.model.name)
-        self.called: set[str] = set()  # the leaves about which a call was made and not found in the log
+        is_hosted = settings.model.backend == "openai"
+        self.digest = unpinned_digest(settings.model.name) if is_hosted else settings.model.digest
+        self.called: set[str] = set()  # the leaves about which the model was asked just now
         self.stopped: str | None = None  # why no call is made any more
         self.failed: dict[str, str] = {}  # why a call failed, by its leaf
 
@@ -276,10 +240,10 @@ class JudgeClient:
                     backend = self._open_backend(_for_judging(self.model, self._settings.context_tokens))
                     digest = pinned_digest(self.model, backend)
                 except LlmError as error:
-                    by_name = self.model.backend == "ollama" and self.model.digest is None
-                    self._limits.note(error)
-                    self.stopped = f"{error} {WAYS}" if by_name else str(error)  # before another thread tries the same
-                    raise LlmError(self.stopped) from error
+                    is_named_alone = self.model.backend == "ollama" and self.model.digest is None
+                    reason = LlmError(f"{error} {WAYS}") if is_named_alone else error
+                    self._limits.note(reason)
+                    raise reason from error
                 self._backend, self.digest = backend, self.digest or digest
             return self._backend
 
@@ -336,14 +300,13 @@ class JudgeClient:
         return seconds if self._ends is None else max(_LEAST_SECONDS, min(seconds, self._ends - time.monotonic()))
 
     def _check_running(self) -> None:
-        if self.stopped is None and self._ends is not None and time.monotonic() >= self._ends:
-            self.stopped = (
-                f"the deadline of {self._settings.deadline:g} s for this grading has passed. Raise it, and grade again "
-                "to go on."
-            )
-        if self.stopped is None and self._stopping.is_set():
-            self.stopped = "the grading was stopped. Grade again to go on."
-        if reason := self.stopped or self._limits.reason_to_end():
+        reason = self.stopped or self._limits.reason_to_end()
+        if reason is None and self._ends is not None and time.monotonic() >= self._ends:
+            reason = f"the deadline of {self._settings.deadline:g} s for this grading has passed. Raise it, and grade "
+            reason += "again to go on."
+        if reason is None and self._stopping.is_set():
+            reason = "the grading was stopped. Grade again to go on."
+        if reason:
             raise LlmError(reason)
 
 

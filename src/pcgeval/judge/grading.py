@@ -2,7 +2,8 @@
 
 import hashlib
 import threading
-from collections.abc import Callable, Container, Mapping
+from collections import Counter
+from collections.abc import Callable, Container
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from pcgeval.checks.evidence import Evidence, PaperEvidence, Undecided
 from pcgeval.checks.paper_checks import without_blacklisted
 from pcgeval.core.console import Progress
 from pcgeval.core.parallel import map_in_threads
+from pcgeval.core.untrusted import listed
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallLimits, JudgeClient, OpenBackend
 from pcgeval.judge.human import human_verdict, read_human_grades
@@ -100,22 +102,22 @@ def grade(
 def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings) -> JudgeOutput:
     """Add where the log and the checks came from, and whether an address of the paper's blacklist was used."""
     output = replace(output, checks_sha256=task.checks_sha256)
-    if task.run is None:
+    if (run := task.run) is None:
         return output
-    warnings = list(output.warnings)
-    if task.run.log is not None and not task.run.is_ours and JUDGES[settings.judge].reads_submission:
+    warnings = [*output.warnings]
+    if run.log is not None and not run.is_ours and JUDGES[settings.judge].reads_submission:
         warnings.append(f"{REPRODUCE_LOG} came with the submission: {REPRODUCE_SCRIPT} was not run for this grading.")
-        warnings += task.run.warnings
-    blacklist, score = None, 1.0
-    if task.run.blacklist:
+        warnings += run.warnings
+    if run.blacklist:
         try:
-            result = without_blacklisted(task.run)
+            result = without_blacklisted(run)
             blacklist, score = result.explanation, result.score
         except Undecided as reason:
             blacklist, score = f"not all of the submission was looked through: {reason}", 0.5
         if score < 1:
             warnings.append(f"blacklist.txt: {blacklist}. Nobody may have used what is listed there: see for yourself.")
-    return replace(output, warnings=tuple(warnings), blacklist=blacklist, is_blacklisted=score == 0)
+        output = replace(output, blacklist=blacklist, is_blacklisted=score == 0)
+    return replace(output, warnings=tuple(warnings))
 
 
 def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeClient, report: Report) -> JudgeOutput:
@@ -134,11 +136,15 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
         why = client.stopped or max(sorted(set(failed)), key=failed.count)
         partial = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
         warnings.append(f"{'The grading ended early' if client.stopped else 'Calls failed'}: {partial}")
+    little = Counter(name for (_, name), share in sorted(judge.shown.items()) if share < _LITTLE)
+    if little:  # what the most leaves lack comes first
+        names = listed([name for name, _ in little.most_common()], _MOST_NAMED)
+        warnings.append(f"Less than half was shown of {names}. Judge with a larger context (`rubric.context`).")
     return JudgeOutput(
         settings.judge,
         tree,
         partial=partial,
-        warnings=(*warnings, *_cut_warning(judge.shown)),
+        warnings=tuple(warnings),
         prompts=f"{settings.prompts}, with evidence" if settings.needs_evidence else settings.prompts,
         model=client.model.name,
         model_digest=client.digest,
@@ -146,20 +152,6 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
         votes=settings.votes,
         price=settings.price,
     )
-
-
-def _cut_warning(shown: Mapping[tuple[str, str], float]) -> list[str]:
-    """Return a warning that names the texts of which a leaf saw less than half, with the least share of each."""
-    shares: dict[str, list[float]] = {}
-    for (_, name), share in shown.items():
-        if share < _LITTLE:
-            shares.setdefault(name, []).append(share)
-    if not shares:
-        return []
-    names = sorted(shares, key=lambda name: (-len(shares[name]), name))  # what the most leaves lack
-    texts = [f"{name} ({min(shares[name]):.0%})" for name in names[:_MOST_NAMED]]
-    texts += [f"{len(names) - _MOST_NAMED} others"] if len(names) > _MOST_NAMED else []
-    return [f"Less than half was shown of {', '.join(texts)}. Judge with a larger context (`rubric.context`)."]
 
 
 def dummy_verdict(_: TaskNode) -> Verdict:

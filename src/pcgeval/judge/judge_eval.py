@@ -24,21 +24,16 @@ from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.run import SUBMISSION, submission_folder, submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
-from pcgeval.rubric.agreement import disagreement_form
 from pcgeval.rubric.grade_files import read_graded_tree
 from pcgeval.rubric.grades import GradedTaskNode, Verdict, grade_tree
 from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_eval_lines
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
-from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, TaskNode, leaves
+from pcgeval.rubric.tree import CATEGORIES, RESULT_ANALYSIS, TaskNode, leaves
 
 EXPECTED = "expected_result.json"
 _OF_EXAMPLE = (SUBMISSION, EXPECTED, f"grading/{EXPECTED}")
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
-_SPELLINGS = {  # of a category, without what is no letter
-    **dict.fromkeys(("codedevelopment", "codedev", "development"), CODE_DEVELOPMENT),
-    **dict.fromkeys(("codeexecution", "execution"), CODE_EXECUTION),
-    **dict.fromkeys(("resultanalysis", "resultsanalysis", "resultmatch", "resmatch"), RESULT_ANALYSIS),
-}
+_CATEGORIES = {**{name: name for name in CATEGORIES}, "Result Match": RESULT_ANALYSIS}  # as PaperBench's text says
 _SUBMISSIONS = tuple(  # the first that is there is graded
     f"{name}{ending}" for name in (SUBMISSION, f"other_{SUBMISSION}") for ending in ("", ".tar", ".tar.gz", ".tgz")
 )
@@ -73,14 +68,13 @@ class Example:
 
 
 def _criterion(node: GradedTaskNode) -> TaskNode:
-    letters = re.sub(r"[^a-z]", "", (node.task_category or "").casefold())
     return TaskNode(
         path=node.path,
         id=node.id,
         requirements=node.requirements,
         weight=node.weight,
         sub_tasks=tuple(map(_criterion, node.sub_tasks)),
-        task_category=_SPELLINGS.get(letters) if node.is_leaf else None,
+        task_category=_CATEGORIES.get(node.task_category or "") if node.is_leaf else None,
         finegrained_task_category=node.finegrained_task_category,
     )
 
@@ -160,14 +154,13 @@ def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings])
 def _submission_fault(submission: Path) -> str | None:
     if not submission.exists():
         return (
-            f"no folder {submission}. Put the submission that people graded there, or grade the other examples "
-            "alone; the judges random and dummy need none."
+            f"no folder {submission}. Put the submission that people graded there, or grade the other examples alone."
         )
     files = [submission] if submission.is_file() else [file.path for file in list_files(submission).files]
     if not files:
         return f"{submission} has no file that a judge could read. Fetch the submission: {LFS_ADVICE}."
-    pointers = [file for file in files if is_lfs_pointer(file)]
-    return f"{pointers[0]} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}." if pointers else None
+    pointer = next(filter(is_lfs_pointer, files), None)
+    return pointer and f"{pointer} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}."
 
 
 def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
@@ -190,8 +183,8 @@ def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
 def plan_judge(examples: Sequence[Example], settings: JudgeSettings) -> list[GradingPlan]:
     """Return what the gradings by one judge would cost; see `plan_grading`."""
     check_examples(examples, [settings])
-    with CallFiles().opened(examples[0].submission, settings, read_only=True) as log:
-        return [plan_grading(example.id, grading_task(example, settings), settings, log) for example in examples]
+    log = CallFiles().open_log(settings, read_only=True)
+    return [plan_grading(example.id, grading_task(example, settings), settings, log) for example in examples]
 
 
 def judges_of(
@@ -222,12 +215,8 @@ def evaluate_judges(
 ) -> tuple[JudgeFigures, ...]:
     """Let every judge grade every example, and compare the gradings with people's.
 
-    Replies of a model are kept in the call log, so that an evaluation that was killed goes on where it was. The budget
-    is one for all gradings of a judge.
-
-    Below `out` stand each grading, `JUDGE/EXAMPLE.json`, as soon as it has ended; results.json and the tables,
-    results.md; and of two judges, in `disagreements/EXAMPLE.yaml`, the leaves on which they differ, as a form for a
-    person, which the judge `human` reads.
+    An evaluation that was killed goes on where it was. The budget is one for all gradings of a judge. Below `out` stand
+    each grading, `JUDGE/EXAMPLE.json`, as soon as it has ended; results.json and the tables, results.md.
 
     Raises:
         JudgeEvalError: An example lacks what a judge needs, or `out` is a folder with files of something else.
@@ -241,22 +230,15 @@ def evaluate_judges(
     write_json(results, judge_eval_json(people, figures))
     open_backend = opened_once(open_backend)
     for name, settings in judges.items():
-        outputs, limits = {}, CallLimits(settings)
+        outputs, limits, log = {}, CallLimits(settings), CallFiles().open_log(settings)
         for example in examples:
             report = report_of(f"{name}, {example.id}") if settings.judge == "simple" else no_report
             task = grading_task(example, settings)
-            with CallFiles().opened(example.submission, settings) as log:
-                outputs[example.id] = grade(task, settings, log, report, open_backend=open_backend, limits=limits)
+            outputs[example.id] = grade(task, settings, log, report, open_backend=open_backend, limits=limits)
             write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", outputs[example.id].to_json())
-        expected = {example.id: example.people(settings) for example in examples}
-        figures.append(JudgeFigures.of(name, outputs, expected))
+        figures.append(JudgeFigures.of(name, outputs, {example.id: example.people(settings) for example in examples}))
         write_json(results, judge_eval_json(people, figures))
     write_text(out / "results.md", "\n".join(judge_eval_lines(people, figures)) + "\n")
-    if len(figures) == 2:
-        for example in examples:
-            a, b = (judge.outputs[example.id].graded_task_tree for judge in figures)
-            form = "".join(f"{line}\n" for line in disagreement_form(a, b, (figures[0].name, figures[1].name)))
-            write_text(out / "disagreements" / f"{_file_name(example.id)}.yaml", form)
     return tuple(figures)
 
 

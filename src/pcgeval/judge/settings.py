@@ -129,11 +129,11 @@ class JudgeSettings(RubricParams):
         return rubric if self.max_depth is None else prune(rubric, self.max_depth)
 
 
-# the names of a PaperBench completer's settings, and whose they are here
+# settings of a completer of PaperBench, and the names of the options that they are here
 _COMPLETER = {
-    **dict.fromkeys(("max_tokens", "max_completion_tokens"), "num_predict"),
-    **{name: name for name in ("temperature", "top_p", "seed", "reasoning_effort", "presence_penalty", "num_predict")},
+    **{name: name for name in ("temperature", "top_p", "seed", "reasoning_effort", "presence_penalty")},
     "frequency_penalty": "frequency_penalty",
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "num_predict"), "num_predict"),
     "n_ctx": "num_ctx",
 }
 
