@@ -113,6 +113,26 @@ def list_files(folder: Path) -> SubmissionFiles:
     return SubmissionFiles(tuple(files), tuple(sorted(refused, key=lambda file: file.name)))
 
 
+def _is_own_work(folder: str) -> bool:
+    base = folder.rpartition("/")[2]
+    return not any(name in base for name in SKIPPED_FOLDERS)
+
+
+def _fault(folder: Path, entry: FolderEntry) -> str:
+    """Return why a file is not shown, or nothing."""
+    if entry.status is not None and S_ISLNK(entry.status.st_mode):
+        return "is a link, which is not followed"
+    if not entry.is_file:
+        return "is no regular file"
+    if len(shown_name(entry.name)) > MAX_NAME:
+        return f"has a name of more than {MAX_NAME} characters"
+    try:
+        start = read_start(folder / entry.name, _SNIFFED)
+    except UntrustedFileError as error:
+        return error.reason
+    return "is binary" if b"\0" in start and not start.startswith(_UTF16) else ""
+
+
 def offered(files: tuple[SubmissionFile, ...], leaf: TaskNode, run: PaperEvidence | None) -> tuple[SubmissionFile, ...]:
     """Return the files that a leaf of its category may be judged by.
 
@@ -135,11 +155,6 @@ def offered(files: tuple[SubmissionFile, ...], leaf: TaskNode, run: PaperEvidenc
 def may_be_made_by(run: PaperEvidence, file: SubmissionFile) -> bool:
     """Return whether reproduce.sh may have written a file: it ran, and the file is no older than that run."""
     return run.log is not None and (run.log_written is None or file.written >= run.log_written)
-
-
-def _is_own_work(folder: str) -> bool:
-    base = folder.rpartition("/")[2]
-    return not any(name in base for name in SKIPPED_FOLDERS)
 
 
 def shown_name(path: str) -> str:
@@ -192,21 +207,6 @@ def clean(text: str) -> str:
     return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def _fault(folder: Path, entry: FolderEntry) -> str:
-    """Return why a file is not shown, or nothing."""
-    if entry.status is not None and S_ISLNK(entry.status.st_mode):
-        return "is a link, which is not followed"
-    if not entry.is_file:
-        return "is no regular file"
-    if len(shown_name(entry.name)) > MAX_NAME:
-        return f"has a name of more than {MAX_NAME} characters"
-    try:
-        start = read_start(folder / entry.name, _SNIFFED)
-    except UntrustedFileError as error:
-        return error.reason
-    return "is binary" if b"\0" in start and not start.startswith(_UTF16) else ""
-
-
 def _notebook(text: str) -> str:
     """Return the sources of a notebook's cells; the text as it is if it is none."""
     try:
@@ -228,7 +228,10 @@ def condensed(log: str) -> str:
     line that was overwritten in place, as with a carriage return, is kept as it was last. The result depends on the
     log alone, and takes linear time.
     """
-    lines = map(_line, _bounded(log).replace("\r\n", "\n").split("\n"))
+    if len(log) > MAX_LOG:
+        end = len(log) - (MAX_LOG - _MOST_TO_HEAD)
+        log = f"{log[:_MOST_TO_HEAD]}\n[... {end - _MOST_TO_HEAD} characters left out ...]\n{log[end:]}"
+    lines = map(_line, log.replace("\r\n", "\n").split("\n"))
     without_progress: list[str] = []
     for is_progress, run in groupby(lines, key=lambda line: _PROGRESS.search(line) is not None):
         *earlier, last = run
@@ -239,6 +242,16 @@ def condensed(log: str) -> str:
         times = sum(1 for _ in repeats)
         shown += [line, f"[the line above {times} times]"] if times > 1 and line else [line]
     return "\n".join(_thinned(shown))
+
+
+def _line(line: str) -> str:
+    line = line.rstrip("\r \t").rpartition("\r")[2]
+    if len(line) > MAX_LINE:
+        half = MAX_LINE // 2
+        line = f"{line[:half]} [... {len(line) - 2 * half} characters left out ...] {line[-half:]}"
+    line = clean(line)
+    stamp = _STAMP.match(line)
+    return line[stamp.end() :] if stamp else line
 
 
 def _thinned(lines: list[str]) -> Iterator[str]:
@@ -255,23 +268,3 @@ def _thinned(lines: list[str]) -> Iterator[str]:
     for is_left_out, run in groupby(range(len(lines)), key=left_out.__contains__):
         numbers = list(run)
         yield from [f"[{len(numbers)} lines like these left out]"] if is_left_out else (lines[at] for at in numbers)
-
-
-def _bounded(log: str) -> str:
-    if len(log) <= MAX_LOG:
-        return log
-    left_out = len(log) - MAX_LOG
-    tail = log[len(log) - (MAX_LOG - _MOST_TO_HEAD) :]
-    return f"{log[:_MOST_TO_HEAD]}\n[... {left_out} characters left out ...]\n{tail}"
-
-
-def _line(line: str) -> str:
-    if not line:
-        return line
-    line = line.rstrip("\r \t").rpartition("\r")[2]
-    if len(line) > MAX_LINE:
-        half = MAX_LINE // 2
-        line = f"{line[:half]} [... {len(line) - 2 * half} characters left out ...] {line[-half:]}"
-    line = clean(line)
-    stamp = _STAMP.match(line)
-    return line[stamp.end() :] if stamp else line
