@@ -7,6 +7,7 @@ from scripted_judge import DIGEST
 
 from pcgeval.core.files import write_text
 from pcgeval.core.params import Model
+from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.grading import no_report
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
@@ -46,3 +47,11 @@ def by_id(output):
 def reasons(output):
     """Return why leaves have no grade, by their id."""
     return {leaf.id: leaf.explanation for leaf in output.graded_task_tree.leaves if not leaf.valid_score}
+
+
+def graded_at(endpoint, name="m", *, calls=None, computer=None, options=None, **settings):
+    """Grade the attempt by a model of an endpoint of OpenAI's interface, without a call log."""
+    fields = {key: settings.pop(key) for key in ("profile", "concurrency") if key in settings}
+    model = Model(backend="openai", name=name, base_url=endpoint.base_url, options=options or {}, **fields)
+    settings = JudgeSettings.checked({"judge": "simple", "model": model, **settings})
+    return grade_submission(ATTEMPT, "toy", settings, computer, calls or CallFiles(log=None))
