@@ -29,15 +29,11 @@ ROOT = Path(__file__).parents[2]
 PAPERS = ROOT / "data/papers"
 
 
-@given(rubrics, st.integers(0, 99), st.integers(1, 8), st.randoms(use_true_random=False))
-def test_the_coin_and_the_tree_are_the_same_in_any_order_and_for_any_concurrency(tree, seed, concurrency, shuffler):
+@given(rubrics, st.integers(0, 99), st.integers(1, 8))
+def test_the_coin_and_the_tree_are_the_same_for_any_concurrency(tree, seed, concurrency):
     graded = judge_leaves(tree, partial(random_verdict, seed), concurrency)
     assert graded == grade_tree(tree, partial(random_verdict, seed))
-    asked = list(leaves(tree))
-    shuffler.shuffle(asked)
-    scores = {node.path: node.score for node in graded.leaves}
-    assert {task.path: random_verdict(seed, task).score for task in asked} == scores
-    assert set(scores.values()) <= {0.0, 1.0}
+    assert {node.score for node in graded.leaves} <= {0.0, 1.0}
 
 
 def test_the_coin_differs_by_seed_and_leaf_and_about_half_pass():
@@ -82,8 +78,7 @@ FAULTY = """\
 - {path: root/b, score: one, author: '', reason: r}
 - {path: root/b, scor: 1, author: A, reason: r}
 - word
-- {path: root/c, score: 1, author: [A], reason: r}
-- {path: root, score: .nan, author: A, reason: r}
+- {path: root, score: .nan, author: [A], reason: r}
 """
 
 
@@ -106,10 +101,8 @@ def test_all_faults_of_a_persons_file_are_listed_with_their_lines(tmp_path):
     with pytest.raises(HumanGradesError) as raised:
         read(tmp_path, FAULTY)
     named = [(int(line), words) for line, words in re.findall(r"line (\d+): ('root/x'|\w*)", str(raised.value))]
-    assert named == [
-        *((1, "score"), (2, "'root/x'"), (3, "score"), (3, "author"), (4, "score"), (4, "scor"), (5, "")),
-        *((6, "author"), (7, "score")),
-    ]
+    faults = [(1, "score"), (2, "'root/x'"), (3, "score"), (3, "author"), (4, "score"), (4, "scor"), (5, "")]
+    assert named == [*faults, (6, "score"), (6, "author")]
 
 
 TWICE = "- {path: root/c, score: 1, path: root/c, author: A, reason: r}"
