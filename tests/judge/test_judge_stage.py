@@ -12,6 +12,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, write_text
 from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RUBRICS, evidence_file, judge_recording_file
 from pcgeval.core.params import load_params
+from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.judge.stage import competition_task, grade_stage, grade_team
@@ -92,7 +93,7 @@ def test_a_faulty_rubric_leaves_no_grade(competition):
 def test_the_demos_recorded_replies_are_to_the_very_prompts_of_today(team):
     task = competition_task(DEMO, str(ROOT / "data/submissions" / team), rubric=str(OURS))
     log = CallLog(None, [ROOT / judge_recording_file(team)])
-    output = grade(task, JudgeSettings.checked(dict(DEMO.rubric)), log)
+    output = grade(task, JudgeClient(JudgeSettings.checked(dict(DEMO.rubric)), log))
     judged = [leaf for leaf in output.graded_task_tree.leaves if "/quality/" in leaf.path]
     assert [leaf.valid_score for leaf in judged] == [True] * 4
     assert set(log.used) == set(log.known)

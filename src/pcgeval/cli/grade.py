@@ -84,6 +84,7 @@ def grade(
     """
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.files import write_json, write_text
+    from pcgeval.judge.calls import JudgeClient
     from pcgeval.judge.grading import GradingProgress, no_report
     from pcgeval.judge.grading import grade as grade_task
     from pcgeval.judge.many import ManyGradings
@@ -123,7 +124,7 @@ def grade(
     if paper is not None:
         output = grade_submission(submission, paper, settings, computer, calls, report)
     else:
-        output = grade_task(task, settings, calls.open_log(settings), report)
+        output = grade_task(task, JudgeClient(settings, calls.open_log(settings)), report)
     if out is not None:
         write_json(out, output.to_json())
     if page is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.untrusted import open_regular, walk
-from pcgeval.judge.calls import CallFiles, CallLimits, opened_once
+from pcgeval.judge.calls import CallFiles, JudgeClient
 from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.run import submission_task
@@ -163,10 +163,9 @@ def attack_judge(
     report_of: Callable[[str], Report] = lambda _: no_report,
 ) -> Iterator[AttackResult]:
     """Yield how a judge grades the submission as it is, and then each attacked copy; one budget is for all of them."""
-    limits, opened, submitted = CallLimits(settings), opened_once(open_backend), None
-    log = CallFiles().open_log(settings)
+    client, submitted = JudgeClient(settings, CallFiles().open_log(settings), open_backend), None
     for attack, task in attacked_copies(submission, paper_id, settings):
-        output = grade(task, settings, log, report_of(f"{judge}, {attack}"), open_backend=opened, limits=limits)
+        output = grade(task, client, report_of(f"{judge}, {attack}"))
         ungraded, total, problem = output.num_invalid_leaf_nodes, output.num_leaf_nodes, output.partial
         if submitted is None:
             submitted = output.score

@@ -15,13 +15,11 @@ from pcgeval.core.console import Progress
 from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.untrusted import listed
 from pcgeval.judge import JUDGES
-from pcgeval.judge.calls import CallLimits, JudgeClient, OpenBackend
+from pcgeval.judge.calls import WAYS, JudgeClient
 from pcgeval.judge.human import human_verdict, read_human_grades
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
-from pcgeval.llm.backends import open_backend
-from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode, leaves
@@ -55,32 +53,27 @@ class GradingProgress(Progress):
 
 
 def grade(
-    task: GradingTask,
-    settings: JudgeSettings,
-    log: CallLog,
-    report: Report = no_report,
-    *,
-    stopping: threading.Event | None = None,
-    open_backend: OpenBackend = open_backend,
-    limits: CallLimits | None = None,
+    task: GradingTask, client: JudgeClient, report: Report = no_report, *, stopping: threading.Event | None = None
 ) -> JudgeOutput:
-    """Grade a submission by the part of its rubric that the settings leave.
+    """Grade a submission by the part of its rubric that the client's settings leave.
 
-    When `stopping` is set from outside no further call is made; leaves not judged by then have no grade. `limits` are
-    those that several gradings share, instead of the settings' for this grading alone.
+    When `stopping` is set from outside no further call is made; leaves not judged by then have no grade.
 
     Raises:
         GradingError: The judge lacks what it needs.
         HumanGradesError: The file of a person's grades is faulty.
         RubricError: Nothing of the rubric is left to be graded.
     """
-    whole, task = task.rubric, replace(task, rubric=settings.cut(task.rubric))
+    settings, whole = client.settings, task.rubric
+    task = replace(task, rubric=settings.cut(whole))
     match settings.judge:
         case "simple":
+            if settings.model is None:
+                raise GradingError(f"the judge simple needs a model. {WAYS}")
             stopping = stopping or threading.Event()
-            client = JudgeClient(settings, log, stopping=stopping, open_backend=open_backend, limits=limits)
+            client.begin(stopping)
             try:
-                return _with_notes(_grade_by_model(task, settings, client, report), task, settings)
+                return _with_notes(_grade_by_model(task, client, report), task, settings)
             except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
                 stopping.set()
                 raise
@@ -120,8 +113,8 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
     return replace(output, warnings=tuple(warnings))
 
 
-def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeClient, report: Report) -> JudgeOutput:
-    judge = LeafJudge(task, client, settings)
+def _grade_by_model(task: GradingTask, client: JudgeClient, report: Report) -> JudgeOutput:
+    judge, settings = LeafJudge(task, client), client.settings
     asked = {leaf.path: leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks}
 
     def verdict_of(leaf: TaskNode) -> Verdict:
@@ -146,7 +139,7 @@ def _grade_by_model(task: GradingTask, settings: JudgeSettings, client: JudgeCli
         partial=partial,
         warnings=tuple(warnings),
         prompts=f"{settings.prompts}, with evidence" if settings.needs_evidence else settings.prompts,
-        model=client.model.name,
+        model=settings.judge_model.name,
         model_digest=client.digest,
         prompt_version=prompt_version(settings.prompts, evidence=settings.needs_evidence),
         votes=settings.votes,

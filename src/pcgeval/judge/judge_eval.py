@@ -17,7 +17,7 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.judge import JUDGES
-from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
+from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import list_files
 from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.plan import GradingPlan, plan_grading
@@ -160,7 +160,7 @@ def _submission_fault(submission: Path) -> str | None:
     if not files:
         return f"{submission} has no file that a judge could read. Fetch the submission: {LFS_ADVICE}."
     pointer = next(filter(is_lfs_pointer, files), None)
-    return pointer and f"{pointer} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}."
+    return None if pointer is None else f"{pointer} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}."
 
 
 def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
@@ -228,13 +228,11 @@ def evaluate_judges(
     figures: list[JudgeFigures] = []
     people = {example.id: example.expected for example in examples}
     write_json(results, judge_eval_json(people, figures))
-    open_backend = opened_once(open_backend)
     for name, settings in judges.items():
-        outputs, limits, log = {}, CallLimits(settings), CallFiles().open_log(settings)
+        outputs, client = {}, JudgeClient(settings, CallFiles().open_log(settings), open_backend)
         for example in examples:
             report = report_of(f"{name}, {example.id}") if settings.judge == "simple" else no_report
-            task = grading_task(example, settings)
-            outputs[example.id] = grade(task, settings, log, report, open_backend=open_backend, limits=limits)
+            outputs[example.id] = grade(grading_task(example, settings), client, report)
             write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", outputs[example.id].to_json())
         figures.append(JudgeFigures.of(name, outputs, {example.id: example.people(settings) for example in examples}))
         write_json(results, judge_eval_json(people, figures))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_json
-from pcgeval.core.layout import CALLS, GRADE_FILE, own_or_packaged
-from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
+from pcgeval.core.layout import GRADE_FILE, own_or_packaged
+from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.grading import GradingProgress, no_report
 from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.prompts import prompt_version
@@ -65,15 +65,14 @@ class ManyGradings:
             FileError: There are no runs.
             GradingError: `out` lies among the runs.
         """
-        runs, limits, opened = self.runs, CallLimits(self.settings), opened_once(self.open_backend)
+        runs = self.runs
         if self.out.resolve().is_relative_to(self.folder.resolve()):
             raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades.")
-        log = CallFiles(CALLS, self.recordings).open_log(self.settings)
-        return [self._graded(run, CallFiles(shared=log), limits, opened, max_invalid) for run in runs]
+        log = CallFiles(recordings=self.recordings).open_log(self.settings)
+        client = JudgeClient(self.settings, log, self.open_backend)
+        return [self._graded(run, client, max_invalid) for run in runs]
 
-    def _graded(
-        self, run: PaperRun, calls: CallFiles, limits: CallLimits, open_backend: OpenBackend, max_invalid: int
-    ) -> RunGrade:
+    def _graded(self, run: PaperRun, client: JudgeClient, max_invalid: int) -> RunGrade:
         """Grade one run, unless that is done, and write its file; a fault of the run is its result."""
         file = self.out / run.group / run.name / GRADE_FILE
         note = state_folder(file.parent) / "finished.json"  # the SHA-256 of what decided the grade, and of its file
@@ -83,23 +82,16 @@ class ManyGradings:
             inputs = self._inputs(run, submission)
             if file.is_file() and note.is_file() and json.loads(note.read_bytes()) == [inputs, sha256_file(file)]:
                 output = read_grade(file)
-                limits.count(run.id, output.token_usage.total)
+                client.count(run.id, output.token_usage.total)
                 return RunGrade.of(run, output, max_invalid=max_invalid)
             # a grade of before is not that of what is there now: `pcgeval rubric table` tells of a run without one
             file.parent.mkdir(parents=True, exist_ok=True)
             file.unlink(missing_ok=True)
-            if self.computer is not None and (reason := limits.reason_to_end()) is not None:
+            if self.computer is not None and (reason := client.reason_to_end()) is not None:
                 return RunGrade(run, problem=f"reproduce.sh was not run: {reason}")
             with submission_folder(submission) as folder:
                 output = grade_submission(
-                    folder,
-                    run.paper_id,
-                    self.settings,
-                    self.computer,
-                    calls,
-                    report,
-                    open_backend=open_backend,
-                    limits=limits,
+                    folder, run.paper_id, self.settings, self.computer, report=report, client=client
                 )
             write_json(file, output.to_json())
             if output.partial is None:
@@ -110,12 +102,13 @@ class ManyGradings:
 
     def _inputs(self, run: PaperRun, submission: Path) -> str:
         """Return a hash of all that decides a grading, as far as names, sizes and times of files tell."""
-        left_out = {"model": {"concurrency": True}, **dict.fromkeys(_NOT_DECIDING, True)}
         prompts = prompt_version(self.settings.prompts, evidence=self.settings.needs_evidence)
         computer = None if self.computer is None else computer_identity(self.computer)
         paper = own_or_packaged(Path(self.settings.papers_dir)) / run.paper_id
         others = (self.settings.checks_file, *(self.recordings if self.settings.is_replay else ()))
         places = [place.resolve() for place in (submission, paper, *others) if place is not None]
         files = [(str(place), state_of(place)) for place in places]
-        settings = self.settings.model_dump(mode="json", exclude=left_out)
+        settings = self.settings.model_dump(
+            mode="json", exclude={"model": {"concurrency": True}, **dict.fromkeys(_NOT_DECIDING, True)}
+        )
         return sha256_json([version("pcgeval"), prompts, settings, computer, files])

@@ -6,7 +6,6 @@ A token is four bytes; an endpoint has in its cache the beginning that a prompt 
 """
 
 import os
-import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -82,8 +81,8 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
     elif model.digest is None and model.backend == "ollama":  # its list of models: nothing is asked
         model = model.model_copy(update={"digest": open_backend(model).digest()})
     settings = settings.model_copy(update={"model": model})
-    client = JudgeClient(settings, log, stopping=threading.Event())
-    judge, before = LeafJudge(task, client, settings), ""
+    client = JudgeClient(settings, log)
+    judge, before = LeafJudge(task, client), ""
     asked = [leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks]
     # the files that leaves have chosen before decide in which order the prompts of a large context show them
     judge.rank_all([leaf for leaf in asked if client.knows(judge.rank_call(leaf, judge.offered(leaf)))], 1)

@@ -23,7 +23,7 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, walk
 from pcgeval.judge import JUDGES
-from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend
+from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import Report, grade, no_report
 from pcgeval.judge.settings import GPT_4O, GradingError, GradingTask, JudgeSettings, model_of
@@ -81,7 +81,7 @@ async def run_judge(
     Raises:
         GradingError: A setting is invalid, or as `grade_submission` does.
     """
-    values = {"judge": "simple"} if settings is None else dict(settings)
+    values: dict[str, Any] = {"judge": "simple"} if settings is None else dict(settings)
     changes = {"judge": judge_type, "code_only": code_only}
     values |= {name: value for name, value in changes.items() if value is not None}
     if completer_config is not None:
@@ -124,11 +124,12 @@ def grade_submission(
     *,
     stopping: threading.Event | None = None,
     open_backend: OpenBackend = open_backend,
-    limits: CallLimits | None = None,
+    client: JudgeClient | None = None,
 ) -> JudgeOutput:
     """Grade an attempt to reproduce a paper; the arguments are those of `run_judge`.
 
-    When `stopping` is set from another thread, the grading ends early. `limits` are those that several gradings share.
+    When `stopping` is set from another thread, the grading ends early. A `client` that several gradings share is used
+    instead of `calls`.
 
     Raises:
         GradingError: There is no such submission, or the judge lacks what it needs.
@@ -139,14 +140,13 @@ def grade_submission(
     """
     calls, submission = calls or CallFiles(), Path(submission_path)
     paper = _paper(submission, paper_id, settings)
-    log = calls.open_log(settings)
+    client = client or JudgeClient(settings, calls.open_log(settings), open_backend)
     with ExitStack() as stack:
         run = place = None
         if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)
             run = _reproduced(computer, submission, place)
-        task = _task(paper, submission, run, settings)
-        output = grade(task, settings, log, report, stopping=stopping, open_backend=open_backend, limits=limits)
+        output = grade(_task(paper, submission, run, settings), client, report, stopping=stopping)
         if place is not None and output.partial is None:  # else grading again goes on with the same results
             shutil.rmtree(place, ignore_errors=True)
     if run is not None:

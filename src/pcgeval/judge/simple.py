@@ -25,7 +25,7 @@ from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.files import SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
 from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, fence_key, filled, section
 from pcgeval.judge.quotes import verify_quote, without_evidence
-from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.judge.settings import GradingTask
 from pcgeval.llm.protocol import REASONING, REFUSAL, CallError, ChatReply, LlmError
 from pcgeval.rubric.grades import PASSED, Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
@@ -53,12 +53,12 @@ class FileRanking(NamedTuple):
 class LeafJudge:
     """Judges the leaves of one submission by a model; several threads may use it at once."""
 
-    def __init__(self, task: GradingTask, client: JudgeClient, settings: JudgeSettings) -> None:
+    def __init__(self, task: GradingTask, client: JudgeClient) -> None:
         """List the submission's files, and prepare what the prompts share; the rubric is cut to the graded leaves."""
-        self._task, self._client, self._settings = task, client, settings
+        self._task, self._client, self._settings = task, client, client.settings
         self.files = list_files(task.folder)
         self.file_text = lru_cache(_TEXTS_KEPT)(lambda file: read_file(file.path))
-        run, family = task.run, settings.prompts
+        run, settings, family = task.run, client.settings, client.settings.prompts
         texts = {"paper" if run else "rules": task.paper, "addendum": task.addendum, "notes": task.judge_addendum}
         self._background = tuple(
             PromptPart(name, clean(text).strip(), tail=0.1, is_data=run is None)
