@@ -38,10 +38,9 @@ MAX_TAIL = 100_000
 _SNIFFED = 4096
 _CONTINUATION = bytes(range(0x80, 0xC0))  # the later bytes of a character in UTF-8
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_BROKEN = re.compile("[\udc80-\udcff\ufffd]")  # a byte that is not UTF-8, as Python's surrogateescape keeps it
 # keep tabs and line ends alone of the control characters; an escape begins a colour or a movement
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-
-_AS_LATIN_1 = "pcgeval.latin-1"  # how bytes that are not UTF-8 are read, as in PaperBench
 
 MAX_ALIKE = 50  # lines of a log that differ in their numbers alone
 MAX_LINE = 2000  # characters; of a longer line the beginning and the end are kept
@@ -164,7 +163,10 @@ def shown_name(path: str) -> str:
 
 
 def read_file(path: Path) -> FileText:
-    """Read a file's text, of a huge one the beginning and the end; of a notebook, the sources of its cells."""
+    """Read a file's text, of a huge one the beginning and the end; of a notebook, the sources of its cells.
+
+    Bytes that are not UTF-8 are read as Latin-1, as in PaperBench.
+    """
     tail, left_out = b"", 0
     try:
         with open_regular(path) as file:
@@ -175,31 +177,19 @@ def read_file(path: Path) -> FileText:
     except UntrustedFileError as error:
         missing = "cannot be read (No such file or directory)"  # stands in prompts, by which recordings are found
         return FileText("", missing if error.kind == "missing" else error.reason)
-    encoding = "utf-16" if head.startswith(_UTF16) else "utf-8-sig"
-
-    def decoded(errors: str) -> str:
-        text = codecs.getincrementaldecoder(encoding)(errors).decode(head, final=not left_out)
-        # the end of a UTF-16 file cannot be decoded without its byte order
-        end = tail.lstrip(_CONTINUATION).decode("utf-8", errors) if encoding == "utf-8-sig" else ""
-        return f"{text}\n[... {left_out} bytes left out ...]\n{end}" if left_out else text
-
-    text = decoded("replace")
+    if head.startswith(_UTF16):  # whose end cannot be decoded without its byte order
+        encoding, end = "UTF-16", ""
+        text = codecs.getincrementaldecoder("utf-16")("replace").decode(head, final=not left_out)
+    else:
+        encoding, end = "UTF-8", tail.lstrip(_CONTINUATION).decode("utf-8", "surrogateescape")
+        text = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode(head, final=not left_out)
+    text = f"{text}\n[... {left_out} bytes left out ...]\n{end}" if left_out else text
+    text, broken = _BROKEN.subn(lambda byte: chr(ord(byte[0]) - 0xDC00) if byte[0] != "\ufffd" else byte[0], text)
     notes = [f"{left_out} bytes in the middle left out"] if left_out else []
-    if broken := text.count("\ufffd"):
-        notes.append(f"{broken} characters are not {encoding.removesuffix('-sig').upper()}")
-        text = decoded(_AS_LATIN_1) if encoding == "utf-8-sig" else text
+    notes += [f"{broken} characters are not {encoding}"] if broken else []
     if path.suffix.casefold() == ".ipynb" and not left_out:
         text = _notebook(text)
     return FileText(clean(text), "; ".join(notes))
-
-
-def _latin_1(error: UnicodeError) -> tuple[str, int]:
-    """Return the characters that stand for the bytes at which decoding stopped, and where it goes on."""
-    assert isinstance(error, UnicodeDecodeError)  # noqa: S101 - registered for decoding alone
-    return error.object[error.start : error.end].decode("latin-1"), error.end
-
-
-codecs.register_error(_AS_LATIN_1, _latin_1)
 
 
 def clean(text: str) -> str:
