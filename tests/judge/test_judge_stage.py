@@ -19,7 +19,7 @@ from pcgeval.judge.stage import competition_task, grade_stage, grade_team
 from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grades import get_grade_summary, judge_output_from_json
 from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.tree import CATEGORIES, RubricError, leaves
+from pcgeval.rubric.tree import CATEGORIES, leaves
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / RUBRICS / "competition" / "rubric.json"
@@ -74,19 +74,10 @@ def test_all_teams_are_graded_again_to_the_same_bytes_and_nothing_of_those_that_
     assert [[path.name for path in (competition / place).iterdir()] for place in (EVIDENCE, GRADES)] == [[TEAM]] * 2
 
 
-@pytest.mark.parametrize("content", ['{"trials": [{"model": 1}], "letters": []}', "{"])
-def test_evidence_that_was_edited_is_named(competition, content):
-    write_text(competition / evidence_file("large", TEAM), content)
+def test_evidence_that_was_edited_is_named(competition):
+    write_text(competition / evidence_file("large", TEAM), '{"trials": [{"model": 1}], "letters": []}')
     with pytest.raises(FileError, match=r"large\.json.*dvc repro|large\.json.*Make it again"):
         grade_team(PARAMS, TEAM, competition)
-
-
-def test_a_faulty_rubric_leaves_no_grade(competition):
-    faulty = OURS.read_text().replace("prompt_length", "length")
-    write_text(competition / RUBRICS / "competition" / "rubric.json", faulty)
-    with pytest.raises(RubricError, match="prompt-within-words: check 'length': unknown"):
-        grade_team(PARAMS, TEAM, competition)
-    assert not (competition / GRADES).exists()
 
 
 @pytest.mark.parametrize("team", DEMO.teams)

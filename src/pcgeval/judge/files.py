@@ -235,6 +235,8 @@ def condensed(log: str) -> str:
 
 
 def _line(line: str) -> str:
+    if not line:  # a hostile log may have millions
+        return line
     line = line.rstrip("\r \t").rpartition("\r")[2]
     if len(line) > MAX_LINE:
         half = MAX_LINE // 2

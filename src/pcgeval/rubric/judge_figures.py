@@ -132,7 +132,7 @@ def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[Judg
             f"  {first} {_score(one)}  {second} {_score(other)}  {id_}: {one.requirements}"
             for id_, one, other in _differing(*judges)
         ]
-        yield f"{first} and {second} differ on {len(lines)} leaves; `pcgeval rubric agreement A B --form` prints a form of them"
+        yield f"{first} and {second} differ on {len(lines)} leaves; `pcgeval rubric agreement A B --form` prints a form"
         yield from first_lines(lines)
 
 
