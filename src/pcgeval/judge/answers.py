@@ -88,11 +88,7 @@ def without_thinking(text: str) -> str:
 
 
 def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
-    """Return the score that a grader's words state; where the answer was cut off, below a heading Score.
-
-    Raises:
-        UnreadableAnswer: They state none, several, or one that is not allowed.
-    """
+    """Return the score that a grader's words state, in a cut answer below a heading; raises UnreadableAnswer."""
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
     first, *others = _lines_of_score(_plain(without_thinking(finished)), cut=cut) or [""]
     is_list = _ENTRY.match(first) is not None and any(map(_ENTRY.match, others))
@@ -175,11 +171,7 @@ def _ends(text: str, label: re.Match[str]) -> bool:
 
 
 def _scores_in(line: str, *, continuous: bool, at_start: bool) -> set[float]:
-    """Return the scores that a line states behind a label, at its start, or in words such as "the score is 1".
-
-    Raises:
-        UnreadableAnswer: It leaves a choice, or the only score is not allowed.
-    """
+    """Return the scores that a line states behind a label, at its start, or in words such as "the score is 1"."""
     label = _LABEL.match(line)
     is_labelled = label is not None and "score" in label["name"].casefold() and _is_label(label)
     statement = label["rest"] if label is not None and is_labelled else line
@@ -215,7 +207,7 @@ def _allowed(numbers: Sequence[re.Match[str]], *, continuous: bool) -> set[float
 
 
 def _checked(number: Any, whole: str | None = None, *, continuous: bool) -> float:
-    """Return a score as a number, if it is allowed; raises UnreadableAnswer."""
+    """Return a score as a number, if it is allowed."""
     allowed = "a number from 0 to 1" if continuous else "0 or 1"
     if isinstance(number, str):
         words = {"zero": 0.0, "one": 1.0}
@@ -231,11 +223,7 @@ def _checked(number: Any, whole: str | None = None, *, continuous: bool) -> floa
 
 
 def read_verdict(text: str, *, continuous: bool) -> Verdict:
-    """Return the verdict from an answer that should be JSON `{"valid_score", "score", "explanation"}`.
-
-    Raises:
-        UnreadableAnswer: It has no score, several, or one that is not allowed.
-    """
+    """Return the verdict of JSON `{"valid_score", "score", "explanation"}`, or of words; raises UnreadableAnswer."""
     text = without_thinking(text)
     verdicts = [verdict for verdict in _objects(text) if "score" in verdict]
     if not verdicts:

@@ -54,11 +54,7 @@ class CallFiles:
     recordings: tuple[Path, ...] = ()  # files that are only read
 
     def open_log(self, settings: JudgeSettings, *, read_only: bool = False) -> CallLog:
-        """Return the log with the recordings; a replay (backend `recorded`) knows the recordings alone.
-
-        Raises:
-            FileError: A recording is missing, or a file holds something else than calls.
-        """
+        """Return the log with the recordings, or for a replay the recordings alone; raises FileError if one is none."""
         return CallLog(None if settings.is_replay else self.log, self.recordings, read_only=read_only)
 
 
@@ -135,12 +131,7 @@ class JudgeClient:
         return logged.reply
 
     def key(self, call: JudgeCall) -> str:
-        """Return the SHA-256 of what is sent; the model is opened if nobody has given its digest.
-
-        Raises:
-            ContextError: It does not fit the context.
-            LlmError: The model cannot be opened, or is only recorded and has no digest.
-        """
+        """Return the SHA-256 of what is sent; the model is opened if nobody has given its digest."""
         model = self.settings.judge_model
         if self.digest is None and self.settings.is_replay:
             raise LlmError("a recorded judge needs its model's digest: replies are found by it. Add it to the model.")
@@ -289,11 +280,7 @@ class JudgeClient:
 
 
 def check_judge(model: Model) -> None:
-    """Check that a judge's model can be asked, before anything is paid for that it should judge.
-
-    Raises:
-        LlmError: The model is not where it should be, or is another one than the pinned.
-    """
+    """Raise LlmError if a judge's model is not where it should be, or is another one than the pinned."""
     if model.backend == "llamacpp":
         model_file(model.name, model.digest)  # not loaded yet: that takes its memory
     elif model.backend != "recorded":

@@ -181,9 +181,6 @@ def judge_leaves(
 
     With several threads (`concurrency`) `verdict_of` is called in them, and `report` in this one. `called` has the
     paths of leaves about which the model was asked just now.
-
-    Raises:
-        GradeError: A verdict's score is not from 0 to 1.
     """
     tasks = list(leaves(rubric))
     verdicts: dict[str, Verdict] = {}

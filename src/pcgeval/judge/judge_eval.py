@@ -132,11 +132,7 @@ def unpacked(examples: Sequence[Example]) -> Iterator[tuple[Example, ...]]:
 
 
 def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings]) -> None:
-    """Check that the judges find what they need of each example, before anything is paid for.
-
-    Raises:
-        JudgeEvalError: A submission or a paper is missing or was not fetched; the message says for each what to do.
-    """
+    """Raise JudgeEvalError if judges lack a submission or a paper, before anything is paid for."""
     demanding = {settings.judge: settings for settings in judges if JUDGES[settings.judge].reads_submission}
     faults: list[str] = []
     for example in examples if demanding else ():
@@ -193,9 +189,6 @@ def judges_of(
     """Return the judges by their names: each model with each number of votes, and the others.
 
     A vote is the same call whatever the number of votes, so that only the largest number is paid for.
-
-    Raises:
-        GradingError: Several votes are asked for at temperature 0, where they are all the same.
     """
     judges = {}
     for name, settings in models.items():

@@ -59,12 +59,7 @@ class ManyGradings:
         return plans, failed
 
     def grade(self, *, max_invalid: int = 0) -> list[RunGrade]:
-        """Grade all runs and return their figures, sorted; a grading that fails does not stop the others.
-
-        Raises:
-            FileError: There are no runs.
-            GradingError: `out` lies among the runs.
-        """
+        """Grade all runs and return their figures, sorted; a grading that fails does not stop the others."""
         runs = self.runs
         if self.out.resolve().is_relative_to(self.folder.resolve()):
             raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades.")

@@ -142,10 +142,8 @@ class JudgeCall:
         """Return the messages, which have room in a context of so many tokens together with the answer.
 
         Our own text and the criterion stay whole. What is shared comes next, always in the same cut. Files are whole
-        in the order of their rank until the context is full; the last one ends at a line.
-
-        Raises:
-            ContextError: Our own text has no room.
+        in the order of their rank until the context is full; the last one ends at a line. Raises ContextError where our
+        own text has no room.
         """
         if (context, answer_tokens) not in self._fitted:
             self._fitted[context, answer_tokens] = self._fit(context - answer_tokens - 2 * _MESSAGE_OVERHEAD, context)

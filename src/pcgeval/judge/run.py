@@ -157,13 +157,9 @@ def grade_submission(
 
 @contextmanager
 def submission_folder(submission: Path) -> Iterator[Path]:
-    """Give a submission's folder; a tar file is unpacked until the end of the block, always at the same place.
+    """Give a submission's folder; a tar file is unpacked until the end of the block, for one process at a time.
 
-    So a run of its reproduce.sh that was killed is found again. A pointer to Git LFS is given as it is.
-
-    Raises:
-        FolderBusyError: Another process grades it or plans its grading.
-        UntrustedFileError: It is no tar file, a damaged one, or one that names a place outside of its folder.
+    It is always unpacked at the same place, so that a run of its reproduce.sh that was killed is found again.
     """
     if not submission.is_file() or is_lfs_pointer(submission):
         yield submission
@@ -181,12 +177,7 @@ def submission_folder(submission: Path) -> Iterator[Path]:
 
 
 def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeSettings) -> GradingTask:
-    """Return an attempt to reproduce a paper as it lies, without a run of its reproduce.sh.
-
-    Raises:
-        GradingError: There is no such submission.
-        PaperError: There is no such paper, or it is faulty.
-    """
+    """Return an attempt to reproduce a paper as it lies, without a run of its reproduce.sh."""
     submission = Path(submission_path)
     return _task(_paper(submission, paper_id, settings), submission, None, settings)
 

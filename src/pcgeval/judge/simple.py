@@ -102,11 +102,7 @@ class LeafJudge:
         return None if is_fresh else "reproduce.sh made or changed no file of results"
 
     def rank(self, leaf: TaskNode) -> FileRanking:
-        """Return the files to show, asked for once; at most ten are all shown, unless a recording has their ranking.
-
-        Raises:
-            LlmError: The model cannot be asked any more.
-        """
+        """Return the files to show, asked for once; at most ten are all shown, unless a recording has their ranking."""
         if leaf.path not in self._rankings:
             files = self.offered(leaf)
             ranking, call = FileRanking(files, "all files that count here"), self.rank_call(leaf, files)

@@ -117,11 +117,7 @@ def competition_task(
 
 
 def team_settings(settings: JudgeSettings, team: str, root: Path = Path()) -> JudgeSettings:
-    """Return the settings with the file of a person's grades of a team, if a person judges.
-
-    Raises:
-        GradingError: There is no such file.
-    """
+    """Return the settings with the file of a person's grades of a team, if a person judges."""
     if settings.judge != "human" or settings.human_grades is not None:
         return settings
     file = root / human_grades_file(settings.id, team)
