@@ -4,18 +4,29 @@ import json
 from pathlib import Path
 
 import pytest
+from judged_attempt import MODEL
 from params_for_tests import file_states
+from scripted_judge import ScriptedModel, dies_after
 from submissions_for_tests import PARAMS, write_results, write_submission
 
 from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, write_text
-from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RUBRICS, evidence_file, judge_recording_file
+from pcgeval.core.layout import (
+    EVIDENCE,
+    GRADES,
+    JUDGEMENTS,
+    RUBRICS,
+    evidence_file,
+    grade_file,
+    judge_recording_file,
+    judgement_file,
+)
 from pcgeval.core.params import load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.judge.stage import competition_task, grade_stage, grade_team
+from pcgeval.judge.stage import competition_task, grade_stage, grade_team, record_judgements
 from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grades import get_grade_summary, judge_output_from_json
 from pcgeval.rubric.loading import load_rubric
@@ -72,6 +83,30 @@ def test_all_teams_are_graded_again_to_the_same_bytes_and_nothing_of_those_that_
     assert graded(PARAMS) == before
     graded(ALONE)
     assert [[path.name for path in (competition / place).iterdir()] for place in (EVIDENCE, GRADES)] == [[TEAM]] * 2
+
+
+def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(competition):
+    def grade(backend, asked="ollama"):
+        rubric = PARAMS.rubric.model_copy(
+            update={"judge": "simple", "model": MODEL.model_copy(update={"backend": asked})}
+        )
+        output = grade_team(
+            PARAMS.model_copy(update={"rubric": rubric}), TEAM, competition, open_backend=lambda _: backend
+        )
+        return output, [(competition / name(TEAM)).read_bytes() for name in (grade_file, judgement_file)]
+
+    _, (_, first) = grade(ScriptedModel())
+    write_text(competition / RUBRICS / "competition/task.md", "Build letters of blocks.")
+    partial, (_, calls) = grade(ScriptedModel(fails=dies_after(2)))
+    assert "were not judged" in partial.partial
+    assert set(first.splitlines()) < set(calls.splitlines())  # what was paid for before stays
+    whole, files = grade(ScriptedModel())
+    asked = [leaf for leaf in whole.graded_task_tree.leaves if leaf.judge_metadata.votes]
+    assert files[1].count(b"\n") == len(asked) == sum(leaf.check is None for leaf in LEAVES)
+    record_judgements(ALONE, competition)
+    assert (competition / judge_recording_file(TEAM)).read_bytes() == files[1]
+    (competition / judgement_file(TEAM)).unlink()
+    assert grade(None, "recorded") == (whole, files)
 
 
 def test_evidence_that_was_edited_is_named(competition):
