@@ -102,18 +102,14 @@ def test_a_continuous_score_in_doubt_is_none(answer):
 GOOD = {"valid_score": True, "score": 1, "explanation": "it's there"}
 
 
+VERDICTS = """\
+{"valid_score": "true", "score": "1", "explanation": "it's there"}; {not json} GOOD; GOOD|GOOD
+<think>{"score": 0}</think>GOOD; {"Valid_Score": true, "SCORE": 1.0, "Explanation": "it's there"}
+Here it is:|```json|GOOD|```|I hope that helps {}."""
+
+
 @pytest.mark.parametrize(
-    "text",
-    [
-        json.dumps(GOOD, indent=4),
-        f"Here it is:\n```json\n{json.dumps(GOOD)}\n```\nI hope that helps {{}}.",
-        str(GOOD),
-        '{"valid_score": "true", "score": "1", "explanation": "it\'s there"}',
-        '{"Valid_Score": true, "SCORE": 1.0, "Explanation": "it\'s there"}',
-        f"{{not json}} {json.dumps(GOOD)}",
-        f"{json.dumps(GOOD)}\n{json.dumps(GOOD)}",
-        '<think>{"score": 0}</think>' + json.dumps(GOOD),
-    ],
+    "text", [json.dumps(GOOD, indent=4), str(GOOD), *answers(VERDICTS.replace("GOOD", json.dumps(GOOD)))]
 )
 def test_a_verdict_is_read_from_many_forms(text):
     verdict = read_verdict(text, continuous=False)
@@ -178,22 +174,13 @@ def offered(*names):
     return [SubmissionFile(shown_name(name), Path("/sub") / name, ".py", 0.0) for name in names]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "src/b.py\na.py",
-        '{"files": ["src/b.py", "a.py"]}',
-        '```json\n["src/b.py", "a.py"]\n```',
-        "1. src/b.py\n2. a.py\n3. nothing.py",
-        "- `src/b.py`: the main one\n- **a.py**",
-        "I would look at src/b.py, then a.py.",
-        "./src/b.py\n./a.py\n./a.py",
-        "['src/b.py', 'a.py']",
-        "b.py\na.py",
-        "<think>a.py</think>src/b.py\na.py",
-        "/src/b.py\n/a.py",
-    ],
-)
+RANKINGS = """\
+src/b.py|a.py; {"files": ["src/b.py", "a.py"]}; ```json|["src/b.py", "a.py"]|```; 1. src/b.py|2. a.py|3. nothing.py
+- `src/b.py`: the main one|- **a.py**; I would look at src/b.py, then a.py.; ./src/b.py|./a.py|./a.py; b.py|a.py
+['src/b.py', 'a.py']; <think>a.py</think>src/b.py|a.py; /src/b.py|/a.py"""
+
+
+@pytest.mark.parametrize("text", answers(RANKINGS))
 def test_a_ranking_is_read_from_many_forms(text):
     assert [file.name for file in read_ranking(text, offered("a.py", "c.py", "src/b.py"))] == ["src/b.py", "a.py"]
 

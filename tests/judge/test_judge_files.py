@@ -151,35 +151,18 @@ def test_a_file_that_goes_or_turns_into_a_link_is_not_read(tmp_path):
 
 BARS = "".join(f" 50%|## | 5/10\n100%|####| 10/10 [loss={epoch}]\n" for epoch in range(3))
 WARNINGS = "a\n" + "".join(f"12:00:{second:02} warning\n" for second in range(40)) + "b\n\n\n\nc"
+STAMPED = """\
+2024-05-01 12:00:00,123 loss 0.5; 2024/05/01 12:00:00 loss 0.5; [2024-05-01T12:00:00.123Z] loss 0.5; loss 0.5\r
+2024-05-01T12:00:00+02:00 - loss 0.5; 12:00:00 | loss 0.5; \x1b[32m12:00:00\x1b[0m loss 0.5; loss 0.9\rloss 0.5"""
+RESULTS = """\
+3:10 is the ratio; accuracy 93.5% (n=200); | 93% | 95% |; |---|---|; 1/3 of [all]; 2024-05-01 is a date"""
 
 
 @pytest.mark.parametrize(
     ("log", "expected"),
     [
-        *(
-            (line, "loss 0.5")
-            for line in (
-                "2024-05-01 12:00:00,123 loss 0.5",
-                "2024/05/01 12:00:00 loss 0.5",
-                "[2024-05-01T12:00:00.123Z] loss 0.5",
-                "2024-05-01T12:00:00+02:00 - loss 0.5",
-                "12:00:00 | loss 0.5",
-                "\x1b[32m12:00:00\x1b[0m loss 0.5",
-                "loss 0.9\rloss 0.7\rloss 0.5",
-                "loss 0.5\r",
-            )
-        ),
-        *(
-            (f"{line}\n{line}x", f"{line}\n{line}x")  # results stay as they are
-            for line in (
-                "3:10 is the ratio",
-                "accuracy 93.5% (n=200)",
-                "| 93% | 95% |",
-                "|---|---|",
-                "1/3 of [all]",
-                "2024-05-01 is a date",
-            )
-        ),
+        *((line, "loss 0.5") for line in STAMPED.replace("\n", "; ").split("; ")),
+        *((f"{line}\n{line}x", f"{line}\n{line}x") for line in RESULTS.split("; ")),
         (BARS, "\n".join(f"100%|####| 10/10 [loss={epoch}]" for epoch in range(3)) + "\n"),
         (WARNINGS, "a\nwarning\n[the line above 40 times]\nb\n\nc"),
         ("<" + "x" * 5000 + ">", f"<{'x' * 999} [... 3002 characters left out ...] {'x' * 999}>"),
