@@ -150,14 +150,6 @@ def test_an_endpoint_that_dies_leaves_the_rest_without_a_grade_and_the_next_grad
     assert (whole.num_invalid_leaf_nodes, whole.warnings) == (0, ())
 
 
-def test_calls_of_a_leaf_that_a_dead_endpoint_stopped_count():
-    output = graded(ScriptedModel(fails=dies_after(8)), model=WARM, votes=3)
-    assert output.num_invalid_leaf_nodes == 4
-    assert output.token_usage.grade.calls == 8  # six of two leaves, and two of the third, which has no grade
-    third = output.graded_task_tree.leaves[2].judge_metadata
-    assert (third.usage.grade.calls, len(third.votes)) == (2, 2)
-
-
 def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept():
     class Odd(ScriptedModel):
         def chat(self, request, timeout):

@@ -93,9 +93,11 @@ def test_an_answer_that_was_cut_off_gets_twice_the_room_where_the_endpoint_takes
     assert output.score == output.token_usage.total.calls == len(endpoint.asked) == 1
 
 
-def test_an_endpoint_that_reports_no_tokens_judges():
+def test_an_endpoint_that_reports_no_tokens_judges_as_many_calls_at_once_as_it_may():
     with ScriptedEndpoint(usage=False) as endpoint:
-        output = judged(endpoint)
+        endpoint.seconds = 0.2
+        output = judged(endpoint, concurrency=2)
+    assert (len(endpoint.asked), endpoint.most_at_once) == (LEAVES, 2)
     total = output.token_usage.total
     assert total.estimated
     asked = sum(len(message["content"]) for body in endpoint.asked for message in body["messages"])
@@ -148,14 +150,6 @@ def test_a_hosted_endpoint_has_eight_calls_at_once(url, given, at_once):
     assert JudgeSettings(judge="simple", model=model).concurrency == at_once
     by_config = JudgeSettings.checked({"judge": "simple", "model": model_of({"model": "m", "base_url": url})})
     assert given or by_config.concurrency == at_once
-
-
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_as_many_calls_run_at_once_as_the_model_allows(at_once):
-    with ScriptedEndpoint() as endpoint:
-        endpoint.seconds = 0.2
-        graded_at(endpoint, concurrency=at_once)
-    assert (len(endpoint.asked), endpoint.most_at_once) == (LEAVES, at_once)
 
 
 @pytest.mark.parametrize(

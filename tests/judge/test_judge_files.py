@@ -64,17 +64,6 @@ def test_links_pipes_and_binary_files_are_refused_with_the_reason(tmp_path):
     }
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read_is_refused(tmp_path):
-    write_files(tmp_path, {"a.py": "1", "b.py": "1", "sub/c.py": "1"})
-    (tmp_path / "a.py").chmod(0)
-    (tmp_path / "sub").chmod(0)
-    listed = list_files(tmp_path)
-    (tmp_path / "sub").chmod(0o755)
-    assert names(listed) == ["b.py"]
-    assert reasons(listed) == dict.fromkeys(("a.py", "sub"), "cannot be read (Permission denied)")
-
-
 def test_the_number_of_files_is_bounded_from_the_top_folder_down(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MAX_OFFERED", 3)
     write_files(tmp_path, {"a/a/1.py": "", "a/2.py": "", "z.py": "", "b.py": ""})

@@ -283,17 +283,6 @@ def test_the_blacklist_is_looked_at_whoever_judges(judge, monkeypatch):
     assert ("not all of the submission was looked through" in unread.blacklist, unread.is_blacklisted) == (True, False)
 
 
-def test_checks_of_a_side_file_decide_their_leaves_and_nothing_is_asked_again():
-    assert simple().checks_sha256 is None
-    write_text(PAPER / "checks.yaml", "code: {name: file_exists, arguments: {path: README.md}}")
-    write_text(Path("mine.yaml"), "data: {name: file_exists, arguments: {path: none}}")
-    output, other = graded(), graded(checks_file=Path("mine.yaml"))
-    assert by_id(output)["code"].judge_metadata.check == "file_exists"
-    assert (by_id(other)["data"].score, by_id(other)["code"].judge_metadata.check) == (0.0, None)
-    assert len(output.checks_sha256) == 64
-    assert other.checks_sha256 != output.checks_sha256
-
-
 def test_a_cancelled_caller_makes_no_further_call():
     async def cancelled(model):
         task = asyncio.create_task(run_judge(ATTEMPT, "toy", completer_config=model))
