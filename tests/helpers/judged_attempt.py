@@ -8,7 +8,6 @@ from scripted_judge import DIGEST
 from pcgeval.core.files import write_text
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
-from pcgeval.judge.grading import no_report
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
 
@@ -27,7 +26,7 @@ def write_paper(tree, **texts):
     write_files({f"{name.replace('_', '.')}.md": text for name, text in {"paper": "# A toy", **texts}.items()}, PAPER)
 
 
-def graded(backend=None, *, computer=None, calls=None, report=no_report, stopping=None, **settings):
+def graded(backend=None, *, computer=None, calls=None, stopping=None, **settings):
     """Grade the attempt; a model that is not scripted may not be asked."""
 
     def open_backend(_):
@@ -35,9 +34,7 @@ def graded(backend=None, *, computer=None, calls=None, report=no_report, stoppin
         return backend
 
     settings = JudgeSettings.checked({"judge": "simple", "model": MODEL, **settings})
-    return grade_submission(
-        ATTEMPT, "toy", settings, computer, calls, report, stopping=stopping, open_backend=open_backend
-    )
+    return grade_submission(ATTEMPT, "toy", settings, computer, calls, stopping=stopping, open_backend=open_backend)
 
 
 def by_id(output):

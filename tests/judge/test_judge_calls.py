@@ -12,7 +12,6 @@ from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
-from pcgeval.judge.grading import no_report
 from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, unpinned_digest
 from pcgeval.rubric.grades import judge_output_from_json
 
@@ -74,12 +73,13 @@ def test_calls_have_a_seed_a_temperature_a_room_and_the_context(model, temperatu
 
 @pytest.mark.parametrize("fault", [ZeroDivisionError, KeyboardInterrupt])
 def test_a_grading_that_breaks_off_asks_nothing_more(fault):
-    def report(*_):
-        raise fault
+    def fails(number, _):
+        if number == 2:
+            raise fault
 
-    backend = ScriptedModel(seconds=0.02)
+    backend = ScriptedModel(fails, seconds=0.02)
     with pytest.raises(fault):
-        graded(backend, model=at_once(2), report=report)
+        graded(backend, model=at_once(2))
     for thread in threading.enumerate():
         if "ThreadPoolExecutor" in thread.name:
             thread.join()
@@ -197,11 +197,10 @@ def test_five_failures_in_a_row_end_the_grading(is_failure, concurrency, asked):
 
 @pytest.mark.parametrize("how", ["the deadline of 0.35 s", "was stopped"])
 def test_a_deadline_or_a_caller_ends_the_grading_and_what_was_paid_for_counts(how):
-    stopping, backend = threading.Event(), ScriptedModel(seconds=0.12)
-    by_caller = how == "was stopped"
-    report = (lambda *_: stopping.set()) if by_caller else no_report
+    stopping, by_caller = threading.Event(), how == "was stopped"
+    backend = ScriptedModel(lambda *_: by_caller and stopping.set(), seconds=0.12)
     more = {} if by_caller else {"deadline": 0.35, "votes": 2}
-    output = graded(backend, model=WARM, report=report, stopping=stopping, **more)
+    output = graded(backend, model=WARM, stopping=stopping, **more)
     assert output.num_invalid_leaf_nodes > 0
     assert all(how in reason for reason in reasons(output).values())
     assert by_caller or all(0 < timeout <= 0.35 for timeout in backend.timeouts)

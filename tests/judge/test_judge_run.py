@@ -12,7 +12,7 @@ import pytest
 from judged_attempt import ATTEMPT, MODEL, PAPER, by_id, graded, write_files, write_paper
 from rubric_trees import CODE, RESULT, RUN, leaf, node
 from scripted_endpoint import ScriptedEndpoint
-from scripted_judge import ScriptedModel, SlowJudgeServer
+from scripted_judge import ScriptedModel, SlowJudgeServer, dies_after
 from waiting import wait_until
 
 from pcgeval import run_judge
@@ -59,10 +59,6 @@ class FakeComputer:
 def attempt():
     write_paper(RUBRIC)
     write_files({"README.md": "We did it.", "reproduce.sh": "true"})
-
-
-def interrupted(*_):
-    raise KeyboardInterrupt
 
 
 def simple(**more):
@@ -156,8 +152,7 @@ def test_a_run_that_was_killed_or_whose_folder_is_gone_is_made_again():
         with pytest.raises(KeyboardInterrupt):
             simple(computer=dying)
     assert dying.runs == 2
-    with pytest.raises(KeyboardInterrupt):
-        graded(judge="checks", computer=computer, report=interrupted)
+    graded(ScriptedModel(fails=dies_after(1)), computer=computer)  # a partial grading keeps the run
     (copy,) = Path().rglob("reproduction/copy")
     shutil.rmtree(copy)
     assert by_id(graded(judge="checks", computer=computer))["ran"].score == 1.0
@@ -165,12 +160,12 @@ def test_a_run_that_was_killed_or_whose_folder_is_gone_is_made_again():
 
 
 def test_gradings_of_one_submission_do_not_share_a_run():
-    def report(*_):
+    def grade_beside(*_):
         with pytest.raises(FolderBusyError, match="working on it"):
             graded(judge="checks", computer=second)
 
     first, second = FakeComputer(), FakeComputer()
-    simple(computer=first, report=report)
+    graded(ScriptedModel(grade_beside), computer=first)
     assert (first.runs, second.runs) == (1, 0)
     graded(judge="checks", computer=second)  # the lock is free again
     assert second.runs == 1

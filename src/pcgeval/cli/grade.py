@@ -85,7 +85,6 @@ def grade(
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.files import write_json, write_text
     from pcgeval.judge.calls import JudgeClient
-    from pcgeval.judge.grading import GradingProgress, no_report
     from pcgeval.judge.grading import grade as grade_task
     from pcgeval.judge.many import ManyGradings
     from pcgeval.judge.plan import plan_grading
@@ -120,11 +119,11 @@ def grade(
         log = calls.open_log(settings, read_only=True)
         print_plans([plan_grading(submission, task, settings, log)], settings, json=json, reproduce=reproduce)
         return
-    report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
+    title = f"grade {submission}"
     if paper is not None:
-        output = grade_submission(submission, paper, settings, computer, calls, report)
+        output = grade_submission(submission, paper, settings, computer, calls, title)
     else:
-        output = grade_task(task, JudgeClient(settings, calls.open_log(settings)), report)
+        output = grade_task(task, JudgeClient(settings, calls.open_log(settings)), title)
     if out is not None:
         write_json(out, output.to_json())
     if page is not None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pcgeval.core.untrusted import open_regular, walk
 from pcgeval.judge.calls import CallFiles, JudgeClient
-from pcgeval.judge.grading import Report, grade, no_report
+from pcgeval.judge.grading import grade
 from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.run import submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
@@ -155,17 +155,11 @@ def _copy(submission: Path, target: Path) -> None:
             os.utime(file, ns=(entry.status.st_atime_ns, entry.status.st_mtime_ns))
 
 
-def attack_judge(
-    judge: str,
-    settings: JudgeSettings,
-    submission: Path,
-    paper_id: str,
-    report_of: Callable[[str], Report] = lambda _: no_report,
-) -> Iterator[AttackResult]:
+def attack_judge(judge: str, settings: JudgeSettings, submission: Path, paper_id: str) -> Iterator[AttackResult]:
     """Yield how a judge grades the submission as it is, and then each attacked copy; one budget is for all of them."""
     client, submitted = JudgeClient(settings, CallFiles().open_log(settings), open_backend), None
     for attack, task in attacked_copies(submission, paper_id, settings):
-        output = grade(task, client, report_of(f"{judge}, {attack}"))
+        output = grade(task, client, f"{judge}, {attack}")
         ungraded, total, problem = output.num_invalid_leaf_nodes, output.num_leaf_nodes, output.partial
         if submitted is None:
             submitted = output.score

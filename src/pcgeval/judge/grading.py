@@ -3,7 +3,7 @@
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,44 +20,22 @@ from pcgeval.judge.human import human_verdict, read_human_grades
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
-from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode, leaves
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 _LITTLE = 0.5  # of a text
 _MOST_NAMED = 10  # texts of which little was shown
-VerdictOf = Callable[[TaskNode], Verdict]
-Report = Callable[[TaskNode, Verdict, int, bool], None]
-"""Is given each judged leaf, its verdict, the number of all leaves, and whether the model was asked just now."""
-
-
-def no_report(*_: object) -> None:
-    """Report nothing."""
-
-
-class GradingProgress(Progress):
-    """Shows the leaves as they are judged: score and cost of each, and of all together."""
-
-    def __init__(self, title: str, total: int | None = None) -> None:
-        """Start the clock; `total` is the number of leaves where there are several gradings."""
-        super().__init__(title, total, failed_as="without a grade")
-
-    def __call__(self, leaf: TaskNode, verdict: Verdict, total: int, is_new: bool) -> None:
-        """Count one leaf."""
-        tokens, score = record_of(verdict.judge_metadata).usage.tokens, verdict.score
-        shown = "no grade" if score is None else f"{score:.2f}"
-        self.total = self.total or total
-        note = f"{leaf.id}: {shown}{f', {tokens} tokens' if tokens else ''}"
-        self.step(note, tokens=tokens, failed=score is None, repeated=not is_new)
 
 
 def grade(
-    task: GradingTask, client: JudgeClient, report: Report = no_report, *, stopping: threading.Event | None = None
+    task: GradingTask, client: JudgeClient, title: str | None = None, *, stopping: threading.Event | None = None
 ) -> JudgeOutput:
     """Grade a submission by the part of its rubric that the client's settings leave.
 
-    When `stopping` is set from outside no further call is made; leaves not judged by then have no grade.
+    With a title, the progress of a model is shown below it on stderr. When `stopping` is set from outside no further
+    call is made; leaves not judged by then have no grade.
 
     Raises:
         GradingError: The judge lacks what it needs.
@@ -73,12 +51,12 @@ def grade(
             stopping = stopping or threading.Event()
             client.begin(stopping)
             try:
-                return _with_notes(_grade_by_model(task, client, report), task, settings)
+                return _with_notes(_grade_by_model(task, client, title), task, settings)
             except BaseException:  # Ctrl-C among them: the other threads must not pay for replies that nobody keeps
                 stopping.set()
                 raise
         case "checks":
-            verdict_of: VerdictOf = partial(check_verdict, task.evidence)
+            verdict_of: Callable[[TaskNode], Verdict] = partial(check_verdict, task.evidence)
         case "random":
             verdict_of = partial(random_verdict, settings.seed)
         case "dummy":
@@ -88,8 +66,7 @@ def grade(
                 raise GradingError("the judge human needs a file of grades. Name it.")
             paths = [leaf.path for tree in (whole, task.rubric) for leaf in leaves(tree)]
             verdict_of = partial(human_verdict, read_human_grades(settings.human_grades, paths))
-    output = JudgeOutput(settings.judge, judge_leaves(task.rubric, verdict_of, report=report))
-    return _with_notes(output, task, settings)
+    return _with_notes(JudgeOutput(settings.judge, grade_tree(task.rubric, verdict_of)), task, settings)
 
 
 def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings) -> JudgeOutput:
@@ -113,16 +90,27 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
     return replace(output, warnings=tuple(warnings))
 
 
-def _grade_by_model(task: GradingTask, client: JudgeClient, report: Report) -> JudgeOutput:
-    judge, settings = LeafJudge(task, client), client.settings
-    asked = {leaf.path: leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks}
+def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -> JudgeOutput:
+    judge, settings, tasks = LeafJudge(task, client), client.settings, list(leaves(task.rubric))
+    asked = [leaf for leaf in tasks if leaf.check is None or settings.ignore_checks]
+    checked = {leaf.path for leaf in tasks} - {leaf.path for leaf in asked}
+    verdicts: dict[str, Verdict] = {}
 
-    def verdict_of(leaf: TaskNode) -> Verdict:
+    def judged(leaf: TaskNode) -> tuple[TaskNode, Verdict]:
         """Let a check decide its leaf, so that it never costs a call, and the model all others."""
-        return judge.verdict(leaf) if leaf.path in asked else check_verdict(task.evidence, leaf)
+        return leaf, check_verdict(task.evidence, leaf) if leaf.path in checked else judge.verdict(leaf)
 
-    judge.rank_all(asked.values(), settings.concurrency)
-    tree = judge_leaves(task.rubric, verdict_of, settings.concurrency, report, client.called)
+    judge.rank_all(asked, settings.concurrency)
+    at_once = settings.concurrency
+    with Progress(title, len(tasks), failed_as="without a grade") if title else nullcontext() as progress:
+        # one at a time in this thread, so that Ctrl-C interrupts the call
+        for leaf, verdict in map(judged, tasks) if at_once == 1 else map_in_threads(judged, tasks, at_once):
+            verdicts[leaf.path] = verdict
+            if progress is not None:
+                score, tokens = verdict.score, record_of(verdict.judge_metadata).usage.tokens
+                note = f"{leaf.id}: {'no grade' if score is None else f'{score:.2f}'}, {tokens} tokens"
+                progress.step(note, tokens=tokens, failed=score is None, repeated=leaf.path not in client.called)
+    tree = grade_tree(task.rubric, lambda leaf: verdicts[leaf.path])
     failed = [client.failed[leaf.path] for leaf in tree.leaves if not leaf.valid_score and leaf.path in client.failed]
     partial, warnings = None, []
     if failed:
@@ -168,29 +156,3 @@ def check_verdict(evidence: Evidence | PaperEvidence, leaf: TaskNode) -> Verdict
         return Verdict(None, str(reason))
     record = JudgeRecord(check=leaf.check.name, arguments=dict(leaf.check.arguments))
     return Verdict(result.score, result.explanation, record)
-
-
-def judge_leaves(
-    rubric: TaskNode,
-    verdict_of: VerdictOf,
-    concurrency: int = 1,
-    report: Report = no_report,
-    called: Container[str] = (),
-) -> GradedTaskNode:
-    """Judge every leaf and compute the scores of all nodes above; the tree does not depend on which leaf ends first.
-
-    With several threads (`concurrency`) `verdict_of` is called in them, and `report` in this one. `called` has the
-    paths of leaves about which the model was asked just now.
-    """
-    tasks = list(leaves(rubric))
-    verdicts: dict[str, Verdict] = {}
-
-    def judged(leaf: TaskNode) -> tuple[TaskNode, Verdict]:
-        return leaf, verdict_of(leaf)
-
-    with report if isinstance(report, Progress) else nullcontext():
-        # one at a time in this thread, so that Ctrl-C interrupts the call
-        for leaf, verdict in map(judged, tasks) if concurrency == 1 else map_in_threads(judged, tasks, concurrency):
-            verdicts[leaf.path] = verdict
-            report(leaf, verdict, len(tasks), leaf.path in called)
-    return grade_tree(rubric, lambda leaf: verdicts[leaf.path])

@@ -8,7 +8,7 @@ there is none, an `other_submission` is graded.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import list_files
-from pcgeval.judge.grading import Report, grade, no_report
+from pcgeval.judge.grading import grade
 from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.run import SUBMISSION, submission_folder, submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
@@ -202,7 +202,6 @@ def evaluate_judges(
     examples: Sequence[Example],
     judges: Mapping[str, JudgeSettings],
     out: Path,
-    report_of: Callable[[str], Report] = lambda _: no_report,
     *,
     open_backend: OpenBackend = open_backend,
 ) -> tuple[JudgeFigures, ...]:
@@ -224,8 +223,7 @@ def evaluate_judges(
     for name, settings in judges.items():
         outputs, client = {}, JudgeClient(settings, CallFiles().open_log(settings), open_backend)
         for example in examples:
-            report = report_of(f"{name}, {example.id}") if settings.judge == "simple" else no_report
-            outputs[example.id] = grade(grading_task(example, settings), client, report)
+            outputs[example.id] = grade(grading_task(example, settings), client, f"{name}, {example.id}")
             write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", outputs[example.id].to_json())
         figures.append(JudgeFigures.of(name, outputs, {example.id: example.people(settings) for example in examples}))
         write_json(results, judge_eval_json(people, figures))

@@ -13,7 +13,6 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_json
 from pcgeval.core.layout import GRADE_FILE, own_or_packaged
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
-from pcgeval.judge.grading import GradingProgress, no_report
 from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.run import grade_submission, state_folder, state_of, submission_folder, submission_task
@@ -71,7 +70,6 @@ class ManyGradings:
         """Grade one run, unless that is done, and write its file; a fault of the run is its result."""
         file = self.out / run.group / run.name / GRADE_FILE
         note = state_folder(file.parent) / "finished.json"  # the SHA-256 of what decided the grade, and of its file
-        report = GradingProgress(f"grade {run.id}") if self.settings.judge == "simple" else no_report
         try:
             submission = run.submission()
             inputs = self._inputs(run, submission)
@@ -86,7 +84,7 @@ class ManyGradings:
                 return RunGrade(run, problem=f"reproduce.sh was not run: {reason}")
             with submission_folder(submission) as folder:
                 output = grade_submission(
-                    folder, run.paper_id, self.settings, self.computer, report=report, client=client
+                    folder, run.paper_id, self.settings, self.computer, title=f"grade {run.id}", client=client
                 )
             write_json(file, output.to_json())
             if output.partial is None:

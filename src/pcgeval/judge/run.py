@@ -25,7 +25,7 @@ from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, walk
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import read_file
-from pcgeval.judge.grading import Report, grade, no_report
+from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import GPT_4O, GradingError, GradingTask, JudgeSettings, model_of
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
@@ -120,7 +120,7 @@ def grade_submission(
     settings: JudgeSettings,
     computer: Computer | None = None,
     calls: CallFiles | None = None,
-    report: Report = no_report,
+    title: str | None = None,
     *,
     stopping: threading.Event | None = None,
     open_backend: OpenBackend = open_backend,
@@ -128,8 +128,8 @@ def grade_submission(
 ) -> JudgeOutput:
     """Grade an attempt to reproduce a paper; the arguments are those of `run_judge`.
 
-    When `stopping` is set from another thread, the grading ends early. A `client` that several gradings share is used
-    instead of `calls`.
+    With a title, progress is shown on stderr. When `stopping` is set from another thread, the grading ends early. A
+    `client` that several gradings share is used instead of `calls`.
 
     Raises:
         GradingError: There is no such submission, or the judge lacks what it needs.
@@ -146,7 +146,7 @@ def grade_submission(
         if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)
             run = _reproduced(computer, submission, place)
-        output = grade(_task(paper, submission, run, settings), client, report, stopping=stopping)
+        output = grade(_task(paper, submission, run, settings), client, title, stopping=stopping)
         if place is not None and output.partial is None:  # else grading again goes on with the same results
             shutil.rmtree(place, ignore_errors=True)
     if run is not None:

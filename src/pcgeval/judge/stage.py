@@ -22,7 +22,7 @@ from pcgeval.core.layout import (
 )
 from pcgeval.core.params import Params
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
-from pcgeval.judge.grading import GradingProgress, Report, grade, no_report
+from pcgeval.judge.grading import grade
 from pcgeval.judge.prompts import CALL_KINDS
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
@@ -35,8 +35,7 @@ from pcgeval.rubric.text import summary_lines
 def grade_stage(params: Params, root: Path = Path(), *, open_backend: OpenBackend = open_backend) -> None:
     """Grade every team of the competition in the folder `root`; see `grade_team`."""
     for team in params.teams:
-        report = GradingProgress(f"grade {team}") if params.rubric.judge == "simple" else no_report
-        output = grade_team(params, team, root, report, open_backend=open_backend)
+        output = grade_team(params, team, root, open_backend=open_backend)
         for line in summary_lines(output)[: len(output.warnings) + 1]:
             print_stderr(f"grade of {team}: {line}")
     (root / JUDGEMENTS).mkdir(parents=True, exist_ok=True)  # DVC wants it also where no model judged
@@ -45,12 +44,7 @@ def grade_stage(params: Params, root: Path = Path(), *, open_backend: OpenBacken
 
 
 def grade_team(
-    params: Params,
-    team: str,
-    root: Path = Path(),
-    report: Report = no_report,
-    *,
-    open_backend: OpenBackend = open_backend,
+    params: Params, team: str, root: Path = Path(), *, open_backend: OpenBackend = open_backend
 ) -> JudgeOutput:
     """Grade one team by the rubric and judge of params.yaml and write `data/grades/<team>/grade.json`.
 
@@ -67,7 +61,7 @@ def grade_team(
     used = root / judgement_file(team)
     files = [root / judge_recording_file(team), *([] if settings.is_replay else [used])]
     log = CallFiles(root / CALLS, tuple(path for path in files if path.is_file())).open_log(settings)
-    output = grade(task, JudgeClient(settings, log, open_backend), report)
+    output = grade(task, JudgeClient(settings, log, open_backend), f"grade {team}")
     if log.used:  # after a grading that ended early, the calls before stay too
         others = read_recording(used) if output.warnings and used.is_file() else ()
         calls = {call.key: call for call in (*others, *log.used)}
