@@ -74,7 +74,7 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
     output = replace(output, checks_sha256=task.checks_sha256)
     if (run := task.run) is None:
         return output
-    warnings = [*output.warnings]
+    warnings = [*task.warnings, *output.warnings]
     if run.log is not None and not run.is_ours and JUDGES[settings.judge].reads_submission:
         warnings.append(f"{REPRODUCE_LOG} came with the submission: {REPRODUCE_SCRIPT} was not run for this grading.")
         warnings += run.warnings

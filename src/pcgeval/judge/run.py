@@ -28,8 +28,9 @@ from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import GPT_4O, GradingError, GradingTask, JudgeSettings, model_of
 from pcgeval.llm.backends import open_backend
+from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
-from pcgeval.rubric.papers import Paper, is_lfs_pointer, load_paper
+from pcgeval.rubric.papers import is_lfs_pointer, load_paper
 from pcgeval.rubric.record import ReproductionRecord, record_of
 from pcgeval.submissions.reproduction import (
     CREATION_TIME,
@@ -105,8 +106,7 @@ async def run_judge(
 
 def guessed(output: JudgeOutput) -> JudgeOutput:
     """Return a guess in place of a grading that could not run: 0.5 if reproduce.sh succeeded, else 0.2."""
-    reasons = [leaf.explanation for leaf in output.graded_task_tree.leaves if not leaf.valid_score]
-    first = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
+    (first, _), *_ = reasons_without_grade(output.graded_task_tree)
     has_reproduced = output.reproduction is not None and output.reproduction.exit_code == 0
     ran = "reproduce.sh succeeded" if has_reproduced else "no reproduce.sh succeeded"
     guess = REPRODUCED if has_reproduced else NOT_REPRODUCED
@@ -138,21 +138,21 @@ def grade_submission(
         FolderBusyError: Another grading runs the submission's reproduce.sh.
         FileError: There is no such recording, or it is a file of another kind.
     """
-    calls, submission = calls or CallFiles(), Path(submission_path)
-    paper = _paper(submission, paper_id, settings)
+    calls, submission, run = calls or CallFiles(), Path(submission_path), None
+    task = submission_task(submission, paper_id, settings)  # a fault shows before reproduce.sh is run
     client = client or JudgeClient(settings, calls.open_log(settings), open_backend)
     with ExitStack() as stack:
-        run = place = None
         if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)
             run = _reproduced(computer, submission, place)
-        output = grade(_task(paper, submission, run, settings), client, title, stopping=stopping)
-        if place is not None and output.partial is None:  # else grading again goes on with the same results
+            task = submission_task(submission, paper_id, settings, run)
+        output = grade(task, client, title, stopping=stopping)
+        if run is None:
+            return output
+        if output.partial is None:  # else grading again goes on with the same results
             shutil.rmtree(place, ignore_errors=True)
-    if run is not None:
-        record = ReproductionRecord(exit_code=run.exit_code, reason=run.reason, seconds=round(run.seconds, 1))
-        output = replace(output, reproduction=record)
-    return replace(output, warnings=(*paper.warnings, *output.warnings))
+    record = ReproductionRecord(exit_code=run.exit_code, reason=run.reason, seconds=round(run.seconds, 1))
+    return replace(output, reproduction=record)
 
 
 @contextmanager
@@ -176,22 +176,15 @@ def submission_folder(submission: Path) -> Iterator[Path]:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
 
-def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeSettings) -> GradingTask:
-    """Return an attempt to reproduce a paper as it lies, without a run of its reproduce.sh."""
+def submission_task(
+    submission_path: Path | str, paper_id: str, settings: JudgeSettings, run: ReproductionRun | None = None
+) -> GradingTask:
+    """Return an attempt to reproduce a paper as it is after a run of its reproduce.sh, or as it lies."""
     submission = Path(submission_path)
-    return _task(_paper(submission, paper_id, settings), submission, None, settings)
-
-
-def _paper(submission: Path, paper_id: str, settings: JudgeSettings) -> Paper:
     if not submission.is_dir():
         raise GradingError(f"{submission}: no folder. Name the folder of a submission.")
-    return load_paper(
-        Path(settings.papers_dir), paper_id, needs_text=settings.judge == "simple", checks_file=settings.checks_file
-    )
-
-
-def _task(paper: Paper, submission: Path, run: ReproductionRun | None, settings: JudgeSettings) -> GradingTask:
-    """Return the submission as it is after the run, or as it lies, with the log that lies there."""
+    needs_text = settings.judge == "simple"
+    paper = load_paper(Path(settings.papers_dir), paper_id, needs_text=needs_text, checks_file=settings.checks_file)
     if run is not None:
         evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, paper.blacklist)
     elif settings.code_only:
@@ -200,7 +193,7 @@ def _task(paper: Paper, submission: Path, run: ReproductionRun | None, settings:
         log, began, warnings = _earlier_run(submission)
         evidence = PaperEvidence(submission, log, began, blacklist=paper.blacklist, warnings=warnings)
     texts = (paper.paper, paper.addendum, paper.judge_addendum)
-    return GradingTask(paper.rubric, evidence.folder, evidence, *texts, checks_sha256=paper.checks_sha256)
+    return GradingTask(paper.rubric, evidence.folder, evidence, *texts, paper.checks_sha256, paper.warnings)
 
 
 def _earlier_run(submission: Path) -> tuple[str | None, float | None, tuple[str, ...]]:

@@ -165,6 +165,7 @@ class GradingTask:
     addendum: str = ""  # clarifications by the rubric's authors for the submitters
     judge_addendum: str = ""  # their clarifications for the judge alone
     checks_sha256: str | None = None  # of the file beside the rubric that gave leaves their checks, if there is one
+    warnings: tuple[str, ...] = ()  # what is odd about the paper's files
 
     @property
     def run(self) -> PaperEvidence | None:
