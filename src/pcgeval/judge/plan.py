@@ -6,7 +6,7 @@ A token is four bytes; an endpoint has in its cache the beginning that a prompt 
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ _USUAL_ANSWERS = {"rank": 100, "grade": 300}
 _THOUGHTS = {"rank": 500, "grade": 960}
 _USUAL_ROOM = 4_000  # tokens; a model with more room for an answer thinks
 _LEAST_CACHED = 1_024  # tokens
+_COUNTS = ("calls", "known_calls", "prompt_tokens", "cached_tokens", "output_tokens", "leaves_of_results")
 
 
 @dataclass
@@ -54,15 +55,10 @@ class GradingPlan:
         return {**vars(self), "cost": self.cost, "price": self.price and self.price.model_dump()}
 
 
-def total_plan(plans: Iterable[GradingPlan]) -> GradingPlan:
+def total_plan(plans: Sequence[GradingPlan]) -> GradingPlan:
     """Return the plan of all gradings together."""
-    total = GradingPlan("all")
-    for plan in plans:
-        for name, value in vars(plan).items():
-            if isinstance(value, int):
-                setattr(total, name, getattr(total, name) + value)
-        total.price = total.price or plan.price
-    return total
+    sums = {name: sum(getattr(plan, name) for plan in plans) for name in _COUNTS}
+    return GradingPlan("all", **sums, price=next((plan.price for plan in plans if plan.price), None))
 
 
 def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: CallLog) -> GradingPlan:
@@ -75,13 +71,11 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
     plan = GradingPlan(name, price=settings.price)
     if settings.judge != "simple" or settings.model is None or settings.is_replay:
         return plan
-    task, model = replace(task, rubric=settings.cut(task.rubric)), settings.model
-    if model.digest is None and model.backend == "llamacpp":  # to open it would take its memory
-        model = model.model_copy(update={"digest": sha256_file(model_file(model.name))})
-    elif model.digest is None and model.backend == "ollama":  # its list of models: nothing is asked
-        model = model.model_copy(update={"digest": open_backend(model).digest()})
-    settings = settings.model_copy(update={"model": model})
-    client = JudgeClient(settings, log)
+    task, model, client = replace(task, rubric=settings.cut(task.rubric)), settings.model, JudgeClient(settings, log)
+    if client.digest is None and model.backend == "llamacpp":  # to open it would take its memory
+        client.digest = sha256_file(model_file(model.name))
+    elif client.digest is None and model.backend == "ollama":  # its list of models: nothing is asked
+        client.digest = open_backend(model).digest()
     judge, before = LeafJudge(task, client), ""
     asked = [leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks]
     # the files that leaves have chosen before decide in which order the prompts of a large context show them
