@@ -9,7 +9,8 @@ import ast
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -70,8 +71,7 @@ _IN_WORDS = re.compile(  # below a heading: the score is 1; I assign a 1; we awa
 _DENIED = re.compile(r"(?:\bnot|n't|\bnever|\bcannot)\W+(?:\w+ ){0,3}$", re.IGNORECASE)  # before "give a 1"
 _RESULT = re.compile(rf"[:=→]\s*[*_`\"'(]*{_NUMBER}(?=[,;]|[\s.]*$)")  # part A: 1, part B: 0
 _ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{_NUMBER}[\s.]*)\Z", re.IGNORECASE)
-_BULLET = re.compile(r"^(?:[-*•+]\s+|\(?[0-9]{1,3}[.):]\s+)")
-_QUOTED = re.compile(r'"(?:[^"\\\n]|\\.){1,900}"' + r"|`[^`\n]{1,900}`|'[^'\n]{1,900}'")
+_WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
 
 
 class UnreadableAnswer(Exception):  # noqa: N818 - an answer, not an error: it is asked for again
@@ -264,20 +264,13 @@ def read_ranking(text: str, offered: Sequence[SubmissionFile]) -> tuple[Submissi
 
     A file's bare name is enough if no other that was offered has it.
     """
-    bases = [file.name.rpartition("/")[2] for file in offered]
-    known = {base: file for base, file in zip(bases, offered, strict=True) if bases.count(base) == 1}
+    answer, places = without_thinking(text), {}
+    bases = Counter(file.name.rpartition("/")[2] for file in offered)
     for file in offered:
-        known |= {file.name: file, json.loads(file.name) if file.name.startswith('"') else file.name: file}
-    named = (known.get(name) for line in without_thinking(text).split("\n") for name in _names(line))
-    return tuple(dict.fromkeys(file for file in named if file is not None))[:MAX_PICKED]
-
-
-def _names(line: str) -> Iterator[str]:
-    """Yield what may be a file's name in a line: the line itself, what is quoted in it, and its words."""
-    line = _BULLET.sub("", line.strip()).strip()
-    for candidate in (line, *_QUOTED.findall(line), *line.split()):
-        yield candidate
-        yield candidate.strip(" \t,;:*`'\"()[]{}").removeprefix("./").strip("/").rstrip(".!?")
-        if candidate.startswith('"') and candidate.endswith('"'):
-            with suppress(ValueError):
-                yield str(json.loads(candidate))
+        base = file.name.rpartition("/")[2]
+        path = json.loads(file.name) if file.name.startswith('"') else file.name
+        names = {file.name, path, json.dumps(path)[1:-1], *([base] if bases[base] == 1 else [])}
+        matches = [re.search(_WHOLE_NAME.format(re.escape(name)), answer) for name in names if name in answer]
+        if starts := [match.end() for match in matches if match]:
+            places[file] = min(starts)
+    return tuple(sorted(places, key=places.__getitem__))[:MAX_PICKED]
