@@ -136,8 +136,14 @@ def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings])
     demanding = {settings.judge: settings for settings in judges if JUDGES[settings.judge].reads_submission}
     faults: list[str] = []
     for example in examples if demanding else ():
-        if fault := _submission_fault(example.submission):
-            faults.append(f"{example.id}: {fault}")
+        folder = example.submission
+        files = [folder] if folder.is_file() else [file.path for file in list_files(folder).files]
+        pointers = [file for file in files if is_lfs_pointer(file)]
+        if not folder.exists():
+            faults.append(f"{example.id}: no folder {folder}. Put it there, or grade the other examples alone.")
+        elif pointers or not files:
+            fault = f"{pointers[0]} is only a pointer to Git LFS" if pointers else f"{folder} has no file to be read"
+            faults.append(f"{example.id}: {fault}. Fetch the files: {LFS_ADVICE}.")
         try:
             for judge, settings in demanding.items():
                 load_paper(Path(settings.papers_dir), example.paper_id, needs_text=judge == "simple")
@@ -145,18 +151,6 @@ def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings])
             faults.append(f"{example.id}: {error} Or name the folder of the papers in rubric.papers_dir.")
     if faults:
         raise JudgeEvalError("judge-eval", faults)
-
-
-def _submission_fault(submission: Path) -> str | None:
-    if not submission.exists():
-        return (
-            f"no folder {submission}. Put the submission that people graded there, or grade the other examples alone."
-        )
-    files = [submission] if submission.is_file() else [file.path for file in list_files(submission).files]
-    if not files:
-        return f"{submission} has no file that a judge could read. Fetch the submission: {LFS_ADVICE}."
-    pointer = next(filter(is_lfs_pointer, files), None)
-    return None if pointer is None else f"{pointer} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}."
 
 
 def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
