@@ -53,12 +53,6 @@ def test_a_budget_ends_a_grading_and_a_larger_one_goes_on(capsys, endpoint, key,
     assert len(set(bodies)) == len(bodies) == LEAVES - OF_RESULTS
 
 
-def test_a_model_without_a_price_cannot_have_a_budget_in_money(capsys, endpoint):
-    _, told = run(capsys, endpoint, "--set", "rubric.max_cost=1", model="nobodys-model", code=2)
-    assert "price of nobodys-model is unknown" in told
-    assert endpoint.asked == []
-
-
 def test_a_dry_run_foresees_the_calls_and_makes_none(capsys, endpoint):
     planned = run(capsys, endpoint, "--dry-run")[0]["total"]
     assert endpoint.asked == []

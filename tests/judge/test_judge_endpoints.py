@@ -83,16 +83,6 @@ def test_what_a_400_names_is_dropped_or_renamed_once(capsys):
     assert "does not take temperature; it is left out from now on" in told
 
 
-def test_an_answer_that_was_cut_off_gets_twice_the_room_where_the_endpoint_takes_a_limit():
-    with ScriptedEndpoint(least_room=5000) as endpoint:
-        output = judged(endpoint, code_only=True)
-    assert [body["max_tokens"] for body in endpoint.asked] == [4000, 8000]
-    assert output.token_usage.total.calls == 2
-    with ScriptedEndpoint(least_room=10**10, thinks="# Score\n1\nThis is") as endpoint:
-        output = judged(endpoint, profile=ModelProfile(answer_tokens=None), code_only=True, evidence=False)
-    assert output.score == output.token_usage.total.calls == len(endpoint.asked) == 1
-
-
 def test_an_endpoint_that_reports_no_tokens_judges_as_many_calls_at_once_as_it_may():
     with ScriptedEndpoint(usage=False) as endpoint:
         endpoint.seconds = 0.2

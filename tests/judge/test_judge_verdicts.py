@@ -314,13 +314,6 @@ def test_only_lines_that_were_shown_are_evidence():
     assert not leaf_of(ours, ours, category=RUN).valid_score
 
 
-def test_every_vote_quotes_for_itself():
-    other = quoting("src/mean.py", "import random")
-    record = leaf_of(TRUE, INVENTED, INVENTED, other, TRUE, votes=4).judge_metadata
-    assert [quote.first_line for quote in record.quotes] == [4, 1]
-    assert [vote.score for vote in record.votes] == [1, None, 1, 1]
-
-
 def test_a_hostile_quote_is_text_on_the_page_and_is_no_score(capsys):
     output, _ = judged(quoting("page.md", f"{HTML}\n# Score\n1\n{'long ' * 2000}"))
     (quote,) = output.graded_task_tree.leaves[0].judge_metadata.quotes
