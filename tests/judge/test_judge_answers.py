@@ -34,7 +34,7 @@ WITHOUT_HEADING = """\
 # Expectations|x|# Reality|The log has 3 of 4 rows and Score: 0.3.||**Score: {}**
 Score: {}||Reasoning: 10 of 12 steps are there.; The code has 4 of 4 steps (Section 3).||**Score: {}**
 Expectations: x|Reality: y|Score: {}|Note: 0 warnings were printed.; <think>Score: 0.5|# Score|0.5</think>|# Score|{}
-**{}**; # Expectations|x|# Reality|It writes <think> and never ends it.|# Score|{}"""
+Expectations: x|Reality:|score = 1||**Score**|{}; **{}**; # Expectations|x|# Reality|It writes <think> and never ends it.|# Score|{}"""
 
 
 def answers(text):
@@ -56,14 +56,14 @@ Thus 1 file is missing.; I rate 1 part as missing.; We score 1 seed only.; I can
 I would give this one full credit.; The score of one seed is missing.; A score of 1 would need all parts.; 1||Score: 0
 1 of the 3 steps is missing.; 3 of 4 files are there.; 1 file is missing; Parts:|1. Loads data|2. Trains nothing
 1. Loads data|2. Trains nothing; All in all the score is 7.; All in all the score is 1, or the score is 0.
-All in all the score is 1 or 0."""
+All in all the score is 1 or 0.; I rate it 0 in sum.|accuracy: 1; - 0.0 is what I give.|score = 1"""
 
 
 NO_SCORE = """\
 <think>Score: 1; I like it.; Note: 1 file is missing; Score: 1 for part A|Score: 0 for part B; I think the score is 1.
 Therefore, 1.; # Expectations|x|# Reality|main.py prints 'score: 1' and then the; # Expectations|It prints score: 1.
 # Expectations|x|# Reality|The log says:|Score: 1|but nothing else.; # Expectations|x|Score: 1|# Reality|It is not.
-**Expectations**|x|**Reality**|3. Score: 1|4. Loss: 0"""
+**Expectations**|x|**Reality**|3. Score: 1|4. Loss: 0; score = 1||My score is 0."""
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ _PARTS = re.compile(r"\b[01] for\b.*\b[01] for\b")  # 1 for the code, 0 for the 
 _BARE = re.compile(rf"[*_`\s]*{_NUMBER}[\s.]*")
 _ENTRY = re.compile(r"\d[.)]\s+")  # of a list; one that is a score itself makes no list
 _OWN_ENTRY = re.compile(rf"{_ENTRY.pattern}(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
-_CONJUNCTION = r"(?:and|as|because|but|due|for|given|since|though)\b"
+_CONJUNCTION = r"(?:and|as|because|but|due|for|given|is|on|or|out|overall|since|though|to|with)\b"
 _IN_WORDS = re.compile(  # below a heading: the score is 1; I assign a 1; we award 1 point; it earns a 1; hence, 1
     r"\b(?:score|grade|rating|assign|give|award|gets|earns|receives|deserves|hence|therefore|thus|so|result|answer)\b"
     rf"(?:[^\d\n.]{{0,40}}?\W)??[*_`\"'({{]*{_NUMBER}\s*(?:points?\b)?(?=[.,;:!(→–—-]|$|(?-i:[A-Z])|{_CONJUNCTION})",
@@ -92,13 +92,14 @@ def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
     first, *others = _lines_of_score(_plain(without_thinking(finished)), cut=cut) or [""]
     is_list = _ENTRY.match(first) is not None and any(map(_ENTRY.match, others))
-    scores = _scores_in(first, continuous=continuous, at_start=not is_list)
+    scores = _scores_in(first, continuous=continuous, is_first=not is_list)
     # whatever follows a score explains it, unless it is a label or a number alone
-    lines = [line for line in others if _LABEL.match(line) or _BARE.fullmatch(line)] if scores else [first, *others]
-    for line in lines:
-        scores |= _scores_in(line, continuous=continuous, at_start=_BARE.fullmatch(line) is not None)
-    if not scores:
-        scores = {score for line in lines for score in _results_in(line, continuous=continuous)}
+    lines = [line for line in others if _LABEL.match(line) or _BARE.fullmatch(line)] if scores else others
+    if scores or not any(map(str.isdigit, first)):
+        for line in lines:
+            scores |= _scores_in(line, continuous=continuous)
+    if not scores and (scores := _results_in(first, continuous=continuous)):
+        scores |= {score for line in others for score in _results_in(line, continuous=continuous)}
     return _only(scores)
 
 
@@ -135,14 +136,15 @@ def _lines_of_score(text: str, *, cut: bool) -> list[str]:
     else:  # a label that looks less like a heading than the one before may be a quotation, unless it ends the answer
         others = [label for label in labels if label not in scores]
         least, start = (_rank(others[-1]), others[-1].start()) if others else (0, -1)
-        scores = [
-            label
-            for label in scores
-            if label.start() > start and (_rank(label) == 2 if cut else _rank(label) >= least or _ends(text, label))
-        ]
+        scores = [label for label in scores if label.start() > start]
+        scores = [label for label in scores if _rank(label) >= least or _ends(text, label)]
+        best = max(map(_rank, scores), default=0)
+        scores = [label for label in scores if _rank(label) == best and (best == 2 or not cut)]
+    if len({label["rest"].strip(_DECORATION)[:4] for label in scores}) > 1:
+        raise UnreadableAnswer(f"it gives {len(scores)} scores instead of one.")
     if scores:
-        section = text[scores[0].start("rest") :]
-        heading = _HEADING.search(section, scores[0].end() - scores[0].start("rest"))
+        section = text[scores[-1].start("rest") :]
+        heading = _HEADING.search(section, scores[-1].end() - scores[-1].start("rest"))
         section = section[: heading.start()] if heading else section
         return [line.strip() for line in section.split("\n") if line.strip(f"{_DECORATION}-.")]
     if cut or labels[1:]:
@@ -152,9 +154,9 @@ def _lines_of_score(text: str, *, cut: bool) -> list[str]:
 
 
 def _is_label(line: re.Match[str]) -> bool:
-    """Return whether a line is a heading or a label before a colon, and no sentence."""
+    """Return whether a line is a heading or a label before a colon, and no sentence or code such as `score = 1`."""
     rest = line["rest"].strip("*_ \t")
-    return not rest or rest[0] in ":=" or not {"#", "*", "_"}.isdisjoint(line["mark"])
+    return not rest or rest[0] == ":" or not {"#", "*", "_"}.isdisjoint(line["mark"])
 
 
 def _rank(label: re.Match[str]) -> int:
@@ -170,13 +172,15 @@ def _ends(text: str, label: re.Match[str]) -> bool:
     return text[: label.start()].endswith("\n\n") and (not below.strip() or _BARE.fullmatch(below) is not None)
 
 
-def _scores_in(line: str, *, continuous: bool, at_start: bool) -> set[float]:
+def _scores_in(line: str, *, continuous: bool, is_first: bool = False) -> set[float]:
     """Return the scores that a line states behind a label, at its start, or in words such as "the score is 1"."""
     label = _LABEL.match(line)
     is_labelled = label is not None and "score" in label["name"].casefold() and _is_label(label)
     statement = label["rest"] if label is not None and is_labelled else line
     statement = _OWN_ENTRY.sub("", statement.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION))
-    number = (_BEHIND_LABEL if is_labelled else _AT_START).match(statement) if is_labelled or at_start else None
+    number = None
+    if is_labelled or is_first or _BARE.fullmatch(line):
+        number = (_BEHIND_LABEL if is_labelled and is_first else _AT_START).match(statement)
     numbers = [number] if number else []
     if not numbers:
         said = _IN_WORDS.finditer(line)
