@@ -34,7 +34,8 @@ WITHOUT_HEADING = """\
 # Expectations|x|# Reality|The log has 3 of 4 rows and Score: 0.3.||**Score: {}**
 Score: {}||Reasoning: 10 of 12 steps are there.; The code has 4 of 4 steps (Section 3).||**Score: {}**
 Expectations: x|Reality: y|Score: {}|Note: 0 warnings were printed.; <think>Score: 0.5|# Score|0.5</think>|# Score|{}
-Expectations: x|Reality:|score = 1||**Score**|{}; **{}**; # Expectations|x|# Reality|It writes <think> and never ends it.|# Score|{}"""
+Expectations: x|Reality:|score = 1||**Score**|{}; **{}**
+# Expectations|x|# Reality|It writes <think> and never ends it.|# Score|{}"""
 
 
 def answers(text):
