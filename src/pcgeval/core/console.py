@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Self
 
@@ -22,6 +21,7 @@ from pcgeval.core.release import installed_release
 from pcgeval.core.untrusted import printable_line, printable_text
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
     from rich.status import Status
 
 EXIT_CHECK_FAILED = 1
@@ -74,8 +74,7 @@ def heed_signals() -> None:
 def run_stage(stage: Callable[..., None]) -> NoReturn:
     """Run a function of `pcgeval.pipeline` on this folder's params.yaml, and end the process.
 
-    The function takes the params and the words of the command line. Its outputs are not synced to the disk, as DVC can
-    make them again.
+    The function takes the params and the words of the command line.
     """
     heed_signals()
     gc.set_threshold(_GARBAGE)
@@ -97,7 +96,7 @@ def stage_exit_code(stage: Callable[..., None], *arguments: str) -> int:
         from pcgeval.core.params import load_params  # noqa: PLC0415 - a command's help needs no params
 
         check_package()
-        with unsynced():
+        with unsynced():  # DVC can make its outputs again
             stage(load_params(), *arguments)
 
     return exit_code_of(action, stage.__name__)
@@ -140,7 +139,7 @@ class StatusLine:
 
     def __init__(self) -> None:
         """Show nothing yet."""
-        self._activity, self._printed, self._has_ended = "", 0.0, False
+        self._activity, self._next, self._has_ended = "", 0.0, False
         self._line: Status | None = None
         self._lock = threading.Lock()
 
@@ -155,28 +154,26 @@ class StatusLine:
 
     def show(self, activity: str, detail: str = "") -> None:
         """Show an activity with a detail; another activity is shown at once."""
-        text, now = printable_line(f"{activity}{detail}"), time.monotonic()
+        text = printable_line(f"{activity}{detail}")
         with self._lock:
             if self._has_ended:
                 return
             if sys.stderr.isatty():
                 from rich.console import Console  # noqa: PLC0415 - slow to import, and only a terminal needs it
-                from rich.markup import escape  # noqa: PLC0415
+                from rich.text import Text  # noqa: PLC0415
 
-                if self._line is None:
-                    self._line = Console(stderr=True).status("")
-                    self._line.start()
-                self._line.update(escape(text))
-            elif activity != self._activity or now - self._printed >= STATUS_SECONDS:
+                self._line = self._line or Console(stderr=True).status("")
+                self._line.start()
+                self._line.update(Text(text))
+            elif activity != self._activity or time.monotonic() >= self._next:
                 print_stderr(text)
-                self._activity, self._printed = activity, now
+                self._activity, self._next = activity, time.monotonic() + STATUS_SECONDS
 
     def clear(self) -> None:
         """Remove the line on a terminal, to make room for other output."""
         with self._lock:
             if self._line is not None:
                 self._line.stop()
-            self._line, self._activity = None, ""
 
 
 class Progress:
@@ -190,8 +187,7 @@ class Progress:
         self.title, self.total, self.failed_as = printable_line(title), total, failed_as
         self.done = self.failed = self.tokens = self._repeated = 0
         self._started = self._printed = time.monotonic()
-        self._bar = contextlib.ExitStack()
-        self._update: Callable[..., None] | None = None  # changes the bar
+        self._bar: Bar | None = None
 
     def __enter__(self) -> Self:
         """Show the bar on a terminal."""
@@ -200,16 +196,17 @@ class Progress:
             from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # noqa: PLC0415
             from rich.progress import Progress as Bar  # noqa: PLC0415
 
-            title = TextColumn("{task.description}", markup=False)
+            columns = [TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), MofNCompleteColumn()]
             note = TextColumn("{task.fields[note]}", markup=False)
-            bar = Bar(title, BarColumn(bar_width=20), MofNCompleteColumn(), note, console=Console(stderr=True))
-            self._update = partial(bar.update, bar.add_task(self.title, total=self.total, note=""))
-            self._bar.enter_context(bar)
+            self._bar = Bar(*columns, note, console=Console(stderr=True))
+            self._bar.add_task(self.title, total=self.total, note="")
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """End the bar."""
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.stop()
 
     def step(self, note: str = "", *, tokens: int = 0, failed: bool = False, repeated: bool = False) -> None:
         """Count one finished item.
@@ -224,13 +221,12 @@ class Progress:
         self.tokens += tokens
         self.failed += failed
         self._repeated += repeated
-        if self._update is not None:
-            self._update(total=self.total, completed=self.done, note=self._figures(note))
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], total=self.total, completed=self.done, note=self._figures(note))
         elif self.done == self.total or time.monotonic() - self._printed >= LINE_SECONDS:
             self._printed = time.monotonic()
             goal = "" if self.total is None else f"/{self.total}"
-            figures = self._figures(note)
-            print_stderr(f"{self.title}: {self.done}{goal}{', ' if figures else ''}{figures}")
+            print_stderr(f"{self.title}: {self.done}{goal}, {self._figures(note)}".removesuffix(", "))
 
     def _figures(self, note: str) -> str:
         """Return pace, time left, tokens, failures and the note on one line."""

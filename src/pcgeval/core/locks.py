@@ -11,7 +11,6 @@ from filelock import FileLock, Timeout
 
 from pcgeval.core.errors import PcgevalError
 
-_CLOCK_SECONDS = 60.0  # the most by which the clock of a network disk may be slow
 _POLL_SECONDS = 0.02  # between two tries to get a lock
 
 
@@ -23,9 +22,7 @@ class FolderBusyError(PcgevalError):
 def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
     """Hold the lock of a folder; it is released when the process ends, however that happens.
 
-    Args:
-        folder: The folder, for the message.
-        lock: The lock's file. It stays after the release: removing it would let two others both hold one.
+    The lock's file stays after the release: removing it would let two others both hold one.
 
     Raises:
         FolderBusyError: Another process holds the lock; the message names it.
@@ -36,9 +33,8 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
         file.acquire()
     except Timeout:
         holder = lock.read_text(encoding="ascii", errors="replace").strip()
-        process, kill = (
-            (f"process {holder}", f", or stop it with `kill {holder}`") if holder else ("another process", "")
-        )
+        process = f"process {holder}" if holder else "another process"
+        kill = f", or stop it with `kill {holder}`" if holder else ""
         raise FolderBusyError(f"{folder}: {process} is working on it. Wait until it ends{kill}.") from None
     try:
         lock.write_text(f"{os.getpid()}\n", encoding="ascii")
@@ -52,13 +48,10 @@ def lock_holder(lock: Path) -> tuple[int, float] | None:
     """Return the process that holds a folder's lock and the time since when; None if none does."""
     try:
         holder, since = int(lock.read_text(encoding="ascii")), lock.stat().st_mtime
-        # a killed process leaves its number in the file, which another process may have by now
-        is_other = psutil.Process(holder).create_time() > since + _CLOCK_SECONDS
-    except psutil.AccessDenied:  # another user's process
-        return holder, since
+        # a killed process leaves its number in the file, which a younger process may have by now
+        return None if psutil.Process(holder).create_time() > since + 1 else (holder, since)
     except (OSError, ValueError, psutil.NoSuchProcess):
         return None
-    return None if is_other else (holder, since)
 
 
 def dvc_is_running(root: Path) -> bool:

@@ -4,7 +4,6 @@ A record is written after its response and has the response's hash, so the next 
 between the two.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +20,9 @@ FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-r
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
 FaultCause = Literal["server", "machine"]  # a model's server, or this machine with its sandbox and disk
 MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial; indentation can triple small messages
-MAX_DETAILS = 3  # of one kind in one trial
-MAX_DETAIL = 300  # characters
-_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+MAX_DETAILS, MAX_DETAIL = 3, 300  # flags of one kind in a summary, and the characters of each
 MAX_COUNT = 10**1000  # Python prints no sum of over 4 300 digits
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
@@ -40,13 +38,7 @@ class Message:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """One reply with its costs; only a judge's replies have the last two fields.
-
-    Attributes:
-        seconds: The wall time of the call when it was really made.
-        cached_tokens: The prompt's tokens that the endpoint had in its cache.
-        estimated: True where the endpoint reports no tokens, so that these are estimates.
-    """
+    """One reply with its costs; only a judge's replies have the last two fields."""
 
     __pydantic_config__ = _STRICT
 
@@ -54,27 +46,21 @@ class ChatReply:
     prompt_tokens: _Count
     output_tokens: _Count
     done_reason: str
-    seconds: Annotated[float, Field(ge=0)]
-    cached_tokens: _Count | None = None
-    estimated: bool | None = None
+    seconds: Annotated[float, Field(ge=0)]  # the wall time of the call when it was really made
+    cached_tokens: _Count | None = None  # the prompt's tokens that the endpoint had in its cache
+    estimated: bool | None = None  # True where the endpoint reports no tokens
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """One answered call of a trial.
-
-    Attributes:
-        key: SHA-256 of the request.
-        messages: A program's new messages; None for a prompt, which follows from submission and letter.
-        repeats: How many messages of the exchange before, its reply included, come first; None for a prompt.
-    """
+    """One answered call of a trial."""
 
     __pydantic_config__ = _STRICT
 
-    key: str
+    key: str  # SHA-256 of the request
     reply: ChatReply
-    messages: tuple[Message, ...] | None = None
-    repeats: _Count | None = None
+    messages: tuple[Message, ...] | None = None  # a program's new ones; a prompt's follow from submission and letter
+    repeats: _Count | None = None  # how many messages of the exchange before, its reply included, come first
 
 
 @dataclass(frozen=True)
@@ -115,19 +101,12 @@ class SuppliedBlocks:
 
 @dataclass(frozen=True)
 class TrialUsage:
-    """The cost and the flags of a trial.
+    """The cost and the flags of a trial."""
 
-    Attributes:
-        calls: The number of replies.
-        tokens: Prompt and output tokens of all calls.
-        flags: The first few of each kind.
-        contained: False if a program ran without a sandbox, where nobody sees what it does.
-    """
-
-    calls: int
-    tokens: int
-    flags: tuple[Flag, ...] = ()
-    contained: bool = True
+    calls: int  # replies
+    tokens: int  # prompt and output tokens of all calls
+    flags: tuple[Flag, ...] = ()  # the first few of each kind
+    contained: bool = True  # False if a program ran without a sandbox, where nobody sees what it does
     supplied: SuppliedBlocks = SuppliedBlocks()
 
     def flag(self, kind: FlagKind) -> Flag | None:
@@ -137,12 +116,7 @@ class TrialUsage:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial; `reason` is None unless it failed, and then the response is empty.
-
-    Attributes:
-        cause: What was at fault, if not the submission; the next run does such a trial again.
-        contained: False if the program ran without a sandbox, as the organiser allowed.
-    """
+    """One trial; `reason` is None unless it failed, and then the response is empty."""
 
     __pydantic_config__ = _STRICT
 
@@ -155,8 +129,8 @@ class TrialRecord:
     reason: str | None
     failures: tuple[FailedCall, ...] = ()
     flags: tuple[Flag, ...] = ()
-    contained: bool = True
-    cause: FaultCause | None = None
+    contained: bool = True  # False if the program ran without a sandbox, as the organiser allowed
+    cause: FaultCause | None = None  # what was at fault, if not the submission
 
     @property
     def is_final(self) -> bool:
@@ -182,12 +156,10 @@ class TrialRecord:
         return tuple((call.key, call.reason if isinstance(call, FailedCall) else call.reply) for call in self.calls)
 
     def usage(self, supplied: SuppliedBlocks) -> TrialUsage:
-        """Return cost and flags of the trial for later stages; details are cut to `MAX_DETAIL` characters."""
-        seen: Counter[FlagKind] = Counter()
-        flags = []
+        """Return cost and flags of the trial for later stages."""
+        flags: list[Flag] = []
         for flag in self.flags:
-            seen[flag.kind] += 1
-            if seen[flag.kind] <= MAX_DETAILS:
+            if sum(other.kind == flag.kind for other in flags) < MAX_DETAILS:
                 flags.append(Flag(flag.kind, flag.detail[:MAX_DETAIL]))
         return TrialUsage(len(self.exchanges), self.tokens, tuple(flags), self.contained, supplied)
 
@@ -223,19 +195,10 @@ def write_trial(folder: Path, team: str, trial: Trial, response: str, record: Tr
     """Write the response, then its record, into the raw folder of a model and a team, each whole or not at all.
 
     Neither is synced: a file that a power loss tears does not match its hash, and is made again from the call log.
-
-    Raises:
-        FileError: The disk is full or fails.
     """
-    path = trial_file(folder, "raw", team, trial)
-    try:
-        with unsynced():
-            write_text(path, response)
-            write_text(record_path(folder, team, trial), record_text(record))
-    except OSError as error:
-        raise FileError(
-            f"{path}: cannot be written ({error.strerror or error}). Make room on its disk, then run again to go on."
-        ) from error
+    with unsynced():
+        write_text(trial_file(folder, "raw", team, trial), response)
+        write_text(record_path(folder, team, trial), record_text(record))
 
 
 def finished_trial(folder: Path, team: str, trial: Trial, fingerprint: str) -> TrialRecord | None:
