@@ -5,6 +5,8 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
+import sys
 from string import ascii_uppercase
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from pyarrow import parquet
 from pcgeval import Classifier, PcgevalError, PhysicsParams, Similarity, evaluate, score_level
 from pcgeval.bulk import evaluate as module
 from pcgeval.cli.main import main
-from pcgeval.evaluator.walk import end_of
+from pcgeval.evaluator.physics import end_of
 
 FAST = PhysicsParams(trials=1, seconds=0.2)
 MAX_TEXT = 16 * 2**20
@@ -219,20 +221,28 @@ def test_another_input_or_setting_is_refused(tmp_path):
     write_lines(source, ROWS)
     with pytest.raises(PcgevalError, match="from another physics"):
         run(source, out, rows_per_part=3, physics=PhysicsParams(trials=2))
-    for name in ("thesis.tex", "README.md"):
-        (folder := tmp_path / name).mkdir()
-        (folder / name).write_text("# My work\n")
-        with pytest.raises(PcgevalError, match=f"holds {name}, which no evaluation wrote"):
-            run(source, folder)
-        assert (folder / name).read_text() == "# My work\n"
+    (folder := tmp_path / "mine").mkdir()
+    (folder / "README.md").write_text("# My work\n")
+    with pytest.raises(PcgevalError, match="holds another dataset"):
+        run(source, folder)
+    assert (folder / "README.md").read_text() == "# My work\n"
     run(source, out, rows_per_part=3)
     assert files(out) == before
     (out / "data" / "part-00001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(PcgevalError, match="not a complete part"):
+    with pytest.raises(PcgevalError, match="is no part"):
         run(source, out, rows_per_part=3)
-    (out / "data" / "part-00001.parquet").unlink()  # a new run may have fewer parts, and the dataset would mix two
-    with pytest.raises(PcgevalError, match=r"part-00001\.parquet: is missing before later parts"):
-        run(source, out, rows_per_part=3)
-    (out / "data" / "part-00002.parquet").unlink()
-    run(source, out, rows_per_part=3)
-    assert files(out) == before
+
+
+UNGUARDED = """
+from pcgeval import PhysicsParams, evaluate
+evaluate(["in.jsonl"], "out", classify=False, physics=PhysicsParams(trials=1, seconds=0.2), processes=2)
+"""
+
+
+def test_a_script_without_its_guard_ends_with_what_it_lacks(tmp_path):
+    write_lines(tmp_path / "in.jsonl", ROWS)
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count("Traceback") == 1
+    assert 'needs `if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]

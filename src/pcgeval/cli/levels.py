@@ -88,7 +88,7 @@ def level(
 
 def _name_ignored_lines(text: str) -> None:
     """Print the first lines of bare calls that hold no valid call; a comment needs no message."""
-    from pcgeval.evaluator.walk import text_kind
+    from pcgeval.evaluator.level_score import text_kind
     from pcgeval.levels.extraction import extract_code
 
     if text_kind(text) != "calls":

@@ -86,9 +86,7 @@ def level_table(
     text, share, count = pa.string(), pa.float64(), pa.int32()
     columns = {"id": text, "letter": text, "failed_stage": text, "reason": text, "blocks": count, "moved": count}
     columns |= {"stability": share, "starts": pa.list_(share), "similarity": share, "score": share, "likeliest": text}
-    arrays = {
-        name: pa.array([_plain(getattr(row, name)) for row in rows], column) for name, column in columns.items()
-    }
+    arrays = {name: pa.array([_plain(getattr(row, name)) for row in rows], column) for name, column in columns.items()}
     for number, letter in enumerate(LETTERS):
         values = [row.probabilities[number] if row.probabilities else None for row in rows]
         arrays[f"p_{letter}"] = pa.array(values, pa.float32())
