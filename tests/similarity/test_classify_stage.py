@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import struct
-import zlib
 from importlib.metadata import version
 
 import numpy as np
@@ -140,33 +138,6 @@ def test_damaged_cache_entries_are_computed_again(predicted, inferred):
         entry.write_bytes(damage)
     assert predicted.run() == before
     assert sum(inferred) == 5
-
-
-def png(width, height, pixels):
-    def chunk(name, content):
-        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"GIF89a" + bytes(100),
-        png(60_000, 60_000, bytes(1000)),
-        png(1024, 1024, bytes(1000)),
-        png(1024, 1024, bytes(1025 * 1024))[:300],
-    ],
-    ids=["empty", "other format", "bomb", "too few pixels", "cut off"],
-)
-def test_a_broken_picture_is_named_and_nothing_is_written(predicted, content):
-    before = predicted.run()
-    trial_file(predicted.images, "images", TEAM, TRIALS[1]).write_bytes(content)
-    with pytest.raises(PcgevalError, match=r"data/images/m/team/A/team_A_2\.png: "):
-        predicted.run()
-    assert contents(predicted.root / SIMILARITY) == before
 
 
 def test_a_trial_without_a_picture_has_no_entry(predicted):

@@ -93,8 +93,8 @@ def test_values(rows, trials, value):
     [
         ([[1, 0]], 1, "too few"),
         ([[1, 0]], -1, "too few"),
-        ([[1, 0], [math.nan, 1]], 3, "vector 1 of 2 is not finite"),
-        ([[math.inf, 0]], 3, "vector 0 of 1 is not finite"),
+        ([[1, 0], [math.nan, 1]], 3, "finite"),
+        ([[math.inf, 0]], 3, "finite"),
         ([[1, 0], [1]], 3, "one length"),
         ([["a"]], 3, "one length"),
         ([[10**400]], 3, "one length"),

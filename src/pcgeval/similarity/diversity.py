@@ -5,8 +5,8 @@ pairs of T trials. T is the configured number: a failed trial has no vector, so 
 Source: the diversity checking script of ChatGPT4PCG 2024 and LLMs4PCG 2025.
 """
 
+import itertools
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -53,8 +53,8 @@ def mean_distances(vectors: Sequence[Sequence[float]], attempts: int) -> tuple[f
     """
     present = [place for place, vector in enumerate(vectors) if vector]
     sums = [0.0] * len(vectors)
-    pairs = [(one, other) for index, one in enumerate(present) for other in present[index + 1 :]]
-    for (one, other), distance in zip(pairs, pair_distances([vectors[place] for place in present]), strict=True):
+    distances = pair_distances([vectors[place] for place in present])
+    for (one, other), distance in zip(itertools.combinations(present, 2), distances, strict=True):
         sums[one] += float(distance)
         sums[other] += float(distance)
     return tuple(distance / (attempts - 1) for distance in sums)
@@ -87,11 +87,8 @@ def _rows(vectors: ArrayLike) -> Floats:
         raise DiversityError(f"the vectors are not numbers of one length each ({error}). Classify again.") from error
     if rows.size == 0:
         return rows.reshape(len(rows), 0)
-    if rows.ndim != 2:
-        raise DiversityError(f"the vectors have the shape {rows.shape}, not (trials, numbers). Classify again.")
-    if not np.isfinite(rows).all():
-        place = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
-        raise DiversityError(f"vector {place} of {len(rows)} is not finite. Classify that trial again.")
+    if rows.ndim != 2 or not np.isfinite(rows).all():
+        raise DiversityError(f"the vectors of shape {rows.shape} are not (trials, finite numbers). Classify again.")
     return rows
 
 
@@ -107,7 +104,7 @@ def diversity_stage(params: Params, root: Path = Path()) -> None:
     """
     rules, similarity = params.competition, root / DATA / "similarity"
     with rewritten_folder(root / DATA / "diversity", keep=similarity):
-        for model, team, letter in product(params.models, params.teams, rules.characters):
+        for model, team, letter in itertools.product(params.models, params.teams, rules.characters):
             path = letter_file(root / stage_dir("similarity", model, team), letter)
             vectors = _read_vectors(path, params.diversity.vectors)
             try:
@@ -119,7 +116,7 @@ def diversity_stage(params: Params, root: Path = Path()) -> None:
 
 def _diversity_file(trials: tuple[TrialVector, ...], trials_per_letter: int) -> DiversityFile:
     rows = [trial.vector for trial in trials]
-    pairs = [(one.trial, other.trial) for place, one in enumerate(trials) for other in trials[place + 1 :]]
+    pairs = itertools.combinations((trial.trial for trial in trials), 2)
     return DiversityFile(
         count=len(trials),
         rate=round(diversity(rows, trials_per_letter), _DIGITS),
@@ -143,10 +140,8 @@ def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> tuple[Trial
         softmax = tuple(probability.probability for probability in ordered)
         vector = softmax if vectors == "softmax" else prediction.embedding
         if not vector:
-            raise FileError(
-                f"{path}: {prediction.name[:100]!r} has no {vectors} vector. Classify again, or set diversity.vectors "
-                "to what the file has."
-            )
+            fault = f"{prediction.name[:100]!r} has no {vectors} vector. Classify again, or set diversity.vectors"
+            raise FileError(f"{path}: {fault} to what the file has.")
         rows.append(TrialVector(trial=prediction.name.split(".", 1)[0], vector=vector))
     if vectors == "softmax" and len(labels) > 1:
         raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")

@@ -113,15 +113,6 @@ def _picture(path: Path) -> _Picture:
     return _Picture(path, sha256_bytes(content), content)
 
 
-def _check(picture: _Picture) -> None:
-    try:
-        with Image.open(io.BytesIO(picture.content), formats=["PNG"]) as image:
-            image.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        remedy = "Delete .cache/simulations and make it again with `dvc repro --force --single-item simulate`."
-        raise FileError(f"{picture.path}: is a broken PNG ({error}). {remedy}") from error
-
-
 def _predict(source: Source, params: Params, pictures: Iterable[_Picture], cache: Path) -> dict[str, Prediction]:
     """Return the prediction of each distinct picture by its hash; the network is loaded only if some are new."""
     settings, maker = params.similarity, made_by(source, params.similarity)
@@ -131,7 +122,6 @@ def _predict(source: Source, params: Params, pictures: Iterable[_Picture], cache
         try:
             predictions[picture.sha256] = Prediction.read(prediction_file(cache, maker, picture.sha256))
         except FileError:  # missing, or damaged
-            _check(picture)
             new[picture.sha256] = picture
     queue = list(new.values())
     batches = [queue[start : start + settings.batch] for start in range(0, len(queue), settings.batch)]
@@ -141,8 +131,7 @@ def _predict(source: Source, params: Params, pictures: Iterable[_Picture], cache
             for picture, prediction in zip(batch, answer, strict=True):
                 progress.step()
                 if prediction is None:
-                    fault = "ended every worker that classified it. Look at the workers' memory."
-                    raise FileError(f"{picture.path}: {fault}")
+                    raise FileError(f"{picture.path}: ended every worker that classified it. Look at their memory.")
                 prediction.write(prediction_file(cache, maker, picture.sha256))
                 predictions[picture.sha256] = prediction
     return predictions
