@@ -205,27 +205,10 @@ class SimilarityFile(StageFile):
     predictions: tuple[PicturePrediction, ...] = Field((), alias="similarities")
 
 
-class TrialVector(_Part):
-    """The vector of one trial, which is compared with those of the others."""
-
-    trial: str
-    vector: tuple[float, ...]
-
-
-class PairDistance(_Part):
-    """The cosine distance of two trials, which are given by their names."""
-
-    pair: dict[Literal["trial1", "trial2"], str]
-    distance: float
-
-
 class DiversityFile(StageFile):
-    """`diversity/<C>.json`."""
+    """`diversity/<C>.json`, of which later stages read the rate."""
 
-    count: int | None = None
     rate: float = Field(alias="diversityRate", ge=-_SLACK)
-    trials: tuple[TrialVector, ...] = ()
-    distances: tuple[PairDistance, ...] = Field((), alias="diversities")
 
 
 class SimulatedLevel(_Part):

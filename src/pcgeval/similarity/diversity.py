@@ -8,16 +8,16 @@ Source: the diversity checking script of ChatGPT4PCG 2024 and LLMs4PCG 2025.
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import rewritten_folder
+from pcgeval.core.files import rewritten_folder, write_json
 from pcgeval.core.layout import DATA, letter_file, stage_dir
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import DiversityFile, PairDistance, SimilarityFile, TrialVector
+from pcgeval.core.stage_files import SimilarityFile
 
 # Distances of rounded probabilities carry no more, and the last bits of a dot product depend on the processor.
 _DIGITS = 7
@@ -108,27 +108,28 @@ def diversity_stage(params: Params, root: Path = Path()) -> None:
             path = letter_file(root / stage_dir("similarity", model, team), letter)
             vectors = _read_vectors(path, params.diversity.vectors)
             try:
-                file = _diversity_file(vectors, rules.trials)
+                values = _official_values(vectors, rules.trials)
             except DiversityError as error:
                 raise DiversityError(f"{path}: team {team}, letter {letter}: {error}") from error
-            file.write(letter_file(root / stage_dir("diversity", model, team), letter))
+            write_json(letter_file(root / stage_dir("diversity", model, team), letter), values, indent=None)
 
 
-def _diversity_file(trials: tuple[TrialVector, ...], trials_per_letter: int) -> DiversityFile:
-    rows = [trial.vector for trial in trials]
-    pairs = itertools.combinations((trial.trial for trial in trials), 2)
-    return DiversityFile(
-        count=len(trials),
-        rate=round(diversity(rows, trials_per_letter), _DIGITS),
-        trials=trials,
-        distances=tuple(
-            PairDistance(pair={"trial1": one, "trial2": other}, distance=round(float(distance), _DIGITS))
-            for (one, other), distance in zip(pairs, pair_distances(rows), strict=True)
-        ),
-    )
+def _official_values(vectors: Sequence[tuple[str, Sequence[float]]], trials: int) -> dict[str, Any]:
+    """Return the content of the official file from the vector of each trial, by its name."""
+    names, rows = [name for name, _ in vectors], [row for _, row in vectors]
+    pairs = zip(itertools.combinations(names, 2), pair_distances(rows), strict=True)
+    return {
+        "count": len(rows),
+        "diversityRate": round(diversity(rows, trials), _DIGITS),
+        "trials": [{"trial": name, "vector": row} for name, row in vectors],
+        "diversities": [
+            {"pair": {"trial1": one, "trial2": other}, "distance": round(float(distance), _DIGITS)}
+            for (one, other), distance in pairs
+        ],
+    }
 
 
-def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> tuple[TrialVector, ...]:
+def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> list[tuple[str, tuple[float, ...]]]:
     """Read the first `count` vectors of a similarity file, as the official script does; softmax ones by label."""
     content = SimilarityFile.read(path)
     if content.count is None or not 0 <= content.count <= len(content.predictions):
@@ -142,7 +143,7 @@ def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> tuple[Trial
         if not vector:
             fault = f"{prediction.name[:100]!r} has no {vectors} vector. Classify again, or set diversity.vectors"
             raise FileError(f"{path}: {fault} to what the file has.")
-        rows.append(TrialVector(trial=prediction.name.split(".", 1)[0], vector=vector))
+        rows.append((prediction.name.split(".", 1)[0], vector))
     if vectors == "softmax" and len(labels) > 1:
         raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")
-    return tuple(rows)
+    return rows
