@@ -16,9 +16,7 @@ from params_for_tests import contents
 from pyarrow import parquet
 
 from pcgeval import Classifier, PcgevalError, PhysicsParams, Similarity, evaluate, score_level
-from pcgeval.bulk import evaluate as module
 from pcgeval.cli.main import main
-from pcgeval.evaluator.physics import end_of
 
 FAST = PhysicsParams(trials=1, seconds=0.2)
 MAX_TEXT = 16 * 2**20
@@ -77,26 +75,6 @@ def test_the_rows_of_the_input_become_a_dataset_that_hugging_face_loads_offline(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
     assert datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache")).to_list() == rows
-
-
-def test_a_level_is_simulated_once_in_a_process(tmp_path, monkeypatch):
-    simulated = []
-
-    def counted(xml, *arguments, **options):
-        simulated.append(xml)
-        return end_of(xml, *arguments, **options)
-
-    monkeypatch.setattr(module, "map_batches", lambda work, batches, *_: map(work, batches))
-    monkeypatch.setattr(module, "end_of", counted)
-    small = Similarity(model="data/classifier", batch=1)
-    for trials in (1, 2):
-        physics = PhysicsParams(trials=trials, seconds=0.2)
-        run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / f"{trials}", physics=physics, similarity=small)
-        assert len(simulated) == 4 * trials  # of five levels two are equal
-    monkeypatch.setattr(module, "REMEMBERED", 0)
-    run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "few", similarity=small)
-    assert len(simulated) == 4 * 2 + 5
-    assert table_of(tmp_path / "few") == table_of(tmp_path / "1")
 
 
 def test_the_figures_are_those_of_score_level(tmp_path):

@@ -84,14 +84,13 @@ def test_writes_the_official_file(folders):
     classifier = Classifier.load(folders.settings["model"])
     images = [Image.open(trial_file(folders.images, "images", TEAM, trial)) for trial in TRIALS[:3]]
     expected = classifier.predict(images)
-    assert content["count"] == 3
-    assert content["similarityRate"] == pytest.approx(expected.probabilities[:, 0].mean(), abs=1e-12)
-    assert [trial["id"] for trial in content["trials"]] == [f"team_A_{n}.png" for n in (1, 2, 3)]
-    assert [trial["similarity"] for trial in content["trials"]] == expected.probabilities[:, 0].tolist()
+    similarities, names = expected.probabilities[:, 0], [f"team_A_{n}.png" for n in (1, 2, 3)]
+    assert (content["count"], content["similarityRate"]) == (3, pytest.approx(similarities.mean(), abs=1e-12))
+    trials = [{"id": name, "label": "A", "similarity": value} for name, value in zip(names, similarities, strict=True)]
+    assert content["trials"] == trials
     for entry, row, embedding in zip(content["similarities"], expected.probabilities, expected.embeddings, strict=True):
-        assert [raw["label"] for raw in entry["raws"]] == list("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-        assert [raw["id"] for raw in entry["raws"]] == list(range(26))
-        assert [raw["softmax_prob"] for raw in entry["raws"]] == row.tolist()
+        labels = zip(range(26), "ABCDEFGHIJKLMNOPQRSTUVWXYZ", row.tolist(), strict=True)
+        assert [(raw["id"], raw["label"], raw["softmax_prob"]) for raw in entry["raws"]] == list(labels)
         assert entry["cls_embedding"] == embedding.tolist()
     packages = {name: version(name).split("+")[0] for name in PACKAGES}
     made_by = {"name": folders.settings["model"], "revision": None, "sha256": classifier.sha256, "precision": "float64"}
