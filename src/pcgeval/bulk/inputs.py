@@ -2,11 +2,10 @@
 
 import json
 import os
-import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -56,22 +55,9 @@ def input_files(inputs: Iterable[Path], out: Path) -> list[tuple[str, Path]]:
 
 
 def read_rows(files: Sequence[tuple[str, Path]]) -> Iterator[InputRow]:
-    """Yield all rows in order; of rows with the same id all but the first have a fault.
-
-    Raises:
-        FileError: A file cannot be read, or a Parquet file lacks a column.
-    """
-    with closing(sqlite3.connect("")) as ids:  # a temporary file, so that memory does not grow with the ids
-        ids.execute("PRAGMA synchronous = OFF")
-        ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
-        for name, path in files:
-            for row in _parquet_rows(name, path) if path.suffix == _PARQUET else _json_rows(name, path):
-                inserted = ids.execute("INSERT OR IGNORE INTO ids VALUES (?, ?)", (row.id, row.place)).rowcount
-                if row.id is None or inserted:
-                    yield row
-                    continue
-                ((first,),) = ids.execute("SELECT place FROM ids WHERE id = ?", (row.id,))
-                yield replace(row, text="", fault=f"the id '{printable_name(row.id, 80)}' stands in {first} already")
+    """Yield all rows in order; raise FileError if a file cannot be read, or a Parquet file lacks a column."""
+    for name, path in files:
+        yield from _parquet_rows(name, path) if path.suffix == _PARQUET else _json_rows(name, path)
 
 
 def count_rows(files: Sequence[tuple[str, Path]]) -> int | None:

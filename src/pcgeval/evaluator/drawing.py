@@ -62,8 +62,8 @@ def _drawn_blocks(level: SimulatedBlocks) -> Iterator[_DrawnBlock]:
         yield _DrawnBlock(kind, [float(value) for value in place], "broke" if dead else "moved" if moved else "stayed")
 
 
-def _living(level: SimulatedBlocks | None) -> list[_DrawnBlock]:
-    return [block for block in _drawn_blocks(level) if block.fate != "broke"] if level else []
+def _living(level: SimulatedBlocks) -> list[_DrawnBlock]:
+    return [block for block in _drawn_blocks(level) if block.fate != "broke"]
 
 
 def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
@@ -72,15 +72,15 @@ def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
     return corner, VIEW / side
 
 
-def outlines(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> dict[str, str]:
+def outlines(level: SimulatedBlocks) -> dict[str, str]:
     """Return the outlines of the living blocks that `stayed` and that `moved` as SVG paths in whole units, y downwards.
 
-    The square around all living colliders fills the view; with `also`, the square holds the blocks of that state too.
+    The square around all living colliders fills the view.
     """
     living = _living(level)
     if not living:
         return {}
-    corner, units = _view([*living, *_living(also)])
+    corner, units = _view(living)
     paths = {"stayed": "", "moved": ""}
     for block in living:
         ring = [
@@ -132,13 +132,9 @@ def _on_view(place: Place, corner: Point, units: float) -> tuple[float, float, f
     return (x - corner.x) * units, (corner.y - y) * units, -math.degrees(angle)
 
 
-def level_svg(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> str:
-    """Return a level as an SVG document: blocks that stayed dark, moved ones orange, broken ones left out.
-
-    With `also`, the drawings of both states have one scale.
-    """
-    paths = "".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level, also).items())
-    return _document(paths)
+def level_svg(level: SimulatedBlocks) -> str:
+    """Return a level as an SVG document: blocks that stayed dark, moved ones orange, broken ones left out."""
+    return _document("".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level).items()))
 
 
 def replay_svg(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:

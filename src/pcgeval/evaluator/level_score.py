@@ -1,6 +1,5 @@
 """The walk of one level in memory: from a text through calls, XML and simulation to its similarity and score."""
 
-import html
 import math
 import re
 from collections.abc import Mapping
@@ -112,27 +111,33 @@ class LevelScore(Walk):
         """The five likeliest letters with their probabilities."""
         return tuple(sorted(self.probabilities.items(), key=lambda item: (-item[1], item[0]))[:LIKELIEST])
 
-    def image(self, *, before: bool = False) -> Image.Image:
-        """Return the evaluator's picture, 1024 x 1024 and grey, of the level after or before the simulation.
+    def image(self) -> Image.Image:
+        """Return the evaluator's picture of the level after the simulation, 1024 x 1024 and grey.
 
         Raises:
             LevelError: There is no level to draw; the other drawings raise it too.
         """
-        return render(self._drawn(before=before))
+        return render(self._end())
 
     def before_and_after(self) -> tuple[Image.Image, Image.Image]:
         """Return pictures of the level before and after the simulation, at one scale."""
-        before, after = self._drawn(before=True), self._drawn()
-        return render(before, also=after), render(after, also=before)
+        end, blocks = self._end(), self.before
+        places = np.array([(block.x, block.y, math.radians(block.rotation)) for block in blocks]).reshape(-1, 3)
+        start = Stability(end.types, places, (False,) * len(blocks), (False,) * len(blocks))
+        return render(start, also=end), render(end, also=start)
 
-    def svg(self, *, before: bool = False) -> str:
-        """Return an SVG document: blocks that stayed dark, moved ones orange, broken ones left out."""
-        return level_svg(self._drawn(before=before))
+    def svg(self) -> str:
+        """Return the end as an SVG document: blocks that stayed dark, moved ones orange, broken ones left out."""
+        return level_svg(self._end())
 
     def replay_svg(self) -> str:
         """Return the best simulation as an animated SVG document."""
-        end = self._drawn()
-        return replay_svg(end, end.paths)
+        return replay_svg(self._end(), self._end().paths)
+
+    def _end(self) -> Stability:
+        if self.simulated is None:
+            raise LevelError(self.reason or "there is no level")
+        return self.simulated
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the pictures as values for JSON."""
@@ -155,24 +160,6 @@ class LevelScore(Walk):
             "starts": [] if end is None else list(end.starts),
             "xml": self.xml,
         }
-
-    def _repr_html_(self) -> str:
-        """Return both drawings and the scores, for notebooks."""
-        pictures = ""
-        if self.simulated and self.before:
-            before, after = self._drawn(before=True), self._drawn()
-            pictures = level_svg(before, also=after) + level_svg(after, also=before)
-        caption = html.escape(f"{self.letter}: {self.verdict}")
-        return f'<div style="display:flex;gap:1em">{pictures}</div><p>{caption}</p>'
-
-    def _drawn(self, *, before: bool = False) -> Stability:
-        if self.simulated is None:
-            raise LevelError(self.reason or "there is no level")
-        if not before:
-            return self.simulated
-        places = np.array([(block.x, block.y, math.radians(block.rotation)) for block in self.before]).reshape(-1, 3)
-        still = (False,) * len(self.before)
-        return Stability(self.simulated.types, places, still, still)
 
 
 def score_level(
