@@ -11,7 +11,6 @@ from params_for_tests import contents, file_states, small_params
 from PIL import Image
 
 from pcgeval import PhysicsParams, simulate
-from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import DATA, Trial, replays_file, stage_dir, summaries_file, trial_file
 from pcgeval.core.stage_files import ReplaysFile, failed, read_outcomes
@@ -154,14 +153,9 @@ def test_other_physics_packages_or_code_share_nothing(root, monkeypatch):
     assert len(simulations(root)) == 4 * len(LEVELS)
 
 
-def test_a_heap_fails_and_a_level_that_this_machine_cannot_read_stops_the_stage(root):
+def test_a_heap_fails(root):
     put(root, {SECOND: level(*[("RectSmall", 0, 0, 0)] * 300)})
     assert "lie in each other" in run(root)[SECOND].reason
-    path = trial_file(root / stage_dir("levels", "m", TEAM), "levels", TEAM, FIRST)
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(FileError, match=rf"{TEAM}_A_1\.xml.*not a regular file"):
-        run(root)
 
 
 def simulate_or_die(levels, physics):

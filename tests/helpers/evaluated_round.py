@@ -22,7 +22,7 @@ from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.scoring.stages import rank_stage, score_stage
 from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.similarity.source import LABELS, resolve_source
-from pcgeval.similarity.stage import CACHE, Prediction, classify_stage, made_by, prediction_file
+from pcgeval.similarity.stage import CACHE, Prediction, classify_stage, prediction_file
 from pcgeval.submissions.load import load_submission
 
 PARAMS = parse_params(
@@ -176,7 +176,7 @@ def summarise(root, params, model, team):
 def predict(root, params, likeness):
     """Put a prediction for every picture into the classifier's cache: the target letter with some luck on top."""
     settings = params.similarity
-    maker = made_by(resolve_source(settings.model, settings.revision, root), settings)
+    source = resolve_source(settings.model, settings.revision, root)
     for model, team, trial in product(params.models, params.teams, trials(params)):
         path = trial_file(root / stage_dir("images", model, team), "images", team, trial)
         if path.exists():
@@ -186,7 +186,7 @@ def predict(root, params, likeness):
             whole = sum(weights)
             probabilities = tuple(round(weight / whole, 7) for weight in weights)
             prediction = Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0))
-            prediction.write(prediction_file(root / CACHE, maker, sha256_file(path)))
+            prediction.write(prediction_file(root / CACHE, source, settings, path.read_bytes()))
 
 
 def tree(root):

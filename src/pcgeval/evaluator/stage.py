@@ -46,13 +46,11 @@ from pcgeval.core.stage_files import (
     write_outcomes,
 )
 from pcgeval.core.trials import read_summaries
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.evaluator.image import level_png
 from pcgeval.evaluator.physics import ENGINE_PACKAGES, end_of
 from pcgeval.levels.stages import missing_level
 
 CACHE = Path(".cache", "simulations")
-MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
 CRASHED = "the physics engine crashed on this level"
 LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating so many
 Levels = Mapping[Trial, bytes | None]  # of a team; None without a level
@@ -80,8 +78,9 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
     """
     levels: dict[tuple[str, str], Levels] = {
         (model, team): {
-            trial: _read(trial_file(root / stage_dir("levels", model, team), "levels", team, trial))
+            trial: path.read_bytes() if path.is_file() else None
             for trial in trials(params)
+            for path in [trial_file(root / stage_dir("levels", model, team), "levels", team, trial)]
         }
         for model, team in product(params.models, params.teams)
     }
@@ -93,15 +92,6 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
             outputs.enter_context(rewritten_folder(root / DATA / name, keep=root / DATA / "levels"))
         for (model, team), of_team in levels.items():
             _write_team(params.physics, root, model, team, of_team, maker)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return read_bounded(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
-    except UntrustedFileError as error:
-        if error.kind == "missing":
-            return None
-        raise
 
 
 def _kept_file(root: Path, maker: str, level: bytes) -> Path:
