@@ -6,7 +6,7 @@ code, so a run simulates only new levels. You may delete the folder.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import pymunk
 
 from pcgeval.core.console import Progress
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json, write_bytes
 from pcgeval.core.layout import (
     DATA,
@@ -53,7 +54,6 @@ from pcgeval.levels.stages import missing_level
 CACHE = Path(".cache", "simulations")
 CRASHED = "the physics engine crashed on this level"
 LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating so many
-Levels = Mapping[Trial, bytes | None]  # of a team; None without a level
 
 
 class KeptSimulation(StageFile):
@@ -62,6 +62,9 @@ class KeptSimulation(StageFile):
     reason: str | None = None
     level: SimulatedLevel | None = None
     paths: tuple[BlockPath, ...] = ()
+
+
+Simulation = tuple[KeptSimulation, bytes]  # with its picture in PNG
 
 
 def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None = None) -> None:
@@ -76,51 +79,51 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
         WorkerError: No process can be started.
         ClusterError: The cluster of `execution.scheduler` cannot be used.
     """
-    levels: dict[tuple[str, str], Levels] = {
-        (model, team): {
-            trial: path.read_bytes() if path.is_file() else None
-            for trial in trials(params)
-            for path in [trial_file(root / stage_dir("levels", model, team), "levels", team, trial)]
-        }
+    levels = {
+        (model, team, trial): path.read_bytes()
         for model, team in product(params.models, params.teams)
+        for trial in trials(params)
+        if (path := trial_file(root / stage_dir("levels", model, team), "levels", team, trial)).is_file()
     }
-    packages, code = installed_packages(params.physics), source_sha256("evaluator", "levels")
-    maker = sha256_json([installed_engine(params.physics), packages, params.physics.model_dump(mode="json"), code])
-    _simulate_new((level for of_team in levels.values() for level in of_team.values()), params, root, maker, processes)
+    simulations = _simulations(params, levels.values(), root / CACHE, processes)
     with ExitStack() as outputs:
         for name in ("stability", "images", "replays"):
             outputs.enter_context(rewritten_folder(root / DATA / name, keep=root / DATA / "levels"))
-        for (model, team), of_team in levels.items():
-            _write_team(params.physics, root, model, team, of_team, maker)
+        for model, team in product(params.models, params.teams):
+            of_team = {key[2]: simulations[level] for key, level in levels.items() if key[:2] == (model, team)}
+            _write_team(params, root, model, team, of_team)
 
 
-def _kept_file(root: Path, maker: str, level: bytes) -> Path:
-    """Return the file that keeps the simulation of a level, beside its picture."""
-    name = sha256_bytes(level)
-    return root / CACHE / maker / name[:2] / f"{name}.json"
-
-
-def _simulate_new(
-    levels: Iterable[bytes | None], params: Params, root: Path, maker: str, processes: int | None
-) -> None:
-    """Simulate new levels, equal ones once; each run tries again a level that crashed."""
-    files = ((_kept_file(root, maker, level), level) for level in levels if level is not None)
-    new = {path: level for path, level in files if not (path.is_file() and path.with_suffix(".png").is_file())}
+def _simulations(
+    params: Params, levels: Iterable[bytes], cache: Path, processes: int | None
+) -> dict[bytes, Simulation]:
+    """Return the simulation of each distinct level; each run tries again a level that crashed the engine."""
+    physics, code = params.physics, source_sha256("evaluator", "levels")
+    maker = [installed_engine(physics), installed_packages(physics), physics.model_dump(mode="json"), code]
+    folder = cache / sha256_json(maker)
+    files = {level: folder / (name := sha256_bytes(level))[:2] / f"{name}.json" for level in levels}
+    simulations: dict[bytes, Simulation] = {}
+    for level, file in files.items():
+        with suppress(FileError, FileNotFoundError):  # one of both is missing, or damaged
+            simulations[level] = KeptSimulation.read(file), file.with_suffix(".png").read_bytes()
+    new = [level for level in files if level not in simulations]
     if not new:
-        return  # no cluster is needed
+        return simulations  # no cluster is needed
     processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)
-    work = partial(_simulate, physics=params.physics)
-    answers = map_batches(work, ([level] for level in new.values()), processes, chosen_scheduler(params))
+    work = partial(_simulate, physics=physics)
+    answers = map_batches(work, ([level] for level in new), processes, chosen_scheduler(params))
     with Progress("simulate", len(new)) as progress:
-        for path, (answer,) in zip(new, answers, strict=True):
+        for level, (answer,) in zip(new, answers, strict=True):
             progress.step()
+            simulations[level] = answer or (KeptSimulation(reason=CRASHED), b"")
             if answer is not None:
                 simulation, picture = answer
-                write_bytes(path.with_suffix(".png"), picture)
-                simulation.write(path)  # last: it vouches for the picture
+                write_bytes(files[level].with_suffix(".png"), picture)
+                simulation.write(files[level])  # last: it vouches for the picture
+    return simulations
 
 
-def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
+def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[Simulation]:
     """Return the stored simulation of each level, and its picture."""
     kept = []
     for end in (end_of(level, physics) for level in levels):
@@ -139,35 +142,33 @@ def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[Kep
     return kept
 
 
-def _write_team(physics: PhysicsParams, root: Path, model: str, team: str, levels: Levels, maker: str) -> None:
+def _write_team(params: Params, root: Path, model: str, team: str, simulations: Mapping[Trial, Simulation]) -> None:
     raw, stability, images = (root / stage_dir(name, model, team) for name in ("raw", "stability", "images"))
     summaries = read_summaries(root / summaries_file(model, team))
     simulated: dict[Trial, SimulatedLevel] = {}
     replayed: list[ReplayedTrial] = []
     outcomes: list[TrialOutcome] = []
-    for trial, level in sorted(levels.items()):
-        if level is None:
+    for trial in trials(params):
+        if trial not in simulations:
             failure = summaries[trial].failure if trial in summaries else None
             outcomes.append(missing_level(trial_file(raw, "raw", team, trial), trial, failure))
             continue
-        path = _kept_file(root, maker, level)
-        simulation = KeptSimulation.read(path) if path.is_file() else KeptSimulation(reason=CRASHED)
+        simulation, picture = simulations[trial]
         if simulation.level is None:
             outcomes.append(failed(trial, "simulate", simulation.reason or CRASHED))
             continue
         simulated[trial] = simulation.level
         if simulation.paths:
             replayed.append(ReplayedTrial(letter=trial.letter, trial=trial.number, paths=simulation.paths))
-        picture = path.with_suffix(".png").read_bytes()
         outcomes.append(TrialOutcome(letter=trial.letter, trial=trial.number, picture_sha256=sha256_bytes(picture)))
         write_bytes(trial_file(images, "images", team, trial), picture)
-    for letter in sorted({trial.letter for trial in levels}):
+    for letter in params.competition.characters:
         moved = {trial: level.moved for trial, level in simulated.items() if trial.letter == letter}
         _stability_file(team, moved).write(letter_file(stability, letter))
     SimulationsFile(
-        engine=installed_engine(physics),
-        packages=installed_packages(physics),
-        physics=physics.model_dump(mode="json"),
+        engine=installed_engine(params.physics),
+        packages=installed_packages(params.physics),
+        physics=params.physics.model_dump(mode="json"),
         trials=tuple(
             SimulatedTrial(letter=trial.letter, trial=trial.number, **dict(level)) for trial, level in simulated.items()
         ),
