@@ -122,8 +122,9 @@ def test_equal_levels_are_simulated_once_and_neither_processes_nor_kept_simulati
         shutil.rmtree(root / DATA / name)
     run(root)
     assert (outputs(root), simulations(root)) == (before, kept)
-    for picture in (root / ".cache").rglob("*.png"):  # without it, a simulation is made again
-        picture.unlink()
+    pictures, others = list((root / ".cache").rglob("*.png")), [root / ".cache/simulations" / name for name in kept]
+    pictures[0].unlink()  # without it, a simulation is made again, and so is a damaged one
+    others[0].write_text("{")
     run(root)
     assert outputs(root) == before
     shutil.rmtree(root / ".cache")

@@ -76,11 +76,9 @@ def test_the_definition_in_which_lengths_do_not_matter(rows, trials, factor):
     [
         ([[1, 0], [0, 1]], 2, 1),
         ([[1, 0], [0, 1]], 3, 1 / 3),  # a trial without a vector makes no pair
-        ([[1, 0]], 3, 0),
         ([], 3, 0),
         ([[1, 0], [-1, 0]], 2, 2),
-        ([[1e308, 0], [0, 1e308]], 2, 1),
-        ([[1e-320, 0], [0, 1e-320]], 2, 1),
+        *(([[size, 0], [0, size]], 2, 1) for size in (1e308, 1e-320)),
         ([[0, 0], [1, 0]], 2, 0),  # a vector of zeros has no direction
     ],
 )
@@ -137,19 +135,14 @@ def test_the_stage_writes_the_official_format_with_7_decimals(tmp_path):
     ("value", "complaint"),
     [
         ("{", "not valid JSON"),
-        ([], "object"),
         ({"count": 1, "trials": [], "similarities": [{"id": 1}]}, r"similarities\.0\.id"),
-        ({"count": 1, "trials": [], "similarities": [{"id": "a"}]}, r"similarities\.0\.raws"),
-        ({"count": "1", "trials": [], "similarities": []}, "count"),
         (similarity_file(ONE, count=2), "count is 2 of 1"),
         (similarity_file(ONE, count=-1), "count is -1 of 1"),
         (similarity_file(ONE, ("t_A_2", {"A": 0.5, "C": 0.5}, [])), "different labels"),
         (similarity_file(("t_A_1", {"A": math.nan}, [])), r"softmax_prob.*finite"),
-        (similarity_file(("t_A_1", {"A": "x"}, [])), r"softmax_prob.*number"),
         (similarity_file(ONE, ("t_A_2", {"A": 1.0, "B": 0.0}, [1.0])), "team t, letter A: .*one length"),
         # as the tools of 2024 write it: an unknown diversity is not 0
         (similarity_file(("t_A_1", {"A": 1.0}, []), ("t_A_2", {"B": 1.0}, [])), "t_A_1' has no cls vector"),
-        (similarity_file(("t_A_1", {}, [])), "t_A_1' has no softmax vector"),
     ],
 )
 def test_a_malformed_file_is_refused_by_name(tmp_path, value, complaint):
