@@ -16,13 +16,12 @@ from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, printable_lin
 
 PARAMS_FILE = "params.yaml"
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
-RESERVED_MODEL = "judge"  # the judge's recordings lie beside those of the models
 _MAX_BYTES = 2**18
 _MAX_SECONDS = 1e9  # a socket takes no time-out of over 292 years
 _SHOWN = 200  # characters of a refused value in a message
-_NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
+# of the language Go
+_Duration = Annotated[str, Field(pattern=r"^(0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$")]
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 # options of a judge's model that are settings of the judge, too
 _JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
@@ -91,7 +90,9 @@ class Model(_Section):
     digest: Annotated[str, Field(pattern=r"^(unpinned:)?[0-9a-f]{64}$")] | None = None
     host: str | None = None  # of Ollama; default: OLLAMA_HOST, else this machine
     base_url: str | None = None  # of the backend openai; its key comes from OPENAI_API_KEY
-    keep_alive: StrictInt | str | None = None  # how long Ollama keeps the model loaded: 5m, or seconds; -1: for ever
+    keep_alive: StrictInt | _Duration | None = (
+        None  # how long Ollama keeps the model loaded: 5m, or seconds; -1: for ever
+    )
     stream: bool = True
     concurrency: int = Field(1, ge=1, le=256)  # trials that run at once
     options: dict[str, int | float | str | bool] = {}
@@ -107,8 +108,6 @@ class Model(_Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "Model":
-        if isinstance(self.keep_alive, str) and not _DURATION.fullmatch(self.keep_alive):
-            raise ValueError("keep_alive must be a duration as Ollama reads it, such as 5m, 1h30m, -1m or 0")
         for field in _FOREIGN.get(self.backend, ()):
             if getattr(self, field) is not None:
                 raise ValueError(f"the backend {self.backend} takes no {field}; remove it")
@@ -253,36 +252,28 @@ class Params(_Section):
 
     @model_validator(mode="after")
     def _names(self) -> "Params":
-        for team in self.teams:
-            if fault := team_name_fault(team):
-                raise ValueError(f"team {team!r}: {fault}")
-        for name in self.models:
-            if not _NAME.fullmatch(name):
-                raise ValueError(f"model {name!r}: {_NAME_RULE}")
-            if name.lower() == RESERVED_MODEL:
-                raise ValueError(f"model {name!r}: the name is reserved for the judge's recordings; choose another")
+        for name in (*self.teams, *self.models):
+            if fault := team_name_fault(name):
+                raise ValueError(f"{name!r}: {fault}")
         urls: dict[str, str | None] = {}  # the name alone identifies a model that reports no digest
         for key, model in self.models.items():
             if model.backend == "openai" and urls.setdefault(model.name, model.base_url) != model.base_url:
-                raise ValueError(
-                    f"models: {key!r} and another are named {model.name!r}, but have different base_url, so their "
-                    "replies could not be told apart; give the models different names"
-                )
+                fault = "but have different base_url, so their replies could not be told apart; rename one"
+                raise ValueError(f"models: {key!r} and another are named {model.name!r}, {fault}")
         if len({team.casefold() for team in self.teams}) != len(self.teams):
             raise ValueError("teams: a name is listed twice (upper and lower case count as the same, as on some disks)")
         if self.scoring.baseline not in {None, *self.teams}:
-            raise ValueError(
-                f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {', '.join(self.teams)}"
-            )
+            teams = ", ".join(self.teams)
+            raise ValueError(f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {teams}")
         return self
 
 
 def team_name_fault(name: str) -> str | None:
-    """Return the rule that a team's name breaks, in words that follow the name; None if it breaks none."""
+    """Return the rule that the name of a team or a model breaks, in words that follow it; None if it breaks none."""
     if not _NAME.fullmatch(name):
-        return _NAME_RULE
-    if name.lower() in RESERVED_TEAMS:  # some disks take upper and lower case for the same
-        return "the name is reserved for the official tools; choose another"
+        return "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
+    if name.lower() in {*RESERVED_TEAMS, "judge"}:  # the judge's recordings lie beside those of the models
+        return "the name is reserved; choose another"
     return None
 
 
