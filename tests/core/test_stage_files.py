@@ -1,10 +1,8 @@
 """The files between stages: what is written is read again, and what is refused is named by file, field and value."""
 
-import json
 import os
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,13 +10,16 @@ from hypothesis import strategies as st
 
 from pcgeval.core import stage_files
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import write_json
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import (
+    ClassifierFile,
     ConstantsFile,
     DiversityFile,
     PromptRow,
+    RankingFile,
+    ReplaysFile,
     SimilarityFile,
+    SimulationsFile,
     StabilityEntry,
     StabilityFile,
     TrialOutcome,
@@ -31,83 +32,30 @@ from pcgeval.core.stage_files import (
     write_outcomes,
 )
 
-A1 = {"letter": "A", "trial": 1}
-PATHS = [{"block": 0, "keys": [[0, 1000, -3250, 6], [1300, 1020, -3400, 90]]}]
-END = {
-    "best_of": 2,
-    "types": ["RectSmall", "SquareTiny"],
-    "positions": [[1.0, -3.25, 0.1], [0.1 + 0.2, 5e-324, 1e22]],
-    "moved": [True, False],
-    "dead": [False, True],
-    "starts": [0.5, 1.0],
+WRITTEN = {  # by the stages of a competition
+    StabilityFile: "data/stability/*/*/?.json",
+    SimulationsFile: "data/stability/*/*/simulations.json",
+    ReplaysFile: "data/replays/*/*.json",
+    SimilarityFile: "data/similarity/*/*/?.json",
+    ClassifierFile: "data/similarity/*/*/classifier.json",
+    RankingFile: "results/ranking.json",
 }
-MODEL = {"score": "1000000", "normalised": "0.5", "failed_trials": 2, "flagged_trials": 1, "blocks": 9, "supplied": 0}
-ALPHA = {"team": "a", "status": "ranked", "rank": 1, "winner": True, "total": "0.0000001", "normalised": "50.1"}
-ALPHA |= {"interval": [1.0, 2.0], "models": {"m": MODEL}, "prompt_length": 3, "disqualified": None}
-BETA = ALPHA | {"status": "disqualified", "rank": None, "total": None, "normalised": None, "interval": None}
-FILES: dict[str, dict[str, Any]] = {
-    "StabilityFile": {
-        "dataCount": 1,
-        "rate": 0.5,
-        "raws": [{"tag": "t/levels/A/t_A_1.xml", "score": 1 / 3, "startingObjects": 3, "movingObjects": 2}],
-    },
-    "SimilarityFile": {
-        "count": 1,
-        "similarityRate": 1 / 3,
-        "trials": [{"id": "t_A_1.png", "label": "A", "similarity": 1 / 3}],
-        "similarities": [
-            {
-                "id": "t_A_1.png",
-                "raws": [{"id": 0, "label": "A", "softmax_prob": 1.0}],
-                "cls_embedding": [-0.5, 1e-9],
-            }
-        ],
-    },
-    "DiversityFile": {"diversityRate": 0.1},
-    "SimulationsFile": {
-        "engine": {"name": "pymunk", "version": "7"},
-        "packages": {"numpy": "2"},
-        "physics": {"seed": 1, "iterations": None},
-        "trials": [A1 | END],
-    },
-    "ReplaysFile": {"trials": [A1 | {"paths": PATHS}]},
-    "ClassifierFile": {"name": "c", "revision": None, "sha256": "ab", "precision": "float64", "packages": {}},
-    "ConstantsFile": {
-        "competitionScore": "0.1",
-        "weights": [
-            {
-                "character": "A",
-                "weight": "0",
-                "weightStability": "1000000000",
-                "weightSimilarity": "1",
-                "weightDiversity": "0.3",
-            }
-        ],
-    },
-    "RankingFile": {
-        "winners": ["a"],
-        "reason": "It has the most points.",
-        "baseline": None,
-        "rules": {"version": 1, "letters": "AB", "trials": 2, "official_quirks": False},
-        "engine": "pymunk 7",
-        "classifier": "c",
-        "packages": {"torch": ["2.1", "2.2"]},
-        "intervals": {"level": 0.9, "resamples": 10, "seed": 1},
-        "teams": [ALPHA, BETA],
-        "result": {"sha256": "ab" * 32, "parts": {"rules": "cd" * 32}},
-    },
-}
-KINDS = [kind for kind in stage_files.StageFile.__subclasses__() if kind.__module__ == stage_files.__name__]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_stage_file_is_written_again_as_it_was(tmp_path: Path, kind: type[stage_files.StageFile]) -> None:
-    values = FILES[kind.__name__]
-    write_json(tmp_path / "one.json", values)
-    read = kind.read(tmp_path / "one.json")
-    read.write(tmp_path / "two.json")
-    assert json.loads((tmp_path / "two.json").read_text()) == values
-    assert kind.read(tmp_path / "two.json") == read
+@pytest.mark.parametrize("kind", WRITTEN, ids=lambda kind: kind.__name__)
+def test_a_file_of_a_stage_is_written_again_with_the_same_bytes(
+    competition: Path, tmp_path: Path, kind: type[stage_files.StageFile]
+) -> None:
+    paths = list(competition.glob(WRITTEN[kind]))
+    assert paths
+    for path in paths:
+        kind.read(path).write(tmp_path / "again")
+        assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_the_official_constants_are_written_again_with_the_same_bytes(competition: Path) -> None:
+    (path, *_) = competition.glob("results/official/*/constants.json")
+    assert ConstantsFile.read(path).to_text() == path.read_text()
 
 
 @given(st.floats(0, 1), st.decimals(-1, 10**30, allow_nan=False, allow_infinity=False))
