@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from pcgeval.core.errors import PcgevalError
 
+_CLOCK_SECONDS = 60.0  # the most by which the clock of a network disk may be slow
 _POLL_SECONDS = 0.02  # between two tries to get a lock
 
 
@@ -49,9 +50,10 @@ def lock_holder(lock: Path) -> tuple[int, float] | None:
     try:
         holder, since = int(lock.read_text(encoding="ascii")), lock.stat().st_mtime
         # a killed process leaves its number in the file, which a younger process may have by now
-        return None if psutil.Process(holder).create_time() > since + 1 else (holder, since)
-    except (OSError, ValueError, psutil.NoSuchProcess):
+        is_other = psutil.Process(holder).create_time() > since + _CLOCK_SECONDS
+    except (OSError, ValueError, psutil.Error):
         return None
+    return None if is_other else (holder, since)
 
 
 def dvc_is_running(root: Path) -> bool:
