@@ -42,7 +42,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "replace", full)
     with pytest.raises(OSError, match="No space"):
         files.write_bytes(path, b"new")
     assert file_states(tmp_path) == before

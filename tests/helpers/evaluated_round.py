@@ -10,7 +10,7 @@ from itertools import product
 import yaml
 
 from pcgeval.checks.gathering import evidence_stage
-from pcgeval.core.files import sha256_bytes, sha256_file, sha256_text, unsynced, write_json, write_text
+from pcgeval.core.files import sha256_bytes, sha256_file, sha256_text, write_json, write_text
 from pcgeval.core.layout import GRADES, RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trial_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
@@ -120,14 +120,13 @@ def write_round(
         write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
     write_classifier(root / params.similarity.model, classifier)
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
-    with unsynced():
-        for model, team in product(params.models, params.teams):
-            write_replies(root, params, model, team, reply, noted)
-        for stage in (extract_stage, convert_stage, simulate_stage):
-            stage(params, root)
-        predict(root, params, likeness)
-        for stage in (classify_stage, diversity_stage, score_stage, rank_stage, evidence_stage, grade_stage):
-            stage(params, root)
+    for model, team in product(params.models, params.teams):
+        write_replies(root, params, model, team, reply, noted)
+    for stage in (extract_stage, convert_stage, simulate_stage):
+        stage(params, root)
+    predict(root, params, likeness)
+    for stage in (classify_stage, diversity_stage, score_stage, rank_stage, evidence_stage, grade_stage):
+        stage(params, root)
 
 
 def write_submission(root, team, notes, program=None):

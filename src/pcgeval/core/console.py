@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 import psutil
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import read_json, unsynced
+from pcgeval.core.files import read_json
 from pcgeval.core.layout import PACKAGE_FILE
 from pcgeval.core.packages import missing_package
 from pcgeval.core.release import installed_release
@@ -96,8 +96,7 @@ def stage_exit_code(stage: Callable[..., None], *arguments: str) -> int:
         from pcgeval.core.params import load_params  # noqa: PLC0415 - a command's help needs no params
 
         check_package()
-        with unsynced():  # DVC can make its outputs again
-            stage(load_params(), *arguments)
+        stage(load_params(), *arguments)
 
     return exit_code_of(action, stage.__name__)
 

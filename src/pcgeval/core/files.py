@@ -14,18 +14,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.untrusted import read_bounded_json, read_bounded_text, well_formed
 
 MAX_BYTES = 2**30  # of a file that is read as a whole
-_synced: ContextVar[bool] = ContextVar("synced", default=True)
 _written: ContextVar[set[Path] | None] = ContextVar("written", default=None)  # inside `rewritten_folder`
-
-
-@contextmanager
-def unsynced() -> Iterator[None]:
-    """Do not sync files to the disk inside this context: the run can make them again."""
-    token = _synced.set(False)
-    try:
-        yield
-    finally:
-        _synced.reset(token)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -39,9 +28,6 @@ def write_bytes(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-            file.flush()
-            if _synced.get():
-                os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp makes 0600
         os.replace(temporary, path)  # noqa: PTH105
     finally:

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sha256_bytes, to_json, unsynced, write_json, write_text
+from pcgeval.core.files import sha256_bytes, to_json, write_json, write_text
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.stage_files import parsed
 
@@ -192,13 +192,9 @@ def record_text(record: TrialRecord) -> str:
 
 
 def write_trial(folder: Path, team: str, trial: Trial, response: str, record: TrialRecord) -> None:
-    """Write the response, then its record, into the raw folder of a model and a team, each whole or not at all.
-
-    Neither is synced: a file that a power loss tears does not match its hash, and is made again from the call log.
-    """
-    with unsynced():
-        write_text(trial_file(folder, "raw", team, trial), response)
-        write_text(record_path(folder, team, trial), record_text(record))
+    """Write the response, then its record, into the raw folder of a model and a team, each whole or not at all."""
+    write_text(trial_file(folder, "raw", team, trial), response)
+    write_text(record_path(folder, team, trial), record_text(record))
 
 
 def finished_trial(folder: Path, team: str, trial: Trial, fingerprint: str) -> TrialRecord | None:
