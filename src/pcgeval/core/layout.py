@@ -120,6 +120,11 @@ def rubric_file(rubric: str) -> Path:
     return RUBRICS / rubric / "rubric.json"
 
 
+def human_grades_file(rubric: str, team: str) -> Path:
+    """Return a person's grades of a team."""
+    return RUBRICS / rubric / "human" / f"{team}.yaml"
+
+
 def judge_recording_file(team: str) -> Path:
     """Return the recording of the judge's calls about a team's submission."""
     return JUDGE_RECORDINGS / team / "calls.jsonl"

@@ -11,10 +11,10 @@ from pcgeval.core.layout import (
     CALLS,
     GRADES,
     JUDGEMENTS,
-    RUBRICS,
     SUBMISSIONS,
     TASK_FILE,
     grade_file,
+    human_grades_file,
     judge_recording_file,
     judgement_file,
     own_or_packaged,
@@ -126,7 +126,7 @@ def team_settings(settings: JudgeSettings, team: str, root: Path = Path()) -> Ju
     """
     if settings.judge != "human" or settings.human_grades is not None:
         return settings
-    file = root / RUBRICS / settings.id / "human" / f"{team}.yaml"
+    file = root / human_grades_file(settings.id, team)
     if not file.is_file():
         raise GradingError(f"team {team}: a person's grades belong into {file}, which does not exist. Write it.")
     return settings.model_copy(update={"human_grades": file})
