@@ -1,30 +1,10 @@
-"""The table of levels in Parquet, a row each, of `pcgeval evaluate` and of a competition's report.
-
-| column | type | |
-|---|---|---|
-| `id` | string | as in the input; `MODEL/TEAM/LETTER/TRIAL` in a competition |
-| `letter` | string | the letter that was asked for |
-| `failed_stage` | string | the stage in which the level failed; null if it did not |
-| `reason` | string | the reason of the failure |
-| `blocks`, `moved` | int32 | the number of blocks, and of those that moved or broke |
-| `stability` | float64 | share of blocks that stayed, 0 to 1 |
-| `starts` | list of float64 | the stability of `physics.starts` jittered starts, which do not count |
-| `similarity` | float64 | probability of the letter, 0 to 1 |
-| `score` | float64 | stability x similarity, in a competition times the letter's weight; 0 for a level that failed |
-| `likeliest` | string | the letter with the highest probability |
-| `p_A` ... `p_Z` | float32 | probability of each letter, with 7 decimals |
-| `embedding` | list of float32 | the classifier's CLS token; only with `--embeddings` |
-| `engine` | string | hash of engine, physics and versions; see `engine_sha256` |
-| `classifier` | string | SHA-256 over the classifier's files |
-
-A value that a level did not reach is null, so a mean over a column leaves such levels out. The table of a competition
-also has the columns `model`, `team`, `trial`, `calls`, `tokens`, `supplied` and `flags`.
-"""
+"""The table of levels in Parquet, a row each, of `pcgeval evaluate` and of a competition's report: level_table.md."""
 
 import io
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -117,6 +97,7 @@ def dataset_card(name: str, data_files: str, notes: str = "") -> str:
         data_files: The tables: a pattern relative to the card.
         notes: Markdown above the description of the columns.
     """
+    columns = files(__package__).joinpath("level_table.md").read_text("utf-8")
     settings = {"pretty_name": name, "configs": [{"config_name": "default", "data_files": data_files}]}
     front_matter = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
-    return f"---\n{front_matter}---\n\n# {name}\n\n{notes}{__doc__}"
+    return f"---\n{front_matter}---\n\n# {name}\n\n{notes}{columns}"
