@@ -21,7 +21,6 @@ from pcgeval.core.release import installed_release
 from pcgeval.core.untrusted import printable_line, printable_text
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
     from rich.status import Status
 
 EXIT_CHECK_FAILED = 1
@@ -131,19 +130,22 @@ def _end_with_dvc() -> None:
 
 
 class StatusLine:
-    """Show the current activity on stderr: on a terminal in a line that changes, elsewhere in lines now and then.
+    """Show the current activity on stderr: as a context manager on a terminal in a line that changes, else in lines.
 
-    Several threads may use it. As a context manager, it removes its line at the end.
+    Several threads may use it. At its end, it removes the changing line.
     """
 
-    def __init__(self) -> None:
-        """Show nothing yet."""
-        self._activity, self._next, self._has_ended = "", 0.0, False
+    def __init__(self, seconds: float = STATUS_SECONDS) -> None:
+        """Show nothing yet; `seconds` is the shortest time between lines about the same activity."""
+        self._seconds = seconds
+        self._activity, self._next = "", 0.0
+        self._is_live = self._has_ended = False
         self._line: Status | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Use a line that changes on a terminal."""
+        self._is_live = sys.stderr.isatty()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -151,61 +153,44 @@ class StatusLine:
         self._has_ended = True
         self.clear()
 
-    def show(self, activity: str, detail: str = "") -> None:
-        """Show an activity with a detail; another activity is shown at once."""
+    def show(self, activity: str, detail: str = "", *, stays: bool = False) -> None:
+        """Show an activity with a detail; another activity, or one that `stays`, is shown at once."""
         text = printable_line(f"{activity}{detail}")
         with self._lock:
             if self._has_ended:
                 return
-            if sys.stderr.isatty():
+            if self._is_live and not stays:
                 from rich.console import Console  # noqa: PLC0415 - slow to import, and only a terminal needs it
                 from rich.text import Text  # noqa: PLC0415
 
                 self._line = self._line or Console(stderr=True).status("")
                 self._line.start()
                 self._line.update(Text(text))
-            elif activity != self._activity or time.monotonic() >= self._next:
+            elif stays or activity != self._activity or time.monotonic() >= self._next:
+                self._stop()
                 print_stderr(text)
-                self._activity, self._next = activity, time.monotonic() + STATUS_SECONDS
+                self._activity, self._next = activity, time.monotonic() + self._seconds
 
     def clear(self) -> None:
         """Remove the line on a terminal, to make room for other output."""
         with self._lock:
-            if self._line is not None:
-                self._line.stop()
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._line is not None:
+            self._line.stop()
 
 
-class Progress:
-    """Count finished items on stderr: on a terminal in a bar, elsewhere in a line every few seconds.
-
-    It is a context manager; the bar ends with it.
-    """
+class Progress(StatusLine):
+    """Count finished items in a status line."""
 
     def __init__(self, title: str, total: int | None, *, failed_as: str = "failed") -> None:
         """Name the items, their number if it is known, and the word for those that fail."""
-        self.title, self.total, self.failed_as = printable_line(title), total, failed_as
+        super().__init__(LINE_SECONDS)
+        self.title, self.total, self.failed_as = title, total, failed_as
         self.done = self.failed = self.tokens = self._repeated = 0
-        self._started = self._printed = time.monotonic()
-        self._bar: Bar | None = None
-
-    def __enter__(self) -> Self:
-        """Show the bar on a terminal."""
-        if sys.stderr.isatty():
-            from rich.console import Console  # noqa: PLC0415 - as above
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # noqa: PLC0415
-            from rich.progress import Progress as Bar  # noqa: PLC0415
-
-            columns = [TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), MofNCompleteColumn()]
-            note = TextColumn("{task.fields[note]}", markup=False)
-            self._bar = Bar(*columns, note, console=Console(stderr=True))
-            self._bar.add_task(self.title, total=self.total, note="")
-            self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the bar."""
-        if self._bar is not None:
-            self._bar.stop()
+        self._started = time.monotonic()
+        self._activity, self._next = title, self._started + LINE_SECONDS
 
     def step(self, note: str = "", *, tokens: int = 0, failed: bool = False, repeated: bool = False) -> None:
         """Count one finished item.
@@ -220,16 +205,7 @@ class Progress:
         self.tokens += tokens
         self.failed += failed
         self._repeated += repeated
-        if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], total=self.total, completed=self.done, note=self._figures(note))
-        elif self.done == self.total or time.monotonic() - self._printed >= LINE_SECONDS:
-            self._printed = time.monotonic()
-            goal = "" if self.total is None else f"/{self.total}"
-            print_stderr(f"{self.title}: {self.done}{goal}, {self._figures(note)}".removesuffix(", "))
-
-    def _figures(self, note: str) -> str:
-        """Return pace, time left, tokens, failures and the note on one line."""
-        figures = []
+        figures = [f": {self.done}" if self.total is None else f": {self.done}/{self.total}"]
         if new := self.done - self._repeated:
             rate = new / max(time.monotonic() - self._started, 1e-9)
             figures.append(f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min")
@@ -239,7 +215,7 @@ class Progress:
             figures.append(f"{self.tokens} tokens")
         if self.failed:
             figures.append(f"{self.failed} {self.failed_as}")
-        return printable_line(", ".join(figures) + (f" ({note})" if note else ""))
+        self.show(self.title, ", ".join(figures) + (f" ({note})" if note else ""), stays=self.done == self.total)
 
 
 def count(number: int, singular: str, plural: str = "") -> str:
