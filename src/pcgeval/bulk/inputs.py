@@ -34,11 +34,7 @@ class InputRow:
 
 
 def input_files(inputs: Iterable[Path], out: Path) -> list[tuple[str, Path]]:
-    """Return the names and paths of the input files, in order; of a folder, all files of a known form but the output.
-
-    Raises:
-        FileError: A file has another format, or a folder has no input file.
-    """
+    """Return the names and paths of the input files, in order; of a folder, all of a known form but the output."""
     files: list[tuple[str, Path]] = []
     for path in inputs:
         if path.is_dir():

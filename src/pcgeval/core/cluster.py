@@ -34,11 +34,7 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def open_cluster(address: str, folders: Mapping[str, Path]) -> Iterator["Cluster"]:
-    """Connect to the scheduler of a cluster and send folders to its workers.
-
-    Raises:
-        ClusterError: The scheduler does not answer, has no workers, or is lost.
-    """
+    """Connect to a cluster and send folders to its workers; raise ClusterError if it does not answer, or is lost."""
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
@@ -76,12 +72,7 @@ class Cluster:
         return self.client.submit(_call, environment(), work, batch, pure=False)
 
     def result(self, future: "Future[Sequence[Result]]") -> Sequence[Result]:
-        """Wait for the result of a batch.
-
-        Raises:
-            TimeoutError: The cluster has lost its workers, and no other one has come in time.
-            KilledWorker: Every worker that did the batch crashed, or did so with another batch beside it.
-        """
+        """Wait for the result of a batch; raise TimeoutError if the cluster has no worker for long."""
         since = time.monotonic()  # the last time that there was a worker
         while not future.done():  # type: ignore[no-untyped-call]
             try:

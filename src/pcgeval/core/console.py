@@ -101,11 +101,7 @@ def stage_exit_code(stage: Callable[..., None], *arguments: str) -> int:
 
 
 def check_package() -> None:
-    """Check that Python imports the pcgeval whose hash DVC knows: `src/pcgeval` of this folder, or pcgeval.json.
-
-    Raises:
-        FileError: Python imports another one.
-    """
+    """Raise FileError if Python imports another pcgeval than DVC hashes: src/pcgeval here, or that of pcgeval.json."""
     package, beside = Path(__file__).parents[1], Path("src", "pcgeval")
     if beside.is_dir() and not beside.samefile(package):
         raise FileError(
@@ -193,14 +189,7 @@ class Progress(StatusLine):
         self._activity, self._next = title, self._started + LINE_SECONDS
 
     def step(self, note: str = "", *, tokens: int = 0, failed: bool = False, repeated: bool = False) -> None:
-        """Count one finished item.
-
-        Args:
-            note: The item and its outcome in words.
-            tokens: Tokens that a model read and wrote for it.
-            failed: Whether it failed.
-            repeated: Whether an earlier run did it; the rate leaves it out.
-        """
+        """Count one finished item, with a note about its outcome; the rate leaves out what an earlier run did."""
         self.done += 1
         self.tokens += tokens
         self.failed += failed

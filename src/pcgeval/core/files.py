@@ -76,11 +76,7 @@ def shown_folders(folder: Path) -> list[Path]:
 
 @contextmanager
 def rewritten_folder(folder: Path, *, keep: Path) -> Iterator[None]:
-    """Let a stage write its output folder, then remove every file in it that the stage did not write.
-
-    Raises:
-        FileError: The stage's input `keep` is missing.
-    """
+    """Let a stage write its output folder from its input `keep`, then remove every file that it did not write."""
     if not keep.is_dir():
         raise FileError(f"{keep}: is missing. Run `dvc repro` to make it.")
     folder.mkdir(parents=True, exist_ok=True)

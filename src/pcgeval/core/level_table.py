@@ -90,13 +90,7 @@ def parquet_bytes(table: "pa.Table") -> bytes:
 
 
 def dataset_card(name: str, data_files: str, notes: str = "") -> str:
-    """Return the card that makes a folder a Hugging Face dataset.
-
-    Args:
-        name: The name of the dataset.
-        data_files: The tables: a pattern relative to the card.
-        notes: Markdown above the description of the columns.
-    """
+    """Return the card that makes a folder a Hugging Face dataset; `notes` come before the description of columns."""
     columns = files(__package__).joinpath("level_table.md").read_text("utf-8")
     settings = {"pretty_name": name, "configs": [{"config_name": "default", "data_files": data_files}]}
     front_matter = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)

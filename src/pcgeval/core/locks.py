@@ -21,12 +21,9 @@ class FolderBusyError(PcgevalError):
 
 @contextmanager
 def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
-    """Hold the lock of a folder; it is released when the process ends, however that happens.
+    """Hold the lock of a folder until the process ends, however that happens; raise FolderBusyError if another does.
 
     The lock's file stays after the release: removing it would let two others both hold one.
-
-    Raises:
-        FolderBusyError: Another process holds the lock; the message names it.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     file = FileLock(lock, timeout=0)
@@ -67,11 +64,7 @@ def dvc_is_running(root: Path) -> bool:
 
 @contextmanager
 def lock_briefly(lock: Path, seconds: float) -> Iterator[None]:
-    """Hold a lock among threads and processes, which wait for it at most so long; its file is removed after use.
-
-    Raises:
-        TimeoutError: Another one held the lock all that time.
-    """
+    """Hold a lock among threads and processes; raise TimeoutError if another one holds it longer."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     file = FileLock(lock, timeout=seconds, poll_interval=_POLL_SECONDS)
     file.acquire()

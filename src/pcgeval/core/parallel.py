@@ -71,15 +71,9 @@ def map_batches(
 ) -> Iterator[Sequence[Result | None]]:
     """Yield the results of each batch in order, one for each item; None for an item that crashes its process.
 
-    Only a few batches are drawn ahead of the one that is yielded.
-
-    Args:
-        work: Takes a batch and returns a result for each item; function, items and results are pickled.
-        batches: The items, as many at once as are worth the way to another process.
-        processes: The number of processes on this machine.
-        scheduler: The address of a Dask cluster that does the work instead.
-        folders: The folders that the work reads, by a hash of their files; a cluster's workers receive copies, and
-            `received_folder` returns their place.
+    Only a few batches are drawn ahead of the one that is yielded. Function, items and results are pickled. With the
+    address of a Dask `scheduler`, its cluster does the work; its workers receive copies of the `folders` that the work
+    reads, by a hash of their files, and `received_folder` returns their place.
 
     Raises:
         WorkerError: No process can be started.

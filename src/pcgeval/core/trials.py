@@ -219,11 +219,7 @@ def write_summaries(path: Path, summaries: Iterable[TrialSummary]) -> None:
 
 
 def read_summaries(path: Path) -> dict[Trial, TrialSummary]:
-    """Read the summaries of a model's and a team's trials; none where the responses were made elsewhere.
-
-    Raises:
-        FileError: The file cannot be read or has another shape.
-    """
+    """Read the summaries of a model's and a team's trials; none where the responses were made elsewhere."""
     if not path.exists():
         return {}
     summaries = parsed(path, _SUMMARIES.validate_json, MAX_RECORD_BYTES)

@@ -151,11 +151,7 @@ def _check_keys(keys: Sequence[tuple[str, int]]) -> None:
 
 
 def path_below(root: Path, name: str) -> Path:
-    """Return the path of a file below a folder.
-
-    Raises:
-        UntrustedFileError: The name leads out of the folder, or a part of it is a link or missing.
-    """
+    """Return the path of a file below a folder; raise UntrustedFileError if it leads out, over a link or nowhere."""
     parts = PurePosixPath(name).parts
     path = root.joinpath(*parts)
     if not parts or parts[0] == "/" or ".." in parts:
@@ -192,13 +188,8 @@ def walk(
 ) -> Iterator[FolderEntry]:
     """Yield the entries of a tree level by level, each level in byte order; links are yielded and not followed.
 
-    Folders are yielded only if they are not entered. An entry with a fault stands for what a bound leaves out.
-
-    Args:
-        root: The folder.
-        limit: The most entries of a folder, and of the tree.
-        depth: The most folders in one another.
-        enter: Tells whether to enter the folder of a relative name.
+    Folders are yielded only if `enter` refuses their relative names. An entry with a fault stands for what a bound
+    leaves out: `limit` is the most entries of a folder, and of the tree, `depth` the most folders in one another.
     """
     level, left = [""], limit
     for _ in range(depth + 1):
@@ -231,8 +222,7 @@ def walk(
 def files_below(folder: Path) -> list[Path]:
     """Return all regular files below a folder in byte order of their relative paths, links left out.
 
-    Raises:
-        UntrustedFileError: A folder cannot be read or is too deep, or there are too many files.
+    A folder that cannot be read, is too deep or has too many files raises UntrustedFileError.
     """
     names = []
     for entry in walk(folder):

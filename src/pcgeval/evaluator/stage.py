@@ -73,11 +73,6 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
     `data/stability/<model>/<team>` gets the official `<letter>.json`, `simulations.json` with the engine, the physics
     and the end of every block, and `trials.json` with the failures up to here. Other processes simulate the levels, so
     a level that crashes the engine fails alone; `processes` is their number, by default that of levels and cores.
-
-    Raises:
-        FileError: A level, a response or a record cannot be read, or an output cannot be written.
-        WorkerError: No process can be started.
-        ClusterError: The cluster of `execution.scheduler` cannot be used.
     """
     levels = {
         (model, team, trial): path.read_bytes()

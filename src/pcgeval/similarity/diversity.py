@@ -45,11 +45,9 @@ def diversity(vectors: ArrayLike, trials: int) -> float:
 
 
 def mean_distances(vectors: Sequence[Sequence[float]], attempts: int) -> tuple[float, ...]:
-    """Return each level's mean cosine distance to the other attempts; their mean is the diversity.
+    """Return each level's mean cosine distance to the other of at least two attempts; their mean is the diversity.
 
-    Args:
-        vectors: The probabilities of each attempt; an attempt without a level has an empty vector and distance 0.
-        attempts: The number of attempts, at least 2.
+    An attempt without a level has an empty vector and the distance 0.
     """
     present = [place for place, vector in enumerate(vectors) if vector]
     sums = [0.0] * len(vectors)
@@ -64,9 +62,6 @@ def pair_distances(vectors: ArrayLike) -> Floats:
     """Return the cosine distances, 0 to 2, of all pairs i < j of (n, d) vectors: (0, 1), (0, 2) ... (1, 2) ...
 
     As in the official script, a vector of zeros has the distance 0 to any other.
-
-    Raises:
-        DiversityError: The vectors are ragged or not finite.
     """
     rows = _rows(vectors)
     first, second = np.triu_indices(len(rows), k=1)
@@ -97,10 +92,6 @@ def diversity_stage(params: Params, root: Path = Path()) -> None:
 
     Distances and rates have 7 decimals, the same on every processor. `diversity.vectors` in params.yaml names the
     vectors: `softmax`, the 26 probabilities (the rules), or `cls`, the embeddings (the 2025 script).
-
-    Raises:
-        FileError: A similarity file is missing or not in the official format.
-        DiversityError: The vectors cannot be compared.
     """
     rules, similarity = params.competition, root / DATA / "similarity"
     with rewritten_folder(root / DATA / "diversity", keep=similarity):

@@ -50,11 +50,7 @@ def check_source(source: str | Path, revision: str | None, root: Path = Path()) 
 
 
 def resolve_source(source: str | Path | None, revision: str | None, root: Path = Path()) -> Source:
-    """Return a classifier's files: of a folder, of the hub, or of the package for None.
-
-    Raises:
-        ClassifierError: The files cannot be fetched or are not a letter classifier.
-    """
+    """Return a classifier's files, of a folder, of the hub, or of the package for None; raise ClassifierError."""
     source = PACKAGED_DATA / "classifier" if source is None else source
     check_source(source, revision, root)
     if _is_folder(source, root):

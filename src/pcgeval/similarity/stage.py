@@ -51,10 +51,6 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
     """Classify each picture once; write the official files and `classifier.json`.
 
     A trial without a picture has no entry; `trials.json` beside the stability files has the reason.
-
-    Raises:
-        ClassifierError: The classifier cannot be fetched or loaded.
-        ClusterError: The cluster of `execution.scheduler` cannot be used.
     """
     settings = params.similarity
     source = resolve_source(settings.model, settings.revision, root)
