@@ -154,6 +154,7 @@ class _Processes:
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
+    end_unguarded_worker()
     return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start_worker)
 
 
