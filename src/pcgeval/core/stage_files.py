@@ -125,30 +125,12 @@ def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
     return {outcome.key: outcome for outcome in parsed(folder / TRIALS_FILE, _OUTCOMES.validate_json)}
 
 
-class TrialEntry(_Part):
-    """An entry of a list; its name ends in the number of a trial."""
-
-    name: str
-
-
-Entry = TypeVar("Entry", bound=TrialEntry)
-
-
-def by_trial(entries: Iterable[Entry]) -> dict[int, Entry]:
-    """Return the entry of each trial; of several the first counts, as in the official script."""
-    first: dict[int, Entry] = {}
-    for entry in entries:
-        if (number := trial_number(entry.name)) is not None:
-            first.setdefault(number, entry)
-    return first
-
-
 def rate(values: Sequence[float]) -> float:
     """Return the mean of a letter's values; 0 without any, where the official division by zero would write NaN."""
     return math.fsum(values) / len(values) if values else 0.0
 
 
-class StabilityEntry(TrialEntry):
+class StabilityEntry(_Part):
     """One simulated level; `name` is the path of its file."""
 
     name: str = Field(alias="tag")
@@ -167,7 +149,7 @@ class StabilityFile(StageFile):
     levels: tuple[StabilityEntry, ...] = Field(alias="raws")
 
 
-class SimilarityEntry(TrialEntry):
+class SimilarityEntry(_Part):
     """One picture: the probability of the letter that was asked for (`label`)."""
 
     name: str = Field(alias="id")
@@ -183,7 +165,7 @@ class LabelProbability(_Part):
     probability: Share = Field(alias="softmax_prob")
 
 
-class PicturePrediction(TrialEntry):
+class PicturePrediction(_Part):
     """The classifier's answer about one picture: 26 probabilities and, from 2025 on, an embedding of 768 numbers."""
 
     name: str = Field(alias="id")
@@ -194,6 +176,18 @@ class PicturePrediction(TrialEntry):
     def likeliest(self) -> tuple[LabelProbability, ...]:
         """The probabilities, the highest first."""
         return tuple(sorted(self.probabilities, key=lambda probability: (-probability.probability, probability.label)))
+
+
+Entry = TypeVar("Entry", StabilityEntry, SimilarityEntry, PicturePrediction)
+
+
+def by_trial(entries: Iterable[Entry]) -> dict[int, Entry]:
+    """Return the entry of each trial; of several the first counts, as in the official script."""
+    first: dict[int, Entry] = {}
+    for entry in entries:
+        if (number := trial_number(entry.name)) is not None:
+            first.setdefault(number, entry)
+    return first
 
 
 class SimilarityFile(StageFile):
