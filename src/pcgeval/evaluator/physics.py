@@ -60,16 +60,6 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None, *, paths: b
     return replace(best, starts=starts, paths=recording.paths() if paths else ())
 
 
-def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | str:
-    """Return the end of a level, or the reason why its simulation failed; see `simulate`."""
-    try:
-        return simulate(xml, physics, paths=paths)
-    except LevelError as error:
-        return error.reason
-    except SimulationError as error:
-        return str(error)
-
-
 def simulate_with_all_engines(xml: str | bytes, physics: PhysicsParams | None = None) -> dict[str, Stability]:
     """Simulate a level with each installed engine; return the stabilities by engine, or raise as `simulate` does."""
     physics = physics or PhysicsParams()
@@ -89,6 +79,16 @@ def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
             "(Python 3.11 to 3.13; Linux on x86-64, or macOS), or set physics.engine to pymunk."
         ) from error
     return Box2dWorld(blocks, physics)
+
+
+def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | str:
+    """Return the end of a level, or the reason why its simulation failed; see `simulate`."""
+    try:
+        return simulate(xml, physics, paths=paths)
+    except LevelError as error:
+        return error.reason
+    except SimulationError as error:
+        return str(error)
 
 
 def _check_overlaps(blocks: Sequence[Block]) -> None:
