@@ -95,7 +95,7 @@ def test_a_paper_needs_no_competition_and_checks_may_come_from_a_file(tmp_path, 
     [
         (["nobody"], "neither a team of params.yaml"),
         (["zero-shot", "--judge", "human"], "a person's grades belong into"),
-        (["zero-shot", "--judge", "dummy", *sets("max_depth=0")], "max_depth: must be at least 1"),
+        (["zero-shot", "--judge", "dummy", *sets("max_depth=0")], "max_depth is 0"),
         (["zero-shot", "--judge", "dummy", "--rubric", "none"], "data/rubrics/none/rubric.json"),
         (["zero-shot", "--judge", "checks", "--reproduce"], "--reproduce"),
         (["zero-shot", "--paper", "none", "--judge", "dummy"], "zero-shot: no folder"),

@@ -202,7 +202,7 @@ class RubricParams(_Section):
     code_only: bool = False  # grade only the leaves about code, and do not run reproduce.sh
     resources_provided: bool = False  # weight 0 for acquiring data sets and models, which were handed out
     propagate_zero_weights: bool = False  # and for nodes below which every weight is 0
-    max_depth: int | None = Field(None, ge=1)  # levels of the rubric; the last grades deeper nodes as a whole
+    max_depth: int | None = None  # levels of the rubric; the last grades deeper nodes as a whole
     ignore_checks: bool = False  # ask the model about leaves with a check too
 
     @property
@@ -225,6 +225,8 @@ class RubricParams(_Section):
                 raise ValueError(f"model.options.{option} is {tokens!r}; give a number of tokens")
         if self.evidence and self.prompts == "paperbench":
             raise ValueError("evidence is for prompts: pcgeval, as PaperBench's judge asks for none; leave one out")
+        if self.max_depth is not None and self.max_depth < 1:
+            raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
         return self
 
 
@@ -328,18 +330,13 @@ def parse_params(values: Any, source: str) -> Params:
     try:
         return Params.model_validate(values)
     except ValidationError as error:
-        raise ParamsError("\n".join(f"{source}: {line}" for line in explained(error, Params))) from error
+        raise ParamsError("\n".join(f"{source}: {_explained(dict(fault))}" for fault in error.errors())) from error
 
 
-def explained(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    """Return each fault of values for a model in a sentence, with a suggestion for misspelt keys."""
-    return [_explained(dict(fault), model) for fault in error.errors()]
-
-
-def _explained(fault: dict[str, Any], model: type[BaseModel]) -> str:
+def _explained(fault: dict[str, Any]) -> str:
     place = ".".join(map(str, fault["loc"]))
     if fault["type"] == "extra_forbidden":
-        known = _known_keys(fault["loc"][:-1], model)
+        known = _known_keys(fault["loc"][:-1])
         close = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
         hint = f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(known)}."
         return f"unknown key {place!r}. {hint}"
@@ -350,7 +347,8 @@ def _explained(fault: dict[str, Any], model: type[BaseModel]) -> str:
     return f"{place}: {rule} (found {repr(fault['input'])[:_SHOWN]})." if place else f"{rule}."
 
 
-def _known_keys(place: tuple[Any, ...], section: Any) -> list[str]:
+def _known_keys(place: tuple[Any, ...]) -> list[str]:
+    section: Any = Params
     for part in place:
         field = section.model_fields.get(part)
         kinds = (field.annotation, *get_args(field.annotation)) if field else ()  # none: a name in `models` or `rounds`

@@ -11,7 +11,7 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from pcgeval.checks.evidence import Evidence, PaperEvidence
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.params import Model, RubricParams, explained
+from pcgeval.core.params import Model, RubricParams
 from pcgeval.core.profiles import OPENAI_URL, USUAL_CONTEXT, Price
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model
@@ -113,7 +113,12 @@ class JudgeSettings(RubricParams):
         try:
             return cls(**values)
         except ValidationError as error:
-            raise GradingError(f"{' '.join(explained(error, cls))} See `rubric` in params.yaml.") from error
+            faults = (
+                f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" if fault["loc"] else fault["msg"]
+                for fault in error.errors(include_url=False)
+            )
+            text = "; ".join(fault.replace("Value error, ", "") for fault in faults)
+            raise GradingError(f"{text}. See `rubric` in params.yaml.") from error
 
     def cut(self, rubric: TaskNode) -> TaskNode:
         """Return the part of a rubric that is graded; raises RubricError if nothing is left."""
