@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes, to_json, write_json, write_text
@@ -26,21 +26,19 @@ _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class Message:
     """One turn of a conversation."""
-
-    __pydantic_config__ = _STRICT
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class ChatReply:
     """One reply with its costs; only a judge's replies have the last two fields."""
-
-    __pydantic_config__ = _STRICT
 
     text: str
     prompt_tokens: _Count
@@ -51,11 +49,10 @@ class ChatReply:
     estimated: bool | None = None  # True where the endpoint reports no tokens
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class Exchange:
     """One answered call of a trial."""
-
-    __pydantic_config__ = _STRICT
 
     key: str  # SHA-256 of the request
     reply: ChatReply
@@ -63,11 +60,10 @@ class Exchange:
     repeats: _Count | None = None  # how many messages of the exchange before, its reply included, come first
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class FailedCall:
     """A call that the backend gave up."""
-
-    __pydantic_config__ = _STRICT
 
     turn: Annotated[int, Field(ge=0, le=2**31)]  # among the trial's calls, from 1
     key: str
@@ -114,11 +110,10 @@ class TrialUsage:
         return next((flag for flag in self.flags if flag.kind == kind), None)
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class TrialRecord:
     """One trial; `reason` is None unless it failed, and then the response is empty."""
-
-    __pydantic_config__ = _STRICT
 
     fingerprint: str
     seed: int
@@ -164,11 +159,10 @@ class TrialRecord:
         return TrialUsage(len(self.exchanges), self.tokens, tuple(flags), self.contained, supplied)
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class TrialSummary:
     """A trial as later stages see it: one entry of `data/trials/<model>/<team>.json`."""
-
-    __pydantic_config__ = _STRICT
 
     letter: str
     trial: int
