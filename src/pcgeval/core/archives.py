@@ -103,11 +103,13 @@ class _BoundedReader(io.BufferedReader):
         self.most = most
 
     def read(self, size: int | None = -1, /) -> bytes:
+        """Return at most so many bytes; -1 and None stand for the most."""
         if size is not None and size > self.most:
             raise tarfile.ReadError(f"a header or the list of files has over {self.most} bytes")
         return super().read(self.most if size is None or size < 0 else size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Go to a place; a damaged list of files may name one before the beginning."""
         if whence == os.SEEK_SET and offset < 0:
             raise zipfile.BadZipFile("a file is said to begin before the archive")
         return super().seek(offset, whence)
