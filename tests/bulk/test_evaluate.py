@@ -5,6 +5,8 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
+import sys
 from string import ascii_uppercase
 
 import pyarrow as pa
@@ -14,9 +16,7 @@ from params_for_tests import contents
 from pyarrow import parquet
 
 from pcgeval import Classifier, PcgevalError, PhysicsParams, Similarity, evaluate, score_level
-from pcgeval.bulk import evaluate as module
 from pcgeval.cli.main import main
-from pcgeval.evaluator.walk import end_of
 
 FAST = PhysicsParams(trials=1, seconds=0.2)
 MAX_TEXT = 16 * 2**20
@@ -77,26 +77,6 @@ def test_the_rows_of_the_input_become_a_dataset_that_hugging_face_loads_offline(
     assert datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache")).to_list() == rows
 
 
-def test_a_level_is_simulated_once_in_a_process(tmp_path, monkeypatch):
-    simulated = []
-
-    def counted(xml, *arguments, **options):
-        simulated.append(xml)
-        return end_of(xml, *arguments, **options)
-
-    monkeypatch.setattr(module, "map_batches", lambda work, batches, *_: map(work, batches))
-    monkeypatch.setattr(module, "end_of", counted)
-    small = Similarity(model="data/classifier", batch=1)
-    for trials in (1, 2):
-        physics = PhysicsParams(trials=trials, seconds=0.2)
-        run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / f"{trials}", physics=physics, similarity=small)
-        assert len(simulated) == 4 * trials  # of five levels two are equal
-    monkeypatch.setattr(module, "REMEMBERED", 0)
-    run(write_lines(tmp_path / "in.jsonl", ROWS), tmp_path / "few", similarity=small)
-    assert len(simulated) == 4 * 2 + 5
-    assert table_of(tmp_path / "few") == table_of(tmp_path / "1")
-
-
 def test_the_figures_are_those_of_score_level(tmp_path):
     classifier = Classifier.load("data/classifier")
     source = write_lines(tmp_path / "in.jsonl", ROWS)
@@ -125,7 +105,6 @@ FAULTY = [
     (b'{"id": true, "letter": "A", "text": ""}', "id is of type bool"),
     (b'{"id": "f\\ud800", "letter": "A", "text": "\\ud800"}', "no code"),
     (b'{"id": "ok", "letter": "A", "text": ""}', "no code: the response is empty"),
-    (b'{"id": "ok", "letter": "B", "text": ""}', "'ok' stands in in.jsonl line 11 already"),
     (b"\xff", "is not UTF-8"),
     (b'{"id": "g", "letter": "A", "text": "' + MAX_TEXT * b"x" + b'"}', f"longer than {MAX_TEXT}"),
     (b"[" * 100_000, "is not JSON"),
@@ -144,8 +123,8 @@ def test_faulty_rows_have_their_line_in_the_table(tmp_path, capsys):
     assert [row["score"] for row in rows] == [None if row["failed_stage"] == "input" else 0 for row in rows]
     assert rows[9]["id"] == "f\ufffd"
     errors = capsys.readouterr().err
-    assert "levels: 16/16" in errors
-    assert "13 in input" in errors
+    assert "levels: 15/15" in errors
+    assert "12 in input" in errors
 
 
 def test_parquet_files_and_folders_are_read(tmp_path):
@@ -159,10 +138,10 @@ def test_parquet_files_and_folders_are_read(tmp_path):
     (folder / "notes.md").write_text("none of them")
     texts = pa.array([b"", None, b"\xff"], pa.large_binary()).view(pa.large_string())
     parquet.write_table(pa.table({"letter": ["A", None, "A"], "text": texts, "id": list("yz!")}), folder / "c.parquet")
-    assert run(folder, tmp_path / "out").failed == {"convert": 1, "extract": 2, "input": 3}
+    assert run(folder, tmp_path / "out").failed == {"convert": 1, "extract": 3, "input": 2}
     rows = table_of(tmp_path / "out")
     assert [row["id"] for row in rows] == [*map(str, range(7)), "x", "5", "y", "z", None]
-    assert rows[8]["reason"] == "b.jsonl line 2: the id '5' stands in a.parquet row 6 already"
+    assert rows[8]["reason"] == "no code: the response is empty"
     assert rows[10]["reason"].startswith("c.parquet row 2: the letter is null")
     assert rows[11]["reason"].startswith("c.parquet row 3: is not UTF-8 text")
     for _ in range(2):  # the second run does not take the output of the first for an input
@@ -219,20 +198,28 @@ def test_another_input_or_setting_is_refused(tmp_path):
     write_lines(source, ROWS)
     with pytest.raises(PcgevalError, match="from another physics"):
         run(source, out, rows_per_part=3, physics=PhysicsParams(trials=2))
-    for name in ("thesis.tex", "README.md"):
-        (folder := tmp_path / name).mkdir()
-        (folder / name).write_text("# My work\n")
-        with pytest.raises(PcgevalError, match=f"holds {name}, which no evaluation wrote"):
-            run(source, folder)
-        assert (folder / name).read_text() == "# My work\n"
+    (folder := tmp_path / "mine").mkdir()
+    (folder / "README.md").write_text("# My work\n")
+    with pytest.raises(PcgevalError, match="holds another dataset"):
+        run(source, folder)
+    assert (folder / "README.md").read_text() == "# My work\n"
     run(source, out, rows_per_part=3)
     assert files(out) == before
     (out / "data" / "part-00001.parquet").write_bytes(b"PAR1")
-    with pytest.raises(PcgevalError, match="not a complete part"):
+    with pytest.raises(PcgevalError, match="is no part"):
         run(source, out, rows_per_part=3)
-    (out / "data" / "part-00001.parquet").unlink()  # a new run may have fewer parts, and the dataset would mix two
-    with pytest.raises(PcgevalError, match=r"part-00001\.parquet: is missing before later parts"):
-        run(source, out, rows_per_part=3)
-    (out / "data" / "part-00002.parquet").unlink()
-    run(source, out, rows_per_part=3)
-    assert files(out) == before
+
+
+UNGUARDED = """
+from pcgeval import PhysicsParams, evaluate
+evaluate(["in.jsonl"], "out", classify=False, physics=PhysicsParams(trials=1, seconds=0.2), processes=2)
+"""
+
+
+def test_a_script_without_its_guard_ends_with_what_it_lacks(tmp_path):
+    write_lines(tmp_path / "in.jsonl", ROWS)
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    ended = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.count("Traceback") == 1
+    assert 'needs `if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]

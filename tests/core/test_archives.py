@@ -32,10 +32,9 @@ def write_tar(path: Path, *entries: tuple[str, bytes | tuple[bytes, str]], mode:
             info.mtime, info.mode = 1_700_000_000, 0o755 if name.endswith(".sh") else 0o600
             if isinstance(content, bytes):
                 info.size = len(content)
-                archive.addfile(info, io.BytesIO(content))
             else:
                 info.type, info.linkname = content
-                archive.addfile(info)
+            archive.addfile(info, io.BytesIO(content) if info.isreg() else None)
     return path
 
 
@@ -64,6 +63,7 @@ def unpacked(archive: Path, **limits: int) -> dict[str, bytes]:
 
 
 def refused(archive: Path, fragment: str, **limits: int) -> None:
+    shutil.rmtree(archive.parent / "into", ignore_errors=True)
     before = sorted(archive.parent.iterdir())
     with pytest.raises(UntrustedFileError, match=fragment):
         unpacked(archive, **limits)
@@ -79,20 +79,15 @@ def test_files_come_out_as_they_are_packed(tmp_path: Path) -> None:
         assert (tmp_path / "into/b/c.sh").stat().st_mode & 0o100
     inner = (tmp_path / "x.zip").read_bytes()
     assert unpacked(write_zip(tmp_path / "y.zip", {"inner.zip": inner})) == {"inner.zip": inner}
-    assert unpacked(write_tar(tmp_path / "y.tar", ("inner.zip", inner), mode="w")) == {"inner.zip": inner}
 
 
-def test_a_tar_file_s_links_pipes_and_devices_are_left_out(tmp_path: Path) -> None:
+def test_links_pipes_and_devices_are_left_out_of_a_tar_file_and_refused_in_a_zip_file(tmp_path: Path) -> None:
     special = [("link", tarfile.SYMTYPE, "/etc/passwd"), ("hard", tarfile.LNKTYPE, "main.py")]
     special += [("pipe", tarfile.FIFOTYPE, ""), ("null", tarfile.CHRTYPE, "")]
     entries = [(name, (kind, target)) for name, kind, target in special]
-    assert unpacked(write_tar(tmp_path / "x.tar", ("main.py", b"1"), *entries, ("link/a", b"2"))) == {
-        "main.py": b"1",
-        "link/a": b"2",  # in a folder, and not where the link would lead
-    }
-
-
-def test_a_zip_file_with_links_pipes_or_devices_is_refused(tmp_path: Path) -> None:
+    files = {"main.py": b"1", "link/a": b"2"}  # in a folder, and not where the link would lead
+    archive = write_tar(tmp_path / "x.tar", ("main.py", b"1"), *entries, ("link/a", b"2"))
+    assert unpacked(archive) == files
     for kind in (stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK):
         refused(raw_zip(tmp_path / "x.zip", (entry("x", kind | 0o777), b"/etc/passwd")), "link")
     windows_link = entry("x", 0)
@@ -135,13 +130,10 @@ def test_no_name_writes_elsewhere(tmp_path_factory: pytest.TempPathFactory, name
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_stands_twice_and_more_than_the_limits_are_refused(tmp_path: Path) -> None:
     for files in ((("a", b"1"), ("a", b"2")), (("a", b"1"), ("a/b", b"2"))):
         refused(raw_zip(tmp_path / "x.zip", *((entry(name), content) for name, content in files)), "twice")
         refused(write_tar(tmp_path / "x.tar", *files), "twice")
-
-
-def test_more_than_the_limits_is_not_unpacked(tmp_path: Path) -> None:
     zipped = write_zip(tmp_path / "x.zip", {"a": bytes(900), "b": bytes(900)})
     for archive in (zipped, write_tar(tmp_path / "x.tar", ("a", bytes(900)), ("b", bytes(900)))):
         refused(archive, "too much", max_bytes=1000)
@@ -158,13 +150,6 @@ def test_overlapping_entries_count_one_by_one(tmp_path: Path) -> None:
     end = END + struct.pack("<HHHHIIH", 0, 0, 2000, 2000, len(entries), len(local), 0)
     (tmp_path / "x.zip").write_bytes(local + entries + end)
     refused(tmp_path / "x.zip", "too much", max_files=10_000, max_bytes=2**30)
-
-
-@pytest.mark.parametrize("size", [10, 2**20])
-def test_a_wrong_size_is_noticed(tmp_path: Path, size: int) -> None:
-    archive = write_zip(tmp_path / "x.zip", {"a": b"1" * 1000})
-    stated = struct.pack("<I", size)
-    refused(patched(archive, (LOCAL, 22, stated), (CENTRAL, 24, stated)), "damaged")
 
 
 def test_a_huge_list_of_files_is_not_read(tmp_path: Path) -> None:
@@ -214,12 +199,12 @@ def test_a_damaged_file_is_refused_or_unpacked(tmp_path_factory: pytest.TempPath
         assert not archive.with_name("into").exists()
 
 
-def test_encrypted_oddly_packed_and_flipped_entries_are_refused(tmp_path: Path) -> None:
-    encrypted = struct.pack("<H", 1)
-    archive = write_zip(tmp_path / "x.zip", {"a": b"1"})
-    refused(patched(archive, (LOCAL, 6, encrypted), (CENTRAL, 8, encrypted)), "encrypted")
+def test_encrypted_oddly_packed_wrongly_sized_and_flipped_entries_are_refused(tmp_path: Path) -> None:
+    path, encrypted = tmp_path / "x.zip", struct.pack("<H", 1)
+    refused(patched(write_zip(path, {"a": b"1"}), (LOCAL, 6, encrypted), (CENTRAL, 8, encrypted)), "encrypted")
     for packing in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):  # they can take any amount of memory
-        refused(write_zip(tmp_path / "x.zip", {"a": b"1"}, packing), "method")
-    archive = write_zip(tmp_path / "x.zip", {"a": os.urandom(1000)}, zipfile.ZIP_STORED)
-    flipped = archive.read_bytes()[500] ^ 1
-    refused(patched(archive, (LOCAL, 500, bytes([flipped]))), "CRC")
+        refused(write_zip(path, {"a": b"1"}, packing), "not deflated")
+    for size in (struct.pack("<I", 10), struct.pack("<I", 2**20)):
+        refused(patched(write_zip(path, {"a": b"1" * 1000}), (LOCAL, 22, size), (CENTRAL, 24, size)), "damaged")
+    write_zip(path, {"a": os.urandom(1000)}, zipfile.ZIP_STORED)
+    refused(patched(path, (LOCAL, 500, bytes([path.read_bytes()[500] ^ 1]))), "CRC")

@@ -26,9 +26,7 @@ JSON = st.recursive(
 @given(JSON, st.dictionaries(st.text(), st.integers(), min_size=2))
 def test_json_keeps_every_value_in_one_form(value: object, mapping: dict[str, int]) -> None:
     assert json.loads(files.to_json(value)) == value
-    turned = dict(reversed(mapping.items()))
-    assert files.to_json(turned) == files.to_json(mapping)
-    assert files.sha256_json(turned) == files.sha256_json(mapping)
+    assert files.to_json(dict(reversed(mapping.items()))) == files.to_json(mapping)
     with pytest.raises(ValueError, match="Out of range"):
         files.to_json(math.nan)
 
@@ -36,7 +34,6 @@ def test_json_keeps_every_value_in_one_form(value: object, mapping: dict[str, in
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "folder" / "file"
     files.write_text(path, "a\ud800b\r\n")
-    assert path.read_bytes() == "a\ufffdb\r\n".encode()
     assert files.read_text(path) == "a\ufffdb\r\n"
     before = file_states(tmp_path)
     files.write_bytes(path, path.read_bytes())
@@ -45,7 +42,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "replace", full)
     with pytest.raises(OSError, match="No space"):
         files.write_bytes(path, b"new")
     assert file_states(tmp_path) == before
@@ -71,30 +68,19 @@ def test_rewritten_folders_hold_only_the_files_of_the_last_run(tmp_path: Path) -
     assert source.is_dir()
 
 
-def failing_stage(output: Path, source: Path) -> None:
-    with files.rewritten_folder(output, keep=source):
-        files.write_text(output / "new", "")
-        raise FileError("the disk is full")
+@pytest.mark.parametrize(("source", "fragment"), [("in", "full"), ("nowhere", "nowhere: is missing")])
+def test_a_stage_that_fails_removes_nothing(tmp_path: Path, source: str, fragment: str) -> None:
+    files.write_text(tmp_path / "in/file", "")
+    files.write_text(tmp_path / "out/old", "")
 
+    def stage() -> None:
+        with files.rewritten_folder(tmp_path / "out", keep=tmp_path / source):
+            raise FileError("the disk is full")
 
-@pytest.mark.parametrize(
-    ("output", "source", "fragment"),
-    [
-        ("out", "in", "full"),
-        ("out", "nowhere", "nowhere: is missing"),
-        ("out", "out/deep", "replace its own input"),
-        ("link", "out/deep", "replace its own input"),
-        ("out/deep", "out/deep", "replace its own input"),
-    ],
-)
-def test_a_stage_that_fails_removes_nothing(tmp_path: Path, output: str, source: str, fragment: str) -> None:
-    for name in ("in/file", "out/old", "out/deep/file"):
-        files.write_text(tmp_path / name, "")
-    (tmp_path / "link").symlink_to("out")
     before = contents(tmp_path)
     with pytest.raises(FileError, match=fragment):
-        failing_stage(tmp_path / output, tmp_path / source)
-    assert before.items() <= contents(tmp_path).items()
+        stage()
+    assert contents(tmp_path) == before
 
 
 def test_the_hash_of_the_code_changes_with_every_module_of_its_packages_alone(

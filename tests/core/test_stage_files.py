@@ -12,148 +12,50 @@ from pcgeval.core import stage_files
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import (
-    BlockPath,
     ClassifierFile,
     ConstantsFile,
     DiversityFile,
-    KeptSimulation,
-    LabelProbability,
-    OfficialWeight,
-    PairDistance,
-    PicturePrediction,
     PromptRow,
-    RankedTeam,
     RankingFile,
-    RankingIntervals,
-    RankingRules,
-    ReplayedTrial,
     ReplaysFile,
-    ResultHash,
-    ScoreInterval,
-    SimilarityEntry,
     SimilarityFile,
-    SimulatedLevel,
-    SimulatedTrial,
     SimulationsFile,
     StabilityEntry,
     StabilityFile,
-    TeamModelScore,
-    TrialVector,
+    TrialOutcome,
     by_trial,
     csv_text,
     failed,
     plain,
     read_csv,
     read_outcomes,
-    succeeded,
     write_outcomes,
 )
 
-
-def entries(*names: str) -> tuple[StabilityEntry, ...]:
-    return tuple(StabilityEntry(name=name, score=0.5) for name in names)
-
-
-END = {
-    "types": ("RectSmall", "SquareTiny"),
-    "positions": ((1.0, -3.25, 0.1), (0.1 + 0.2, 5e-324, 1e22)),
-    "moved": (True, False),
-    "dead": (False, True),
+WRITTEN = {  # by the stages of a competition
+    StabilityFile: "data/stability/*/*/?.json",
+    SimulationsFile: "data/stability/*/*/simulations.json",
+    ReplaysFile: "data/replays/*/*.json",
+    SimilarityFile: "data/similarity/*/*/?.json",
+    ClassifierFile: "data/similarity/*/*/classifier.json",
+    RankingFile: "results/ranking.json",
 }
-PATHS = (BlockPath(block=0, keys=((0, 1000, -3250, 6), (1300, 1020, -3400, 90))),)
-ALPHA = RankedTeam(
-    team="alpha",
-    status="ranked",
-    rank=1,
-    winner=True,
-    total=Decimal("1E-7"),
-    normalised=Decimal("50.10"),
-    interval=ScoreInterval(1.0, 2.0),
-    models={"m": TeamModelScore(score=Decimal("1e30"), normalised=Decimal(-1) / 3, failed_trials=2, blocks=9)},
-    disqualified=None,
-)
-BETA = ALPHA.model_copy(
-    update={
-        "status": "disqualified",
-        "rank": None,
-        "total": None,
-        "interval": None,
-        "models": {},
-        "disqualified": "\u2028",
-    }
-)
-FILES = (
-    StabilityFile(count=1, rate=0.5, levels=entries("t/levels/A/t_A_1.xml")),
-    SimilarityFile(
-        count=1,
-        rate=1 / 3,
-        trials=(SimilarityEntry(name="t_A_1", label="A", similarity=1 / 3),),
-        predictions=(
-            PicturePrediction(
-                name="t_A_1",
-                probabilities=(LabelProbability(id=0, label="A", probability=1.0),),
-                embedding=(-0.5, 1e-9),
-            ),
-        ),
-    ),
-    DiversityFile(
-        count=2,
-        rate=0.1,
-        trials=(TrialVector(trial="t_A_1", vector=(0.1, 0.9)), TrialVector(trial="t_A_2", vector=(0.2, 0.8))),
-        distances=(PairDistance(pair={"trial1": "t_A_1", "trial2": "t_A_2"}, distance=0.1),),
-    ),
-    SimulationsFile(
-        engine={"name": "pymunk", "version": "7"},
-        packages={"numpy": "2"},
-        physics={"seed": 1, "iterations": None},
-        trials=(SimulatedTrial(letter="A", trial=1, best_of=2, starts=(0.5, 1.0), **END),),
-    ),
-    KeptSimulation(level=SimulatedLevel(**END), paths=PATHS),
-    KeptSimulation(reason="no block"),
-    ReplaysFile(trials=(ReplayedTrial(letter="A", trial=1, paths=PATHS),)),
-    ClassifierFile(name="data/classifier", sha256="ab" * 32),
-    ConstantsFile(
-        total=Decimal("0.1"),
-        weights=(
-            OfficialWeight(
-                letter="A",
-                weight=Decimal(0),
-                stability=Decimal("-0.0"),
-                similarity=Decimal(1),
-                diversity=Decimal("1e9"),
-            ),
-        ),
-    ),
-    RankingFile(
-        winners=("alpha",),
-        reason="It has the most points.",
-        baseline=None,
-        rules=RankingRules(version=1, letters="AB", trials=2, official_quirks=False),
-        engine="pymunk 7",
-        classifier="c",
-        packages={"torch": ("2.1", "2.2")},
-        intervals=RankingIntervals(level=0.9, resamples=10, seed=1),
-        teams=(ALPHA, BETA),
-        result=ResultHash(sha256="ab" * 32, parts={"rules": "cd" * 32}),
-    ),
-)
 
 
-@pytest.mark.parametrize("value", FILES, ids=lambda value: type(value).__name__)
-def test_a_stage_file_is_read_as_it_was_written_and_written_again_with_the_same_bytes(
-    tmp_path: Path, value: stage_files.StageFile
+@pytest.mark.parametrize("kind", WRITTEN, ids=lambda kind: kind.__name__)
+def test_a_file_of_a_stage_is_written_again_with_the_same_bytes(
+    competition: Path, tmp_path: Path, kind: type[stage_files.StageFile]
 ) -> None:
-    one, two = tmp_path / "one.json", tmp_path / "two.json"
-    value.write(one)
-    read = type(value).read(one)
-    assert read == value
-    read.write(two)
-    assert two.read_bytes() == one.read_bytes()
+    paths = list(competition.glob(WRITTEN[kind]))
+    assert paths
+    for path in paths:
+        kind.read(path).write(tmp_path / "again")
+        assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
-def test_every_stage_file_of_this_module_is_among_those() -> None:
-    kinds = {kind for kind in stage_files.StageFile.__subclasses__() if kind.__module__ == stage_files.__name__}
-    assert {type(value) for value in FILES} == kinds
+def test_the_official_constants_are_written_again_with_the_same_bytes(competition: Path) -> None:
+    (path, *_) = competition.glob("results/official/*/constants.json")
+    assert ConstantsFile.read(path).to_text() == path.read_text()
 
 
 @given(st.floats(0, 1), st.decimals(-1, 10**30, allow_nan=False, allow_infinity=False))
@@ -166,7 +68,7 @@ def test_floats_keep_every_bit_and_exact_numbers_every_digit(score: float, value
 
 
 def test_outcomes_name_the_stage_under_the_key_of_the_file(tmp_path: Path) -> None:
-    write_outcomes(tmp_path, [failed(Trial("B", 1), "extract", "no code"), succeeded(Trial("A", 2))])
+    write_outcomes(tmp_path, [failed(Trial("B", 1), "extract", "no code"), TrialOutcome(letter="A", trial=2)])
     assert '"failed_step": "extract"' in (tmp_path / "trials.json").read_text()
     outcomes = read_outcomes(tmp_path)
     assert list(outcomes) == [Trial("A", 2), Trial("B", 1)]
@@ -174,8 +76,9 @@ def test_outcomes_name_the_stage_under_the_key_of_the_file(tmp_path: Path) -> No
 
 
 def test_the_first_entry_of_a_trial_counts() -> None:
-    levels = entries("x/t_A_2.xml", "x/t_A_1.xml", "y/t_A_2.xml", "t_A_x")
-    assert {trial: entry.name for trial, entry in by_trial(levels).items()} == {2: "x/t_A_2.xml", 1: "x/t_A_1.xml"}
+    names = ("x/t_A_2.xml", "x/t_A_1.xml", "y/t_A_2.xml", "t_A_x")
+    levels = by_trial(StabilityEntry(name=name, score=0.5) for name in names)
+    assert {trial: entry.name for trial, entry in levels.items()} == {2: "x/t_A_2.xml", 1: "x/t_A_1.xml"}
 
 
 @pytest.mark.parametrize(
@@ -218,3 +121,6 @@ def test_tables_are_read_as_they_are_written(tmp_path: Path) -> None:
     ]
     (tmp_path / "table.csv").write_text(text)
     assert read_csv(PromptRow, tmp_path / "table.csv") == tuple(rows)
+    (tmp_path / "table.csv").write_text(f"{text},1")
+    with pytest.raises(FileError, match=r"table\.csv:3"):
+        read_csv(PromptRow, tmp_path / "table.csv")

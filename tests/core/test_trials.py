@@ -47,8 +47,7 @@ OLD = (
 
 def record_of(*exchanges: Exchange, response: str = "", **values: object) -> TrialRecord:
     digest = sha256_bytes(response.encode())
-    reason = values.pop("reason", None)
-    return TrialRecord("f" * 64, 7, "m:1", "d" * 64, exchanges, digest, reason, **values)  # type: ignore[arg-type]
+    return TrialRecord("f" * 64, 7, "m:1", "d" * 64, exchanges, digest, None, **values)  # type: ignore[arg-type]
 
 
 def reply(text: str) -> ChatReply:
@@ -66,7 +65,6 @@ def test_what_is_written_is_read_back(tmp_path_factory, exchanges, failures, fla
     folder = tmp_path_factory.mktemp("raw")
     record = record_of(*exchanges, response=response, failures=tuple(failures), flags=tuple(flags), contained=contained)
     write_trial(folder, "alpha", TRIAL, response, record)
-    assert read_record(record_path(folder, "alpha", TRIAL)) == record
     assert finished_trial(folder, "alpha", TRIAL, "f" * 64) == record
     sha256 = sha256_bytes(record_text(record).encode())
     recorded = RecordedTrial(letter="A", trial=1, response=response, record=record, sha256=sha256)
@@ -85,13 +83,15 @@ def test_a_record_is_as_short_as_one_of_the_first_version_and_has_its_calls_in_o
     one, two = (Exchange(key, reply("x")) for key in ("1", "2"))
     failures = FailedCall(1, "a", "r"), FailedCall(3, "b", "r")
     assert record_of(one, two, failures=failures).calls == (failures[0], one, failures[1], two)
+    flags = tuple(Flag("other-host", f"{number}" * 400) for number in range(9))
+    kept = record_of(flags=flags).usage(SuppliedBlocks()).flags
+    assert [flag.detail for flag in kept] == ["0" * 300, "1" * 300, "2" * 300]
 
 
 def test_any_torn_file_is_no_finished_trial(tmp_path: Path):
     record = record_of(Exchange("k", reply("answer")), response="answer")
     write_trial(tmp_path, "alpha", TRIAL, "answer", record)
-    paths = trial_file(tmp_path, "raw", "alpha", TRIAL), record_path(tmp_path, "alpha", TRIAL)
-    for path in paths:
+    for path in (trial_file(tmp_path, "raw", "alpha", TRIAL), record_path(tmp_path, "alpha", TRIAL)):
         content = path.read_bytes()
         for size in range(len(content.rstrip(b"\n"))):
             for torn in (content[:size], content[:size] + bytes(len(content) - size)):
@@ -100,7 +100,6 @@ def test_any_torn_file_is_no_finished_trial(tmp_path: Path):
         path.write_bytes(content)
     assert finished_trial(tmp_path, "alpha", TRIAL, "f" * 64) == record
     assert finished_trial(tmp_path, "alpha", TRIAL, "0" * 64) is None
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(paths)
 
 
 NO_JSON = (b"", b"{", b"\xff", b"[" * 100_000, b"null")
@@ -112,7 +111,6 @@ CHANGES = (
     ('"text": "drop"', '"text": 5'),
     ('"seed": 1', '"seed": 1, "more": 1'),
     ('"seed": 1', '"seed": 1, "flags": [{"kind": "bribed-judge", "detail": "x"}]'),
-    ('"seed": 1', '"seed": 1, "flags": [{"kind": "other-host", "detail": 5}]'),
     ('"seed": 1', '"seed": 1, "contained": "perhaps"'),
 )
 
@@ -137,5 +135,4 @@ def test_the_record_of_a_program_that_sent_all_that_it_may_is_read(tmp_path: Pat
     message = Message("user", "x" * (LINE_BYTES - 100))
     exchanges = [Exchange("k", reply(""), (message,))] * (TRIAL_BYTES // LINE_BYTES + 1)
     write_trial(tmp_path, "team", TRIAL, "", record_of(*exchanges))
-    record = read_record(record_path(tmp_path, "team", TRIAL))
-    assert (len(record.exchanges), record.tokens) == (len(exchanges), 10 * len(exchanges))
+    assert len(read_record(record_path(tmp_path, "team", TRIAL)).exchanges) == len(exchanges)

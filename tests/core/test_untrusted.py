@@ -34,23 +34,16 @@ def reason(path: Path, limit: int = 10, *, follow_link: bool = False) -> str:
     return f"{caught.value.kind}: {caught.value.reason}"
 
 
-def test_a_regular_file_is_read_up_to_the_limit(tmp_path: Path):
-    (tmp_path / "file").write_bytes(b"0123456789")
-    assert read_bounded(tmp_path / "file", 10) == b"0123456789"
-    assert reason(tmp_path / "file", 9) == "too large: is larger than 9 bytes"
-    assert read_start(tmp_path / "file", 3) == b"012"
-    size_unknown = Path("/proc/self/maps")
-    if size_unknown.exists():
-        assert reason(size_unknown, 5) == "too large: is larger than 5 bytes"
-
-
-def test_only_regular_files_are_opened_and_none_is_waited_for(tmp_path: Path):
+def test_only_regular_files_are_read_up_to_a_limit_and_none_is_waited_for(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
-    (tmp_path / "real").write_bytes(b"x")
+    (tmp_path / "real").write_bytes(b"0123456789")
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
+    assert read_bounded(tmp_path / "real", 10) == b"0123456789"
+    assert reason(tmp_path / "real", 9) == "too large: is larger than 9 bytes"
+    assert read_start(tmp_path / "real", 3) == b"012"
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(tmp_path / "socket"))
         for name in ("pipe", "folder", "socket"):
@@ -58,7 +51,7 @@ def test_only_regular_files_are_opened_and_none_is_waited_for(tmp_path: Path):
     assert reason(Path("/dev/zero")) == "not regular: is not a regular file"
     for name in ("link", "dangling", "loop"):
         assert reason(tmp_path / name) == "not regular: is a link"
-    assert read_bounded(tmp_path / "link", 1, follow_link=True) == b"x"
+    assert read_bounded(tmp_path / "link", 10, follow_link=True) == b"0123456789"
     for name in ("dangling", "loop"):  # they are not missing
         assert reason(tmp_path / name, follow_link=True) == "not regular: is a link"
     for name in ("missing", "real/below", "a\0b", "\ud800"):
@@ -96,6 +89,13 @@ def test_text_is_utf8_and_json_is_json(tmp_path: Path):
     assert read_bounded_json(path, 10**6) == {"a": 1}
 
 
+def tree(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    return root
+
+
 def test_no_path_leads_out_and_no_part_of_it_is_a_link(tmp_path: Path):
     tree(tmp_path, "a/b/file")
     (tmp_path / "link").symlink_to("a")
@@ -110,13 +110,6 @@ def test_no_path_leads_out_and_no_part_of_it_is_a_link(tmp_path: Path):
                 path_below(tmp_path, name)
 
 
-def tree(root: Path, *names: str) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text("x")
-    return root
-
-
 def test_a_walk_goes_level_by_level_in_byte_order_and_follows_no_link(tmp_path: Path):
     tree(tmp_path, "b", "a/c", "a.txt", "a/d/e", ".env", "B")
     (tmp_path / "loop").symlink_to(".")
@@ -124,8 +117,7 @@ def test_a_walk_goes_level_by_level_in_byte_order_and_follows_no_link(tmp_path: 
     entries = list(walk(tmp_path))
     assert [entry.name for entry in entries] == [".env", "B", "a.txt", "b", "loop", "a/c", "a/pipe", "a/d/e"]
     assert [entry.name for entry in entries if not entry.is_file] == ["loop", "a/pipe"]
-    unentered = [entry.name for entry in walk(tmp_path, enter=lambda name: name != "a") if entry.is_folder]
-    assert unentered == ["a"]
+    assert [entry.name for entry in walk(tmp_path, enter=lambda name: name != "a") if entry.is_folder] == ["a"]
     assert files_below(tmp_path) == [tmp_path / name for name in (".env", "B", "a.txt", "a/c", "a/d/e", "b")]
 
 
@@ -137,14 +129,11 @@ def test_a_walk_is_bounded_in_entries_and_depth(tmp_path: Path):
     ]
     (deep,) = (entry for entry in walk(tmp_path, depth=2) if entry.fault)
     assert (deep.name, deep.fault) == ("c/d/e", "lies deeper than 2 folders")
-    with pytest.raises(UntrustedFileError, match="deeper"):
-        files_below(tree(tmp_path, "/".join(["d"] * 42)))
-
     (entry,) = walk(tmp_path / "missing")
     assert (entry.name, entry.is_file, entry.is_folder) == ("", False, False)
-    assert "cannot be read" in entry.fault
-    with pytest.raises(UntrustedFileError, match="missing"):
-        files_below(tmp_path / "missing")
+    for folder, fragment in ((tree(tmp_path, "/".join(["d"] * 42)), "deeper"), (tmp_path / "missing", "missing")):
+        with pytest.raises(UntrustedFileError, match=fragment):
+            files_below(folder)
 
 
 @given(ANY_TEXT, st.integers(4, 40))
@@ -162,7 +151,5 @@ def test_shown_texts():
     assert well_formed("a\ud800\udfffb😀") == "a\ufffd\ufffdb😀"
     assert printable_line("a  b\n\x1b[2Jc\u202e", 40) == "a b [2Jc"
     assert printable_name("\x1b[2Jevil\u202e\udcff日本 é") == "\\x1b[2Jevil\\u202e\\udcff日本 é"
-    assert printable_name("a" * 400) == "a" * 300 + "..."
-    assert (
-        printable_text("a\u202eb\x00c\ud800d\u2066e\x1bf\r\n\tg") == "a\ufffdb\ufffdc\ufffdd\ufffde\ufffdf\ufffd\n\tg"
-    )
+    shown = printable_text("a\u202eb\x00c\ud800d\u2066e\x1bf\r\n\tg")
+    assert shown == "a\ufffdb\ufffdc\ufffdd\ufffde\ufffdf\ufffd\n\tg"

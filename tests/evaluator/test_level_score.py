@@ -48,8 +48,6 @@ def test_a_reply_scores_as_in_the_stages(tmp_path, letter, reply):
         ("```\ndrop_block('b13', 20)\n```", "Height boundary is intruded"),
         ("```\ndrop_block('b31', 0)\n```", "Width boundary is intruded"),
         ("```\n" + "drop_block('b11', 3)\n" * 17 + "```", "Height boundary is intruded"),
-        ("`" * 10_000_000, "no code"),
-        ("```\n" + "drop_block('b11', " * 200_000 + "```", "no code"),
     ],
 )
 def test_a_reply_without_a_level_scores_0_and_says_why(reply, reason):
@@ -67,33 +65,22 @@ def test_a_response_its_calls_and_its_level_score_alike():
     assert (thought.read_as, thought.xml) == ("response", response.xml)
     assert response.xml == calls.xml == level.xml
     assert response.score == calls.score == level.score > 0
-    assert response.grid == calls.grid == (".....2" + "." * 14,) * 3 + (".....1" + "." * 14,) * 3
-    assert (level.code, level.grid) == (None, ())
+    assert level.code is None
     assert [block.call for block in calls.blocks] == CALLS.split("\n")
     assert [block.call for block in level.blocks] == ["RectSmall", "RectSmall"]
 
 
 def test_pictures_of_before_and_after():
     score = score_level(FALLING, "I", classify=False)
-    assert score.image().tobytes() == render(score.simulated).tobytes() != score.image(before=True).tobytes()
-    for svg in (score.svg(), score.svg(before=True), score.replay_svg()):
+    assert score.image().tobytes() == render(score.simulated).tobytes()
+    for svg in (score.svg(), score.replay_svg()):
         assert etree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
     replay = etree.fromstring(score.replay_svg())
     assert len(replay.findall(".//{*}g")) == 6
     assert len(replay.findall(".//{*}animateTransform")) == 2 * len(score.simulated.paths) > 0
-    assert score._repr_html_().count("<svg") == 2
-    assert score.svg(before=True) in score._repr_html_()
-    assert score.svg() not in score._repr_html_()  # both are drawn to one scale there
-    blocks = len(score.before), sum(not dead for dead in score.simulated.dead)
-
-    def pixels_of_a_block(*pictures):
-        black = [(np.asarray(picture) == 0).sum() for picture in pictures]
-        return [pixels / number for pixels, number in zip(black, blocks, strict=True)]
-
-    before, after = pixels_of_a_block(score.image(before=True), score.image())
-    assert before != pytest.approx(after, rel=0.1)
-    before, after = pixels_of_a_block(*score.before_and_after())  # at one scale
-    assert before == pytest.approx(after, rel=0.1)
+    black = [(np.asarray(picture) == 0).sum() for picture in score.before_and_after()]  # at one scale
+    living = len(score.before), sum(not dead for dead in score.simulated.dead)
+    assert black[0] / living[0] == pytest.approx(black[1] / living[1], rel=0.1)
 
 
 def test_linear_algebra_takes_one_thread_while_it_classifies(monkeypatch):
@@ -122,41 +109,34 @@ def test_without_a_classifier_the_default_one_tells_the_letter():
     assert by_letter["I"].to_dict() == score_level(STANDING, "I", Classifier.load()).to_dict()
     assert by_letter["I"].similarity > max(by_letter["O"].similarity, by_letter["W"].similarity)
     simulated = score_level(STANDING, "I", classify=False)
-    assert simulated.stability == 1
-    assert math.isnan(simulated.similarity)
-    assert simulated.to_dict()["similarity"] is None
+    assert (simulated.stability, simulated.to_dict()["similarity"]) == (1, None)
 
 
 def test_a_replay_and_the_blocks_go_from_the_level_as_written_to_the_end_of_its_simulation():
     score = score_level(FALLING, "I", classify=False)
     end, paths = score.simulated, {path.block: path.keys for path in score.simulated.paths}
     assert 0 < sum(end.dead) < len(end.dead)
-    assert score.stability == pytest.approx(1 - sum(end.moved) / 6)
     for number, (before, after, block) in enumerate(zip(score.before, end.positions, score.blocks, strict=True)):
         assert block.number == number + 1
         assert block.fate == ("broke" if end.dead[number] else "moved" if end.moved[number] else "stayed")
         if end.moved[number]:
             first, last = paths[number][0], paths[number][-1]
             assert first == pytest.approx((0, 1000 * before.x, 1000 * before.y, before.rotation), abs=1)
-            if not end.dead[number]:
-                assert block.distance == pytest.approx(math.dist((before.x, before.y), after[:2]), abs=1e-6)
-                turned = abs((math.degrees(after[2]) - before.rotation + 180) % 360 - 180)
-                assert (block.fell, block.turned) == pytest.approx((before.y - after[1], turned), abs=1e-3)
-                assert last[1:3] == pytest.approx(1000 * after[:2], abs=1)
-                assert last[3] == pytest.approx(math.degrees(after[2]), abs=1)
+        if block.fate == "moved":
+            assert block.distance == pytest.approx(math.dist((before.x, before.y), after[:2]), abs=1e-6)
+            turned = abs((math.degrees(after[2]) - before.rotation + 180) % 360 - 180)
+            assert (block.fell, block.turned) == pytest.approx((before.y - after[1], turned), abs=1e-3)
+            assert last[1:] == pytest.approx((*(1000 * after[:2]), math.degrees(after[2])), abs=1)
 
 
-def test_everything_is_json_and_nothing_of_it_is_markup():
+def test_everything_is_json_and_what_has_no_level_has_no_picture():
     score = score_level(FALLING, "I")
     values = json.loads(json.dumps(score.to_dict()))
     assert values["score"] == score.score
     assert len(values["likeliest"]) == 5
     assert values["likeliest"][0][1] == max(values["probabilities"].values())
-    failed = score_level("```\ndrop_block('b31', 0)<script>\n```", "I")
-    assert "<script" not in failed._repr_html_()
-    assert failed.to_dict()["reason"]
     with pytest.raises(LevelError):
-        failed.image()
+        score_level("```\ndrop_block('b31', 0)\n```", "I").image()
     for letter in ("", "a", "AB", "1", "Ä"):
         with pytest.raises(ValueError, match="letter"):
             score_level(CALLS, letter)

@@ -26,11 +26,8 @@ def ended(*blocks):
 
 def literal_picture(stability, view):
     """Which pixels of the view lie in a sprite: 1 yes, 0 no, -1 too near an edge to say without exact arithmetic."""
-    living = [
-        (kind, *place)
-        for kind, place, dead in zip(stability.types, stability.positions, stability.dead, strict=True)
-        if not dead
-    ]
+    blocks = zip(stability.types, stability.positions, stability.dead, strict=True)
+    living = [(kind, *place) for kind, place, dead in blocks if not dead]
     xs, ys = [], []
     for kind, x, y, angle in living:
         width, height = COLLIDER[kind]
@@ -40,17 +37,16 @@ def literal_picture(stability, view):
     side = max(max(xs) - min(xs), max(ys) - min(ys))
     pixel = side / view
     result = np.zeros((view, view), dtype=int)
-    for row in range(view):
-        for column in range(view):
-            world_x = (min(xs) + max(xs)) / 2 - side / 2 + (column + 0.5) * pixel
-            world_y = (min(ys) + max(ys)) / 2 + side / 2 - (row + 0.5) * pixel
-            depth = -math.inf  # how far inside the deepest sprite, in pixels; negative outside
-            for kind, x, y, angle in living:
-                width, height = SPRITE[kind]
-                across = (world_x - x) * math.cos(angle) + (world_y - y) * math.sin(angle)
-                up = (world_y - y) * math.cos(angle) - (world_x - x) * math.sin(angle)
-                depth = max(depth, min(width / 2 - abs(across), height / 2 - abs(up)) / pixel)
-            result[row, column] = -1 if abs(depth) < 0.01 else depth > 0
+    for row, column in np.ndindex(view, view):
+        world_x = (min(xs) + max(xs)) / 2 - side / 2 + (column + 0.5) * pixel
+        world_y = (min(ys) + max(ys)) / 2 + side / 2 - (row + 0.5) * pixel
+        depth = -math.inf  # how far inside the deepest sprite, in pixels; negative outside
+        for kind, x, y, angle in living:
+            width, height = SPRITE[kind]
+            across = (world_x - x) * math.cos(angle) + (world_y - y) * math.sin(angle)
+            up = (world_y - y) * math.cos(angle) - (world_x - x) * math.sin(angle)
+            depth = max(depth, min(width / 2 - abs(across), height / 2 - abs(up)) / pixel)
+        result[row, column] = -1 if abs(depth) < 0.01 else depth > 0
     return result
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from workspace import make_workspace
 
 from pcgeval import pipeline
-from pcgeval.core.files import unsynced
 from pcgeval.core.params import load_params
 
 STAGES = ("generate", *(stage.__name__ for stage in pipeline.STAGES))
@@ -21,10 +20,9 @@ def make_evaluated(folder: Path) -> Path:
 def evaluate(folder: Path, since: str = "generate", until: str = "report") -> None:
     """Run the stages from one to another: what was altered before is then what all later files follow from."""
     params = load_params(folder / "params.yaml")
-    with unsynced():
-        for name in STAGES[STAGES.index(since) : STAGES.index(until) + 1]:
-            if name == "generate":
-                for model in params.models:
-                    pipeline.generate(params, model, folder)
-            else:
-                getattr(pipeline, name)(params, folder)
+    for name in STAGES[STAGES.index(since) : STAGES.index(until) + 1]:
+        if name == "generate":
+            for model in params.models:
+                pipeline.generate(params, model, folder)
+        else:
+            getattr(pipeline, name)(params, folder)

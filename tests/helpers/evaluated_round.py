@@ -11,7 +11,7 @@ import yaml
 from rubric_trees import RESULT, leaf, node
 
 from pcgeval.checks.gathering import evidence_stage
-from pcgeval.core.files import sha256_bytes, sha256_file, sha256_text, unsynced, write_json, write_text
+from pcgeval.core.files import sha256_bytes, sha256_file, sha256_text, write_json, write_text
 from pcgeval.core.layout import GRADES, RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trial_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
@@ -23,7 +23,7 @@ from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.scoring.stages import rank_stage, score_stage
 from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.similarity.source import LABELS, resolve_source
-from pcgeval.similarity.stage import CACHE, Prediction, classify_stage, made_by, prediction_file
+from pcgeval.similarity.stage import CACHE, Prediction, classify_stage, prediction_file
 from pcgeval.submissions.load import load_submission
 
 PARAMS = parse_params(
@@ -92,14 +92,13 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, no
         write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
     write_classifier(root / params.similarity.model)
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
-    with unsynced():
-        for model, team in product(params.models, params.teams):
-            write_replies(root, params, model, team, reply, noted)
-        for stage in (extract_stage, convert_stage, simulate_stage):
-            stage(params, root)
-        predict(root, params)
-        for stage in (classify_stage, diversity_stage, score_stage, rank_stage, evidence_stage, grade_stage):
-            stage(params, root)
+    for model, team in product(params.models, params.teams):
+        write_replies(root, params, model, team, reply, noted)
+    for stage in (extract_stage, convert_stage, simulate_stage):
+        stage(params, root)
+    predict(root, params)
+    for stage in (classify_stage, diversity_stage, score_stage, rank_stage, evidence_stage, grade_stage):
+        stage(params, root)
 
 
 def write_submission(root, team, notes, program=None):
@@ -148,7 +147,7 @@ def summarise(root, params, model, team):
 def predict(root, params):
     """Put a prediction for every picture into the classifier's cache: the target letter with some luck on top."""
     settings = params.similarity
-    maker = made_by(resolve_source(settings.model, settings.revision, root), settings)
+    source = resolve_source(settings.model, settings.revision, root)
     for model, team, trial in product(params.models, params.teams, trials(params)):
         path = trial_file(root / stage_dir("images", model, team), "images", team, trial)
         if path.exists():
@@ -158,7 +157,7 @@ def predict(root, params):
             whole = sum(weights)
             probabilities = tuple(round(weight / whole, 7) for weight in weights)
             prediction = Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0))
-            prediction.write(prediction_file(root / CACHE, maker, sha256_file(path)))
+            prediction.write(prediction_file(root / CACHE, source, settings, path.read_bytes()))
 
 
 def tree(root):

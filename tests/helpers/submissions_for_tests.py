@@ -4,7 +4,7 @@ from params_for_tests import small_params
 
 from pcgeval.core.files import sha256_bytes, write_json, write_text
 from pcgeval.core.layout import SUBMISSIONS, letter_file, stage_dir, summaries_file, trial_file, trials
-from pcgeval.core.stage_files import failed, succeeded, write_outcomes
+from pcgeval.core.stage_files import TrialOutcome, failed, write_outcomes
 from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.submissions.load import Prompt, Submission
@@ -39,7 +39,9 @@ def write_results(
     alive = [trial for trial in trials(PARAMS) if (trial.letter, trial.number) not in failures]
     for trial in trials(PARAMS):
         key = (trial.letter, trial.number)
-        outcomes.append(failed(trial, *failures[key]) if key in failures else succeeded(trial))
+        outcomes.append(
+            failed(trial, *failures[key]) if key in failures else TrialOutcome(letter=trial.letter, trial=trial.number)
+        )
         text = (replies or {}).get(key, REPLY)
         if recorded:
             write_response(folder["raw"], team, trial, text, (flags or {}).get(key, ()), contained=contained)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, stage_dir
-from pcgeval.core.stage_files import LabelProbability, LetterRow, OfficialWeight, SimulatedTrial, failed, succeeded
+from pcgeval.core.stage_files import LabelProbability, LetterRow, OfficialWeight, SimulatedTrial, TrialOutcome, failed
 from pcgeval.report.collect import collect
 from pcgeval.report.formats import figure, shade
 from pcgeval.report.results import LetterResult, TrialResult
@@ -129,7 +129,7 @@ EMPTY = SimulatedTrial(letter="A", trial=1, types=(), positions=(), moved=(), de
 
 def result(stability=0.5, similarity=0.5, level=LEVEL, points="0.1", outcome=None):
     read_as = (LabelProbability(label="A", probability=0.5),)
-    outcome = outcome or succeeded(A1)
+    outcome = outcome or TrialOutcome(letter=A1.letter, trial=A1.number)
     return TrialResult(A1, outcome, level, (), stability, similarity, read_as, Decimal(points), "", "", None)
 
 

@@ -39,5 +39,5 @@ def test_faults_are_named(rubric, expected):
 
 
 def test_a_model_cannot_be_named_like_the_folder_of_the_judges_recordings():
-    with pytest.raises(ParamsError, match="reserved for the judge's recordings"):
+    with pytest.raises(ParamsError, match="the name is reserved"):
         parsed({}, models={"Judge": {"backend": "recorded", "name": "m"}})

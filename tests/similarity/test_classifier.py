@@ -21,10 +21,8 @@ STROKES = {  # letters that a person draws with a few strokes, in eighths from t
     "T": [(0, 0, 8, 0), (4, 0, 4, 8)],
     "H": [(1, 0, 1, 8), (7, 0, 7, 8), (1, 4, 7, 4)],
     "E": [(1, 0, 1, 8), (1, 0, 6, 0), (1, 4, 6, 4), (1, 8, 6, 8)],
-    "X": [(0, 0, 8, 8), (0, 8, 8, 0)],
     "Z": [(0, 0, 8, 0), (8, 0, 0, 8), (0, 8, 8, 8)],
     "N": [(0, 8, 0, 0), (0, 0, 8, 8), (8, 8, 8, 0)],
-    "V": [(0, 0, 4, 8), (4, 8, 8, 0)],
 }
 
 
@@ -119,24 +117,19 @@ def test_pictures_are_prepared_as_transformers_does(folder, tiny_classifier, mod
     assert np.array_equal(Preprocessing.of_folder(folder or tiny_classifier).pixels(images), expected)
 
 
-OTHER_WAYS = [{"do_resize": False}, {"size": {"shortest_edge": 48}}, {"resample": 9}]
-
-
-@pytest.mark.parametrize("change", [*OTHER_WAYS, {"image_processor_type": "BeitImageProcessor"}])
+@pytest.mark.parametrize(
+    "change", [{"do_resize": False}, {"size": {"shortest_edge": 48}}, {"image_processor_type": "BeitImageProcessor"}]
+)
 def test_other_ways_to_prepare_pictures_are_left_to_transformers(change, copy):
-    assert Preprocessing.of_folder(copy) is not None
     change_json(copy / "preprocessor_config.json", **change)
     assert Preprocessing.of_folder(copy) is None
 
 
 def test_labels_may_stand_in_any_order(tiny_classifier, copy):
-    order = list(range(26))
-    random.Random(1).shuffle(order)
+    order = random.Random(1).sample(range(26), 26)
     names = ("classifier.weight", "classifier.bias")
     change_weights(copy, lambda weights: weights.update({name: weights[name][order].clone() for name in names}))
-    labels = {str(column): string.ascii_uppercase[index] for column, index in enumerate(order)}
-    label2id = {label: int(column) for column, label in labels.items()}
-    change_json(copy / "config.json", id2label=labels, label2id=label2id)
+    change_json(copy / "config.json", id2label={column: LETTERS[index] for column, index in enumerate(order)})
     images = [picture(seed) for seed in range(4)]
     predictions = [Classifier.load(folder).predict(images) for folder in (copy, tiny_classifier)]
     assert content(predictions[0]) == content(predictions[1])
@@ -163,22 +156,8 @@ def test_other_batches_and_threads_give_the_same_bytes(folder, tiny_classifier):
         torch.set_num_threads(threads)
 
 
-def test_the_hash_names_the_bytes_and_not_the_place(tiny_classifier, copy):
-    (copy / "README.md").write_text("a model card", "utf-8")
-    hashes = {Classifier.load(copy).sha256}
-    assert hashes == {Classifier.load(tiny_classifier).sha256}
-    for name in ("config.json", "preprocessor_config.json"):
-        (copy / name).write_bytes((copy / name).read_bytes() + b"\n")
-        hashes.add(Classifier.load(copy).sha256)
-    assert len(hashes) == 3
-
-
 def relabelled(labels):
     return lambda folder: change_json(folder / "config.json", id2label=dict(enumerate(labels)))
-
-
-def without(name):
-    return lambda folder: (folder / name).unlink()
 
 
 def cut_off(share):
@@ -197,8 +176,8 @@ def weighing(change):
     ("change", "complaint"),
     [
         *((relabelled(labels), "A to Z") for labels in (LETTERS[:-1], LETTERS.lower(), "A" + LETTERS[:-1])),
-        *((without(name), f"{name}: is missing") for name in FILES),
-        *((cut_off(share), "image classifier") for share in (0, 0.001, 0.5, 0.999)),
+        *((lambda folder, name=name: (folder / name).unlink(), f"{name}: is missing") for name in FILES),
+        *((cut_off(share), "image classifier") for share in (0, 0.5, 0.999)),
         (weighing(lambda weights: weights.pop("classifier.weight")), r"lacks classifier\.weight"),
         (weighing(lambda weights: weights.update({HEAD: weights[HEAD][:, 1:].clone()})), "image classifier"),
         (weighing(lambda weights: weights["classifier.bias"].fill_(float("nan"))), "not finite"),
@@ -216,12 +195,6 @@ def test_a_broken_classifier_is_refused(change, complaint, copy):
     change(copy)
     with pytest.raises(PcgevalError, match=complaint):
         Classifier.load(copy).predict([picture(1)])
-
-
-def test_weights_that_numpy_cannot_hold_are_refused(copy):
-    change_weights(copy, lambda weights: weights.update({HEAD: weights[HEAD].bfloat16()}))
-    with pytest.raises(PcgevalError, match=r"image classifier .*bfloat16"):
-        Classifier.load(copy)
 
 
 @pytest.mark.parametrize("revision", [None, "main", "0123abc", "0" * 39, "0" * 40 + "\n"])

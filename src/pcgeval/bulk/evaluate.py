@@ -5,7 +5,6 @@ Memory holds a few batches, these levels and the rows of one part.
 """
 
 import os
-import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,27 +31,26 @@ from pcgeval.core.level_table import (
 )
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
-from pcgeval.core.parallel import map_batches, received_folder
+from pcgeval.core.parallel import end_unguarded_worker, map_batches, received_folder
 from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.evaluator.image import render
+from pcgeval.evaluator.level_score import TextKind, text_kind, walk_to_level
+from pcgeval.evaluator.physics import end_of
 from pcgeval.evaluator.stage import CRASHED, installed_engine, installed_packages
-from pcgeval.evaluator.walk import TextKind, end_of, text_kind, walk_to_level
 from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
 
-DATA = "data"  # the folder of the parts, beside the card
 ROWS_PER_PART = 10_000
 REMEMBERED = 50_000  # levels in each worker, some 1 kB each, and 4 bytes for each number of an embedding
 COLUMNS_VERSION = 2  # raise it when the columns change, so that no run continues parts with others
-_FILES = re.compile(r"(data|data/part-[0-9]{5,}\.parquet|README\.md|(data/)?\..*)")
 _CARD_START = "`pcgeval evaluate` scored these levels:"
 _NOTE = b"pcgeval"  # the key of the note in a part's metadata
 _KNOWN: dict[tuple[str, str], LevelRow] = {}  # of this process, by the hashes of the settings and the level
 
 
 class EvaluationError(PcgevalError):
-    """An output folder belongs to another input or to other settings, or holds other files."""
+    """An output folder belongs to another input or to other settings, or holds another dataset."""
 
 
 class EvaluationSummary(BaseModel):
@@ -67,8 +65,6 @@ class EvaluationSummary(BaseModel):
 
 class _PartNote(BaseModel):
     """The metadata of a part."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rows: int
     failed: dict[str, int]
@@ -142,7 +138,7 @@ def evaluate(
     """Score every level of an input and write the table of levels as a Hugging Face dataset.
 
     The table has the rows of the input in their order; `pcgeval.core.level_table` describes its columns. The same call
-    continues a killed run after its finished parts.
+    continues a killed run after its finished parts. A script calls this under `if __name__ == "__main__":`.
 
     Args:
         inputs: Files `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; folders of such,
@@ -161,11 +157,13 @@ def evaluate(
 
     Raises:
         FileError: An input cannot be read; a faulty row is a row of the table.
-        EvaluationError: The folder holds other files, or the input or a setting has changed.
+        EvaluationError: The folder holds another dataset, or the input or a setting has changed.
         ClassifierError: The classifier cannot be loaded.
         ClusterError: The cluster cannot be used.
         MissingPackageError: An extra is not installed.
+        WorkerError: No process can be started.
     """
+    end_unguarded_worker()
     files, folder = input_files(map(Path, inputs), Path(out)), Path(out)
     import_pyarrow()
     similarity = similarity or Similarity(model=str(PACKAGED_DATA / "classifier"))
@@ -185,28 +183,27 @@ def evaluate(
         "columns": COLUMNS_VERSION,
     }
     work = _Work(settings, physics, similarity, source.folder if source else None)
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
-    if foreign := [name for name in names if not _FILES.fullmatch(name) or _is_foreign_card(folder, name)]:
-        raise EvaluationError(f"{folder}: holds {foreign[0]}, which no evaluation wrote. Name a new or empty folder.")
+    if (folder / CARD).exists() and _CARD_START not in read_text(folder / CARD):
+        raise EvaluationError(f"{folder}: holds another dataset, by its {CARD}. Name a new or empty folder.")
     with lock_folder(folder, folder / ".evaluate.lock"):
-        parts = _Parts(folder, settings)
+        notes = _finished_parts(folder, settings)
         total = count_rows(files)
-        begin(None if total is None else total - parts.finished_rows)
-        rows = parts.unfinished(read_rows(files))
-        for row, result in _evaluated(work, rows, processes or os.cpu_count() or 1, scheduler):
-            report(result)
-            parts.add(result, _row_sha256(row))
-        return parts.finish()
-
-
-def _is_foreign_card(folder: Path, name: str) -> bool:
-    return name == CARD and _CARD_START not in read_text(folder / CARD)
+        begin(None if total is None else total - sum(note.rows for note in notes))
+        rows = _unfinished(read_rows(files), folder, notes, rows_per_part)
+        results = _evaluated(work, rows, processes or os.cpu_count() or 1, scheduler, report)
+        while (part := list(islice(results, rows_per_part))) or not notes:
+            notes.append(_write_part(_part_file(folder, len(notes)), part, settings))
+        return _write_card(folder, notes, settings)
 
 
 def _evaluated(
-    work: _Work, rows: Iterator[InputRow], processes: int, scheduler: str | None
-) -> Iterator[tuple[InputRow, LevelRow]]:
-    """Yield the rows of the input in order, each with its row of the table."""
+    work: _Work,
+    rows: Iterator[InputRow],
+    processes: int,
+    scheduler: str | None,
+    report: Callable[[LevelRow], None],
+) -> Iterator[tuple[str, LevelRow]]:
+    """Yield the hashes of the input's rows in order, each with its row of the table, which is reported."""
     under_way: deque[list[InputRow]] = deque()
 
     def batches() -> Iterator[list[InputRow]]:
@@ -217,95 +214,74 @@ def _evaluated(
     classifiers = {work.settings["classifier"]: work.classifier} if work.classifier else {}
     for results in map_batches(work, batches(), processes, scheduler, classifiers):
         for row, result in zip(under_way.popleft(), results, strict=True):
-            yield row, result or LevelRow(row.id, row.letter, "simulate", CRASHED, score=0.0)
+            measured = result or LevelRow(row.id, row.letter, "simulate", CRASHED, score=0.0)
+            report(measured)
+            yield _row_sha256(row), measured
 
 
-class _Parts:
-    """The finished parts of an output folder, and the rows of the next one."""
+def _part_file(folder: Path, number: int) -> Path:
+    return folder / "data" / f"part-{number:05}.parquet"
 
-    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
-        self._folder, self._settings = folder, settings
-        self._rows_per_part: int = settings["rows_per_part"]
-        self._rows: list[LevelRow] = []
-        self._hashes: list[str] = []  # of the input of these rows
-        self._notes: list[_PartNote] = []
-        while (path := self._path(len(self._notes))).exists():
-            self._notes.append(self._read_note(path))
-        if sum(1 for _ in folder.glob(f"{DATA}/part-*")) > len(self._notes):
-            raise EvaluationError(f"{path}: is missing before later parts. Remove these, or name a new folder.")
 
-    @property
-    def finished_rows(self) -> int:
-        """The number of rows in the finished parts."""
-        return sum(note.rows for note in self._notes)
-
-    def unfinished(self, rows: Iterator[InputRow]) -> Iterator[InputRow]:
-        """Yield the rows that no finished part has; refuse an input with changes in the finished rows."""
-        for number, note in enumerate(self._notes):
-            if _combined(_row_sha256(row) for row in islice(rows, note.rows)) != note.input_sha256:
-                raise self._other_input(number)
-        is_whole = not self._notes or self._notes[-1].rows == self._rows_per_part
-        for row in rows:
-            if not is_whole:
-                raise self._other_input(len(self._notes) - 1)
-            yield row
-
-    def add(self, row: LevelRow, input_sha256: str) -> None:
-        """Add a row to the next part, and write a full part."""
-        self._rows.append(row)
-        self._hashes.append(input_sha256)
-        if len(self._rows) == self._rows_per_part:
-            self._write()
-
-    def finish(self) -> EvaluationSummary:
-        """Write the last part and the card."""
-        if self._rows or not self._notes:
-            self._write()
-        failed = sum((Counter(note.failed) for note in self._notes), Counter[str]())
-        summary = EvaluationSummary(
-            rows=self.finished_rows, failed=dict(sorted(failed.items())), parts=len(self._notes)
-        )
-        outcome = to_json({**summary.model_dump(), "settings": self._settings})
-        notes = f"{_CARD_START}\n\n```json\n{outcome}\n```\n\n"
-        write_text(self._folder / CARD, dataset_card("Scored levels", f"{DATA}/*.parquet", notes))
-        return summary
-
-    def _path(self, number: int) -> Path:
-        return self._folder / DATA / f"part-{number:05}.parquet"
-
-    def _other_input(self, number: int) -> EvaluationError:
-        first = number * self._rows_per_part + 1
-        return EvaluationError(
-            f"{self._path(number)}: comes from other rows than the input has from row {first} on: it was changed, "
-            "or has grown. Put the input back, or name a new folder."
-        )
-
-    def _write(self) -> None:
-        settings, rows = self._settings, self._rows
-        note = _PartNote(
-            rows=len(rows),
-            failed=dict(sorted(Counter(row.failed_stage for row in rows if row.failed_stage).items())),
-            input_sha256=_combined(self._hashes),
-            settings=settings,
-        )
-        engine = engine_sha256(settings["engine"], settings["packages"], settings["physics"])
-        table = level_table(rows, engine, settings["classifier"], embeddings=settings["embeddings"])
-        text = to_json(note.model_dump(), indent=None).encode()
-        write_bytes(self._path(len(self._notes)), parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
-        self._notes.append(note)
-        self._rows, self._hashes = [], []
-
-    def _read_note(self, path: Path) -> _PartNote:
-        pa = import_pyarrow()
+def _finished_parts(folder: Path, settings: dict[str, Any]) -> list[_PartNote]:
+    """Read the notes of the parts that an earlier run wrote with the same settings."""
+    pa = import_pyarrow()
+    notes: list[_PartNote] = []
+    while (path := _part_file(folder, len(notes))).exists():
         try:
             note = _PartNote.model_validate_json(pa.parquet.read_schema(path).metadata[_NOTE])
         except (pa.ArrowException, OSError, KeyError, TypeError, ValidationError) as error:
-            raise FileError(f"{path}: is not a complete part of an evaluation. Remove it and later ones.") from error
-        if changed := [key for key, value in self._settings.items() if note.settings.get(key) != value]:
-            raise EvaluationError(
-                f"{path}: comes from another {' and '.join(changed)}. Name a new folder, or use the old settings."
-            )
-        return note
+            raise FileError(f"{path}: is no part of an evaluation. Name a new folder.") from error
+        if changed := [key for key, value in settings.items() if note.settings.get(key) != value]:
+            other = f"comes from another {' and '.join(changed)}. Name a new folder, or use the old settings."
+            raise EvaluationError(f"{path}: {other}")
+        notes.append(note)
+    return notes
+
+
+def _unfinished(
+    rows: Iterator[InputRow], folder: Path, notes: Sequence[_PartNote], rows_per_part: int
+) -> Iterator[InputRow]:
+    """Yield the rows that no finished part has; refuse an input with changes in the finished rows, or with more."""
+
+    def changed(number: int) -> EvaluationError:
+        return EvaluationError(
+            f"{_part_file(folder, number)}: comes from other rows than the input has from row "
+            f"{number * rows_per_part + 1} on: it was changed, or has grown. Put it back, or name a new folder."
+        )
+
+    for number, note in enumerate(notes):
+        if _combined(_row_sha256(row) for row in islice(rows, note.rows)) != note.input_sha256:
+            raise changed(number)
+    for row in rows:
+        if notes and notes[-1].rows < rows_per_part:
+            raise changed(len(notes) - 1)
+        yield row
+
+
+def _write_part(path: Path, part: Sequence[tuple[str, LevelRow]], settings: dict[str, Any]) -> _PartNote:
+    rows = [row for _, row in part]
+    note = _PartNote(
+        rows=len(rows),
+        failed=dict(sorted(Counter(row.failed_stage for row in rows if row.failed_stage).items())),
+        input_sha256=_combined(sha256 for sha256, _ in part),
+        settings=settings,
+    )
+    engine = engine_sha256(settings["engine"], settings["packages"], settings["physics"])
+    table = level_table(rows, engine, settings["classifier"], embeddings=settings["embeddings"])
+    text = to_json(note.model_dump(), indent=None).encode()
+    write_bytes(path, parquet_bytes(table.replace_schema_metadata({_NOTE: text})))
+    return note
+
+
+def _write_card(folder: Path, notes: Sequence[_PartNote], settings: dict[str, Any]) -> EvaluationSummary:
+    failed = sum((Counter(note.failed) for note in notes), Counter[str]())
+    rows = sum(note.rows for note in notes)
+    summary = EvaluationSummary(rows=rows, failed=dict(sorted(failed.items())), parts=len(notes))
+    outcome = to_json({**summary.model_dump(), "settings": settings})
+    text = f"{_CARD_START}\n\n```json\n{outcome}\n```\n\n"
+    write_text(folder / CARD, dataset_card("Scored levels", "data/*.parquet", text))
+    return summary
 
 
 def _joined(row: LevelRow, measured: LevelRow) -> LevelRow:

@@ -2,22 +2,22 @@
 
 import json
 import os
-import sqlite3
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.level_table import LETTERS, PARQUET_SUFFIX, import_pyarrow
+from pcgeval.core.level_table import LETTERS, import_pyarrow
 from pcgeval.core.untrusted import files_below, open_regular, printable_line, printable_name, well_formed
 
 MAX_TEXT = 16 * 2**20  # bytes of a response, and of a line
 MAX_ID = 1000  # characters
 _STDIN = Path("-")
-_SUFFIXES = (".jsonl", ".ndjson", PARQUET_SUFFIX)
+_PARQUET = ".parquet"
+_SUFFIXES = (".jsonl", ".ndjson", _PARQUET)
 _COLUMNS = ("id", "letter", "text")
 _BATCH_ROWS = 64  # of a Parquet file in memory
 
@@ -34,11 +34,7 @@ class InputRow:
 
 
 def input_files(inputs: Iterable[Path], out: Path) -> list[tuple[str, Path]]:
-    """Return the names and paths of the input files, in order; of a folder, all files of a known form but the output.
-
-    Raises:
-        FileError: A file is missing or has another format, or a folder has no input file.
-    """
+    """Return the names and paths of the input files, in order; of a folder, all of a known form but the output."""
     files: list[tuple[str, Path]] = []
     for path in inputs:
         if path.is_dir():
@@ -55,31 +51,18 @@ def input_files(inputs: Iterable[Path], out: Path) -> list[tuple[str, Path]]:
 
 
 def read_rows(files: Sequence[tuple[str, Path]]) -> Iterator[InputRow]:
-    """Yield all rows in order; of rows with the same id all but the first have a fault.
-
-    Raises:
-        FileError: A file cannot be read, or a Parquet file lacks a column.
-    """
-    with closing(sqlite3.connect("")) as ids:  # a temporary file, so that memory does not grow with the ids
-        ids.execute("PRAGMA synchronous = OFF")
-        ids.execute("CREATE TABLE ids (id TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
-        for name, path in files:
-            for row in _parquet_rows(name, path) if path.suffix == PARQUET_SUFFIX else _json_rows(name, path):
-                inserted = ids.execute("INSERT OR IGNORE INTO ids VALUES (?, ?)", (row.id, row.place)).rowcount
-                if row.id is None or inserted:
-                    yield row
-                    continue
-                ((first,),) = ids.execute("SELECT place FROM ids WHERE id = ?", (row.id,))
-                yield replace(row, text="", fault=f"the id '{printable_name(row.id, 80)}' stands in {first} already")
+    """Yield all rows in order; raise FileError if a file cannot be read, or a Parquet file lacks a column."""
+    for name, path in files:
+        yield from _parquet_rows(name, path) if path.suffix == _PARQUET else _json_rows(name, path)
 
 
 def count_rows(files: Sequence[tuple[str, Path]]) -> int | None:
     """Return the number of rows; None with standard input. Raise FileError if a file cannot be read."""
-    if any(path == _STDIN for _, path in files):
-        return None
     total = 0
     for _, path in files:
-        if path.suffix == PARQUET_SUFFIX:
+        if path == _STDIN:
+            return None
+        if path.suffix == _PARQUET:
             with _parquet_file(path) as file:
                 total += file.metadata.num_rows
         else:
@@ -128,13 +111,13 @@ def _parquet_rows(name: str, path: Path) -> Iterator[InputRow]:
         for batch in file.iter_batches(_BATCH_ROWS, columns=list(_COLUMNS)):
             for row in range(batch.num_rows):
                 number += 1
-                place = f"{name} row {number}"
                 try:
                     (values,) = batch.slice(row, 1).to_pylist()
                 except UnicodeDecodeError as error:  # Parquet files are not checked when they are written
-                    yield InputRow(place, fault=f"is not UTF-8 text ({error.reason} at byte {error.start})")
+                    fault = f"is not UTF-8 text ({error.reason} at byte {error.start})"
+                    yield InputRow(f"{name} row {number}", fault=fault)
                 else:
-                    yield _row(place, values)
+                    yield _row(f"{name} row {number}", values)
 
 
 @contextmanager
@@ -144,9 +127,8 @@ def _parquet_file(path: Path) -> Iterator[Any]:
         with open_regular(path, follow_link=True) as file:
             yield pa.parquet.ParquetFile(file)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise FileError(
-            f"{path}: is not a readable Parquet file ({printable_line(str(error))}). Write it again."
-        ) from error
+        reason = printable_line(str(error))
+        raise FileError(f"{path}: is not a readable Parquet file ({reason}). Write it again.") from error
 
 
 def _row(place: str, values: Mapping[str, Any]) -> InputRow:
@@ -159,10 +141,8 @@ def _row(place: str, values: Mapping[str, Any]) -> InputRow:
         fault = f"the id is {_shown(values['id'])}, not a text of at most {MAX_ID} characters or a whole number"
     elif known is None:
         fault = f"the letter is {_shown(letter)}, none of A to Z"
-    elif not isinstance(text, str):
-        fault = f"the text is {_shown(text)}, not a text"
-    elif len(text) > MAX_TEXT:
-        fault = f"the text is longer than {MAX_TEXT} characters"
+    elif not isinstance(text, str) or len(text) > MAX_TEXT:
+        fault = f"the text is {_shown(text)}, not a text of at most {MAX_TEXT} characters"
     return InputRow(place, identity, known, "" if fault else str(text), fault)
 
 

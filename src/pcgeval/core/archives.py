@@ -9,44 +9,27 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
 from pcgeval.core.untrusted import UntrustedFileError, printable_line
 
-MAX_NAME = 1000  # characters of a path
-MAX_PART = 255  # bytes of a file's name
-MAX_DEPTH = 100  # folders in one another
+MAX_NAME, MAX_PART, MAX_DEPTH = 1000, 255, 100  # characters of a path, bytes of a file's name, folders in one another
 # bytes of a zip file's list, and of a tar file's header, whose lengths the archive itself states; tarfile keeps all
 # headers of a file in memory at once, and there may be hundreds
 _MAX_LIST, _MAX_HEADER = 2**26, 2**18
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods can take any amount of memory
 _ENCRYPTED = 0x1 | 0x40 | 0x2000  # bits of an entry's flags
 _DOS_LINK = 0x400  # a reparse point, in the attributes of Windows
-_DRIVE = re.compile(r"[A-Za-z]:")
-_DAMAGED = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    gzip.BadGzipFile,
-    EOFError,
-    ValueError,  # this and the next ones are zipfile's, of a wrong size, an unknown method or a password
-    OverflowError,
-    RuntimeError,
-)
+_OUTSIDE = re.compile(r"/|[A-Za-z]:|(.*/)?\.\.(/|$)|.*[\\\0]|$", re.DOTALL)
+# of zipfile, the last three of a wrong size, an unknown method or a password
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OverflowError, RuntimeError)
 
 
 def unpack(path: Path, folder: Path, *, max_files: int, max_bytes: int) -> None:
     """Unpack the regular files of a zip or tar file into a new folder, which appears only when all are unpacked.
 
     A zip file with links, pipes or devices is refused; those of a tar file, where programs put links, are left out.
-
-    Args:
-        path: The archive; gzip may have packed a tar file.
-        folder: The new folder.
-        max_files: The most files.
-        max_bytes: The most bytes of all files together.
 
     Raises:
         UntrustedFileError: The file is no archive, is damaged or holds too much, or a name leads out of the folder,
@@ -59,12 +42,10 @@ def unpack(path: Path, folder: Path, *, max_files: int, max_bytes: int) -> None:
     partial.mkdir(parents=True)
     try:
         with _BoundedReader(io.FileIO(path), _MAX_LIST) as file:
-            if file.peek(2).startswith(b"PK"):
-                _unpack_zip(path, file, partial, max_files, max_bytes)
-            else:
-                _unpack_tar(path, file, partial, max_files, max_bytes)
+            unpack_files = _unpack_zip if file.peek(2).startswith(b"PK") else _unpack_tar
+            unpack_files(path, file, partial, max_files, max_bytes)
         partial.rename(folder)
-    except _DAMAGED as error:
+    except (*_DAMAGED, tarfile.TarError, gzip.BadGzipFile) as error:
         raise _fault(path, f"is no zip or tar file, or a damaged one ({printable_line(str(error))})") from error
     except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
         place = os.path.relpath(error.filename, partial)
@@ -81,28 +62,20 @@ def _unpack_zip(path: Path, file: io.BufferedReader, folder: Path, max_files: in
         entries = [entry for entry in archive.infolist() if not entry.is_dir()]
         _check_amount(path, len(entries), sum(entry.file_size for entry in entries), max_files, max_bytes)
         for entry in entries:
-            _check_kind(path, entry)
-            place = folder / entry.filename
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(entry) as source, place.open("xb") as target:
-                shutil.copyfileobj(source, target)
+            kind = stat.S_IFMT(entry.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG) or entry.external_attr & _DOS_LINK:
+                raise _fault(path, f"has a link, a pipe or a device ({printable_line(entry.filename)})")
+            if entry.flag_bits & _ENCRYPTED or entry.compress_type not in _PLAIN:
+                raise _fault(path, f"has a file that is encrypted or not deflated ({printable_line(entry.filename)})")
+            place = _write(archive.open(entry), folder / entry.filename)
             if place.stat().st_size != entry.file_size:
                 raise zipfile.BadZipFile(f"{entry.filename} has not the size that the zip file says")
 
 
-def _check_kind(path: Path, entry: zipfile.ZipInfo) -> None:
-    kind = stat.S_IFMT(entry.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG) or entry.external_attr & _DOS_LINK:
-        raise _fault(path, f"has a link, a pipe or a device ({printable_line(entry.filename)})")
-    if entry.flag_bits & _ENCRYPTED:
-        raise _fault(path, f"is encrypted ({printable_line(entry.filename)})")
-    if entry.compress_type not in _PLAIN:
-        raise _fault(path, f"is packed by method {entry.compress_type} ({printable_line(entry.filename)}), not deflate")
-
-
 def _unpack_tar(path: Path, file: io.BufferedReader, folder: Path, max_files: int, max_bytes: int) -> None:
-    def regular_files() -> Iterator[tarfile.TarInfo]:
-        number = size = 0
+    unpacked = gzip.GzipFile(fileobj=file) if file.peek(2).startswith(b"\x1f\x8b") else io.FileIO(path)
+    number = size = 0
+    with _BoundedReader(unpacked, _MAX_HEADER) as headers, tarfile.open(fileobj=headers, mode="r:") as archive:
         while (entry := archive.next()) is not None:
             archive.members = []  # type: ignore[attr-defined]  # else all of them stay in memory
             number += 1
@@ -110,18 +83,16 @@ def _unpack_tar(path: Path, file: io.BufferedReader, folder: Path, max_files: in
             _check_amount(path, number, size, max_files, max_bytes)
             _check_name(path, entry.name)
             if entry.isreg() and not entry.issparse():
-                yield entry
+                place = _write(cast("IO[bytes]", archive.extractfile(entry)), folder / entry.name)
+                place.chmod(0o755 if entry.mode & stat.S_IXUSR else 0o644)
+                os.utime(place, (entry.mtime, entry.mtime))
 
-    is_packed = file.peek(2).startswith(b"\x1f\x8b")
-    unpacked = gzip.GzipFile(fileobj=file) if is_packed else io.FileIO(path)
-    with _BoundedReader(unpacked, _MAX_HEADER) as headers, tarfile.open(fileobj=headers, mode="r:") as archive:
-        for entry in regular_files():
-            source, place = cast("IO[bytes]", archive.extractfile(entry)), folder / entry.name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with place.open("xb") as target:
-                shutil.copyfileobj(source, target)
-            place.chmod(0o755 if entry.mode & stat.S_IXUSR else 0o644)
-            os.utime(place, (entry.mtime, entry.mtime))
+
+def _write(source: IO[bytes], place: Path) -> Path:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with source, place.open("xb") as target:
+        shutil.copyfileobj(source, target)
+    return place
 
 
 class _BoundedReader(io.BufferedReader):
@@ -152,10 +123,8 @@ def _check_amount(path: Path, files: int, size: int, max_files: int, max_bytes: 
 
 def _check_name(path: Path, name: str) -> None:
     parts = name.split("/")
-    is_outside = name.startswith("/") or _DRIVE.match(name) or ".." in parts or "\\" in name or "\0" in name
-    longest = max(len(part.encode(errors="replace")) for part in parts)
-    is_long = len(name) > MAX_NAME or longest > MAX_PART or len(parts) > MAX_DEPTH
-    if not name or is_outside or is_long:
+    is_long = len(name) > MAX_NAME or len(parts) > MAX_DEPTH
+    if is_long or _OUTSIDE.match(name) or any(len(part.encode(errors="replace")) > MAX_PART for part in parts):
         raise _fault(path, f"names a place outside of its folder, or too deep in it ({printable_line(name)})")
 
 

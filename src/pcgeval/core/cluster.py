@@ -28,41 +28,30 @@ PACKAGES = ("Box2D", "lxml", "numpy", "pillow", "pydantic", "pymunk", "safetenso
 @cache
 def environment() -> dict[str, str]:
     """Return the versions of Python and packages, and a hash of pcgeval's modules."""
-    return {
-        "Python": f"{sys.version_info.major}.{sys.version_info.minor}",
-        "pcgeval": source_sha256("")[:12],
-        **installed_versions(*PACKAGES),
-    }
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return {"Python": python, "pcgeval": source_sha256("")[:12], **installed_versions(*PACKAGES)}
 
 
 @contextmanager
 def open_cluster(address: str, folders: Mapping[str, Path]) -> Iterator["Cluster"]:
-    """Connect to the scheduler of a cluster and send folders to its workers.
-
-    Raises:
-        ClusterError: The scheduler does not answer, has no workers, or is lost.
-    """
+    """Connect to a cluster and send folders to its workers; raise ClusterError if it does not answer, or is lost."""
     try:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
-        raise ClusterError(
-            f"{address}: no scheduler of a Dask cluster answers there. Start `dask scheduler`, or correct the address."
-        ) from error
+        reason = "no scheduler of a Dask cluster answers there. Start `dask scheduler`, or correct the address."
+        raise ClusterError(f"{address}: {reason}") from error
     with client:
         try:
             client.wait_for_workers(1, timeout=CONNECT_SECONDS)
-        except TimeoutError as error:
-            raise ClusterError(
-                f"{address}: the cluster has no workers. Start some: `dask worker {address}`."
-            ) from error
-        try:
             for sha256, folder in folders.items():
                 client.register_plugin(_SentFolder(sha256, folder))
             yield Cluster(client)
         except (CancelledError, CommClosedError) as error:
-            raise ClusterError(
-                f"{address}: the scheduler of the Dask cluster was lost. Start it, then run again."
-            ) from error
+            reason = "the scheduler of the Dask cluster was lost. Start it, then run again."
+            raise ClusterError(f"{address}: {reason}") from error
+        except TimeoutError as error:
+            reason = f"the cluster has no workers. Start some: `dask worker {address}`."
+            raise ClusterError(f"{address}: {reason}") from error
 
 
 class Cluster:
@@ -83,25 +72,17 @@ class Cluster:
         return self.client.submit(_call, environment(), work, batch, pure=False)
 
     def result(self, future: "Future[Sequence[Result]]") -> Sequence[Result]:
-        """Wait for the result of a batch.
-
-        Raises:
-            ClusterError: The cluster has lost its workers, and no other one has come in time.
-            KilledWorker: Every worker that did the batch crashed, or did so with another batch beside it.
-        """
+        """Wait for the result of a batch; raise TimeoutError if the cluster has no worker for long."""
         since = time.monotonic()  # the last time that there was a worker
-        while True:
+        while not future.done():  # type: ignore[no-untyped-call]
             try:
                 return future.result(timeout=ROOM_SECONDS)
-            except TimeoutError as error:
-                if future.status == "error":  # the work itself has raised a TimeoutError
-                    return future.result()
+            except TimeoutError:
                 if self._threads():
                     since = time.monotonic()
                 elif time.monotonic() > since + LOST_SECONDS:
-                    raise ClusterError(
-                        "the Dask cluster has lost all its workers. Start some (`dask worker ADDRESS`), then run again."
-                    ) from error
+                    raise
+        return future.result()
 
     def restart(self) -> None:
         """Do nothing: Dask starts other workers."""
@@ -112,12 +93,12 @@ class Cluster:
 
 def _call(expected: Mapping[str, str], work: Work[Item, Result], batch: Sequence[Item]) -> Sequence[Result]:
     present = environment()
-    if present != expected:
-        differing = [
-            f"{name} is {present.get(name, 'missing')} and not {expected.get(name, 'missing')}"
-            for name in sorted({*expected, *present})
-            if present.get(name) != expected.get(name)
-        ]
+    differing = [
+        f"{name} is {present.get(name, 'missing')} and not {expected.get(name, 'missing')}"
+        for name in sorted({*expected, *present})
+        if present.get(name) != expected.get(name)
+    ]
+    if differing:
         raise ClusterError(f"a worker would compute something else: {', '.join(differing)}. Install the same there.")
     return work(batch)
 
@@ -128,11 +109,11 @@ class _SentFolder(WorkerPlugin):
     idempotent = True
 
     def __init__(self, sha256: str, folder: Path) -> None:
-        self.name = f"pcgeval-{sha256}"
-        self.sha256 = sha256
+        self.name, self.sha256 = f"pcgeval-{sha256}", sha256
         self.files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
     def setup(self, worker: Worker) -> None:
+        """Write the files."""
         folder = Path(worker.local_directory) / self.name
         for name, content in self.files.items():
             write_bytes(folder / name, content)

@@ -8,14 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Self
 
 import psutil
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import read_json, unsynced
+from pcgeval.core.files import read_json
 from pcgeval.core.layout import PACKAGE_FILE
 from pcgeval.core.packages import missing_package
 from pcgeval.core.release import installed_release
@@ -74,8 +73,7 @@ def heed_signals() -> None:
 def run_stage(stage: Callable[..., None]) -> NoReturn:
     """Run a function of `pcgeval.pipeline` on this folder's params.yaml, and end the process.
 
-    The function takes the params and the words of the command line. Its outputs are not synced to the disk, as DVC can
-    make them again.
+    The function takes the params and the words of the command line.
     """
     heed_signals()
     gc.set_threshold(_GARBAGE)
@@ -97,18 +95,13 @@ def stage_exit_code(stage: Callable[..., None], *arguments: str) -> int:
         from pcgeval.core.params import load_params  # noqa: PLC0415 - a command's help needs no params
 
         check_package()
-        with unsynced():
-            stage(load_params(), *arguments)
+        stage(load_params(), *arguments)
 
     return exit_code_of(action, stage.__name__)
 
 
 def check_package() -> None:
-    """Check that Python imports the pcgeval whose hash DVC knows: `src/pcgeval` of this folder, or pcgeval.json.
-
-    Raises:
-        FileError: Python imports another one.
-    """
+    """Raise FileError if Python imports another pcgeval than DVC hashes: src/pcgeval here, or that of pcgeval.json."""
     package, beside = Path(__file__).parents[1], Path("src", "pcgeval")
     if beside.is_dir() and not beside.samefile(package):
         raise FileError(
@@ -133,19 +126,22 @@ def _end_with_dvc() -> None:
 
 
 class StatusLine:
-    """Show the current activity on stderr: on a terminal in a line that changes, elsewhere in lines now and then.
+    """Show the current activity on stderr: as a context manager on a terminal in a line that changes, else in lines.
 
-    Several threads may use it. As a context manager, it removes its line at the end.
+    Several threads may use it. At its end, it removes the changing line.
     """
 
-    def __init__(self) -> None:
-        """Show nothing yet."""
-        self._activity, self._printed, self._has_ended = "", 0.0, False
+    def __init__(self, seconds: float = STATUS_SECONDS) -> None:
+        """Show nothing yet; `seconds` is the shortest time between lines about the same activity."""
+        self._seconds = seconds
+        self._activity, self._next = "", 0.0
+        self._is_live = self._has_ended = False
         self._line: Status | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
-        """Return itself."""
+        """Use a line that changes on a terminal."""
+        self._is_live = sys.stderr.isatty()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -153,88 +149,52 @@ class StatusLine:
         self._has_ended = True
         self.clear()
 
-    def show(self, activity: str, detail: str = "") -> None:
-        """Show an activity with a detail; another activity is shown at once."""
-        text, now = printable_line(f"{activity}{detail}"), time.monotonic()
+    def show(self, activity: str, detail: str = "", *, stays: bool = False) -> None:
+        """Show an activity with a detail; another activity, or one that `stays`, is shown at once."""
+        text = printable_line(f"{activity}{detail}")
         with self._lock:
             if self._has_ended:
                 return
-            if sys.stderr.isatty():
+            if self._is_live and not stays:
                 from rich.console import Console  # noqa: PLC0415 - slow to import, and only a terminal needs it
-                from rich.markup import escape  # noqa: PLC0415
+                from rich.text import Text  # noqa: PLC0415
 
-                if self._line is None:
-                    self._line = Console(stderr=True).status("")
-                    self._line.start()
-                self._line.update(escape(text))
-            elif activity != self._activity or now - self._printed >= STATUS_SECONDS:
+                self._line = self._line or Console(stderr=True).status("")
+                self._line.start()
+                self._line.update(Text(text))
+            elif stays or activity != self._activity or time.monotonic() >= self._next:
+                self._stop()
                 print_stderr(text)
-                self._activity, self._printed = activity, now
+                self._activity, self._next = activity, time.monotonic() + self._seconds
 
     def clear(self) -> None:
         """Remove the line on a terminal, to make room for other output."""
         with self._lock:
-            if self._line is not None:
-                self._line.stop()
-            self._line, self._activity = None, ""
+            self._stop()
+
+    def _stop(self) -> None:
+        if self._line is not None:
+            self._line.stop()
 
 
-class Progress:
-    """Count finished items on stderr: on a terminal in a bar, elsewhere in a line every few seconds.
-
-    It is a context manager; the bar ends with it.
-    """
+class Progress(StatusLine):
+    """Count finished items in a status line."""
 
     def __init__(self, title: str, total: int | None, *, failed_as: str = "failed") -> None:
         """Name the items, their number if it is known, and the word for those that fail."""
-        self.title, self.total, self.failed_as = printable_line(title), total, failed_as
+        super().__init__(LINE_SECONDS)
+        self.title, self.total, self.failed_as = title, total, failed_as
         self.done = self.failed = self.tokens = self._repeated = 0
-        self._started = self._printed = time.monotonic()
-        self._bar = contextlib.ExitStack()
-        self._update: Callable[..., None] | None = None  # changes the bar
-
-    def __enter__(self) -> Self:
-        """Show the bar on a terminal."""
-        if sys.stderr.isatty():
-            from rich.console import Console  # noqa: PLC0415 - as above
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn  # noqa: PLC0415
-            from rich.progress import Progress as Bar  # noqa: PLC0415
-
-            title = TextColumn("{task.description}", markup=False)
-            note = TextColumn("{task.fields[note]}", markup=False)
-            bar = Bar(title, BarColumn(bar_width=20), MofNCompleteColumn(), note, console=Console(stderr=True))
-            self._update = partial(bar.update, bar.add_task(self.title, total=self.total, note=""))
-            self._bar.enter_context(bar)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the bar."""
-        self._bar.close()
+        self._started = time.monotonic()
+        self._activity, self._next = title, self._started + LINE_SECONDS
 
     def step(self, note: str = "", *, tokens: int = 0, failed: bool = False, repeated: bool = False) -> None:
-        """Count one finished item.
-
-        Args:
-            note: The item and its outcome in words.
-            tokens: Tokens that a model read and wrote for it.
-            failed: Whether it failed.
-            repeated: Whether an earlier run did it; the rate leaves it out.
-        """
+        """Count one finished item, with a note about its outcome; the rate leaves out what an earlier run did."""
         self.done += 1
         self.tokens += tokens
         self.failed += failed
         self._repeated += repeated
-        if self._update is not None:
-            self._update(total=self.total, completed=self.done, note=self._figures(note))
-        elif self.done == self.total or time.monotonic() - self._printed >= LINE_SECONDS:
-            self._printed = time.monotonic()
-            goal = "" if self.total is None else f"/{self.total}"
-            figures = self._figures(note)
-            print_stderr(f"{self.title}: {self.done}{goal}{', ' if figures else ''}{figures}")
-
-    def _figures(self, note: str) -> str:
-        """Return pace, time left, tokens, failures and the note on one line."""
-        figures = []
+        figures = [f": {self.done}" if self.total is None else f": {self.done}/{self.total}"]
         if new := self.done - self._repeated:
             rate = new / max(time.monotonic() - self._started, 1e-9)
             figures.append(f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min")
@@ -244,7 +204,7 @@ class Progress:
             figures.append(f"{self.tokens} tokens")
         if self.failed:
             figures.append(f"{self.failed} {self.failed_as}")
-        return printable_line(", ".join(figures) + (f" ({note})" if note else ""))
+        self.show(self.title, ", ".join(figures) + (f" ({note})" if note else ""), stays=self.done == self.total)
 
 
 def count(number: int, singular: str, plural: str = "") -> str:

@@ -14,47 +14,24 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.untrusted import read_bounded_json, read_bounded_text, well_formed
 
 MAX_BYTES = 2**30  # of a file that is read as a whole
-_synced: ContextVar[bool] = ContextVar("synced", default=True)
 _written: ContextVar[set[Path] | None] = ContextVar("written", default=None)  # inside `rewritten_folder`
-
-
-@contextmanager
-def unsynced() -> Iterator[None]:
-    """Do not sync files to the disk inside this context: the run can make them again."""
-    token = _synced.set(False)
-    try:
-        yield
-    finally:
-        _synced.reset(token)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically; one that has this content already stays untouched, so DVC does not hash it again."""
-    written = _written.get()
-    if written is not None:
+    if (written := _written.get()) is not None:
         written.add(path)
-    if _has_content(path, content):
+    if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-            file.flush()
-            if _synced.get():
-                os.fsync(file.fileno())
         os.chmod(temporary, 0o644)  # noqa: PTH101 - mkstemp makes 0600
         os.replace(temporary, path)  # noqa: PTH105
     finally:
         Path(temporary).unlink(missing_ok=True)
-
-
-def _has_content(path: Path, content: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return os.fstat(file.fileno()).st_size == len(content) and file.read() == content
-    except OSError:
-        return False
 
 
 def write_text(path: Path, text: str) -> None:
@@ -99,22 +76,11 @@ def shown_folders(folder: Path) -> list[Path]:
 
 @contextmanager
 def rewritten_folder(folder: Path, *, keep: Path) -> Iterator[None]:
-    """Let a stage write its output folder, then remove every file in it that the stage did not write.
-
-    Args:
-        folder: The output.
-        keep: The stage's input, which must not lie in the output.
-
-    Raises:
-        FileError: The input is missing or lies in the output, or a file cannot be removed.
-    """
+    """Let a stage write its output folder from its input `keep`, then remove every file that it did not write."""
     if not keep.is_dir():
         raise FileError(f"{keep}: is missing. Run `dvc repro` to make it.")
-    if folder.resolve() in (keep.resolve(), *keep.resolve().parents):
-        raise FileError(f"{folder}: the output would replace its own input {keep}. Name another folder.")
     folder.mkdir(parents=True, exist_ok=True)
-    outer = _written.get()
-    written: set[Path] = set() if outer is None else outer
+    written = outer if (outer := _written.get()) is not None else set()
     token = _written.set(written)
     try:
         yield
@@ -124,21 +90,14 @@ def rewritten_folder(folder: Path, *, keep: Path) -> Iterator[None]:
 
 
 def remove_others(folder: Path, wanted: set[Path]) -> None:
-    """Remove every file below a folder except the wanted ones, and the folders that are empty then.
-
-    Raises:
-        FileError: A file cannot be removed.
-    """
-    try:
-        for place, folders, names in os.walk(folder, topdown=False):
-            for path in (Path(place, name) for name in [*names, *folders]):
-                if path.is_dir() and not path.is_symlink():
-                    if not any(path.iterdir()):
-                        path.rmdir()
-                elif path not in wanted:
+    """Remove every file below a folder except the wanted ones, and the folders that are empty then."""
+    for place, folders, names in os.walk(folder, topdown=False):
+        for path in (Path(place, name) for name in [*names, *folders]):
+            if path.is_symlink() or not path.is_dir():
+                if path not in wanted:
                     path.unlink()
-    except OSError as error:
-        raise FileError(f"{error.filename}: cannot be removed ({error.strerror}). Remove it by hand.") from error
+            elif not any(path.iterdir()):
+                path.rmdir()
 
 
 def sha256_bytes(content: bytes) -> str:

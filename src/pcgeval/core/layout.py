@@ -37,7 +37,7 @@ OFFICIAL_RESULTS = RESULTS / "official"
 REPORT = RESULTS / "report"
 RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
-METRICS = RESULTS / "metrics"  # a file a team, for `dvc metrics show`
+METRICS = RESULTS / "metrics"  # a file for each team, for `dvc metrics show`
 SEAL = RESULTS / "seal.json"  # written before a run; no stage makes it
 STATE = Path(".pcgeval")  # for the next run after a killed one; neither DVC nor git has it
 RUN_LOCK = STATE / "run.lock"  # of `pcgeval run`
@@ -90,7 +90,7 @@ def generation_lock(model: str, state: Path = STATE) -> Path:
 
 
 def recording_file(model: str, team: str) -> Path:
-    """Return the recording of a team's trials with a model; its folder is there for every model and team."""
+    """Return the recording of a team's trials with a model."""
     return RECORDINGS / model / team / "calls.jsonl"
 
 

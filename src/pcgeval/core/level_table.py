@@ -1,30 +1,10 @@
-"""The table of levels in Parquet, a row each, of `pcgeval evaluate` and of a competition's report.
-
-| column | type | |
-|---|---|---|
-| `id` | string | as in the input; `MODEL/TEAM/LETTER/TRIAL` in a competition |
-| `letter` | string | the letter that was asked for |
-| `failed_stage` | string | the stage in which the level failed; null if it did not |
-| `reason` | string | the reason of the failure |
-| `blocks`, `moved` | int32 | the number of blocks, and of those that moved or broke |
-| `stability` | float64 | share of blocks that stayed, 0 to 1 |
-| `starts` | list of float64 | the stability of `physics.starts` jittered starts, which do not count |
-| `similarity` | float64 | probability of the letter, 0 to 1 |
-| `score` | float64 | stability x similarity, in a competition times the letter's weight; 0 for a level that failed |
-| `likeliest` | string | the letter with the highest probability |
-| `p_A` ... `p_Z` | float32 | probability of each letter, with 7 decimals |
-| `embedding` | list of float32 | the classifier's CLS token; only with `--embeddings` |
-| `engine` | string | hash of engine, physics and versions; see `engine_sha256` |
-| `classifier` | string | SHA-256 over the classifier's files |
-
-A value that a level did not reach is null, so a mean over a column leaves such levels out. The table of a competition
-also has the columns `model`, `team`, `trial`, `calls`, `tokens`, `supplied` and `flags`.
-"""
+"""The table of levels in Parquet, a row each, of `pcgeval evaluate` and of a competition's report: level_table.md."""
 
 import io
 import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -39,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LETTERS = string.ascii_uppercase
-PARQUET_SUFFIX = ".parquet"
 CARD = "README.md"  # of a Hugging Face dataset
 
 
@@ -84,31 +63,22 @@ def level_table(
 ) -> "pa.Table":
     """Return the table of some levels; `engine` and `classifier` stand in the rows that these computed."""
     pa = import_pyarrow()
-    text, share, count, probability = pa.string(), pa.float64(), pa.int32(), pa.float32()
-    columns: dict[str, tuple[Any, list[Any]]] = {
-        "id": (text, [None if row.id is None else well_formed(row.id) for row in rows]),
-        "letter": (text, [row.letter for row in rows]),
-        "failed_stage": (text, [row.failed_stage for row in rows]),
-        "reason": (text, [None if row.reason is None else well_formed(row.reason) for row in rows]),
-        "blocks": (count, [row.blocks for row in rows]),
-        "moved": (count, [row.moved for row in rows]),
-        "stability": (share, [row.stability for row in rows]),
-        "starts": (pa.list_(share), [row.starts for row in rows]),
-        "similarity": (share, [row.similarity for row in rows]),
-        "score": (share, [row.score for row in rows]),
-        "likeliest": (text, [row.likeliest for row in rows]),
-    }
+    text, share, count = pa.string(), pa.float64(), pa.int32()
+    columns = {"id": text, "letter": text, "failed_stage": text, "reason": text, "blocks": count, "moved": count}
+    columns |= {"stability": share, "starts": pa.list_(share), "similarity": share, "score": share, "likeliest": text}
+    arrays = {name: pa.array([_plain(getattr(row, name)) for row in rows], column) for name, column in columns.items()}
     for number, letter in enumerate(LETTERS):
-        columns[f"p_{letter}"] = (
-            probability,
-            [row.probabilities[number] if row.probabilities else None for row in rows],
-        )
+        values = [row.probabilities[number] if row.probabilities else None for row in rows]
+        arrays[f"p_{letter}"] = pa.array(values, pa.float32())
     if embeddings:
-        columns["embedding"] = (pa.list_(pa.float32()), [row.embedding for row in rows])
-    columns["engine"] = (text, [None if row.stability is None else engine for row in rows])
-    columns["classifier"] = (text, [classifier if row.probabilities else None for row in rows])
-    arrays = [pa.array(values, kind) for kind, values in columns.values()]
-    return pa.Table.from_arrays(arrays, names=list(columns))
+        arrays["embedding"] = pa.array([row.embedding for row in rows], pa.list_(pa.float32()))
+    arrays["engine"] = pa.array([None if row.stability is None else engine for row in rows], text)
+    arrays["classifier"] = pa.array([classifier if row.probabilities else None for row in rows], text)
+    return pa.table(arrays)
+
+
+def _plain(value: object) -> object:
+    return well_formed(value) if isinstance(value, str) else value
 
 
 def parquet_bytes(table: "pa.Table") -> bytes:
@@ -120,13 +90,8 @@ def parquet_bytes(table: "pa.Table") -> bytes:
 
 
 def dataset_card(name: str, data_files: str, notes: str = "") -> str:
-    """Return the card that makes a folder with such tables a Hugging Face dataset.
-
-    Args:
-        name: The name of the dataset.
-        data_files: The tables: a pattern relative to the card.
-        notes: Markdown above the description of the columns.
-    """
+    """Return the card that makes a folder a Hugging Face dataset; `notes` come before the description of columns."""
+    columns = files(__package__).joinpath("level_table.md").read_text("utf-8")
     settings = {"pretty_name": name, "configs": [{"config_name": "default", "data_files": data_files}]}
     front_matter = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
-    return f"---\n{front_matter}---\n\n# {name}\n\n{notes}{__doc__}"
+    return f"---\n{front_matter}---\n\n# {name}\n\n{notes}{columns}"

@@ -21,14 +21,9 @@ class FolderBusyError(PcgevalError):
 
 @contextmanager
 def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
-    """Hold the lock of a folder; it is released when the process ends, however that happens.
+    """Hold the lock of a folder until the process ends, however that happens; raise FolderBusyError if another does.
 
-    Args:
-        folder: The folder, for the message.
-        lock: The lock's file. It stays after the release: removing it would let two others both hold one.
-
-    Raises:
-        FolderBusyError: Another process holds the lock; the message names it.
+    The lock's file stays after the release: removing it would let two others both hold one.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
     file = FileLock(lock, timeout=0)
@@ -36,9 +31,8 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
         file.acquire()
     except Timeout:
         holder = lock.read_text(encoding="ascii", errors="replace").strip()
-        process, kill = (
-            (f"process {holder}", f", or stop it with `kill {holder}`") if holder else ("another process", "")
-        )
+        process = f"process {holder}" if holder else "another process"
+        kill = f", or stop it with `kill {holder}`" if holder else ""
         raise FolderBusyError(f"{folder}: {process} is working on it. Wait until it ends{kill}.") from None
     try:
         lock.write_text(f"{os.getpid()}\n", encoding="ascii")
@@ -52,11 +46,9 @@ def lock_holder(lock: Path) -> tuple[int, float] | None:
     """Return the process that holds a folder's lock and the time since when; None if none does."""
     try:
         holder, since = int(lock.read_text(encoding="ascii")), lock.stat().st_mtime
-        # a killed process leaves its number in the file, which another process may have by now
+        # a killed process leaves its number in the file, which a younger process may have by now
         is_other = psutil.Process(holder).create_time() > since + _CLOCK_SECONDS
-    except psutil.AccessDenied:  # another user's process
-        return holder, since
-    except (OSError, ValueError, psutil.NoSuchProcess):
+    except (OSError, ValueError, psutil.Error):
         return None
     return None if is_other else (holder, since)
 
@@ -72,11 +64,7 @@ def dvc_is_running(root: Path) -> bool:
 
 @contextmanager
 def lock_briefly(lock: Path, seconds: float) -> Iterator[None]:
-    """Hold a lock among threads and processes, which wait for it at most so long; its file is removed after use.
-
-    Raises:
-        TimeoutError: Another one held the lock all that time.
-    """
+    """Hold a lock among threads and processes; raise TimeoutError if another one holds it longer."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     file = FileLock(lock, timeout=seconds, poll_interval=_POLL_SECONDS)
     file.acquire()

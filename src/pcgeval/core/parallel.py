@@ -9,11 +9,11 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, closing
 from itertools import islice
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import connection, current_process, get_context, parent_process
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
@@ -52,6 +52,16 @@ def received_folder(folder: Path, sha256: str) -> Path:
     return RECEIVED.get(sha256, folder)
 
 
+def end_unguarded_worker() -> None:
+    """End a worker that runs the script which started it.
+
+    A new process first imports the script of its parent. Without `if __name__ == "__main__":` that script would start
+    workers of its own; it gets a WorkerError instead.
+    """
+    if getattr(current_process(), "_inheriting", False):
+        os._exit(1)
+
+
 def map_batches(
     work: Work[Item, Result],
     batches: Iterable[Sequence[Item]],
@@ -61,15 +71,9 @@ def map_batches(
 ) -> Iterator[Sequence[Result | None]]:
     """Yield the results of each batch in order, one for each item; None for an item that crashes its process.
 
-    Only a few batches are drawn ahead of the one that is yielded.
-
-    Args:
-        work: Takes a batch and returns a result for each item; function, items and results are pickled.
-        batches: The items, as many at once as are worth the way to another process.
-        processes: The number of processes on this machine.
-        scheduler: The address of a Dask cluster that does the work instead.
-        folders: The folders that the work reads, by a hash of their files; a cluster's workers receive copies, and
-            `received_folder` returns their place.
+    Only a few batches are drawn ahead of the one that is yielded. Function, items and results are pickled. With the
+    address of a Dask `scheduler`, its cluster does the work; its workers receive copies of the `folders` that the work
+    reads, by a hash of their files, and `received_folder` returns their place.
 
     Raises:
         WorkerError: No process can be started.
@@ -79,30 +83,31 @@ def map_batches(
         waiting = iter(batches)
         running: deque[tuple[Sequence[Item], Any]] = deque()
         while True:
-            for batch in islice(waiting, max(0, workers.room() - len(running))):
-                running.append((batch, workers.submit(work, batch) if batch else None))
-            if not running:
-                return
-            batch, future = running.popleft()
             try:
-                yield workers.result(future) if batch else []
+                for batch in islice(waiting, max(0, workers.room() - len(running))):
+                    running.append((batch, None))  # not lost if the next line finds the processes ended
+                    running[-1] = (batch, workers.submit(work, batch))
+                if not running:
+                    return
+                results = workers.result(running[0][1])
             except workers.crash:  # any of the running batches may have crashed its process
-                suspects = [batch, *(batch for batch, _ in running)]
-                running.clear()
                 workers.restart()
-                for suspect in suspects:
-                    yield [_alone(workers, work, item) for item in suspect]
+                for batch, _ in running:
+                    yield [_alone(workers, work, item) for item in batch]
+                running.clear()
+            else:
+                running.popleft()
+                yield results
 
 
 def _alone(workers: Workers, work: Work[Item, Result], item: Item) -> Result | None:
     """Return the result of an item while nothing else runs; None if it crashes its process."""
     try:
         future: Any = workers.submit(work, [item])
-        (result,) = workers.result(future)
+        return cast("Result", workers.result(future)[0])
     except workers.crash:
         workers.restart()
         return None
-    return cast("Result", result)
 
 
 def _cluster(scheduler: str, folders: Mapping[str, Path]) -> "AbstractContextManager[Cluster]":
@@ -120,35 +125,36 @@ class _Processes:
         self.number, self.pool = number, _pool(number)
 
     def room(self) -> int:
+        """Return how many batches may run at once."""
         return AHEAD * self.number
 
     def submit(self, work: Work[Item, Result], batch: Sequence[Item]) -> Future[Sequence[Result]]:
-        try:
-            return self.pool.submit(work, batch)
-        except BrokenProcessPool as error:
-            broken: Future[Sequence[Result]] = Future()
-            broken.set_exception(error)
-            return broken
+        """Let a process do a batch."""
+        return self.pool.submit(work, batch)
 
     def result(self, future: Future[Sequence[Result]]) -> Sequence[Result]:
+        """Wait for the result of a batch."""
         return future.result()
 
     def close(self) -> None:
+        """End the processes."""
         self.pool.shutdown(cancel_futures=True)
 
     def restart(self) -> None:
+        """Start new processes after a crash; raise WorkerError if they do not start."""
         self.pool.shutdown()
         self.pool = _pool(self.number)
         try:
             self.pool.submit(os.getpid).result()
-        except BrokenProcessPool as error:
+        except BrokenProcessPool:
             raise WorkerError(
-                "worker processes end as soon as they start. Check the machine's memory and process limits; "
-                'a script that calls this needs `if __name__ == "__main__":`.'
-            ) from error
+                "worker processes end as soon as they start. A script that calls this needs "
+                '`if __name__ == "__main__":`; else check the machine\'s memory and process limits.'
+            ) from None
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
+    end_unguarded_worker()
     return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start_worker)
 
 
@@ -160,14 +166,8 @@ def _start_worker() -> None:
 
 
 def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None  # noqa: S101 - this is a worker
-    connection.wait([parent.sentinel])
+    connection.wait([parent_process().sentinel])  # type: ignore[union-attr]  # this is a worker
     os._exit(1)
-
-
-class _StoppedError(Exception):
-    """An item was not begun, because another one failed."""
 
 
 def map_in_threads(
@@ -176,20 +176,14 @@ def map_in_threads(
     """Yield the result of `work` for each item, in the order in which the calls end.
 
     After an error, running calls end and are yielded, no other begins, and the error is raised. An interruption does
-    not wait for running calls.
-
-    Args:
-        work: Called in several threads at once.
-        items: The arguments of these calls.
-        threads: The most calls at once.
-        stopping: Set as soon as no other call begins.
+    not wait for running calls. `stopping` is set as soon as no other call begins.
     """
     stopping = stopping or threading.Event()
     errors: list[BaseException] = []
 
     def call(item: Item) -> Result:
         if stopping.is_set():
-            raise _StoppedError
+            raise CancelledError
         try:
             return work(item)
         except BaseException as error:

@@ -16,22 +16,33 @@ from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, printable_lin
 
 PARAMS_FILE = "params.yaml"
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
-RESERVED_MODEL = "judge"  # the judge's recordings lie beside those of the models
 _MAX_BYTES = 2**18
 _MAX_SECONDS = 1e9  # a socket takes no time-out of over 292 years
 _SHOWN = 200  # characters of a refused value in a message
-_NAME_RULE = "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go: Ollama's keep_alive
+# of the language Go
+_Duration = Annotated[str, Field(pattern=r"^(0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$")]
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 # options of a judge's model that are settings of the judge, too
 _JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
 # settings that a backend would ignore
-_FOREIGN: dict[str, frozenset[str]] = {
-    "recorded": frozenset(),
-    "ollama": frozenset({"base_url"}),
-    "openai": frozenset({"host", "keep_alive"}),
-    "llamacpp": frozenset({"host", "base_url", "keep_alive"}),
+_FOREIGN = {"ollama": ("base_url",), "openai": ("host", "keep_alive"), "llamacpp": ("host", "base_url", "keep_alive")}
+# the rule that a value breaks, by pydantic's types of errors
+_RULES = {
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be more than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "literal_error": "must be {expected}",
+    "string_pattern_mismatch": "must have the form {pattern}",
+    "too_short": "must have at least {min_length} entry",
+    "finite_number": "must be a finite number",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    **dict.fromkeys(("model_type", "dict_type"), "must be keys with values"),
+    "string_type": "must be a text",
+    "tuple_type": "must be a list",
 }
 
 
@@ -43,15 +54,12 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Competition(_Section):
-    """The round that is evaluated."""
+class Round(_Section):
+    """Letters, trials and seed of another round of the same competition; without a seed, one is derived."""
 
-    name: str
-    edition: str
-    round: str = "final"
     characters: str
     trials: int = Field(ge=2, le=1000)  # diversity compares the trials of a letter with each other
-    seed: int = Field(ge=0, lt=2**31)
+    seed: int | None = Field(None, ge=0, lt=2**31)
 
     @field_validator("characters")
     @classmethod
@@ -61,12 +69,13 @@ class Competition(_Section):
         return "".join(sorted(value))
 
 
-class Round(_Section):
-    """Letters, trials and seed of another round of the same competition; without a seed, one is derived."""
+class Competition(Round):
+    """The round that is evaluated."""
 
-    characters: str
-    trials: int = Field(ge=2, le=1000)
-    seed: int | None = Field(None, ge=0, lt=2**31)
+    name: str
+    edition: str
+    round: str = "final"
+    seed: int = Field(ge=0, lt=2**31)
 
 
 class Model(_Section):
@@ -81,7 +90,9 @@ class Model(_Section):
     digest: Annotated[str, Field(pattern=r"^(unpinned:)?[0-9a-f]{64}$")] | None = None
     host: str | None = None  # of Ollama; default: OLLAMA_HOST, else this machine
     base_url: str | None = None  # of the backend openai; its key comes from OPENAI_API_KEY
-    keep_alive: StrictInt | str | None = None  # how long Ollama keeps the model loaded: 5m, or seconds; -1: for ever
+    keep_alive: StrictInt | _Duration | None = (
+        None  # how long Ollama keeps the model loaded: 5m, or seconds; -1: for ever
+    )
     stream: bool = True
     concurrency: int = Field(1, ge=1, le=256)  # trials that run at once
     options: dict[str, int | float | str | bool] = {}
@@ -95,25 +106,16 @@ class Model(_Section):
             return known
         return known.model_copy(update={name: getattr(self.profile, name) for name in self.profile.model_fields_set})
 
-    @field_validator("keep_alive")
-    @classmethod
-    def _duration(cls, value: int | str | None) -> int | str | None:
-        if isinstance(value, str) and not _DURATION.fullmatch(value):
-            raise ValueError("must be a duration as Ollama reads it, such as 5m, 1h30m, -1m (for ever) or 0 (unload)")
-        return value
-
     @model_validator(mode="after")
-    def _place(self) -> "Model":
-        places = ("host", "base_url", "keep_alive")
-        given = {field for field in places if getattr(self, field) is not None}
-        if foreign := sorted(given & _FOREIGN[self.backend]):
-            raise ValueError(f"the backend {self.backend} takes no {foreign[0]}; remove it")
+    def _consistent(self) -> "Model":
+        for field in _FOREIGN.get(self.backend, ()):
+            if getattr(self, field) is not None:
+                raise ValueError(f"the backend {self.backend} takes no {field}; remove it")
         if "@" in (self.host or ""):
             raise ValueError("a host's address holds a password, which would be committed to git; remove it")
-        if self.backend == "openai" and (self.base_url is None or not _ENDPOINT.fullmatch(self.base_url)):
-            raise ValueError(
-                "the backend openai needs a base_url such as http://127.0.0.1:1234/v1, without a key or password in it"
-            )
+        if self.backend == "openai" and not _ENDPOINT.fullmatch(self.base_url or ""):
+            example = "http://127.0.0.1:1234/v1, without a key or password in it"
+            raise ValueError(f"the backend openai needs a base_url such as {example}")
         if self.backend == "openai" and self.digest is not None:
             raise ValueError("the backend openai shows no digest of its model, so none can be pinned; remove it")
         if self.backend == "llamacpp" and self.concurrency > 1:
@@ -200,7 +202,7 @@ class RubricParams(_Section):
     code_only: bool = False  # grade only the leaves about code, and do not run reproduce.sh
     resources_provided: bool = False  # weight 0 for acquiring data sets and models, which were handed out
     propagate_zero_weights: bool = False  # and for nodes below which every weight is 0
-    max_depth: int | None = None  # levels of the rubric; the last one grades deeper nodes as a whole; None: all
+    max_depth: int | None = None  # levels of the rubric; the last grades deeper nodes as a whole
     ignore_checks: bool = False  # ask the model about leaves with a check too
 
     @property
@@ -209,22 +211,20 @@ class RubricParams(_Section):
         return self.prompts == "pcgeval" if self.evidence is None else self.evidence
 
     @model_validator(mode="after")
-    def _judge_model(self) -> "RubricParams":
+    def _consistent(self) -> "RubricParams":
         if self.judge == "simple" and self.model is None:
             raise ValueError("the judge simple needs a model; add one with backend, name and digest, as in `models`")
         options = self.model.options if self.model else {}
         for option, setting in _JUDGE_OPTIONS.items():
-            given = getattr(self, setting)
-            if option in options and given and options[option] != given:
-                raise ValueError(f"{setting} is {given}, but model.options.{option} is {options[option]!r}; keep one")
+            value = getattr(self, setting)
+            if option in options and value and options[option] != value:
+                raise ValueError(f"{setting} is {value}, but model.options.{option} is {options[option]!r}; keep one")
         for option in ("num_ctx", "num_predict"):
             tokens = options.get(option, 1)
-            if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+            if isinstance(tokens, bool | float | str) or tokens < 1:
                 raise ValueError(f"model.options.{option} is {tokens!r}; give a number of tokens")
         if self.evidence and self.prompts == "paperbench":
-            raise ValueError(
-                "evidence is for prompts: pcgeval, as PaperBench's judge asks for none; leave one of them out"
-            )
+            raise ValueError("evidence is for prompts: pcgeval, as PaperBench's judge asks for none; leave one out")
         if self.max_depth is not None and self.max_depth < 1:
             raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
         return self
@@ -254,61 +254,45 @@ class Params(_Section):
 
     @model_validator(mode="after")
     def _names(self) -> "Params":
-        for team in self.teams:
-            if fault := team_name_fault(team):
-                raise ValueError(f"team {team!r}: {fault}")
-        for model in self.models:
-            if not _NAME.fullmatch(model):
-                raise ValueError(f"model {model!r}: {_NAME_RULE}")
-            if model.lower() == RESERVED_MODEL:
-                raise ValueError(f"model {model!r}: the name is reserved for the judge's recordings; choose another")
-        endpoints: dict[str, str] = {}  # the name alone identifies a model that reports no digest
-        for key, asked in self.models.items():
-            other = endpoints.setdefault(asked.name, key) if asked.backend == "openai" else key
-            if self.models[other].base_url != asked.base_url:
-                raise ValueError(
-                    f"models {other!r} and {key!r}: both are named {asked.name!r}, but have different base_url, "
-                    "so their replies could not be told apart; give the models different names"
-                )
+        for name in (*self.teams, *self.models):
+            if fault := team_name_fault(name):
+                raise ValueError(f"{name!r}: {fault}")
+        urls: dict[str, str | None] = {}  # the name alone identifies a model that reports no digest
+        for key, model in self.models.items():
+            if model.backend == "openai" and urls.setdefault(model.name, model.base_url) != model.base_url:
+                fault = "but have different base_url, so their replies could not be told apart; rename one"
+                raise ValueError(f"models: {key!r} and another are named {model.name!r}, {fault}")
         if len({team.casefold() for team in self.teams}) != len(self.teams):
             raise ValueError("teams: a name is listed twice (upper and lower case count as the same, as on some disks)")
-        if self.scoring.baseline is not None and self.scoring.baseline not in self.teams:
-            raise ValueError(
-                f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {', '.join(self.teams)}"
-            )
+        if self.scoring.baseline not in {None, *self.teams}:
+            teams = ", ".join(self.teams)
+            raise ValueError(f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {teams}")
         return self
 
 
 def team_name_fault(name: str) -> str | None:
-    """Return the rule that a team's name breaks, in words that follow the name; None if it breaks none."""
+    """Return the rule that the name of a team or a model breaks, in words that follow it; None if it breaks none."""
     if not _NAME.fullmatch(name):
-        return _NAME_RULE
-    if name.lower() in RESERVED_TEAMS:  # some disks take upper and lower case for the same
-        return "the name is reserved for the official tools; choose another"
+        return "names are 1 to 64 of A-Z a-z 0-9 _ - and start with none of _ -"
+    if name.lower() in {*RESERVED_TEAMS, "judge"}:  # the judge's recordings lie beside those of the models
+        return "the name is reserved; choose another"
     return None
 
 
 def load_params(path: Path = Path(PARAMS_FILE), *, allow_aliases: bool = True) -> Params:
-    """Read and check params.yaml.
+    """Read and check params.yaml; that of a stranger may have no aliases.
 
     Raises:
         ParamsError: Every problem of the file, one line each, with a suggestion for misspelt keys.
     """
     try:
-        text = read_bounded_text(path, _MAX_BYTES, follow_link=True)
+        values = parse_yaml(read_bounded_text(path, _MAX_BYTES, follow_link=True), allow_aliases=allow_aliases)
     except UntrustedFileError as error:
         missing = "Run this in a competition's folder; `pcgeval init` makes one."
         raise ParamsError(f"{path}: {error.reason}. {missing if error.kind == 'missing' else error.remedy}") from error
-    try:
-        values = parse_yaml(text, allow_aliases=allow_aliases)
     except ValueError as error:
         raise ParamsError(f"{path}: not valid YAML: {printable_line(str(error))}. Correct it.") from error
     return parse_params(values, str(path))
-
-
-def load_untrusted_params(path: Path) -> Params:
-    """Read and check the params.yaml of a stranger, which has no aliases; raise ParamsError as `load_params` does."""
-    return load_params(path, allow_aliases=False)
 
 
 def add_team(team: str, path: Path = Path(PARAMS_FILE)) -> None:
@@ -346,12 +330,11 @@ def parse_params(values: Any, source: str) -> Params:
     try:
         return Params.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(dict(fault)) for fault in error.errors()]
-        raise ParamsError("\n".join(f"{source}: {line}" for line in lines)) from error
+        raise ParamsError("\n".join(f"{source}: {_explained(dict(fault))}" for fault in error.errors())) from error
 
 
-def _explain(fault: dict[str, Any]) -> str:
-    place = ".".join(str(part) for part in fault["loc"])
+def _explained(fault: dict[str, Any]) -> str:
+    place = ".".join(map(str, fault["loc"]))
     if fault["type"] == "extra_forbidden":
         known = _known_keys(fault["loc"][:-1])
         close = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
@@ -359,8 +342,9 @@ def _explain(fault: dict[str, Any]) -> str:
         return f"unknown key {place!r}. {hint}"
     if fault["type"] == "missing":
         return f"{place!r} is missing. Add it."
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    return f"{place}: {message} (found {repr(fault['input'])[:_SHOWN]})." if place else f"{message}."
+    rule = _RULES.get(fault["type"], "").format(**fault.get("ctx", {}))
+    rule = rule or str(fault["msg"]).removeprefix("Value error, ")
+    return f"{place}: {rule} (found {repr(fault['input'])[:_SHOWN]})." if place else f"{rule}."
 
 
 def _known_keys(place: tuple[Any, ...]) -> list[str]:

@@ -1,18 +1,22 @@
-"""Profiles of models that judge: limits, the fields that the endpoint takes, and the price.
+"""Profiles of models that judge: limits, the fields that the endpoint takes, and the price, as in profiles.yaml.
 
 params.yaml overrides a known profile field by field (`rubric.model.profile`). A field that is None is unknown, or is
 not sent.
 """
 
-from typing import Any, Literal, NamedTuple
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 TOKEN_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 OPENAI_URL = "https://api.openai.com/v1"
 USUAL_CONTEXT = 128_000  # tokens of a hosted model's context that a judge uses by default
-MAX_PRICE = 1e9  # so that the price of any grading is a finite number
-_OWN_CONTEXT = 32_768  # the same for a model on a local server, which needs memory for it
+_LOCAL_CONTEXT = 32_768  # the same for a model on a local server, which needs memory for it
+_MAX_PRICE = 1e9  # so that the price of any grading is a finite number
 
 
 class Price(BaseModel):
@@ -20,9 +24,9 @@ class Price(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    input: float = Field(ge=0, le=MAX_PRICE)
-    output: float = Field(ge=0, le=MAX_PRICE)
-    cached: float | None = Field(None, ge=0, le=MAX_PRICE)
+    input: float = Field(ge=0, le=_MAX_PRICE)
+    output: float = Field(ge=0, le=_MAX_PRICE)
+    cached: float | None = Field(None, ge=0, le=_MAX_PRICE)
 
     def cost(self, prompt_tokens: int, output_tokens: int, cached_tokens: int = 0) -> float:
         """Return the price in US dollars; `cached_tokens` are part of `prompt_tokens`."""
@@ -47,68 +51,24 @@ class ModelProfile(BaseModel):
     price: Price | None = None
 
 
-class _Known(NamedTuple):
-    profile: ModelProfile
-    snapshots: tuple[str, ...] = ()  # dates that may follow the name without another price
-
-
-def _hosted(context: int, price: tuple[float, float, float], *snapshots: str, **more: Any) -> _Known:
-    tariff = Price(input=price[0], output=price[1], cached=price[2])
-    return _Known(ModelProfile(context=context, price=tariff, **more), snapshots)
-
-
-def _open_weights(context: int, answer_tokens: int, temperature: float = 0) -> _Known:
-    return _Known(ModelProfile(context=context, answer_tokens=answer_tokens, temperature=temperature))
-
-
-_REASONING: dict[str, Any] = {
-    "answer_tokens": 10_000,
-    "temperature": None,
-    "seed": False,
-    "limit_field": "max_completion_tokens",
-}
-# Limits and list prices as the providers published them in 2025; params.yaml can override each. The first entry that a
-# name begins with counts; its price is that of the name and of its snapshots: o1-pro costs more than o1.
-_KNOWN = {
-    "o1": _hosted(200_000, (15.0, 60.0, 7.5), "2024-12-17", **_REASONING),
-    # PaperBench's judge
-    "o3-mini": _hosted(200_000, (1.1, 4.4, 0.55), "2025-01-31", **_REASONING, reasoning_effort="high"),
-    "o3": _hosted(200_000, (2.0, 8.0, 0.5), "2025-04-16", **_REASONING),
-    "o4-mini": _hosted(200_000, (1.1, 4.4, 0.275), "2025-04-16", **_REASONING),
-    "gpt-4o-mini": _hosted(128_000, (0.15, 0.6, 0.075), "2024-07-18"),
-    "gpt-4o": _hosted(128_000, (2.5, 10.0, 1.25), "2024-08-06", "2024-11-20"),
-    "gpt-4.1-nano": _hosted(1_047_576, (0.1, 0.4, 0.025), "2025-04-14"),
-    "gpt-4.1-mini": _hosted(1_047_576, (0.4, 1.6, 0.1), "2025-04-14"),
-    "gpt-4.1": _hosted(1_047_576, (2.0, 8.0, 0.5), "2025-04-14"),
-    "gpt-5-nano": _hosted(400_000, (0.05, 0.4, 0.005), "2025-08-07", **_REASONING),
-    "gpt-5-mini": _hosted(400_000, (0.25, 2.0, 0.025), "2025-08-07", **_REASONING),
-    "gpt-5": _hosted(400_000, (1.25, 10.0, 0.125), "2025-08-07", **_REASONING),
-    "deepseek-reasoner": _hosted(
-        131_072,
-        (0.55, 2.19, 0.14),
-        answer_tokens=10_000,
-        temperature=None,
-        seed=False,
-        structured_output="json_object",
-    ),
-    # open weights: the price is the server's
-    "gpt-oss": _open_weights(131_072, 10_000, 1.0),
-    "deepseek-r1": _open_weights(131_072, 10_000, 0.6),
-    "qwen3": _open_weights(40_960, 6_000, 0.6),
-    # the local models; a CPU reads a few dozen tokens a second
-    "qwen2.5-coder": _open_weights(8_192, 2_000),
-    "smollm2": _open_weights(8_192, 2_000),
-}
 _OPENAI_ONLY = ("o1", "o3", "o4-mini", "gpt-3.5", "gpt-4", "gpt-4o", "gpt-5", "chatgpt-4o")
+_SNAPSHOT = re.compile(r"(-[0-9]{4}-[0-9]{2}-[0-9]{2})?")
+_OTHER_PRICE = "gpt-4o-2024-05-13"
+
+
+@cache
+def _known() -> dict[str, ModelProfile]:
+    values = yaml.safe_load(files(__package__).joinpath("profiles.yaml").read_text("utf-8"))
+    return TypeAdapter(dict[str, ModelProfile]).validate_python(values)
 
 
 def known_profile(name: str, *, is_hosted: bool = True) -> ModelProfile:
     """Return the known profile of a model's name, or the usual values of its kind of server."""
-    for known, (profile, snapshots) in _KNOWN.items():
+    for known, profile in _known().items():
         if _begins(name, known):
-            is_priced = name in {known, *(f"{known}-{date}" for date in snapshots)}
+            is_priced = name.startswith(known) and _SNAPSHOT.fullmatch(name[len(known) :]) and name != _OTHER_PRICE
             return profile if is_priced else profile.model_copy(update={"price": None})
-    return ModelProfile(context=USUAL_CONTEXT if is_hosted else _OWN_CONTEXT)
+    return ModelProfile(context=USUAL_CONTEXT if is_hosted else _LOCAL_CONTEXT)
 
 
 def is_openai_model(name: str) -> bool:

@@ -23,7 +23,6 @@ from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
 _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
 _LARGEST = Decimal("1e400")  # no product of floats is larger, or has more than 2 000 places
-_SHOWN = 80  # characters of a refused value in a message
 _REMAKE = "Make the file again with the stage that wrote it (`dvc repro`)."
 Content = TypeVar("Content")
 
@@ -33,7 +32,7 @@ def plain(value: Decimal) -> str:
     text = format(value, "f")
     if "." in text:
         text = text.rstrip("0").rstrip(".")
-    return "0" if not value else text
+    return text if value else "0"
 
 
 Share = Annotated[float, Field(ge=-_SLACK, le=1 + _SLACK)]
@@ -68,9 +67,8 @@ class StageFile(_Part):
 
 def parsed(path: Path, parse: Callable[[bytes], Content], max_bytes: int = MAX_FILE_BYTES) -> Content:
     """Read a file with a parser of pydantic; raise FileError if it cannot be read or has another shape."""
-    content = read_stage_file(path, max_bytes)
     try:
-        return parse(content)
+        return parse(read_stage_file(path, max_bytes))
     except ValidationError as error:
         raise refusal(path, error) from error
 
@@ -86,12 +84,11 @@ def read_stage_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
 def refusal(path: Path | str, error: ValidationError, remedy: str = _REMAKE) -> FileError:
     """Return an error that names the first refused field of a file, or of a line `<path>:<number>`, and its value."""
     fault = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in fault["loc"])[:200]
+    field = ".".join(map(str, fault["loc"]))[:200]
     problem = fault["msg"].replace("Invalid JSON", "not valid JSON")
     if fault["type"] not in {"missing", "json_invalid"}:
-        problem += f", found {repr(fault['input'])[:_SHOWN]}"
-    fields = f"{field}: " if field else ""
-    return FileError(f"{path}: {fields}{problem}"[: len(str(path)) + 400] + f". {remedy}")
+        problem += f", found {repr(fault['input'])[:80]}"
+    return FileError(f"{path}: {f'{field}: ' if field else ''}{problem[:300]}. {remedy}")
 
 
 class TrialOutcome(_Part):
@@ -112,11 +109,6 @@ class TrialOutcome(_Part):
 _OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...])
 
 
-def succeeded(trial: Trial, picture_sha256: str | None = None) -> TrialOutcome:
-    """Return the outcome of a trial whose level was simulated."""
-    return TrialOutcome(letter=trial.letter, trial=trial.number, picture_sha256=picture_sha256)
-
-
 def failed(trial: Trial, stage: StageName, reason: str) -> TrialOutcome:
     """Return the outcome of a trial that failed in a stage, with the reason a person reads."""
     return TrialOutcome(letter=trial.letter, trial=trial.number, failed_stage=stage, reason=reason)
@@ -133,30 +125,12 @@ def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
     return {outcome.key: outcome for outcome in parsed(folder / TRIALS_FILE, _OUTCOMES.validate_json)}
 
 
-class TrialEntry(_Part):
-    """An entry of a list; its name ends in the number of a trial."""
-
-    name: str
-
-
-Entry = TypeVar("Entry", bound=TrialEntry)
-
-
-def by_trial(entries: Iterable[Entry]) -> dict[int, Entry]:
-    """Return the entry of each trial; of several the first counts, as in the official script."""
-    first: dict[int, Entry] = {}
-    for entry in entries:
-        if (number := trial_number(entry.name)) is not None:
-            first.setdefault(number, entry)
-    return first
-
-
 def rate(values: Sequence[float]) -> float:
     """Return the mean of a letter's values; 0 without any, where the official division by zero would write NaN."""
     return math.fsum(values) / len(values) if values else 0.0
 
 
-class StabilityEntry(TrialEntry):
+class StabilityEntry(_Part):
     """One simulated level; `name` is the path of its file."""
 
     name: str = Field(alias="tag")
@@ -175,7 +149,7 @@ class StabilityFile(StageFile):
     levels: tuple[StabilityEntry, ...] = Field(alias="raws")
 
 
-class SimilarityEntry(TrialEntry):
+class SimilarityEntry(_Part):
     """One picture: the probability of the letter that was asked for (`label`)."""
 
     name: str = Field(alias="id")
@@ -191,7 +165,7 @@ class LabelProbability(_Part):
     probability: Share = Field(alias="softmax_prob")
 
 
-class PicturePrediction(TrialEntry):
+class PicturePrediction(_Part):
     """The classifier's answer about one picture: 26 probabilities and, from 2025 on, an embedding of 768 numbers."""
 
     name: str = Field(alias="id")
@@ -204,6 +178,18 @@ class PicturePrediction(TrialEntry):
         return tuple(sorted(self.probabilities, key=lambda probability: (-probability.probability, probability.label)))
 
 
+Entry = TypeVar("Entry", StabilityEntry, SimilarityEntry, PicturePrediction)
+
+
+def by_trial(entries: Iterable[Entry]) -> dict[int, Entry]:
+    """Return the entry of each trial; of several the first counts, as in the official script."""
+    first: dict[int, Entry] = {}
+    for entry in entries:
+        if (number := trial_number(entry.name)) is not None:
+            first.setdefault(number, entry)
+    return first
+
+
 class SimilarityFile(StageFile):
     """`similarity/<C>.json`."""
 
@@ -213,27 +199,10 @@ class SimilarityFile(StageFile):
     predictions: tuple[PicturePrediction, ...] = Field((), alias="similarities")
 
 
-class TrialVector(_Part):
-    """The vector of one trial, which is compared with those of the others."""
-
-    trial: str
-    vector: tuple[float, ...]
-
-
-class PairDistance(_Part):
-    """The cosine distance of two trials, which are given by their names."""
-
-    pair: dict[Literal["trial1", "trial2"], str]
-    distance: float
-
-
 class DiversityFile(StageFile):
-    """`diversity/<C>.json`."""
+    """`diversity/<C>.json`, of which later stages read the rate."""
 
-    count: int | None = None
     rate: float = Field(alias="diversityRate", ge=-_SLACK)
-    trials: tuple[TrialVector, ...] = ()
-    distances: tuple[PairDistance, ...] = Field((), alias="diversities")
 
 
 class SimulatedLevel(_Part):
@@ -283,14 +252,6 @@ class BlockPath(_Part):
 
     block: int = Field(ge=0)  # its place in the level, from 0
     keys: tuple[KeyFrame, ...] = Field(min_length=1)
-
-
-class KeptSimulation(StageFile):
-    """A cached simulation: the end of a level and the paths of its blocks, or the reason why it failed."""
-
-    reason: str | None = None
-    level: SimulatedLevel | None = None
-    paths: tuple[BlockPath, ...] = ()
 
 
 class ReplayedTrial(_Part):
@@ -375,18 +336,17 @@ class PromptRow(_Part):
 Row = TypeVar("Row", TrialRow, LetterRow, PromptRow)
 
 
-def csv_columns(kind: type[BaseModel]) -> tuple[str, ...]:
-    """Return the official names of a table's columns."""
-    return tuple(field.alias or name for name, field in kind.model_fields.items())
-
-
 def csv_text(kind: type[Row], rows: Sequence[Row]) -> str:
     """Return an official table byte for byte: texts quoted, whole numbers not, and no line feed after the last line."""
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
-    writer.writerow(csv_columns(kind))
+    writer.writerow(_columns(kind))
     writer.writerows(row.model_dump().values() for row in rows)
     return text.getvalue().removesuffix("\n")
+
+
+def _columns(kind: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in kind.model_fields.items()]
 
 
 def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
@@ -394,7 +354,7 @@ def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
     place, rows = str(path), []
     try:
         lines = io.StringIO(read_stage_file(path).decode("utf-8"), newline="")
-        reader = csv.DictReader(lines, restkey=csv_columns(kind)[0], strict=True)  # fields too many are no valid text
+        reader = csv.DictReader(lines, restkey=_columns(kind)[0], strict=True)  # fields too many are no valid text
         for row in reader:
             place = f"{path}:{reader.line_num}"
             rows.append(kind.model_validate_strings(row))
@@ -466,11 +426,6 @@ class ResultHash(_Part):
 
     sha256: Sha256
     parts: dict[str, Sha256]
-
-    @property
-    def short(self) -> str:
-        """The first 12 digits."""
-        return self.sha256[:12]
 
 
 class RankingFile(StageFile):

@@ -4,16 +4,15 @@ A record is written after its response and has the response's hash, so the next 
 between the two.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sha256_bytes, to_json, unsynced, write_json, write_text
+from pcgeval.core.files import sha256_bytes, to_json, write_json, write_text
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.stage_files import parsed
 
@@ -21,67 +20,50 @@ FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-r
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
 FaultCause = Literal["server", "machine"]  # a model's server, or this machine with its sandbox and disk
 MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial; indentation can triple small messages
-MAX_DETAILS = 3  # of one kind in one trial
-MAX_DETAIL = 300  # characters
-_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+MAX_DETAILS, MAX_DETAIL = 3, 300  # flags of one kind in a summary, and the characters of each
 MAX_COUNT = 10**1000  # Python prints no sum of over 4 300 digits
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class Message:
     """One turn of a conversation."""
-
-    __pydantic_config__ = _STRICT
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class ChatReply:
-    """One reply with its costs; only a judge's replies have the last two fields.
-
-    Attributes:
-        seconds: The wall time of the call when it was really made.
-        cached_tokens: The prompt's tokens that the endpoint had in its cache.
-        estimated: True where the endpoint reports no tokens, so that these are estimates.
-    """
-
-    __pydantic_config__ = _STRICT
+    """One reply with its costs; only a judge's replies have the last two fields."""
 
     text: str
     prompt_tokens: _Count
     output_tokens: _Count
     done_reason: str
-    seconds: Annotated[float, Field(ge=0)]
-    cached_tokens: _Count | None = None
-    estimated: bool | None = None
+    seconds: Annotated[float, Field(ge=0)]  # the wall time of the call when it was really made
+    cached_tokens: _Count | None = None  # the prompt's tokens that the endpoint had in its cache
+    estimated: bool | None = None  # True where the endpoint reports no tokens
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class Exchange:
-    """One answered call of a trial.
+    """One answered call of a trial."""
 
-    Attributes:
-        key: SHA-256 of the request.
-        messages: A program's new messages; None for a prompt, which follows from submission and letter.
-        repeats: How many messages of the exchange before, its reply included, come first; None for a prompt.
-    """
-
-    __pydantic_config__ = _STRICT
-
-    key: str
+    key: str  # SHA-256 of the request
     reply: ChatReply
-    messages: tuple[Message, ...] | None = None
-    repeats: _Count | None = None
+    messages: tuple[Message, ...] | None = None  # a program's new ones; a prompt's follow from submission and letter
+    repeats: _Count | None = None  # how many messages of the exchange before, its reply included, come first
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class FailedCall:
     """A call that the backend gave up."""
-
-    __pydantic_config__ = _STRICT
 
     turn: Annotated[int, Field(ge=0, le=2**31)]  # among the trial's calls, from 1
     key: str
@@ -115,19 +97,12 @@ class SuppliedBlocks:
 
 @dataclass(frozen=True)
 class TrialUsage:
-    """The cost and the flags of a trial.
+    """The cost and the flags of a trial."""
 
-    Attributes:
-        calls: The number of replies.
-        tokens: Prompt and output tokens of all calls.
-        flags: The first few of each kind.
-        contained: False if a program ran without a sandbox, where nobody sees what it does.
-    """
-
-    calls: int
-    tokens: int
-    flags: tuple[Flag, ...] = ()
-    contained: bool = True
+    calls: int  # replies
+    tokens: int  # prompt and output tokens of all calls
+    flags: tuple[Flag, ...] = ()  # the first few of each kind
+    contained: bool = True  # False if a program ran without a sandbox, where nobody sees what it does
     supplied: SuppliedBlocks = SuppliedBlocks()
 
     def flag(self, kind: FlagKind) -> Flag | None:
@@ -135,16 +110,10 @@ class TrialUsage:
         return next((flag for flag in self.flags if flag.kind == kind), None)
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial; `reason` is None unless it failed, and then the response is empty.
-
-    Attributes:
-        cause: What was at fault, if not the submission; the next run does such a trial again.
-        contained: False if the program ran without a sandbox, as the organiser allowed.
-    """
-
-    __pydantic_config__ = _STRICT
+    """One trial; `reason` is None unless it failed, and then the response is empty."""
 
     fingerprint: str
     seed: int
@@ -155,8 +124,8 @@ class TrialRecord:
     reason: str | None
     failures: tuple[FailedCall, ...] = ()
     flags: tuple[Flag, ...] = ()
-    contained: bool = True
-    cause: FaultCause | None = None
+    contained: bool = True  # False if the program ran without a sandbox, as the organiser allowed
+    cause: FaultCause | None = None  # what was at fault, if not the submission
 
     @property
     def is_final(self) -> bool:
@@ -182,21 +151,18 @@ class TrialRecord:
         return tuple((call.key, call.reason if isinstance(call, FailedCall) else call.reply) for call in self.calls)
 
     def usage(self, supplied: SuppliedBlocks) -> TrialUsage:
-        """Return cost and flags of the trial for later stages; details are cut to `MAX_DETAIL` characters."""
-        seen: Counter[FlagKind] = Counter()
-        flags = []
+        """Return cost and flags of the trial for later stages."""
+        flags: list[Flag] = []
         for flag in self.flags:
-            seen[flag.kind] += 1
-            if seen[flag.kind] <= MAX_DETAILS:
+            if sum(other.kind == flag.kind for other in flags) < MAX_DETAILS:
                 flags.append(Flag(flag.kind, flag.detail[:MAX_DETAIL]))
         return TrialUsage(len(self.exchanges), self.tokens, tuple(flags), self.contained, supplied)
 
 
+@with_config(_STRICT)
 @dataclass(frozen=True)
 class TrialSummary:
     """A trial as later stages see it: one entry of `data/trials/<model>/<team>.json`."""
-
-    __pydantic_config__ = _STRICT
 
     letter: str
     trial: int
@@ -220,22 +186,9 @@ def record_text(record: TrialRecord) -> str:
 
 
 def write_trial(folder: Path, team: str, trial: Trial, response: str, record: TrialRecord) -> None:
-    """Write the response, then its record, into the raw folder of a model and a team, each whole or not at all.
-
-    Neither is synced: a file that a power loss tears does not match its hash, and is made again from the call log.
-
-    Raises:
-        FileError: The disk is full or fails.
-    """
-    path = trial_file(folder, "raw", team, trial)
-    try:
-        with unsynced():
-            write_text(path, response)
-            write_text(record_path(folder, team, trial), record_text(record))
-    except OSError as error:
-        raise FileError(
-            f"{path}: cannot be written ({error.strerror or error}). Make room on its disk, then run again to go on."
-        ) from error
+    """Write the response, then its record, into the raw folder of a model and a team, each whole or not at all."""
+    write_text(trial_file(folder, "raw", team, trial), response)
+    write_text(record_path(folder, team, trial), record_text(record))
 
 
 def finished_trial(folder: Path, team: str, trial: Trial, fingerprint: str) -> TrialRecord | None:
@@ -260,11 +213,7 @@ def write_summaries(path: Path, summaries: Iterable[TrialSummary]) -> None:
 
 
 def read_summaries(path: Path) -> dict[Trial, TrialSummary]:
-    """Read the summaries of a model's and a team's trials; none where the responses were made elsewhere.
-
-    Raises:
-        FileError: The file cannot be read or has another shape.
-    """
+    """Read the summaries of a model's and a team's trials; none where the responses were made elsewhere."""
     if not path.exists():
         return {}
     summaries = parsed(path, _SUMMARIES.validate_json, MAX_RECORD_BYTES)

@@ -23,6 +23,7 @@ MAX_ENTRIES = 100_000  # files and folders in a tree
 MAX_DEPTH = 40  # folders in one another
 MAX_LINE = 300  # characters of a name or a message that is shown
 _MAX_DIGITS = 100  # of a number in YAML
+_PUT_FILE = "Put the file itself there."
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # control characters other than tab and line end, invisible characters, and those that change the direction of text
 _INVISIBLE = re.compile(
@@ -44,27 +45,21 @@ class UntrustedFileError(FileError):
 
 @contextmanager
 def open_regular(path: Path, *, follow_link: bool = False) -> Iterator[BinaryIO]:
-    """Open a regular file; an OSError inside the block counts as one of reading it.
-
-    Args:
-        path: The file.
-        follow_link: Whether `path` may be a link to the file; DVC may link its cache.
+    """Open a regular file, also behind a link with `follow_link`: DVC may link its cache.
 
     Raises:
-        UntrustedFileError: The file is missing, unreadable, a link, a pipe, a device or a folder.
+        UntrustedFileError: The file is missing, unreadable, a link, a pipe, a device or a folder, or an OSError comes
+            from inside the block.
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)  # NONBLOCK: for pipes
+    extra = os.O_NONBLOCK | (0 if follow_link else os.O_NOFOLLOW)  # O_NONBLOCK: not to wait for a pipe
     try:
-        descriptor = os.open(path, flags)
-        if not S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise _not_regular(path)
-    except OSError as error:
+        file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | extra))  # noqa: SIM115
+    except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
-    except ValueError as error:  # a NUL or a lone surrogate in the name
-        raise _missing(path) from error
     try:
-        with os.fdopen(descriptor, "rb") as file:
+        with file:
+            if not S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UntrustedFileError(path, "not regular", "is not a regular file", _PUT_FILE)
             yield file
     except OSError as error:
         raise _unreadable(path, error) from error
@@ -74,12 +69,9 @@ def read_bounded(path: Path, limit: int, *, follow_link: bool = False) -> bytes:
     """Return a regular file's bytes; raise UntrustedFileError if it has more than `limit` or cannot be read."""
     with open_regular(path, follow_link=follow_link) as file:
         size = os.fstat(file.fileno()).st_size
-        content = b"" if size > limit else file.read(size + 1)  # a buffer of the limit would cost more
-        if len(content) > size:  # the file grew
-            content += file.read(limit + 1 - len(content))
-    if max(size, len(content)) > limit:
-        raise UntrustedFileError(path, "too large", f"is larger than {limit} bytes", "Shorten it.")
-    return content
+        if size > limit:
+            raise _too_large(path, limit)
+        return file.read(size)
 
 
 def read_start(path: Path, size: int, *, follow_link: bool = False) -> bytes:
@@ -97,7 +89,7 @@ def read_stdin(limit: int) -> str:
     """Return the UTF-8 text of standard input; raise UntrustedFileError if it is none or has over `limit` bytes."""
     content, name = sys.stdin.buffer.read(limit + 1), Path("standard input")
     if len(content) > limit:
-        raise UntrustedFileError(name, "too large", f"is larger than {limit} bytes", "Shorten it.")
+        raise _too_large(name, limit)
     return _decoded(content, name)
 
 
@@ -121,18 +113,27 @@ def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> A
 def parse_yaml(text: str, *, allow_aliases: bool = False) -> Any:
     """Return the value of a YAML document; None for an empty one.
 
-    Args:
-        text: The document.
-        allow_aliases: Whether `*name` may stand for a value. A few aliases can stand for more text than there is
-            memory, so a stranger's document has none.
+    A few aliases (`*name`) can stand for more text than there is memory, so a stranger's document has none.
 
     Raises:
         ValueError: The document is malformed, repeats a key or has a huge number; the message names the line.
     """
     import yaml  # noqa: PLC0415 - only a few commands read any
 
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+            if not allow_aliases and self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("an alias (`*name`) is not read; write it out")
+            node = super().compose_node(parent, index)
+            line = 0 if node is None else node.start_mark.line + 1
+            if isinstance(node, yaml.MappingNode):
+                _check_keys([(str(key.value)[:200], key.start_mark.line + 1) for key, _ in node.value])
+            elif isinstance(node, yaml.ScalarNode) and node.tag.endswith(":int") and len(node.value) > _MAX_DIGITS:
+                raise yaml.YAMLError(f"line {line}: a number has over {_MAX_DIGITS} digits")
+            return node
+
     try:
-        return yaml.load(text, _yaml_loader(allow_aliases=allow_aliases))  # noqa: S506 - a safe loader
+        return yaml.load(text, Loader)  # noqa: S506 - a safe loader
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
     except (yaml.YAMLError, ValueError) as error:
@@ -141,56 +142,25 @@ def parse_yaml(text: str, *, allow_aliases: bool = False) -> Any:
         raise ValueError("a value is not what its tag (`!!type`) says") from error
 
 
-def _yaml_loader(*, allow_aliases: bool) -> Any:
-    """Return a safe loader with the refusals of `parse_yaml`."""
-    import yaml  # noqa: PLC0415 - as above
-
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-            if not allow_aliases and self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError("an alias (`*name`) is not read; write it out")
-            return super().compose_node(parent, index)
-
-        def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-            node = super().compose_mapping_node(anchor)
-            lines: dict[str, int] = {}
-            for key, _ in node.value:
-                name, line = str(key.value)[:200], key.start_mark.line + 1
-                if name in lines:
-                    raise yaml.YAMLError(f"line {line}: {name!r} stands twice, first in line {lines[name]}; keep one")
-                lines[name] = line
-            return node
-
-        def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-            node = super().compose_scalar_node(anchor)
-            if node.tag.endswith(":int") and len(node.value) > _MAX_DIGITS:
-                raise yaml.YAMLError(f"line {node.start_mark.line + 1}: a number has over {_MAX_DIGITS} digits")
-            return node
-
-    return Loader
+def _check_keys(keys: Sequence[tuple[str, int]]) -> None:
+    first: dict[str, int] = {}
+    for name, line in keys:
+        if name in first:
+            raise ValueError(f"line {line}: {name!r} stands twice, first in line {first[name]}; keep one")
+        first[name] = line
 
 
 def path_below(root: Path, name: str) -> Path:
-    """Return the path of a file below a folder.
-
-    Raises:
-        UntrustedFileError: The name leads out of the folder, or a part of it is a link or missing.
-    """
+    """Return the path of a file below a folder; raise UntrustedFileError if it leads out, over a link or nowhere."""
     parts = PurePosixPath(name).parts
     path = root.joinpath(*parts)
     if not parts or parts[0] == "/" or ".." in parts:
         raise UntrustedFileError(path, "malformed", "leads out of the folder", "Give a path relative to the folder.")
-    step = root
-    for part in parts:
-        step /= part
-        try:
-            is_link = S_ISLNK(step.lstat().st_mode)
-        except OSError as error:
-            raise _unreadable(path, error) from error
-        except ValueError as error:  # a NUL or a lone surrogate in the name
-            raise _missing(path) from error
-        if is_link:
-            raise UntrustedFileError(path, "not regular", "is a link, or lies behind one", "Put the file itself there.")
+    try:
+        if any(S_ISLNK(root.joinpath(*parts[:end]).lstat().st_mode) for end in range(1, len(parts) + 1)):
+            raise UntrustedFileError(path, "not regular", "is a link, or lies behind one", _PUT_FILE)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
     return path
 
 
@@ -218,13 +188,8 @@ def walk(
 ) -> Iterator[FolderEntry]:
     """Yield the entries of a tree level by level, each level in byte order; links are yielded and not followed.
 
-    Folders are yielded only if they are not entered. An entry with a fault stands for what a bound leaves out.
-
-    Args:
-        root: The folder.
-        limit: The most entries of a folder, and of the tree.
-        depth: The most folders in one another.
-        enter: Tells whether to enter the folder of a relative name.
+    Folders are yielded only if `enter` refuses their relative names. An entry with a fault stands for what a bound
+    leaves out: `limit` is the most entries of a folder, and of the tree, `depth` the most folders in one another.
     """
     level, left = [""], limit
     for _ in range(depth + 1):
@@ -232,28 +197,23 @@ def walk(
         for folder in level:
             try:
                 with os.scandir(root / folder) as scan:
-                    names = [entry.name for entry in islice(scan, limit + 1)]
+                    entries = {entry.name: entry.stat(follow_symlinks=False) for entry in islice(scan, limit + 1)}
             except OSError as error:
                 yield FolderEntry(folder, None, f"cannot be read ({error.strerror})")
                 continue
-            if len(names) > limit:
+            if len(entries) > limit:
                 yield FolderEntry(folder, None, f"has more than {limit} entries")
                 continue
-            for name in sorted(names, key=os.fsencode):
+            for name in sorted(entries, key=os.fsencode):
                 left -= 1
                 if left < 0:
                     yield FolderEntry("", None, f"has more than {limit} files and folders")
                     return
                 path = f"{folder}/{name}" if folder else name
-                try:
-                    status = (root / path).lstat()
-                except OSError as error:
-                    yield FolderEntry(path, None, f"cannot be read ({error.strerror})")
-                    continue
-                if S_ISDIR(status.st_mode) and enter(path):
+                if S_ISDIR(entries[name].st_mode) and enter(path):
                     deeper.append(path)
                 else:
-                    yield FolderEntry(path, status)
+                    yield FolderEntry(path, entries[name])
         level = deeper
     for folder in level:
         yield FolderEntry(folder, None, f"lies deeper than {depth} folders")
@@ -262,8 +222,7 @@ def walk(
 def files_below(folder: Path) -> list[Path]:
     """Return all regular files below a folder in byte order of their relative paths, links left out.
 
-    Raises:
-        UntrustedFileError: A folder cannot be read or is too deep, or there are too many files.
+    A folder that cannot be read, is too deep or has too many files raises UntrustedFileError.
     """
     names = []
     for entry in walk(folder):
@@ -310,19 +269,16 @@ def printable_text(text: str) -> str:
     return _INVISIBLE.sub("\ufffd", text)
 
 
-def _missing(path: Path) -> UntrustedFileError:
-    return UntrustedFileError(path, "missing", "is missing", "Check the name.")
+def _too_large(path: Path, limit: int) -> UntrustedFileError:
+    return UntrustedFileError(path, "too large", f"is larger than {limit} bytes", "Shorten it.")
 
 
-def _not_regular(path: Path) -> UntrustedFileError:
-    return UntrustedFileError(path, "not regular", "is not a regular file", "Put the file itself there.")
-
-
-def _unreadable(path: Path, error: OSError) -> UntrustedFileError:
-    if error.errno == errno.ELOOP or os.path.islink(path):  # noqa: PTH114 - never raises; it leads to no file
-        return UntrustedFileError(path, "not regular", "is a link", "Put the file itself there.")
-    if error.errno == errno.ENXIO:  # a socket
-        return _not_regular(path)
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return _missing(path)
-    return UntrustedFileError(path, "system", f"cannot be read ({error.strerror})", "Make it readable.")
+def _unreadable(path: Path, error: OSError | ValueError) -> UntrustedFileError:
+    number = error.errno if isinstance(error, OSError) else errno.ENOENT  # a NUL or a lone surrogate in the name
+    if number == errno.ELOOP or os.path.islink(path):  # noqa: PTH114 - never raises; it leads to no file
+        return UntrustedFileError(path, "not regular", "is a link", _PUT_FILE)
+    if number in {errno.ENXIO, errno.EISDIR}:  # the first: a socket
+        return UntrustedFileError(path, "not regular", "is not a regular file", _PUT_FILE)
+    if number in {errno.ENOENT, errno.ENOTDIR}:
+        return UntrustedFileError(path, "missing", "is missing", "Check the name.")
+    return UntrustedFileError(path, "system", f"cannot be read ({os.strerror(number or 0)})", "Make it readable.")

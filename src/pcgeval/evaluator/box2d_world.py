@@ -12,8 +12,7 @@ import Box2D
 
 from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator import world as unity
-from pcgeval.evaluator.shapes import COLLIDERS
-from pcgeval.evaluator.world import World
+from pcgeval.evaluator.world import COLLIDERS, World
 from pcgeval.levels.blocks import Block
 
 ITERATIONS = 100  # for velocities and for positions, as in the official evaluator

@@ -7,8 +7,8 @@ from itertools import count, pairwise
 from typing import Literal, NamedTuple
 
 from pcgeval.core.stage_files import BlockPath, KeyFrame, SimulatedLevel
-from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, Point, Size, corners, square_around
 from pcgeval.evaluator.stability import Stability
+from pcgeval.evaluator.world import SPRITES, Point, corners, square_around
 from pcgeval.levels.blocks import Block, BlockType
 
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
@@ -66,35 +66,33 @@ def _living(level: SimulatedBlocks) -> list[_DrawnBlock]:
     return [block for block in _drawn_blocks(level) if block.fate != "broke"]
 
 
-def outlines(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> dict[str, str]:
+def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
+    """Return the upper left corner of the square around blocks, and the units of the view in a metre."""
+    corner, side = square_around([(block.kind, block.place) for block in blocks])
+    return corner, VIEW / side
+
+
+def outlines(level: SimulatedBlocks) -> dict[str, str]:
     """Return the outlines of the living blocks that `stayed` and that `moved` as SVG paths in whole units, y downwards.
 
-    The square around all living colliders fills the view; with `also`, the square holds the blocks of that state too.
+    The square around all living colliders fills the view.
     """
     living = _living(level)
     if not living:
         return {}
-    corner, units = _view([*living, *(_living(also) if also else [])])
+    corner, units = _view(living)
     paths = {"stayed": "", "moved": ""}
     for block in living:
-        paths[block.fate] += _outline(SPRITES[block.kind], block.place, corner, units)
+        ring = [
+            (round((at.x - corner.x) * units), round((corner.y - at.y) * units))
+            for at in corners(SPRITES[block.kind], *block.place)
+        ]
+        paths[block.fate] += f"M{ring[0][0]} {ring[0][1]}"
+        for (x, y), (next_x, next_y) in pairwise(ring):  # relative sides are shorter: a page holds thousands
+            right, down = next_x - x, next_y - y
+            paths[block.fate] += f"h{right}" if not down else f"v{down}" if not right else f"l{right} {down}"
+        paths[block.fate] += "z"
     return {name: path for name, path in paths.items() if path}
-
-
-def _view(blocks: Sequence[_DrawnBlock]) -> tuple[Point, float]:
-    """Return the upper left corner of the square around blocks, and the units of the view in a metre."""
-    corner, side = square_around([point for block in blocks for point in corners(COLLIDERS[block.kind], *block.place)])
-    return corner, VIEW / side
-
-
-def _outline(size: Size, place: Place, corner: Point, units: float) -> str:
-    """Return one block as a closed path with relative sides, which are shorter: a page holds thousands."""
-    ring = [(round((at.x - corner.x) * units), round((corner.y - at.y) * units)) for at in corners(size, *place)]
-    path = f"M{ring[0][0]} {ring[0][1]}"
-    for (x, y), (next_x, next_y) in pairwise(ring):
-        right, down = next_x - x, next_y - y
-        path += f"h{right}" if not down else f"v{down}" if not right else f"l{right} {down}"
-    return f"{path}z"
 
 
 def motion(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
@@ -134,36 +132,32 @@ def _on_view(place: Place, corner: Point, units: float) -> tuple[float, float, f
     return (x - corner.x) * units, (corner.y - y) * units, -math.degrees(angle)
 
 
-def level_svg(level: SimulatedBlocks, also: SimulatedBlocks | None = None) -> str:
-    """Return a level as an SVG document: blocks that stayed dark, moved ones orange, broken ones left out.
-
-    With `also`, the drawings of both states have one scale.
-    """
-    paths = "".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level, also).items())
-    return _document(paths)
+def level_svg(level: SimulatedBlocks) -> str:
+    """Return a level as an SVG document: blocks that stayed dark, moved ones orange, broken ones left out."""
+    return _document("".join(f'<path d="{path}" fill="{_COLOURS[name]}"/>' for name, path in outlines(level).items()))
 
 
 def replay_svg(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
     """Return a simulation as an animated SVG document, which any browser plays again and again."""
-    ways: dict[int, Sequence[KeyFrame]] = {path.block: path.keys for path in paths}
-    end = _HOLD + max((keys[-1][0] for keys in ways.values()), default=0)
-    stations: list[tuple[_DrawnBlock, Sequence[KeyFrame], list[Place]]] = []
-    for number, block in enumerate(_drawn_blocks(level)):
-        keys = ways.get(number, ())
-        if keys or block.fate != "broke":
-            stations.append((block, keys, [_place(key) for key in keys] or [block.place]))
-    if not stations:
+    keys_of: dict[int, Sequence[KeyFrame]] = {path.block: path.keys for path in paths}
+    end = _HOLD + max((keys[-1][0] for keys in keys_of.values()), default=0)
+    shown = [(block, keys_of.get(number, ())) for number, block in enumerate(_drawn_blocks(level))]
+    shown = [(block, keys) for block, keys in shown if keys or block.fate != "broke"]
+    if not shown:
         return _document("")
-    corner, units = _view([block._replace(place=place) for block, _, places in stations for place in places])
+    places = [[_place(key) for key in keys] or [block.place] for block, keys in shown]
+    stations = [block._replace(place=place) for (block, _), way in zip(shown, places, strict=True) for place in way]
+    corner, units = _view(stations)
     shapes = ""
-    for block, keys, places in stations:
-        on_view = [_on_view(place, corner, units) for place in places]
+    for (block, keys), way in zip(shown, places, strict=True):
+        on_view = [_on_view(place, corner, units) for place in way]
         x, y, turn = on_view[0]
         width, height = SPRITES[block.kind].width * units, SPRITES[block.kind].height * units
         shapes += (
             f'<g transform="translate({x:.1f} {y:.1f}) rotate({turn:.1f})">'
             f'<rect x="{-width / 2:.1f}" y="{-height / 2:.1f}" width="{width:.1f}" height="{height:.1f}"'
-            f' fill="{_COLOURS[block.fate]}"/>{_animations(keys, on_view, end, breaks=block.fate == "broke")}</g>'
+            f' fill="{_COLOURS[block.fate]}"/>'
+            f"{_animations(keys, on_view, end, breaks=block.fate == 'broke') if keys else ''}</g>"
         )
     return _document(shapes)
 
@@ -172,8 +166,6 @@ def _animations(
     keys: Sequence[KeyFrame], places: Sequence[tuple[float, float, float]], end: int, *, breaks: bool
 ) -> str:
     """Return the SVG animations of a block along places of the view, which repeat every `end` milliseconds."""
-    if not keys:
-        return ""
     always = f'dur="{end / 1000:g}s" repeatCount="indefinite"/>'
     times = ";".join(f"{time / end:.4f}" for time in (*(key[0] for key in keys), end))
     places = [*places, places[-1]]

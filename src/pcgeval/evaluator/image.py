@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pcgeval.evaluator.shapes import COLLIDERS, SPRITES, corners, square_around
 from pcgeval.evaluator.stability import Stability
+from pcgeval.evaluator.world import SPRITES, corners, square_around
 from pcgeval.levels.blocks import BlockType
 
 SIZE, MARGIN = 1024, 100  # pixels
@@ -40,14 +40,10 @@ def _blackened(stability: Stability, size: int, margin: int, also: Stability | N
     """Return whether each pixel is black."""
     view = size - 2 * margin
     if margin < 0 or view < 1:
-        raise ValueError(
-            f"size {size} leaves no picture inside a margin of {margin}; size must exceed twice the margin"
-        )
+        raise ValueError(f"size {size} does not exceed twice the margin of {margin}")
     canvas = np.zeros((size, size), dtype=np.bool_)
-    living = _living(stability)
-    seen = living + (_living(also) if also else [])
-    if living:
-        corner, side = square_around([point for kind, place in seen for point in corners(COLLIDERS[kind], *place)])
+    if living := _living(stability):
+        corner, side = square_around([*living, *(_living(also) if also else ())])
         scale = view * SUBPIXELS / side
         inner = canvas[margin : margin + view, margin : margin + view]
         for kind, place in living:
@@ -94,7 +90,7 @@ def _chunk(name: bytes, content: bytes) -> bytes:
 
 
 def _fill_polygon(view: NDArray[np.bool_], ring: Sequence[tuple[int, int]]) -> None:
-    """Blacken a convex polygon, given by its corners in subpixels of the view: each row between its edges."""
+    """Blacken a convex polygon, given by its corners in subpixels of the view, row by row between its edges."""
     height, width = view.shape
     top = max(_first_pixel(min(y for _, y in ring)), 0)
     bottom = min(_first_pixel(max(y for _, y in ring)), height)

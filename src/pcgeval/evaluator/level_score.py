@@ -1,28 +1,68 @@
-"""Score one level in memory, by the competition's stages from a text to its similarity."""
+"""The walk of one level in memory: from a text through calls, XML and simulation to its similarity and score."""
 
-import html
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
 
 from pcgeval.core.params import PhysicsParams
+from pcgeval.core.stage_files import StageName
 from pcgeval.core.untrusted import printable_line
 from pcgeval.evaluator.drawing import CalledBlock, called_blocks, level_svg, replay_svg
 from pcgeval.evaluator.image import render
+from pcgeval.evaluator.physics import end_of
 from pcgeval.evaluator.stability import Stability
-from pcgeval.evaluator.walk import TextKind, Walk, text_kind, walk_to_end, walk_to_level
+from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.calls import read_calls
 from pcgeval.levels.errors import LevelError
-from pcgeval.levels.grid import COLUMNS, SHAPES, drop
+from pcgeval.levels.extraction import extract_code, no_code_reason
+from pcgeval.levels.xml import level_xml
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.source import LABELS
 
 LIKELIEST = 5
+TextKind = Literal["response", "calls", "level"]
+_CALL_LINE = re.compile(r"^\s*drop_block\(", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Walk:
+    """The results of the steps; None for a step that the text did not reach."""
+
+    code: str | None = None  # the calls, one a line
+    xml: str | None = None  # the level
+    before: tuple[Block, ...] = ()  # the blocks of the level
+    simulated: Stability | None = None  # the end of its simulation
+    failed_stage: StageName | None = None
+    reason: str | None = None  # of the failure
+
+
+def text_kind(text: str) -> TextKind:
+    """Return the kind of a text: a response has a fence, a level begins with `<`, and bare calls begin lines."""
+    if "```" in text:  # some models begin a response with `<think>`
+        return "response"
+    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return "level"
+    return "calls" if _CALL_LINE.search(text) else "response"
+
+
+def walk_to_level(text: str, kind: TextKind) -> Walk:
+    """Extract the calls of a text and convert them to a level."""
+    code, xml = None, text
+    try:
+        if kind != "level":
+            response = text if kind == "response" else f"```\n{text}\n```"
+            code = extract_code(response)
+            if code is None:
+                return Walk(failed_stage="extract", reason=no_code_reason(response))
+            xml = level_xml(code)
+        return Walk(code=code, xml=xml, before=level_blocks(xml))
+    except LevelError as error:
+        return Walk(code=code, failed_stage="convert", reason=error.reason)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -69,43 +109,35 @@ class LevelScore(Walk):
     @property
     def likeliest(self) -> tuple[tuple[str, float], ...]:
         """The five likeliest letters with their probabilities."""
-        ordered = sorted(self.probabilities.items(), key=lambda item: (-item[1], item[0]))
-        return tuple(ordered[:LIKELIEST])
+        return tuple(sorted(self.probabilities.items(), key=lambda item: (-item[1], item[0]))[:LIKELIEST])
 
-    @cached_property
-    def grid(self) -> tuple[str, ...]:
-        """The grid of 20 columns after all calls, the top used row first: a block's number modulo 10, or `.`."""
-        if self.code is None or self.xml is None:
-            return ()
-        placed = drop(read_calls(self.code))
-        rows = [["."] * COLUMNS for _ in range(placed.rows)]
-        for number, (kind, column, row) in enumerate(placed.blocks, start=1):
-            width, height = SHAPES[kind]
-            for line in rows[row : row + height]:
-                line[column - width // 2 : column + width // 2 + 1] = [str(number % 10)] * width
-        return tuple("".join(line) for line in reversed(rows))
-
-    def image(self, *, before: bool = False) -> Image.Image:
-        """Return the evaluator's picture, 1024 x 1024 and grey, of the level after or before the simulation.
+    def image(self) -> Image.Image:
+        """Return the evaluator's picture of the level after the simulation, 1024 x 1024 and grey.
 
         Raises:
             LevelError: There is no level to draw; the other drawings raise it too.
         """
-        return render(self._drawn(before=before))
+        return render(self._end())
 
     def before_and_after(self) -> tuple[Image.Image, Image.Image]:
         """Return pictures of the level before and after the simulation, at one scale."""
-        before, after = self._drawn(before=True), self._drawn()
-        return render(before, also=after), render(after, also=before)
+        end, blocks = self._end(), self.before
+        places = np.array([(block.x, block.y, math.radians(block.rotation)) for block in blocks]).reshape(-1, 3)
+        start = Stability(end.types, places, (False,) * len(blocks), (False,) * len(blocks))
+        return render(start, also=end), render(end, also=start)
 
-    def svg(self, *, before: bool = False) -> str:
-        """Return an SVG document: blocks that stayed dark, moved ones orange, broken ones left out."""
-        return level_svg(self._drawn(before=before))
+    def svg(self) -> str:
+        """Return the end as an SVG document: blocks that stayed dark, moved ones orange, broken ones left out."""
+        return level_svg(self._end())
 
     def replay_svg(self) -> str:
         """Return the best simulation as an animated SVG document."""
-        end = self._drawn()
-        return replay_svg(end, end.paths)
+        return replay_svg(self._end(), self._end().paths)
+
+    def _end(self) -> Stability:
+        if self.simulated is None:
+            raise LevelError(self.reason or "there is no level")
+        return self.simulated
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the pictures as values for JSON."""
@@ -121,7 +153,6 @@ class LevelScore(Walk):
             "likeliest": [list(item) for item in self.likeliest],
             "probabilities": dict(self.probabilities),
             "code": self.code,
-            "grid": list(self.grid),
             "blocks": [asdict(block) for block in self.blocks],
             "before": [asdict(block) for block in self.before],
             "after": None if end is None else end.positions.tolist(),
@@ -129,24 +160,6 @@ class LevelScore(Walk):
             "starts": [] if end is None else list(end.starts),
             "xml": self.xml,
         }
-
-    def _repr_html_(self) -> str:
-        """Return both drawings and the scores, for notebooks."""
-        caption = f"{self.letter}: {self.verdict}"
-        pictures = ""
-        if self.simulated and self.before:
-            before, after = self._drawn(before=True), self._drawn()
-            pictures = level_svg(before, also=after) + level_svg(after, also=before)
-        return f'<div style="display:flex;gap:1em">{pictures}</div><p>{html.escape(caption)}</p>'
-
-    def _drawn(self, *, before: bool = False) -> Stability:
-        if self.simulated is None:
-            raise LevelError(self.reason or "there is no level")
-        if not before:
-            return self.simulated
-        places = np.array([(block.x, block.y, math.radians(block.rotation)) for block in self.before]).reshape(-1, 3)
-        still = (False,) * len(self.before)
-        return Stability(tuple(block.type for block in self.before), places, still, still)
 
 
 def score_level(
@@ -177,14 +190,14 @@ def score_level(
     if letter not in LABELS:
         raise ValueError(f"letter {letter!r} is none of {LABELS[0]} to {LABELS[-1]}")
     physics, read_as = physics or PhysicsParams(), read_as or text_kind(text)
-    walk = walk_to_end(walk_to_level(text, read_as), physics)
-    score = LevelScore(letter=letter, read_as=read_as, physics=physics, **vars(walk))
-    if score.simulated is None:
+    score = LevelScore(letter=letter, read_as=read_as, physics=physics, **vars(walk_to_level(text, read_as)))
+    if score.xml is None:
         return score
-    calls: list[str] = [block.type for block in score.before]
-    if score.code is not None:
-        calls = [call.text for call in read_calls(score.code)]
-    score = replace(score, blocks=tuple(called_blocks(calls, score.before, score.simulated)))
+    end = end_of(score.xml, physics)
+    if isinstance(end, str):
+        return replace(score, failed_stage="simulate", reason=end)
+    calls = end.types if score.code is None else [call.text for call in read_calls(score.code)]
+    score = replace(score, simulated=end, blocks=tuple(called_blocks(calls, score.before, end)))
     if not classify:
         return score
     classifier = classifier or loaded_classifier()

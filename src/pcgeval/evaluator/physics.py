@@ -14,6 +14,7 @@ from pcgeval.evaluator.replay import FRAME_SECONDS, Recording
 from pcgeval.evaluator.stability import Stability
 from pcgeval.evaluator.world import World
 from pcgeval.levels.blocks import Block, level_blocks
+from pcgeval.levels.errors import LevelError
 
 STEPS_BETWEEN_SLEEP_CHECKS = 5  # asking every block costs about as much as a step
 LOST_BELOW = 2  # times `moved_distance`: a block that is so far below its place does not climb back
@@ -72,14 +73,21 @@ def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
     return Box2dWorld(blocks, physics)
 
 
+def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | str:
+    """Return the end of a level, or the reason why its simulation failed; see `simulate`."""
+    try:
+        return simulate(xml, physics, paths=paths)
+    except LevelError as error:
+        return error.reason
+    except SimulationError as error:
+        return str(error)
+
+
 def _check_overlaps(blocks: Sequence[Block]) -> None:
     centres = np.array([complex(block.x, block.y) for block in blocks])
     near = np.abs(centres[:, None] - centres[None, :]) < INSIDE_DISTANCE
-    pairs = (int(near.sum()) - len(blocks)) // 2
-    if pairs > MAX_INSIDE:
-        raise SimulationError(
-            f"{pairs} pairs of blocks lie in each other, more than {MAX_INSIDE}. Spread the blocks out."
-        )
+    if (pairs := (int(near.sum()) - len(blocks)) // 2) > MAX_INSIDE:
+        raise SimulationError(f"{pairs} pairs of blocks lie in each other, more than {MAX_INSIDE}. Spread them out.")
 
 
 def _trial(
@@ -113,7 +121,6 @@ def _jittered(blocks: Sequence[Block], seed: str, jitter: float) -> list[Block]:
 
 
 def _steps(world: World, physics: PhysicsParams) -> Iterator[int]:
-    """Advance the world and yield the number of each step, until all blocks sleep."""
     for step in range(1, round(physics.seconds / physics.step) + 1):
         world.advance()
         yield step
@@ -125,9 +132,7 @@ def _stability(blocks: Sequence[Block], world: World, trial: int, physics: Physi
     """Return the end of a trial; `moved` follows from the rounded positions, so the published figures show it."""
     positions = np.round(np.array(world.places, dtype=np.float64).reshape(-1, 3), 6) + 0.0  # + 0.0: no negative zeros
     if not np.isfinite(positions).all():
-        raise SimulationError(
-            "the simulation lost track of a block: its blocks overlap too much. Make the level again."
-        )
+        raise SimulationError("the simulation lost track of a block: its blocks overlap too much")
     positions.setflags(write=False)
     moved = tuple(
         is_dead or math.hypot(x - block.x, y - block.y) >= physics.moved_distance

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pcgeval.core.packages import packages_for
 from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator import world as unity
-from pcgeval.evaluator.shapes import COLLIDERS
-from pcgeval.evaluator.world import World
+from pcgeval.evaluator.world import COLLIDERS, World
 from pcgeval.levels.blocks import Block
 
 with packages_for("the simulation of a level"):

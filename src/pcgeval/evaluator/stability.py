@@ -1,13 +1,11 @@
 """The result of a simulation: the blocks that stayed, moved and broke."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcgeval.core.layout import Trial, tag
-from pcgeval.core.stage_files import BlockPath, StabilityEntry, StabilityFile, rate
+from pcgeval.core.stage_files import BlockPath
 from pcgeval.levels.blocks import BlockType
 
 
@@ -45,27 +43,5 @@ class Stability:
 
     @property
     def score(self) -> float:
-        """The share of blocks that stayed, 0 to 1."""
-        return share_that_stayed(self.moved)
-
-
-def share_that_stayed(moved: Sequence[bool]) -> float:
-    """Return the share of blocks that stayed, 0 to 1; 0 without blocks, where the official evaluator writes NaN."""
-    return (len(moved) - sum(moved)) / len(moved) if moved else 0.0
-
-
-def stability_file(team: str, moved: Mapping[Trial, Sequence[bool]]) -> StabilityFile:
-    """Return a letter's official file from `moved` of each level.
-
-    The official tag is the full path of the level file; ours starts at the team's folder, the same on every machine.
-    """
-    levels = tuple(
-        StabilityEntry(
-            name=f"{team}/levels/{trial.letter}/{tag(team, trial)}.xml",
-            score=share_that_stayed(of_level),
-            total_blocks=len(of_level),
-            moving_blocks=sum(of_level),
-        )
-        for trial, of_level in sorted(moved.items())
-    )
-    return StabilityFile(count=len(levels), rate=rate([level.score for level in levels]), levels=levels)
+        """The share of blocks that stayed, 0 to 1; 0 without blocks, where the official evaluator writes NaN."""
+        return (self.total_blocks - self.moving_blocks) / self.total_blocks if self.types else 0.0

@@ -6,7 +6,7 @@ code, so a run simulates only new levels. You may delete the folder.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -24,6 +24,7 @@ from pcgeval.core.layout import (
     replays_file,
     stage_dir,
     summaries_file,
+    tag,
     trial_file,
     trials,
 )
@@ -31,30 +32,39 @@ from pcgeval.core.packages import installed_version, installed_versions, source_
 from pcgeval.core.parallel import chosen_scheduler, map_batches
 from pcgeval.core.params import Params, PhysicsParams
 from pcgeval.core.stage_files import (
-    KeptSimulation,
+    BlockPath,
     ReplayedTrial,
     ReplaysFile,
     SimulatedLevel,
     SimulatedTrial,
     SimulationsFile,
+    StabilityEntry,
+    StabilityFile,
+    StageFile,
     TrialOutcome,
     failed,
-    succeeded,
+    rate,
     write_outcomes,
 )
 from pcgeval.core.trials import read_summaries
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 from pcgeval.evaluator.image import level_png
-from pcgeval.evaluator.physics import ENGINE_PACKAGES
-from pcgeval.evaluator.stability import Stability, stability_file
-from pcgeval.evaluator.walk import end_of
+from pcgeval.evaluator.physics import ENGINE_PACKAGES, end_of
 from pcgeval.levels.stages import missing_level
 
 CACHE = Path(".cache", "simulations")
-MAX_BYTES = 8 * 2**20  # of one level file; a full grid needs 40 kB
 CRASHED = "the physics engine crashed on this level"
 LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating so many
-Levels = Mapping[Trial, bytes | str | None]  # a team's levels: bytes, the reason of a failure, or None for no level
+
+
+class KeptSimulation(StageFile):
+    """A cached simulation: the end of a level and the paths of its blocks, or the reason why it failed."""
+
+    reason: str | None = None
+    level: SimulatedLevel | None = None
+    paths: tuple[BlockPath, ...] = ()
+
+
+Simulation = tuple[KeptSimulation, bytes]  # with its picture in PNG
 
 
 def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None = None) -> None:
@@ -62,140 +72,121 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
 
     `data/stability/<model>/<team>` gets the official `<letter>.json`, `simulations.json` with the engine, the physics
     and the end of every block, and `trials.json` with the failures up to here. Other processes simulate the levels, so
-    a level that crashes the engine fails alone.
-
-    Args:
-        params: The competition.
-        root: Its folder.
-        processes: The number of processes; default: by the number of new levels and cores.
-
-    Raises:
-        FileError: A level, a response or a record cannot be read, or an output cannot be written.
-        WorkerError: No process can be started.
-        ClusterError: The cluster of `execution.scheduler` cannot be used.
+    a level that crashes the engine fails alone; `processes` is their number, by default that of levels and cores.
     """
-    levels: dict[tuple[str, str], Levels] = {
-        (model, team): {
-            trial: _read(trial_file(root / stage_dir("levels", model, team), "levels", team, trial))
-            for trial in trials(params)
-        }
+    levels = {
+        (model, team, trial): path.read_bytes()
         for model, team in product(params.models, params.teams)
+        for trial in trials(params)
+        if (path := trial_file(root / stage_dir("levels", model, team), "levels", team, trial)).is_file()
     }
-    folder = root / CACHE / _maker(params.physics)
-    contents = (level for of_team in levels.values() for level in of_team.values() if isinstance(level, bytes))
-    _simulate_new(contents, params, folder, processes)
+    simulations = _simulations(params, levels.values(), root / CACHE, processes)
     with ExitStack() as outputs:
         for name in ("stability", "images", "replays"):
             outputs.enter_context(rewritten_folder(root / DATA / name, keep=root / DATA / "levels"))
-        for (model, team), of_team in levels.items():
-            _write_team(params.physics, root, model, team, of_team, folder)
+        for model, team in product(params.models, params.teams):
+            of_team = {key[2]: simulations[level] for key, level in levels.items() if key[:2] == (model, team)}
+            _write_team(params, root, model, team, of_team)
 
 
-def _read(path: Path) -> bytes | str | None:
-    """Return a level, the reason why it cannot be read, or None without a level."""
-    try:
-        return read_bounded(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
-    except UntrustedFileError as error:
-        if error.kind == "missing":
-            return None
-        if error.kind == "too large":
-            return f"the level file {error.reason}"
-        raise
-
-
-def _maker(physics: PhysicsParams) -> str:
-    """Return one hash over engine, physics, packages and code, which decide a simulation beside the level."""
-    packages, source = installed_packages(physics), source_sha256("evaluator", "levels")
-    return sha256_json([installed_engine(physics), packages, physics.model_dump(mode="json"), source])
-
-
-def _kept_file(folder: Path, level: bytes) -> Path:
-    """Return the file that keeps the simulation of a level, beside its picture."""
-    name = sha256_bytes(level)
-    return folder / name[:2] / f"{name}.json"
-
-
-def _simulate_new(levels: Iterable[bytes], params: Params, folder: Path, processes: int | None) -> None:
-    """Simulate new levels, equal ones once; each run tries again a level that crashed."""
-    files = ((_kept_file(folder, level), level) for level in levels)
-    new = {path: level for path, level in files if not (path.is_file() and path.with_suffix(".png").is_file())}
+def _simulations(
+    params: Params, levels: Iterable[bytes], cache: Path, processes: int | None
+) -> dict[bytes, Simulation]:
+    """Return the simulation of each distinct level; each run tries again a level that crashed the engine."""
+    physics, code = params.physics, source_sha256("evaluator", "levels")
+    maker = [installed_engine(physics), installed_packages(physics), physics.model_dump(mode="json"), code]
+    folder = cache / sha256_json(maker)
+    files = {level: folder / (name := sha256_bytes(level))[:2] / f"{name}.json" for level in levels}
+    simulations: dict[bytes, Simulation] = {}
+    for level, file in files.items():
+        with suppress(FileError, FileNotFoundError):  # one of both is missing, or damaged
+            simulations[level] = KeptSimulation.read(file), file.with_suffix(".png").read_bytes()
+    new = [level for level in files if level not in simulations]
     if not new:
-        return  # no cluster is needed
+        return simulations  # no cluster is needed
     processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)
-    work = partial(_simulate, physics=params.physics)
-    batches = ([level] for level in new.values())
-    answers = map_batches(work, batches, processes, chosen_scheduler(params))
+    work = partial(_simulate, physics=physics)
+    answers = map_batches(work, ([level] for level in new), processes, chosen_scheduler(params))
     with Progress("simulate", len(new)) as progress:
-        for path, (answer,) in zip(new, answers, strict=True):
+        for level, (answer,) in zip(new, answers, strict=True):
             progress.step()
+            simulations[level] = answer or (KeptSimulation(reason=CRASHED), b"")
             if answer is not None:
                 simulation, picture = answer
-                write_bytes(path.with_suffix(".png"), picture)
-                simulation.write(path)  # last: it vouches for the picture
+                write_bytes(files[level].with_suffix(".png"), picture)
+                simulation.write(files[level])  # last: it vouches for the picture
+    return simulations
 
 
-def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
+def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[Simulation]:
     """Return the stored simulation of each level, and its picture."""
-    return [_kept(end_of(level, physics)) for level in levels]
+    kept = []
+    for end in (end_of(level, physics) for level in levels):
+        if isinstance(end, str):
+            kept.append((KeptSimulation(reason=end), b""))
+            continue
+        level = SimulatedLevel(
+            best_of=end.trial,
+            types=end.types,
+            positions=tuple((x, y, angle) for x, y, angle in end.positions.tolist()),
+            moved=end.moved,
+            dead=end.dead,
+            starts=end.starts,
+        )
+        kept.append((KeptSimulation(level=level, paths=end.paths), level_png(end)))
+    return kept
 
 
-def _kept(end: Stability | str) -> tuple[KeptSimulation, bytes]:
-    if isinstance(end, str):
-        return KeptSimulation(reason=end), b""
-    level = SimulatedLevel(
-        best_of=end.trial,
-        types=end.types,
-        positions=tuple((x, y, angle) for x, y, angle in end.positions.tolist()),
-        moved=end.moved,
-        dead=end.dead,
-        starts=end.starts,
-    )
-    return KeptSimulation(level=level, paths=end.paths), level_png(end)
-
-
-def _read_kept(path: Path) -> KeptSimulation:
-    if not path.is_file():
-        return KeptSimulation(reason=CRASHED)
-    try:
-        return KeptSimulation.read(path)
-    except FileError as error:
-        raise FileError(f"{error} If it is damaged, delete {CACHE}.") from error
-
-
-def _write_team(physics: PhysicsParams, root: Path, model: str, team: str, levels: Levels, folder: Path) -> None:
+def _write_team(params: Params, root: Path, model: str, team: str, simulations: Mapping[Trial, Simulation]) -> None:
     raw, stability, images = (root / stage_dir(name, model, team) for name in ("raw", "stability", "images"))
     summaries = read_summaries(root / summaries_file(model, team))
     simulated: dict[Trial, SimulatedLevel] = {}
     replayed: list[ReplayedTrial] = []
     outcomes: list[TrialOutcome] = []
-    for trial, level in sorted(levels.items()):
-        if level is None:
+    for trial in trials(params):
+        if trial not in simulations:
             failure = summaries[trial].failure if trial in summaries else None
             outcomes.append(missing_level(trial_file(raw, "raw", team, trial), trial, failure))
             continue
-        simulation = KeptSimulation(reason=level) if isinstance(level, str) else _read_kept(_kept_file(folder, level))
-        if isinstance(level, str) or simulation.level is None:
+        simulation, picture = simulations[trial]
+        if simulation.level is None:
             outcomes.append(failed(trial, "simulate", simulation.reason or CRASHED))
             continue
         simulated[trial] = simulation.level
         if simulation.paths:
             replayed.append(ReplayedTrial(letter=trial.letter, trial=trial.number, paths=simulation.paths))
-        picture = _kept_file(folder, level).with_suffix(".png").read_bytes()
-        outcomes.append(succeeded(trial, sha256_bytes(picture)))
+        outcomes.append(TrialOutcome(letter=trial.letter, trial=trial.number, picture_sha256=sha256_bytes(picture)))
         write_bytes(trial_file(images, "images", team, trial), picture)
-    for letter in sorted({trial.letter for trial in levels}):
+    for letter in params.competition.characters:
         moved = {trial: level.moved for trial, level in simulated.items() if trial.letter == letter}
-        stability_file(team, moved).write(letter_file(stability, letter))
+        _stability_file(team, moved).write(letter_file(stability, letter))
     SimulationsFile(
-        engine=installed_engine(physics),
-        packages=installed_packages(physics),
-        physics=physics.model_dump(mode="json"),
+        engine=installed_engine(params.physics),
+        packages=installed_packages(params.physics),
+        physics=params.physics.model_dump(mode="json"),
         trials=tuple(
             SimulatedTrial(letter=trial.letter, trial=trial.number, **dict(level)) for trial, level in simulated.items()
         ),
     ).write(stability / SIMULATIONS_FILE)
     ReplaysFile(trials=tuple(replayed)).write(root / replays_file(model, team))
     write_outcomes(stability, outcomes)
+
+
+def _stability_file(team: str, moved: Mapping[Trial, Sequence[bool]]) -> StabilityFile:
+    """Return a letter's official file from `moved` of each level, in the order of the trials.
+
+    The official tag is the full path of the level file; ours starts at the team's folder, the same on every machine.
+    """
+    levels = tuple(
+        StabilityEntry(
+            name=f"{team}/levels/{trial.letter}/{tag(team, trial)}.xml",
+            score=(len(of_level) - sum(of_level)) / len(of_level) if of_level else 0.0,  # officially NaN
+            total_blocks=len(of_level),
+            moving_blocks=sum(of_level),
+        )
+        for trial, of_level in moved.items()
+    )
+    return StabilityFile(count=len(levels), rate=rate([level.score for level in levels]), levels=levels)
 
 
 def installed_engine(physics: PhysicsParams) -> dict[str, str]:

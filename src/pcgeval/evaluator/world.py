@@ -1,13 +1,15 @@
-"""The interface of the physics engines, and the settings of the Science Birds Evaluator for all of them.
+"""The Science Birds Evaluator: the shapes of its blocks, the settings of its physics, and the interface of the engines.
 
 Units are metres, seconds, kilograms and radians. The evaluator runs in Unity 2019.4, with Box2D 2.3 as its 2D physics.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pcgeval.core.params import PhysicsParams
-from pcgeval.levels.blocks import Block
+from pcgeval.levels.blocks import Block, BlockType
 
 GRAVITY = 9.81 * 0.5  # m/s2 downwards: Unity's default times the blocks' gravity scale
 DENSITY = 1.0  # kg/m2, wood
@@ -17,6 +19,48 @@ BLOCK_FRICTION = 4.0  # wood; a pair has sqrt(f1 * f2)
 GROUND_FRICTION = 0.4  # no material: Unity's default
 GROUND_TOP = -3.5  # y of the ground's surface
 GROUND_HALF_WIDTH = 10_000.0  # wider than any block can travel from the farthest place a level may name
+
+
+class Size(NamedTuple):
+    """Width and height of an unrotated rectangle, in metres."""
+
+    width: float
+    height: float
+
+
+COLLIDERS: dict[BlockType, Size] = {"RectSmall": Size(0.70, 0.22), "SquareTiny": Size(0.22, 0.21)}
+SPRITES: dict[BlockType, Size] = {"RectSmall": Size(0.72, 0.24), "SquareTiny": Size(0.24, 0.23)}
+
+
+class Point(NamedTuple):
+    """A point in the level in metres, y upwards."""
+
+    x: float
+    y: float
+
+
+def corners(size: Size, x: float, y: float, angle: float) -> list[Point]:
+    """Return the corners of a rectangle centred at (x, y) metres and turned by `angle` radians, in ring order."""
+    cosine, sine = math.cos(angle), math.sin(angle)
+    half_width, half_height = size.width / 2, size.height / 2
+    return [
+        Point(x + across * cosine - up * sine, y + across * sine + up * cosine)
+        for across, up in (
+            (-half_width, -half_height),
+            (half_width, -half_height),
+            (half_width, half_height),
+            (-half_width, half_height),
+        )
+    ]
+
+
+def square_around(blocks: Sequence[tuple[BlockType, Sequence[float]]]) -> tuple[Point, float]:
+    """Return the upper left corner and the side of the smallest square around colliders, given by type and place."""
+    points = [point for kind, (x, y, angle) in blocks for point in corners(COLLIDERS[kind], x, y, angle)]
+    left, right = min(point.x for point in points), max(point.x for point in points)
+    bottom, top = min(point.y for point in points), max(point.y for point in points)
+    side = max(right - left, top - bottom)
+    return Point((left + right - side) / 2, (bottom + top + side) / 2), side
 
 
 class World(ABC):

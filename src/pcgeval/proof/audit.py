@@ -15,7 +15,6 @@ from typing import Any
 from pcgeval import pipeline
 from pcgeval.core.console import Progress, print_stderr
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import unsynced
 from pcgeval.core.layout import (
     CALLS,
     DVC_IGNORED,
@@ -141,7 +140,7 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
         f"{competition.name} {competition.edition}, {competition.round}",
         published.result.sha256 if published.result else None,
     )
-    with TemporaryDirectory(prefix="pcgeval-audit-") as folder, unsynced():
+    with TemporaryDirectory(prefix="pcgeval-audit-") as folder:
         rerun = _Rerun(params, root, Path(folder).resolve(), trust, NOT_BUNDLED if is_bundle else (), result)
         again = rerun.run()
     totals = {team.team: team.total for team in again.teams} if again else {}

@@ -25,7 +25,7 @@ from pcgeval.core.layout import (
     SUBMISSIONS,
     stage_dir,
 )
-from pcgeval.core.params import PARAMS_FILE, load_untrusted_params
+from pcgeval.core.params import PARAMS_FILE, load_params
 from pcgeval.core.stage_files import RankingFile, Sha256, StageFile
 from pcgeval.core.untrusted import files_below, printable_name, read_bounded
 from pcgeval.proof.audit import INPUTS, Audit, audit
@@ -54,7 +54,7 @@ def make_bundle(root: Path) -> bytes:
         BundleError: The ranking does not belong to the files.
         PcgevalError: A file is missing or faulty.
     """
-    params = load_untrusted_params(root / PARAMS_FILE)
+    params = load_params(root / PARAMS_FILE, allow_aliases=False)
     for doubt in result_doubts(params, RankingFile.read(root / RANKING_JSON), root):
         raise BundleError(f"{RANKING_JSON}: {doubt}. Run `make final-eval` first.")
     places = [*map(Path, _PLACES), *(RESULTS / name for name in _RESULTS)]
@@ -102,7 +102,7 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
         try:
             if (root / STATE).exists():  # a call log of its maker would prove nothing
                 raise BundleError(f"{STATE}: is in no bundle of `pcgeval bundle`. Take it from its source again.")
-            params = load_untrusted_params(root / PARAMS_FILE)
+            params = load_params(root / PARAMS_FILE, allow_aliases=False)
             letters = params.competition.characters
             trials = len(params.models) * len(params.teams) * params.competition.trials * len(letters)
             if trials > files:  # each has a record

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, RESULTS, SUBMISSIONS
-from pcgeval.core.params import load_untrusted_params
+from pcgeval.core.params import load_params
 from pcgeval.core.stage_files import LetterRow, RankingFile, plain, read_csv
 from pcgeval.core.untrusted import printable_line
 from pcgeval.proof.bundle import MAX_BYTES, MAX_FILES, unpack_bundle
@@ -84,7 +84,7 @@ def _values(folder: Path) -> Iterator[tuple[Label, Any]]:
     """Yield all that is compared of a state: its result, then its inputs, then the teams in order."""
     if not (folder / RANKING_JSON).is_file():
         raise CompareError(f"has no {RANKING_JSON}. Run `make final-eval` first, or name another state.")
-    params, ranking = load_untrusted_params(folder / "params.yaml"), RankingFile.read(folder / RANKING_JSON)
+    params, ranking = load_params(folder / "params.yaml", allow_aliases=False), RankingFile.read(folder / RANKING_JSON)
     yield Label("result hash"), ranking.result and ranking.result.sha256
     yield Label("winners"), list(ranking.winners)
     for team in params.teams:

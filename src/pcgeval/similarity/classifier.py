@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,12 @@ from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig
 from pcgeval.similarity.preprocessing import Preprocessing
 from pcgeval.similarity.source import LABELS, ClassifierError, Source, letter_columns, resolve_source
 
+if TYPE_CHECKING:
+    from pcgeval.similarity.torch_network import TorchNetwork
+
 PROBABILITY_DECIMALS = 7
 EMBEDDING_DECIMALS = 5
 Precision = Literal["float64", "float32", "bfloat16"]
-_Pixels = NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,25 +36,12 @@ class Predictions:
     embeddings: NDArray[np.float64]  # shape (n, d): the CLS token of the last layer, with 5 decimals
 
 
-class Network(Protocol):
-    """A loaded network with the preprocessing of its pictures; several threads may use it at once."""
-
-    device: str
-    width: int  # of an embedding
-
-    def pixels(self, images: Sequence[Image.Image]) -> _Pixels:
-        """Return the network's input, shape (n, 3, height, width)."""
-
-    def __call__(self, pixels: _Pixels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the softmax, shape (n, 26), in the order of the outputs, and the CLS tokens, shape (n, d)."""
-
-
 class Classifier:
     """A loaded classifier; `labels` are the letters of the probabilities' columns."""
 
     labels = LABELS
 
-    def __init__(self, source: Source, network: Network) -> None:
+    def __init__(self, source: Source, network: "NumpyVit | TorchNetwork") -> None:
         """Take the files and the network; use `load`."""
         self.name = source.name
         self.sha256 = source.sha256
@@ -101,15 +90,11 @@ class Classifier:
         try:
             probabilities, embeddings = self._network(self._network.pixels(images))
         except ValueError as error:
-            raise ClassifierError(
-                f"classifier {self.name}: takes no pictures as its preprocessor_config.json prepares them "
-                f"({printable_line(str(error))}). Save model and image processor with one size of pictures."
-            ) from error
+            fault = f"takes no pictures as its preprocessor_config.json prepares them ({printable_line(str(error))})"
+            raise ClassifierError(f"classifier {self.name}: {fault}. Save both with one size of pictures.") from error
         if embeddings.ndim != 2 or not (np.isfinite(probabilities).all() and np.isfinite(embeddings).all()):
-            raise ClassifierError(
-                f"classifier {self.name}: its answers are not finite numbers, or it is no vision transformer with a "
-                "CLS token. Restore its weights, or name another classifier in similarity.model."
-            )
+            fault = "its answers are not finite numbers, or it is no vision transformer with a CLS token"
+            raise ClassifierError(f"classifier {self.name}: {fault}. Name another one in similarity.model.")
         return Predictions(
             np.round(probabilities[:, self._columns], PROBABILITY_DECIMALS),
             # adding zero turns -0.0, whose sign depends on noise, into 0.0

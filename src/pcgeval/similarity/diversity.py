@@ -5,19 +5,19 @@ pairs of T trials. T is the configured number: a failed trial has no vector, so 
 Source: the diversity checking script of ChatGPT4PCG 2024 and LLMs4PCG 2025.
 """
 
+import itertools
 from collections.abc import Sequence
-from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import rewritten_folder
+from pcgeval.core.files import rewritten_folder, write_json
 from pcgeval.core.layout import DATA, letter_file, stage_dir
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import DiversityFile, PairDistance, SimilarityFile, TrialVector
+from pcgeval.core.stage_files import SimilarityFile
 
 # Distances of rounded probabilities carry no more, and the last bits of a dot product depend on the processor.
 _DIGITS = 7
@@ -45,16 +45,14 @@ def diversity(vectors: ArrayLike, trials: int) -> float:
 
 
 def mean_distances(vectors: Sequence[Sequence[float]], attempts: int) -> tuple[float, ...]:
-    """Return each level's mean cosine distance to the other attempts; their mean is the diversity.
+    """Return each level's mean cosine distance to the other of at least two attempts; their mean is the diversity.
 
-    Args:
-        vectors: The probabilities of each attempt; an attempt without a level has an empty vector and distance 0.
-        attempts: The number of attempts, at least 2.
+    An attempt without a level has an empty vector and the distance 0.
     """
     present = [place for place, vector in enumerate(vectors) if vector]
     sums = [0.0] * len(vectors)
-    pairs = [(one, other) for index, one in enumerate(present) for other in present[index + 1 :]]
-    for (one, other), distance in zip(pairs, pair_distances([vectors[place] for place in present]), strict=True):
+    distances = pair_distances([vectors[place] for place in present])
+    for (one, other), distance in zip(itertools.combinations(present, 2), distances, strict=True):
         sums[one] += float(distance)
         sums[other] += float(distance)
     return tuple(distance / (attempts - 1) for distance in sums)
@@ -64,9 +62,6 @@ def pair_distances(vectors: ArrayLike) -> Floats:
     """Return the cosine distances, 0 to 2, of all pairs i < j of (n, d) vectors: (0, 1), (0, 2) ... (1, 2) ...
 
     As in the official script, a vector of zeros has the distance 0 to any other.
-
-    Raises:
-        DiversityError: The vectors are ragged or not finite.
     """
     rows = _rows(vectors)
     first, second = np.triu_indices(len(rows), k=1)
@@ -87,11 +82,8 @@ def _rows(vectors: ArrayLike) -> Floats:
         raise DiversityError(f"the vectors are not numbers of one length each ({error}). Classify again.") from error
     if rows.size == 0:
         return rows.reshape(len(rows), 0)
-    if rows.ndim != 2:
-        raise DiversityError(f"the vectors have the shape {rows.shape}, not (trials, numbers). Classify again.")
-    if not np.isfinite(rows).all():
-        place = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
-        raise DiversityError(f"vector {place} of {len(rows)} is not finite. Classify that trial again.")
+    if rows.ndim != 2 or not np.isfinite(rows).all():
+        raise DiversityError(f"the vectors of shape {rows.shape} are not (trials, finite numbers). Classify again.")
     return rows
 
 
@@ -100,38 +92,35 @@ def diversity_stage(params: Params, root: Path = Path()) -> None:
 
     Distances and rates have 7 decimals, the same on every processor. `diversity.vectors` in params.yaml names the
     vectors: `softmax`, the 26 probabilities (the rules), or `cls`, the embeddings (the 2025 script).
-
-    Raises:
-        FileError: A similarity file is missing or not in the official format.
-        DiversityError: The vectors cannot be compared.
     """
     rules, similarity = params.competition, root / DATA / "similarity"
     with rewritten_folder(root / DATA / "diversity", keep=similarity):
-        for model, team, letter in product(params.models, params.teams, rules.characters):
+        for model, team, letter in itertools.product(params.models, params.teams, rules.characters):
             path = letter_file(root / stage_dir("similarity", model, team), letter)
             vectors = _read_vectors(path, params.diversity.vectors)
             try:
-                file = _diversity_file(vectors, rules.trials)
+                values = _official_values(vectors, rules.trials)
             except DiversityError as error:
                 raise DiversityError(f"{path}: team {team}, letter {letter}: {error}") from error
-            file.write(letter_file(root / stage_dir("diversity", model, team), letter))
+            write_json(letter_file(root / stage_dir("diversity", model, team), letter), values, indent=None)
 
 
-def _diversity_file(trials: tuple[TrialVector, ...], trials_per_letter: int) -> DiversityFile:
-    rows = [trial.vector for trial in trials]
-    pairs = [(one.trial, other.trial) for place, one in enumerate(trials) for other in trials[place + 1 :]]
-    return DiversityFile(
-        count=len(trials),
-        rate=round(diversity(rows, trials_per_letter), _DIGITS),
-        trials=trials,
-        distances=tuple(
-            PairDistance(pair={"trial1": one, "trial2": other}, distance=round(float(distance), _DIGITS))
-            for (one, other), distance in zip(pairs, pair_distances(rows), strict=True)
-        ),
-    )
+def _official_values(vectors: Sequence[tuple[str, Sequence[float]]], trials: int) -> dict[str, Any]:
+    """Return the content of the official file from the vector of each trial, by its name."""
+    names, rows = [name for name, _ in vectors], [row for _, row in vectors]
+    pairs = zip(itertools.combinations(names, 2), pair_distances(rows), strict=True)
+    return {
+        "count": len(rows),
+        "diversityRate": round(diversity(rows, trials), _DIGITS),
+        "trials": [{"trial": name, "vector": row} for name, row in vectors],
+        "diversities": [
+            {"pair": {"trial1": one, "trial2": other}, "distance": round(float(distance), _DIGITS)}
+            for (one, other), distance in pairs
+        ],
+    }
 
 
-def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> tuple[TrialVector, ...]:
+def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> list[tuple[str, tuple[float, ...]]]:
     """Read the first `count` vectors of a similarity file, as the official script does; softmax ones by label."""
     content = SimilarityFile.read(path)
     if content.count is None or not 0 <= content.count <= len(content.predictions):
@@ -143,11 +132,9 @@ def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> tuple[Trial
         softmax = tuple(probability.probability for probability in ordered)
         vector = softmax if vectors == "softmax" else prediction.embedding
         if not vector:
-            raise FileError(
-                f"{path}: {prediction.name[:100]!r} has no {vectors} vector. Classify again, or set diversity.vectors "
-                "to what the file has."
-            )
-        rows.append(TrialVector(trial=prediction.name.split(".", 1)[0], vector=vector))
+            fault = f"{prediction.name[:100]!r} has no {vectors} vector. Classify again, or set diversity.vectors"
+            raise FileError(f"{path}: {fault} to what the file has.")
+        rows.append((prediction.name.split(".", 1)[0], vector))
     if vectors == "softmax" and len(labels) > 1:
         raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")
-    return tuple(rows)
+    return rows

@@ -17,7 +17,7 @@ LABELS = tuple(string.ascii_uppercase)
 FILES = ("config.json", "model.safetensors", "preprocessor_config.json")  # that decide a prediction
 SHIPPED_SHA256 = "ecddf687e9ea29a195f3d9e563757094e22ec1b98a3908ca1bd3f28fd2e7626a"  # of data/classifier
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_ID = re.compile(r"(?!data/)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 class ClassifierError(PcgevalError):
@@ -42,7 +42,7 @@ def check_source(source: str | Path, revision: str | None, root: Path = Path()) 
     """Check a folder's files and labels or a hub id's revision, without the network; raise ClassifierError."""
     if _is_folder(source, root):
         _check_folder(root / source)
-    elif revision is None or not _COMMIT.fullmatch(revision):
+    elif not _COMMIT.fullmatch(revision or ""):
         raise ClassifierError(
             f"classifier {source}: revision {revision!r} does not pin its bytes. "
             "Set similarity.revision to the 40-digit commit that the model's page shows under 'Files and versions'."
@@ -50,11 +50,7 @@ def check_source(source: str | Path, revision: str | None, root: Path = Path()) 
 
 
 def resolve_source(source: str | Path | None, revision: str | None, root: Path = Path()) -> Source:
-    """Return a classifier's files: of a folder, of the hub, or of the package for None.
-
-    Raises:
-        ClassifierError: The files cannot be fetched or are not a letter classifier.
-    """
+    """Return a classifier's files, of a folder, of the hub, or of the package for None; raise ClassifierError."""
     source = PACKAGED_DATA / "classifier" if source is None else source
     check_source(source, revision, root)
     if _is_folder(source, root):
@@ -62,6 +58,10 @@ def resolve_source(source: str | Path | None, revision: str | None, root: Path =
     folder = _fetch(str(source), str(revision))
     _check_folder(folder)
     return Source(str(source), revision, folder)
+
+
+def _is_folder(source: str | Path, root: Path) -> bool:
+    return isinstance(source, Path) or (root / source).is_dir() or not _HUB_ID.fullmatch(source)
 
 
 def _check_folder(folder: Path) -> None:
@@ -83,34 +83,27 @@ def letter_columns(folder: Path) -> list[int]:
     names = config.get("id2label") if isinstance(config, dict) else None
     columns = {str(label): str(column) for column, label in names.items()} if isinstance(names, dict) else {}
     if set(columns) != set(LABELS) or sorted(columns.values()) != sorted(map(str, range(len(LABELS)))):
+        labels = f"{len(columns)} different labels ({', '.join(sorted(columns))[:80]})"
         raise ClassifierError(
-            f"{folder / 'config.json'}: id2label has {len(columns)} different labels "
-            f"({', '.join(sorted(columns))[:80]}), not the letters A to Z. Choose a classifier of capital letters."
+            f"{folder / 'config.json'}: id2label has {labels}, not the letters A to Z. Choose another classifier."
         )
     return [int(columns[label]) for label in LABELS]
 
 
 def unloadable(folder: Path, error: Exception) -> ClassifierError:
     """Return the error about a classifier that cannot be loaded."""
-    reason = str(error).strip().split("\n")[0]
-    return ClassifierError(
-        f"{folder}: is not a readable image classifier ({reason}). "
-        "Restore its files, or name another classifier in similarity.model."
-    )
+    return ClassifierError(f"{folder}: is not a readable image classifier ({first_line(error)}). Restore its files.")
 
 
 def lacking_weights(folder: Path, names: Collection[str]) -> ClassifierError:
     """Return the error about a classifier without some weights."""
-    return ClassifierError(
-        f"{folder / 'model.safetensors'}: lacks {min(names)}{', ...' if len(names) > 1 else ''}. "
-        "Save the whole model with `save_pretrained`."
-    )
+    lacking = f"{min(names)}{', ...' if len(names) > 1 else ''}"
+    return ClassifierError(f"{folder / 'model.safetensors'}: lacks {lacking}. Save the model with `save_pretrained`.")
 
 
-def _is_folder(source: str | Path, root: Path) -> bool:
-    if isinstance(source, Path) or (root / source).is_dir():
-        return True
-    return not _HUB_ID.fullmatch(source) or source.startswith("data/")
+def first_line(error: Exception) -> str:
+    """Return the first line of another package's error."""
+    return str(error).strip().split("\n")[0]
 
 
 def _fetch(hub_id: str, revision: str) -> Path:
@@ -121,8 +114,7 @@ def _fetch(hub_id: str, revision: str) -> Path:
     try:
         return Path(snapshot_download(hub_id, revision=revision, allow_patterns=list(FILES)))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        reason = str(error).strip().split("\n")[0]
         raise ClassifierError(
-            f"classifier {hub_id} at {revision}: cannot be fetched from the hub ({reason}). Check the name, the "
-            "revision and the network; or get the three files elsewhere and name their folder in similarity.model."
+            f"classifier {hub_id} at {revision}: cannot be fetched from the hub ({first_line(error)}). Check the name, "
+            "the revision and the network; or get the three files elsewhere and name their folder in similarity.model."
         ) from error

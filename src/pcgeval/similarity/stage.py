@@ -8,7 +8,7 @@ import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -19,7 +19,7 @@ from pydantic import Field
 from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
-from pcgeval.core.layout import CLASSIFIER_FILE, DATA, letter_file, stage_dir, trial_file, trials
+from pcgeval.core.layout import CLASSIFIER_FILE, DATA, letter_file, stage_dir, tag, trial_file, trials
 from pcgeval.core.packages import installed_versions, source_sha256
 from pcgeval.core.parallel import chosen_scheduler, map_batches, received_folder
 from pcgeval.core.params import Params, Similarity
@@ -33,7 +33,7 @@ from pcgeval.core.stage_files import (
     rate,
 )
 from pcgeval.similarity.classifier import loaded_classifier, runs_in_numpy
-from pcgeval.similarity.source import LABELS, Source, resolve_source
+from pcgeval.similarity.source import LABELS, ClassifierError, Source, resolve_source
 
 CACHE = Path(".cache", "predictions")
 PACKAGES = ("numpy", "pillow", "safetensors")  # that compute a small classifier
@@ -47,52 +47,36 @@ class Prediction(StageFile):
     embedding: tuple[float, ...] = Field(min_length=1)
 
 
-def prediction_file(cache: Path, maker: str, picture_sha256: str) -> Path:
-    """Return the file that keeps a prediction; `maker` is that of `made_by`."""
-    return cache / maker / picture_sha256[:2] / f"{picture_sha256}.json"
-
-
-@dataclass(frozen=True)
-class _Picture:
-    path: Path
-    sha256: str
-    content: bytes
-
-
 def classify_stage(params: Params, root: Path = Path()) -> None:
     """Classify each picture once; write the official files and `classifier.json`.
 
     A trial without a picture has no entry; `trials.json` beside the stability files has the reason.
-
-    Raises:
-        ClassifierError: The classifier cannot be fetched or loaded.
-        ClusterError: The cluster of `execution.scheduler` cannot be used.
-        FileError: A picture is damaged, or an output cannot be written.
     """
     settings = params.similarity
     source = resolve_source(settings.model, settings.revision, root)
-    packages = installed_versions(*packages_of(source, settings))
     classifier = ClassifierFile(
         name=source.name,
         revision=source.revision,
         sha256=source.sha256,
         precision=settings.precision,
-        packages=packages,
+        packages=installed_versions(*packages_of(source, settings)),
     )
     pictures = {
-        (model, team, trial): _picture(path)
+        (model, team, trial): path.read_bytes()
         for model, team in product(params.models, params.teams)
         for trial in trials(params)
         if (path := trial_file(root / stage_dir("images", model, team), "images", team, trial)).is_file()
     }
     predictions = _predict(source, params, pictures.values(), root / CACHE)
-    images, similarity = root / DATA / "images", root / DATA / "similarity"
-    with rewritten_folder(similarity, keep=images):
+    with rewritten_folder(root / DATA / "similarity", keep=root / DATA / "images"):
         for model, team in product(params.models, params.teams):
             folder = root / stage_dir("similarity", model, team)
             for letter in params.competition.characters:
-                of_letter = [pictures.get((model, team, trial)) for trial in trials(params, letter)]
-                rows = [(picture.path.name, predictions[picture.sha256]) for picture in of_letter if picture]
+                rows = [
+                    (f"{tag(team, trial)}.png", predictions[pictures[model, team, trial]])
+                    for trial in trials(params, letter)
+                    if (model, team, trial) in pictures
+                ]
                 _similarity_file(letter, rows).write(letter_file(folder, letter))
             classifier.write(folder / CLASSIFIER_FILE)
 
@@ -102,63 +86,45 @@ def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
     return PACKAGES if runs_in_numpy(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
-def made_by(source: Source, settings: Similarity) -> str:
-    """Return one hash over classifier, precision, packages and code, which decide a prediction beside the picture."""
-    packages = installed_versions(*packages_of(source, settings))
-    return sha256_json([source.sha256, settings.precision, packages, source_sha256("similarity")])
+def prediction_file(cache: Path, source: Source, settings: Similarity, picture: bytes) -> Path:
+    """Return the file that keeps a prediction, by what decides it: picture, classifier, precision, packages, code."""
+    packages, code = installed_versions(*packages_of(source, settings)), source_sha256("similarity")
+    maker, name = sha256_json([source.sha256, settings.precision, packages, code]), sha256_bytes(picture)
+    return cache / maker / name[:2] / f"{name}.json"
 
 
-def _picture(path: Path) -> _Picture:
-    content = path.read_bytes()
-    return _Picture(path, sha256_bytes(content), content)
-
-
-def _check(picture: _Picture) -> None:
-    try:
-        with Image.open(io.BytesIO(picture.content), formats=["PNG"]) as image:
-            image.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        remedy = "Delete .cache/simulations and make it again with `dvc repro --force --single-item simulate`."
-        raise FileError(f"{picture.path}: is a broken PNG ({error}). {remedy}") from error
-
-
-def _predict(source: Source, params: Params, pictures: Iterable[_Picture], cache: Path) -> dict[str, Prediction]:
-    """Return the prediction of each distinct picture by its hash; the network is loaded only if some are new."""
-    settings, maker = params.similarity, made_by(source, params.similarity)
-    predictions: dict[str, Prediction] = {}
-    new: dict[str, _Picture] = {}
-    for picture in {picture.sha256: picture for picture in pictures}.values():
-        try:
-            predictions[picture.sha256] = Prediction.read(prediction_file(cache, maker, picture.sha256))
-        except FileError:  # missing, or damaged
-            _check(picture)
-            new[picture.sha256] = picture
-    queue = list(new.values())
-    batches = [queue[start : start + settings.batch] for start in range(0, len(queue), settings.batch)]
+def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: Path) -> dict[bytes, Prediction]:
+    """Return the prediction of each distinct picture; the network is loaded only if some are new."""
+    settings = params.similarity
+    files = {picture: prediction_file(cache, source, settings, picture) for picture in pictures}
+    predictions: dict[bytes, Prediction] = {}
+    for picture, file in files.items():
+        with suppress(FileError):  # it is missing, or damaged
+            predictions[picture] = Prediction.read(file)
+    new = [picture for picture in files if picture not in predictions]
+    batches = [new[start : start + settings.batch] for start in range(0, len(new), settings.batch)]
     answers = _answers(source, settings, batches, chosen_scheduler(params)) if batches else ()
     with Progress("classify", len(new)) as progress:
         for batch, answer in zip(batches, answers, strict=True):
             for picture, prediction in zip(batch, answer, strict=True):
                 progress.step()
                 if prediction is None:
-                    fault = "ended every worker that classified it. Look at the workers' memory."
-                    raise FileError(f"{picture.path}: {fault}")
-                prediction.write(prediction_file(cache, maker, picture.sha256))
-                predictions[picture.sha256] = prediction
+                    raise ClassifierError("a picture ended every worker that classified it. Look at their memory.")
+                prediction.write(files[picture])
+                predictions[picture] = prediction
     return predictions
 
 
 def _answers(
-    source: Source, settings: Similarity, batches: Sequence[Sequence[_Picture]], scheduler: str | None
+    source: Source, settings: Similarity, batches: Sequence[Sequence[bytes]], scheduler: str | None
 ) -> Iterator[Sequence[Prediction | None]]:
     """Yield the predictions of each batch, of the threads of this process or of a cluster."""
     work = partial(_classify, folder=source.folder, sha256=source.sha256, settings=settings)
-    contents = [[picture.content for picture in batch] for batch in batches]
     if scheduler is not None:
-        yield from map_batches(work, contents, 1, scheduler, {source.sha256: source.folder})
+        yield from map_batches(work, batches, 1, scheduler, {source.sha256: source.folder})
         return
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from pool.map(work, contents)
+        yield from pool.map(work, batches)
 
 
 def _classify(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from pcgeval.core.packages import packages_for
 from pcgeval.similarity.classifier import Precision
 from pcgeval.similarity.preprocessing import Preprocessing
-from pcgeval.similarity.source import ClassifierError, lacking_weights, unloadable
+from pcgeval.similarity.source import ClassifierError, first_line, lacking_weights, unloadable
 
 
 class TorchNetwork:
@@ -32,10 +32,8 @@ class TorchNetwork:
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:  # the latter from a build without CUDA
-            reason = str(error).strip().split("\n")[0]
-            raise ClassifierError(
-                f"similarity.device: {self.device!r} cannot be used here ({reason}). Set it to cpu."
-            ) from error
+            fault = f"{self.device!r} cannot be used here ({first_line(error)}). Set it to cpu."
+            raise ClassifierError(f"similarity.device: {fault}") from error
         self._preprocessing = Preprocessing.of_folder(folder)
         self._processor: Any = None
         self._computing = threading.Lock()  # one batch uses all cores, or the GPU; others are prepared meanwhile
