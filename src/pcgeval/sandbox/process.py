@@ -1,6 +1,5 @@
-"""Watch a started program: limit its output, memory, processes and files, and kill all of it at once."""
+"""Watch a running program: limit its output, memory, processes and files, and kill all of it at once."""
 
-import contextlib
 import json
 import os
 import select
@@ -10,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,9 @@ import psutil
 from pcgeval.core.errors import PcgevalError
 
 MEGABYTE = 1_000_000
-MAX_SCRATCH_FILES = 50_000  # an empty file costs the kernel about 1 kB that no other limit counts
+SUBMISSION = "/submission"  # where the sandbox shows the program's folder
+SCRATCH_FOLDERS = ("/tmp", "/dev/shm", SUBMISSION)  # noqa: S108 - of the sandbox: in memory, with a limited size
+MAX_SCRATCH_FILES = 50_000  # in them together: an empty file costs the kernel about 1 kB that no other limit counts
 TAIL_BYTES = 8_000
 CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
@@ -38,8 +40,8 @@ class ResourceLimits:
     Attributes:
         memory_bytes: Resident memory of all processes together; pages that they share count once.
         processes: Processes and threads at once.
-        scratch_bytes: Size of its private /tmp, and of what it writes beside its files; both lie in memory and come
-            on top of `memory_bytes`.
+        scratch_bytes: Size of each of its private folders /tmp and /dev/shm, and of what it writes beside its files;
+            all of it lies in memory and comes on top of `memory_bytes`.
         file_bytes: Size of a single file.
         output_bytes: All that it prints together.
         kept_output_bytes: What is kept of the beginning, and as much of the end, of all that it prints.
@@ -76,10 +78,10 @@ class ExitStatus:
 class SandboxedProcess:
     """A running program with all processes that it starts.
 
-    In the sandbox these share a PID namespace: when its first process is killed, the kernel kills all others in it.
-    Without a sandbox they share a session; a process that starts a session of its own gets away.
+    In the sandbox they share a PID namespace: when its first process ends, the kernel kills all others. Without a
+    sandbox they share a session; a process that starts a new session escapes.
 
-    The thread that starts a program must outlive it: the kernel ends a sandbox with the thread that started it.
+    The thread that starts a program must outlive it, because the kernel ends a sandbox with the thread that started it.
     """
 
     def __init__(
@@ -89,12 +91,12 @@ class SandboxedProcess:
         clean_up: Callable[[], object],
         reports: int | None = None,
     ) -> None:
-        """Watch a process whose standard output and error are pipes.
+        """Watch a process that leads its session and has pipes as standard output and error.
 
         Args:
-            process: bubblewrap, or without a sandbox the program itself, which leads its session.
-            limits: Memory, processes, output and files in /tmp are watched from outside.
-            clean_up: Called once after all has ended.
+            process: bubblewrap, or without a sandbox the program itself.
+            limits: The limits on memory, processes, output and files are watched from outside.
+            clean_up: Called once after everything has ended.
             reports: The descriptor on which bubblewrap writes lines of JSON (--json-status-fd), closed by `clean_up`;
                 None without a sandbox.
         """
@@ -105,21 +107,15 @@ class SandboxedProcess:
         self._first_output, self._last_output = bytearray(), bytearray()  # of standard output and error, as it came
         self._printed_bytes = 0
         self._ended = threading.Event()
-        self._first = process.pid  # all other processes of the program descend from it
-        self._handle: int | None = None  # stands for the namespace's first process, also once its number is reused
         self._reports, self._report = reports, b""
+        self._first: psutil.Process | None = None  # all others descend from it; None once it has ended
         try:
             if reports is not None:
                 self._report = _first_report(reports)
-                self._first = self._reported("child-pid") or process.pid
-                with contextlib.suppress(ProcessLookupError):
-                    self._handle = os.pidfd_open(self._first)
+            with suppress(psutil.NoSuchProcess):
+                self._first = psutil.Process(self._reported("child-pid") or process.pid)
             threading.Thread(target=self._watch, name="sandbox watcher", daemon=True).start()
         except BaseException:  # such as no descriptor or thread left
-            # bubblewrap's end alone is not enough: at its start the first process does not end with it yet
-            for kill, target in ((os.kill, self._first), (os.killpg, process.pid)):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    kill(target, signal.SIGKILL)
             self._end()
             raise
 
@@ -148,9 +144,9 @@ class SandboxedProcess:
             return ExitStatus(code, None, tail)
 
     def output(self, timeout: float) -> str:
-        """Return what the program printed, once it has ended or `timeout` seconds have passed: a stranger's text.
+        """Return what the program printed, once it has ended or `timeout` seconds have passed; untrusted text.
 
-        Of much output the beginning and the end are returned, with a line between them that tells how much is left out.
+        Of long output it returns the beginning and the end, with a line between them that gives the bytes left out.
         """
         self._ended.wait(timeout)
         with self._lock:
@@ -166,12 +162,11 @@ class SandboxedProcess:
                 self._kill_all()
 
     def _kill_all(self) -> None:
-        if self._handle is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-        elif self._reports is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
-                os.killpg(self._first, signal.SIGKILL)
+        with suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
+            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._first is not None:
+            with suppress(psutil.NoSuchProcess):
+                self._first.kill()
 
     def _watch(self) -> None:
         """Read the output and check usage until the program ends, then give its pipes time to close."""
@@ -197,7 +192,7 @@ class SandboxedProcess:
     def _read(self, pipes: selectors.BaseSelector) -> None:
         """Keep the beginning and the end of the output; wait a moment if there is none."""
         if not pipes.get_map():
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 self._process.wait(WATCH_SECONDS)
             return
         most = self._limits.kept_output_bytes
@@ -217,39 +212,32 @@ class SandboxedProcess:
             self.kill(f"printed more than {self._limits.output_bytes / MEGABYTE:g} MB")
 
     def _end(self) -> None:
-        """Kill the remaining processes and release all that the program held."""
+        """Kill the remaining processes and release everything that the program held."""
         self._kill_all()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE_SECONDS)
-        self._process.kill()  # only if bubblewrap itself hangs
         with self._process:  # closes its pipes, and waits
             pass
-        with self._lock:
-            while self._reports is not None and (chunk := os.read(self._reports, CHUNK_BYTES)):
-                self._report += chunk
-            if self._handle is not None:
-                os.close(self._handle)
-                self._handle = None
+        while self._reports is not None and (chunk := os.read(self._reports, CHUNK_BYTES)):
+            self._report += chunk
         self._clean_up()
         self._ended.set()
 
     def _check_usage(self) -> None:
         """Stop the program if it uses more than it may; processes that end meanwhile count as nothing."""
         limits = self._limits
-        processes: list[psutil.Process] = []
-        with contextlib.suppress(psutil.Error):
-            first = psutil.Process(self._first)
-            processes = [first, *first.children(recursive=True)]
-        tasks = memory = 0
+        if self._first is None:
+            return
+        processes, tasks, memory = [self._first], 0, 0
+        with suppress(psutil.Error):
+            processes += self._first.children(recursive=True)
         for process in processes:
-            with contextlib.suppress(psutil.Error):
+            with suppress(psutil.Error):
                 memory += process.memory_info().rss
                 tasks += len(process.threads())  # num_threads reads a file in which the process's name can imitate it
         if tasks > limits.processes + 1:  # the first process may be bubblewrap's own
             self.kill(f"had more than {limits.processes} processes and threads")
         elif memory > limits.memory_bytes and sum(map(_memory_share, processes)) > limits.memory_bytes:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
-        elif self._reports is not None and max(map(_scratch_files, processes), default=0) > MAX_SCRATCH_FILES:
+        elif self._reports is not None and _scratch_files(self._first.pid) > MAX_SCRATCH_FILES:
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
 
     def _reported(self, name: str) -> int | None:
@@ -273,29 +261,31 @@ def _first_report(descriptor: int) -> bytes:
 
 def _memory_share(process: psutil.Process) -> int:
     """Return the resident memory of a process with its share of shared pages; slow, as the kernel walks all pages."""
-    with contextlib.suppress(psutil.NoSuchProcess):
+    with suppress(psutil.NoSuchProcess):
         try:
             memory = process.memory_full_info()
         except psutil.AccessDenied:
             memory = process.memory_info()
-        return int(getattr(memory, "pss", memory.rss))  # Linux alone knows the share
+        return int(getattr(memory, "pss", memory.rss))  # only Linux knows the share
     return 0
 
 
-def _scratch_files(process: psutil.Process) -> int:
-    """Return the number of files in a process's private /tmp and beside its program; 0 if they cannot be counted.
+def _scratch_files(first: int) -> int:
+    """Return the number of files in the sandbox's folders in memory; 0 if they cannot be counted.
 
-    Until bubblewrap has given the process a root, it sees the host's disk, which is not counted.
+    Args:
+        first: The number of the sandbox's first process. Until bubblewrap has given it a root, it sees the host's disk,
+            which is not counted.
     """
     files = 0
-    with contextlib.suppress(OSError):
-        root = os.open(f"/proc/{process.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(OSError):
+        root = os.open(f"/proc/{first}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if os.path.samestat(os.fstat(root), Path("/").stat()):
                 return 0
-            for folder in ("tmp", "submission"):
+            for folder in SCRATCH_FOLDERS:
                 # below the descriptor: whatever the process does meanwhile, this is the root that was compared
-                space = os.statvfs(f"/proc/self/fd/{root}/{folder}")
+                space = os.statvfs(f"/proc/self/fd/{root}{folder}")
                 files += 0 if space.f_flag & os.ST_RDONLY else space.f_files - space.f_ffree
         finally:
             os.close(root)
