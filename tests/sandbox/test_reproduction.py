@@ -172,7 +172,6 @@ def test_folders_that_cannot_be_used_are_refused(submission: Path) -> None:
     computer = SandboxComputer()
     for source, into, words in [
         (submission, submission.parent / "full", "has files"),
-        (submission, submission / "into", "lies in the submission"),
         (submission / "missing", submission.parent / "into", "not a folder"),
     ]:
         with pytest.raises(SandboxError, match=words):

@@ -194,16 +194,19 @@ def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, place: Path)
 
 @pytest.mark.needs_sandbox
 def test_paths_that_cannot_be_shown_are_refused(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
-    shown = {tmp_path / "missing": "does not exist"}
-    shown |= dict.fromkeys((Path("/"), Path.home(), Path.home().parent), "home folder")
+    shown = dict.fromkeys((Path("/"), Path.home(), Path.home().parent), "home folder")
     if os.geteuid() == 0:
         (tmp_path / "closed").mkdir(mode=0o700)
         shown[tmp_path / "closed"] = r"closed: only its owner may read it.*chmod -R go\+rX"
     for path, told in shown.items():
         with pytest.raises(SandboxError, match=told):
             contained.start(["/bin/true"], folder=folder, readable=(path,))
-        with pytest.raises(SandboxError, match="not a folder" if "missing" in path.name else told):
+        with pytest.raises(SandboxError, match=told):
             contained.start(["/bin/true"], folder=path)
+    with pytest.raises(SandboxError, match="not a folder"):
+        contained.start(["/bin/true"], folder=tmp_path / "missing")
+    with pytest.raises(SandboxError, match="missing: No such file"):
+        contained.start(["/bin/true"], folder=folder, readable=(tmp_path / "missing",)).wait(SECONDS)
 
 
 @pytest.mark.needs_sandbox
@@ -352,20 +355,6 @@ def test_files_of_the_host_do_not_count(
     assert run(sandbox, folder, "import time; time.sleep(0.2)").reason is None
 
 
-@pytest.mark.needs_sandbox
-def test_a_start_that_never_comes_is_no_ending_of_the_program(
-    folder: Path, fake_bwrap: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_bwrap("#!/bin/sh\nsleep 600 & wait\n")
-    monkeypatch.setattr("pcgeval.sandbox.process.REPORT_SECONDS", 0.2)
-    alive, held = os.pipe()
-    with pytest.raises(SandboxError, match="did not start"):
-        Sandbox(ResourceLimits(), contained=True).start(["/bin/true"], folder=folder, descriptors=(held,))
-    os.close(held)
-    assert os.read(alive, 1) == b""
-    os.close(alive)
-
-
 # Where there is no sandbox
 
 
@@ -414,7 +403,7 @@ def test_where_there_is_no_sandbox_only_trusted_programs_run(
 def test_a_busy_machine_has_a_sandbox(monkeypatch: pytest.MonkeyPatch, trust_programs: bool) -> None:
     """More rights would not help, and programs that are trusted would run without a sandbox for no reason."""
     monkeypatch.setattr("pcgeval.sandbox.sandbox.PROBE_SECONDS", 0)
-    with pytest.raises(SandboxError, match="stopped after.*Run again") as caught:
+    with pytest.raises(SandboxError, match=r"stopped after.*Run again") as caught:
         open_sandbox(ResourceLimits(), trust_programs)
     assert "--trust-programs" not in str(caught.value)
 

@@ -59,11 +59,9 @@ def system_options(scratch_bytes: int, *, network: bool) -> list[str]:
     options = [*NAMESPACES, *([] if network else ["--unshare-net"]), *ISOLATION]
     options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if is_root() else ["--unshare-user"]
     options += ["--ro-bind", "/usr", "/usr"]
-    for folder in map(Path, SYSTEM_FOLDERS):
-        if folder.is_symlink():
-            options += ["--symlink", str(folder.readlink()), str(folder)]
-        else:
-            options += ["--ro-bind-try", str(folder), str(folder)]
+    for folder in SYSTEM_FOLDERS:
+        is_link = Path(folder).is_symlink()
+        options += ["--symlink", str(Path(folder).readlink()), folder] if is_link else ["--ro-bind-try", folder, folder]
     options += ["--perms", "0755", "--dir", "/etc"]
     for path in (*SYSTEM_FILES, *(NETWORK_FILES if network else ())):
         options += ["--ro-bind-try", path, path]

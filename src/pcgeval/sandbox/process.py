@@ -2,7 +2,6 @@
 
 import json
 import os
-import select
 import selectors
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -25,7 +25,6 @@ TAIL_BYTES = 8_000
 CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
 WATCH_SHARE = 0.05  # the most of one processor core that watching takes: psutil looks at all processes of the machine
-REPORT_SECONDS = 120.0  # bubblewrap reports within milliseconds, but not on a machine that can hardly work
 GRACE_SECONDS = 5.0  # for the kernel to clear killed processes away
 
 
@@ -35,28 +34,16 @@ class SandboxError(PcgevalError):
 
 @dataclass(frozen=True)
 class ResourceLimits:
-    """The resources that one started program, with all processes that it starts, may use.
+    """The resources that one started program, with all processes that it starts, may use."""
 
-    Attributes:
-        memory_bytes: Resident memory of all processes together; pages that they share count once.
-        processes: Processes and threads at once.
-        scratch_bytes: Size of each of its private folders /tmp and /dev/shm, and of what it writes beside its files;
-            all of it lies in memory and comes on top of `memory_bytes`.
-        file_bytes: Size of a single file.
-        output_bytes: All that it prints together.
-        kept_output_bytes: What is kept of the beginning, and as much of the end, of all that it prints.
-        open_files: Open descriptors per process.
-        cpu_seconds: Processor time per process, for when nobody waits for its end.
-    """
-
-    memory_bytes: int = 4_000 * MEGABYTE
-    processes: int = 64
-    scratch_bytes: int = 256 * MEGABYTE
-    file_bytes: int = 64 * MEGABYTE
-    output_bytes: int = 64 * MEGABYTE
-    kept_output_bytes: int = 65_536
-    open_files: int = 1_024
-    cpu_seconds: int = 7_200
+    memory_bytes: int = 4_000 * MEGABYTE  # resident, of all processes together; pages that they share count once
+    processes: int = 64  # and threads, at once
+    scratch_bytes: int = 256 * MEGABYTE  # of each of the SCRATCH_FOLDERS, on top of `memory_bytes`
+    file_bytes: int = 64 * MEGABYTE  # of a single file
+    output_bytes: int = 64 * MEGABYTE  # that it prints together
+    kept_output_bytes: int = 65_536  # that are kept of the beginning of its output, and as many of the end
+    open_files: int = 1_024  # per process
+    cpu_seconds: int = 7_200  # per process, for when nobody waits for its end
 
 
 @dataclass(frozen=True)
@@ -66,7 +53,7 @@ class ExitStatus:
     Attributes:
         code: Its exit code, 128 + the signal's number if a signal ended it; None if it was stopped.
         reason: Why it was stopped or which signal ended it, in words that follow "the program"; None if it ended by
-            itself, whatever its exit code.
+            itself, with any exit code.
         stderr_tail: The last 8 kB that it printed on standard error.
     """
 
@@ -89,16 +76,16 @@ class SandboxedProcess:
         process: subprocess.Popen[bytes],
         limits: ResourceLimits,
         clean_up: Callable[[], object],
-        reports: int | None = None,
+        reports: IO[bytes] | None = None,
     ) -> None:
-        """Watch a process that leads its session and has pipes as standard output and error.
+        """Watch a process that leads its session, with pipes as standard output and error.
 
         Args:
             process: bubblewrap, or without a sandbox the program itself.
             limits: The limits on memory, processes, output and files are watched from outside.
             clean_up: Called once after everything has ended.
-            reports: The descriptor on which bubblewrap writes lines of JSON (--json-status-fd), closed by `clean_up`;
-                None without a sandbox.
+            reports: The lines of JSON that bubblewrap writes (--json-status-fd), closed by `clean_up`; None without a
+                sandbox.
         """
         self._process, self._limits, self._clean_up = process, limits, clean_up
         self._lock = threading.Lock()
@@ -107,13 +94,14 @@ class SandboxedProcess:
         self._first_output, self._last_output = bytearray(), bytearray()  # of standard output and error, as it came
         self._printed_bytes = 0
         self._ended = threading.Event()
-        self._reports, self._report = reports, b""
+        self._reports = reports
+        self._reported: dict[str, int] = {}
         self._first: psutil.Process | None = None  # all others descend from it; None once it has ended
         try:
-            if reports is not None:
-                self._report = _first_report(reports)
+            if reports is not None and (line := reports.readline()):
+                self._reported.update(json.loads(line))
             with suppress(psutil.NoSuchProcess):
-                self._first = psutil.Process(self._reported("child-pid") or process.pid)
+                self._first = psutil.Process(self._reported.get("child-pid", process.pid))
             threading.Thread(target=self._watch, name="sandbox watcher", daemon=True).start()
         except BaseException:  # such as no descriptor or thread left
             self._end()
@@ -131,7 +119,7 @@ class SandboxedProcess:
         tail = self._stderr_tail.decode("utf-8", errors="replace")
         if self._reason is not None:
             return ExitStatus(None, self._reason, tail)
-        code = self._process.returncode if self._reports is None else self._reported("exit-code")
+        code = self._process.returncode if self._reports is None else self._reported.get("exit-code")
         if code is None:
             raise SandboxError(
                 f"The sandbox could not be set up, or was ended from outside: {tail.strip() or 'no message'}. "
@@ -216,8 +204,8 @@ class SandboxedProcess:
         self._kill_all()
         with self._process:  # closes its pipes, and waits
             pass
-        while self._reports is not None and (chunk := os.read(self._reports, CHUNK_BYTES)):
-            self._report += chunk
+        for line in self._reports or ():
+            self._reported.update(json.loads(line))
         self._clean_up()
         self._ended.set()
 
@@ -239,24 +227,6 @@ class SandboxedProcess:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
         elif self._reports is not None and _scratch_files(self._first.pid) > MAX_SCRATCH_FILES:
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
-
-    def _reported(self, name: str) -> int | None:
-        """Return a number that bubblewrap has reported."""
-        entries = [json.loads(line) for line in self._report.splitlines() if line.strip()]
-        return next((entry[name] for entry in entries if name in entry), None)
-
-
-def _first_report(descriptor: int) -> bytes:
-    """Return the line that bubblewrap writes in pieces when it starts, or less if it ends before."""
-    line = b""
-    while select.select([descriptor], [], [], REPORT_SECONDS)[0]:
-        chunk = os.read(descriptor, CHUNK_BYTES)
-        line += chunk
-        if not chunk or line.endswith(b"\n"):
-            return line
-    raise SandboxError(
-        f"The sandbox did not start within {REPORT_SECONDS:g} s. Run again when the machine has less to do."
-    )
 
 
 def _memory_share(process: psutil.Process) -> int:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
-from pcgeval.core.untrusted import walk
+from pcgeval.core.untrusted import listed, walk
 from pcgeval.sandbox.bubblewrap import interpreter_paths
 from pcgeval.sandbox.disk import DiskLimits, check_room, disk_use, limited_disk
 from pcgeval.sandbox.process import MEGABYTE, SUBMISSION, ExitStatus, ResourceLimits, SandboxError
@@ -83,12 +83,10 @@ class SandboxComputer:
             into: Where the copy goes after the run; a folder that is empty or does not exist yet.
 
         Raises:
-            SandboxError: The submission is no folder, `into` has files or lies in it, there is no sandbox, or no room.
+            SandboxError: The submission is no folder, `into` has files, there is no sandbox, or no room.
         """
         if not submission.is_dir():
             raise SandboxError(f"{submission}: not a folder. Name the submission's folder.")
-        if into.resolve().is_relative_to(submission.resolve()):
-            raise SandboxError(f"{into}: lies in the submission, which must stay as it is. Name another folder.")
         into.mkdir(parents=True, exist_ok=True)
         if any(into.iterdir()):
             raise SandboxError(f"{into}: has files, which would be taken for results. Name another folder.")
@@ -218,8 +216,7 @@ def _fault_noted(name: str, left_out: dict[str, str]) -> Iterator[None]:
 def _left_out_line(when: str, reasons: dict[str, str]) -> str:
     """Return the line of the log that names the files left out, if there are any."""
     names = [f"{ascii(path)[:120]} ({reason})" for path, reason in reasons.items()]
-    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-    return f"[pcgeval] left out {when}: {', '.join(names[:SHOWN_NAMES])}{more}\n" if names else ""
+    return f"[pcgeval] left out {when}: {listed(names, SHOWN_NAMES)}\n" if names else ""
 
 
 def _take_over(folder: Path) -> None:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 from weakref import WeakSet
 
 from pcgeval.sandbox import launcher
@@ -41,6 +41,11 @@ NO_SANDBOX = "PCGEVAL_NO_SANDBOX"  # 1: as on a machine where no sandbox can sta
 TRUST_MEANS = (
     "Trusted programs run as you: they can read and change all that you can and use the network and other processes; "
     "only their time, output, memory, processor time, open files and the size of a file are limited."
+)
+ADVICE = (
+    "In a container, start it with the right to make namespaces (`docker run --privileged`). Ordinary users need user "
+    "namespaces: `sysctl kernel.unprivileged_userns_clone=1` (Debian), "
+    "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile for bwrap (Ubuntu)."
 )
 LAUNCHER = (str(Path(sys.executable).resolve()), "-I", "-S", "-c", Path(launcher.__file__).read_text("utf-8"))
 PROBE_SECONDS = 20
@@ -151,7 +156,7 @@ class Sandbox:
         writable: tuple[Path, ...],
         undo: ExitStack,
         lent: ExitStack,
-    ) -> tuple[list[str], int, list[int]]:
+    ) -> tuple[list[str], IO[bytes], list[int]]:
         """Return the start of a command line that contains the rest of it, bubblewrap's reports, and what it inherits.
 
         Args:
@@ -164,8 +169,9 @@ class Sandbox:
         if not folder.is_dir():
             raise SandboxError(f"{folder}: not a folder. Name the program's folder.")
         for path in (folder, *readable, *writable):
-            _check_shown(path)
-            if is_root() and path not in writable and not open_to_all(path):
+            if path in (Path("/"), Path.home(), *Path.home().parents):
+                raise SandboxError(f"{path}: contains a home folder, which programs must not see. Name a folder in it.")
+            if is_root() and path not in writable and path.exists() and not open_to_all(path):
                 raise SandboxError(
                     f"{path}: only its owner may read it, and root runs programs as another user. "
                     f"Open it: `chmod -R go+rX {path}`, and `umask 022` for new files."
@@ -176,8 +182,8 @@ class Sandbox:
             become_user = [f"user={user}"]
             for path in writable:
                 subprocess.run(["chown", "-hR", f"{user}:{user}", "--", str(path)], check=True)
-        reports, reports_end = os.pipe()
-        undo.callback(os.close, reports)
+        reading, reports_end = os.pipe()
+        reports = undo.enter_context(os.fdopen(reading, "rb"))
         lent.callback(os.close, reports_end)
         lifeline, held_while_alive = os.pipe()  # if we are killed now, the launcher finds it cut, and ends
         undo.callback(os.close, held_while_alive)
@@ -224,7 +230,7 @@ def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool 
 
     Raises:
         SandboxError: There is no bubblewrap, it does not work here or is switched off, and programs are not trusted.
-            Or this machine is too busy, or has too little memory, for an empty program.
+            Or this machine is too busy for an empty program.
     """
     sandbox = Sandbox(limits, contained=True, network=network)
     try:
@@ -237,10 +243,7 @@ def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool 
             f"{TRUST_PROGRAMS}=1. {TRUST_MEANS}"
         ) from error
     if status.code is None:
-        raise SandboxError(
-            f"The sandbox cannot be used now: an empty program {status.reason}. "
-            "Run again when the machine is less busy and has memory to spare."
-        )
+        raise SandboxError(f"The sandbox cannot be used now: an empty program {status.reason}. Run again later.")
     return sandbox
 
 
@@ -251,30 +254,16 @@ def _try_out(sandbox: Sandbox) -> ExitStatus:
     if os.environ.get(NO_SANDBOX) == "1":
         raise SandboxError(f"The sandbox is switched off. Unset {NO_SANDBOX} to contain programs.")
     bubblewrap()
-    advice = (
-        "In a container, start it with the right to make namespaces (`docker run --privileged`)."
-        if is_root()
-        else "Ordinary users need user namespaces for it: `sysctl kernel.unprivileged_userns_clone=1` (Debian), "
-        "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile for bwrap (Ubuntu)."
-    )
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         try:
             status = sandbox.start([sys.executable, "-I", "-c", ""], folder=Path(folder)).wait(PROBE_SECONDS)
         except SandboxError as error:
-            raise SandboxError(f"{error} {advice}") from error
+            raise SandboxError(f"{error} {ADVICE}") from error
     if status.code not in (0, None):
         fault = status.stderr_tail.strip() or f"a program {status.reason or f'ended with exit code {status.code}'}"
-        raise SandboxError(f"bubblewrap does not work here: {fault}. {advice}")
+        raise SandboxError(f"bubblewrap does not work here: {fault}. {ADVICE}")
     return status
-
-
-def _check_shown(path: Path) -> None:
-    """Refuse a path that a contained program must not see, or cannot read."""
-    if path in (Path("/"), Path.home(), *Path.home().parents):
-        raise SandboxError(f"{path}: contains a home folder, which programs must not see. Name a folder inside it.")
-    if not path.exists():
-        raise SandboxError(f"{path}: does not exist, so it cannot be shown to a program. Create it first.")
 
 
 def _variables(program: Path, scratch: str) -> dict[str, str]:
