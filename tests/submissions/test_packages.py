@@ -81,13 +81,13 @@ python=3.11
 REFUSED = OPTIONS_PLACES_AND_NO_PACKAGES.strip().split("\n")
 
 
-@pytest.mark.parametrize("line", [*REFUSED, "x" * 5_000, "numpy" + " " * 50_000 + "x"])
+@pytest.mark.parametrize("line", [*REFUSED, "numpy" + " " * 50_000 + "x", "numpy;" + "(" * 50_000])
 def test_anything_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     with pytest.raises(RequirementsError, match=r"requirements\.txt:3: "):
         read_requirements(folder_with(tmp_path, f"nltk\n# a comment\n{line}\nnumpy\n"))
 
 
-STRANGE = [b"x" * (MAX_BYTES + 1), b"numpy\n" * 501, b"caf\xe9\n", b"n\0u\0m\0p\0y\0"]
+STRANGE = [b"x" * (MAX_BYTES + 1), b"caf\xe9\n", b"n\0u\0m\0p\0y\0"]
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
