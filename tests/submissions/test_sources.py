@@ -60,12 +60,8 @@ TOOLS = {
     ".hidden/old.py": WHOLE,
 }
 CLASS_ELSEWHERE = {
-    "loop.py": IMPORT + LOOP.format(base="TrialLoop") + "if __name__ == '__main__':\n    print(Mine)\n",
+    "loop.py": IMPORT + LOOP.format(base="TrialLoop"),
     "main.py": f"{IMPORT}from loop import Mine\n" + MAIN.format(call="run_evaluation"),
-}
-CALL_ELSEWHERE = {
-    "src/solver.py": WHOLE.replace("if __name__ == '__main__':", "def main():"),
-    "start.py": "from src.solver import main\nif __name__ == '__main__':\n    main()\n",
 }
 SEVERAL = dict.fromkeys(("bak.py", "multi_turn.py"), WHOLE)
 BROKEN = {"main.py": WHOLE + "x = = 1\n", "main_old.py": WHOLE}
@@ -76,9 +72,8 @@ BROKEN = {"main.py": WHOLE + "x = = 1\n", "main_old.py": WHOLE}
     [
         ("tot.py", TOOLS),
         ("main.py", CLASS_ELSEWHERE),
-        ("start.py", CALL_ELSEWHERE),
         ("tot.py", {"tot.py": WHOLE, "again.py": "import tot\nif __name__ == '__main__':\n    tot.main()\n"}),
-        ("only.py", {"only.py": WHOLE.replace("if __name__ == '__main__':", "if True:")}),
+        ("holds neither", {"x.py": WHOLE.replace("if __name__ == '__main__':", "if True:")}),
         ("main.py", {"main.py": WHOLE, "prompt.txt": PROMPT}),
         ("a prompt of 23 characters: Draw Q", {"x.py": MAIN.format(call="print"), "prompt.txt": PROMPT}),
         ("src/m.py", {"src/m.py": WHOLE, "other.py": WHOLE, "submission.yaml": "entry: ./src/m.py"}),

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.cli.main import main
-from pcgeval.core.untrusted import UntrustedFileError
 from pcgeval.submissions.load import MAX_NOTES_BYTES, Program, SubmissionError, load_submission, prompt_findings
-from pcgeval.submissions.validate import copy_files, name_fault, printable_findings, select, validate
+from pcgeval.submissions.validate import name_fault, printable_findings, validate
 
 
 @pytest.mark.parametrize("files", [PROMPT_FILES, PROGRAM_FILES], ids=["prompt", "program"])
@@ -50,8 +49,8 @@ def test_all_findings_are_listed_at_once(tmp_path: Path):
         "nul.txt: has a name that Windows cannot store",
         "prompts/one.txt: has on some disks the same name as prompts/ONE.txt",
         ": has no README.md",
-        "requirements.txt:1: '-e .' is no package of the package index, such as `numpy>=2`",
-        "requirements.txt:2: 'git+https://example.org/x' is no package of the package index, such as `numpy>=2`",
+        "requirements.txt:1: '-e .' is no package of the package index",
+        "requirements.txt:2: 'git+https://example.org/x' is no package of the package index",
     ]
     assert [line.split(";")[0] for line in texts(result.findings, "warning")] == [
         "helper.py:1: imports requests: there is no network",
@@ -245,20 +244,6 @@ def test_folders_in_folders_files_and_bytes_are_bounded(tmp_path: Path, monkeypa
     with (folder / "data.bin").open("wb") as file:
         file.truncate(2**40)
     assert any("(1 GB) are allowed with all data" in line for line in texts(validate(folder).findings))
-
-
-@pytest.mark.parametrize("becomes", ["nothing", "a link", "a pipe"])
-def test_a_file_that_became_something_else_is_not_followed(tmp_path: Path, becomes: str):
-    folder = write_folder(tmp_path / "team", {"a": "x"})
-    source, sizes, _ = select(folder)
-    (folder / "a").unlink()
-    if becomes == "a link":
-        (folder / "a").symlink_to("/etc/passwd")
-    elif becomes == "a pipe":
-        os.mkfifo(folder / "a")
-    with pytest.raises(UntrustedFileError):
-        copy_files(source, sizes, tmp_path / "target")
-    assert not any(path.is_file() for path in (tmp_path / "target").rglob("*"))
 
 
 # Names

@@ -40,21 +40,13 @@ class FilingError(PcgevalError):
 
 @dataclass(frozen=True)
 class FiledSubmission:
-    """The result of `submit`.
-
-    Attributes:
-        team: The team's name.
-        check: The check of the submission.
-        status: `refused` if it has errors, `unchanged` if the same files were there already.
-        folder: Where it was filed; None if it was refused.
-        sha256: The submission's hash, see `load.submission_sha256`; None if it was refused.
-    """
+    """The result of `submit`."""
 
     team: str
     check: SubmissionCheck
-    status: Status
-    folder: Path | None = None
-    sha256: str | None = None
+    status: Status  # `refused` if it has errors, `unchanged` if the same files were there already
+    folder: Path | None = None  # where it was filed; None if it was refused
+    sha256: str | None = None  # see `load.submission_sha256`; None if it was refused
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON values."""

@@ -46,15 +46,16 @@ _ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u20
 
 
 class SubmissionError(PcgevalError):
-    """A submission is missing, incomplete or unreadable.
-
-    Attributes:
-        place: The file with the fault, relative to the folder, perhaps with `:line`; empty for the whole.
-        text: The fault and its remedy, in words that follow the place, without the last full stop.
-    """
+    """A submission is missing, incomplete or unreadable."""
 
     def __init__(self, folder: Path, place: str, text: str) -> None:
-        """Name the file of the submission and its fault."""
+        """Name a fault.
+
+        Args:
+            folder: The submission.
+            place: The file with the fault, relative to the folder, perhaps with `:line`; empty for the whole.
+            text: The fault and its remedy, in words that follow the place, without the last full stop.
+        """
         super().__init__(f"{folder / place}: {text}.")
         self.place, self.text = place, text
 
@@ -159,12 +160,7 @@ def submission_sha256(folder: Path) -> str:
 
 
 def prompt_findings(prompt: str, words: int) -> list[str]:
-    """Return a message for each qualification rule that a prompt violates.
-
-    Args:
-        prompt: The whole prompt.
-        words: The most words that it may have; words are separated by white space.
-    """
+    """Return a message for each qualification rule that a prompt violates; it may have so many words."""
     findings = []
     if PLACEHOLDER not in prompt:
         findings.append(f"the prompt lacks the token {PLACEHOLDER}; write it where the letter belongs")
@@ -193,44 +189,29 @@ def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile]) -> Prompt
         f"holds neither {PROMPT_FILE} nor a program, which has one .py file with a subclass of TrialLoop and "
         f'run_evaluation(...) under `if __name__ == "__main__":`, or a file named as `entry:` in {NOTES_FILE}'
     )
-    raise SubmissionError(folder, "", text)
+    faults = [f"{file.place} {file.fault}" for file in files if file.fault]
+    raise SubmissionError(folder, "", f"{text}; {listed(faults, 3)}" if faults else text)
 
 
 def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
     """Return the name of the file that starts the program; None if there is no program.
 
-    It is the file that uses the interface and has a block under `if __name__ == "__main__"`, which best calls
-    run_evaluation itself. Without one, it is the file with such a block that imports the call or that the README starts
-    with `python FILE`, or the file that calls run_evaluation elsewhere. Of several, it is the one that the README starts.
+    It is the file that uses the interface and has a block under `if __name__ == "__main__"`. Of several, it is the one
+    that the README starts with `python FILE`.
     """
     uses = [file for file in files if file.uses_interface]
     if broken := next((file for file in uses if file.fault), None):  # an old copy must not take its place
         text = f"{broken.fault}. Correct it, or name the file that starts the program as `entry:` in {NOTES_FILE}"
         raise SubmissionError(folder, broken.place, text)
-    if not uses:
-        return None
-    readme = find_readme(folder)
-    text = read_start(readme, _README_BYTES).decode("utf-8", errors="replace") if readme else ""
-    in_readme = {name.replace("\\", "/").removeprefix("./") for name in _README_COMMAND.findall(text)}
-    stems = {Path(file.name).stem for file in uses if file.starts}
-
-    def imports_start(file: PythonFile) -> bool:
-        return not stems.isdisjoint(part for name in file.imports for part in name.split("."))
-
-    groups = (
-        [file for file in uses if file.has_main and file.starts],
-        [file for file in uses if file.has_main],
-        [file for file in files if file.has_main and (file.name in in_readme or imports_start(file))],
-        [file for file in uses if file.starts],
-    )
-    starting = next(filter(None, groups), [])
-    named = [file for file in starting if file.name in in_readme]
-    best = named if len(named) == 1 else starting
-    if len(best) > 1:
-        shown = listed([file.name for file in best], 10)
-        text = f"several files start a program: {shown}. Name one in {NOTES_FILE}, such as `entry: {best[0].name}`"
-        raise SubmissionError(folder, "", text)
-    return best[0].name if best else None
+    names = [file.name for file in uses if file.has_main]
+    if len(names) > 1 and (readme := find_readme(folder)):
+        commands = _README_COMMAND.findall(read_start(readme, _README_BYTES).decode("utf-8", errors="replace"))
+        started = {command.replace("\\", "/").removeprefix("./") for command in commands}
+        names = [name for name in names if name in started] or names
+    if len(names) > 1:
+        text = f"several files start a program: {listed(names, 10)}. Name one in {NOTES_FILE}, such as `entry: "
+        raise SubmissionError(folder, "", f"{text}{names[0]}`")
+    return names[0] if names else None
 
 
 def load_prompt(path: Path) -> str:

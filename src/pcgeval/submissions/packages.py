@@ -51,11 +51,11 @@ class RequirementsError(PcgevalError):
 
 
 class InstallError(PcgevalError):
-    """Packages could not be installed here and now, through no fault of the program that asks for them."""
+    """Packages could not be installed here and now, through no fault of the program that requires them."""
 
 
 def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
-    """Return the packages that a program asks for, without the interface packages.
+    """Return the packages that a program requires, without the interface packages.
 
     Args:
         folder: The program's folder; without a requirements.txt it requires nothing.
@@ -120,10 +120,7 @@ def _parsed(line: str) -> list[str]:
     except RecursionError:
         fault = "nested too deeply"
     if fault is not None:
-        raise ValueError(
-            f"is no package of the package index, such as `numpy>=2` ({fault}). "
-            "Files, folders, addresses and options are not read. Name the package only."
-        )
+        raise ValueError(f"is no package of the package index ({fault}). Write a name, such as `numpy>=2`.")
     return [" ".join([str(requirement), *(f"--{option.strip()}" for option in options)])]
 
 
@@ -199,20 +196,20 @@ def _lock(folder: Path, shown: Path) -> str:
     requirements = read_requirements(folder, shown / REQUIREMENTS)
     if not requirements:
         return ""
-    header = f"# {sha256_json(requirements)}, {_HERE}\n"
+    digest = f"# {sha256_json(requirements)}"
     try:
         lock = read_bounded(folder / LOCK, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
         if not _LOCK.fullmatch(lock):
             remedy = "Remove it and run `pcgeval check`, which resolves the versions again."
             raise RequirementsError(f"{shown / LOCK}: is no lock of packages. {remedy}")
-        if lock.partition(",")[0] == header.partition(",")[0]:
+        if lock.startswith(f"{digest},"):
             return lock
     except UntrustedFileError as fault:
         if fault.kind != "missing":
             raise RequirementsError(str(fault)) from fault
     resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
     if not resolved.is_file():
-        write_text(resolved, header + _resolve(requirements, shown / REQUIREMENTS))
+        write_text(resolved, f"{digest}, {_HERE}\n{_resolve(requirements, shown / REQUIREMENTS)}")
     return read_text(resolved)
 
 
@@ -221,27 +218,22 @@ def _resolve(requirements: list[str], source: Path) -> str:
     command = ("compile", "--generate-hashes", "--no-annotate", "--no-header")
     done = _uv(*command, python=Path(sys.executable), requirements="".join(f"{line}\n" for line in requirements))
     if done.returncode == _UNSOLVABLE:
-        raise RequirementsError(
-            f"{source}: its packages cannot be installed from wheels for {_HERE}: {_reason(done)}. Ask for versions "
-            "that have such wheels."
-        )
+        text = f"{source}: its packages cannot be installed from wheels for {_HERE}: {_reason(done)}."
+        raise RequirementsError(f"{text} Ask for versions that have such wheels.")
     if done.returncode:
-        raise InstallError(
-            f"{source}: its packages were not found, because the package index cannot be reached or this machine "
-            f"failed: {_reason(done)}. Check the network and the disk, and run again."
-        )
+        text = f"{source}: its packages were not found: {_reason(done)}."
+        raise InstallError(f"{text} Check the package index, the network and the disk, and run again.")
     return done.stdout
 
 
 def _uv(*command: str, python: Path, requirements: str) -> "subprocess.CompletedProcess[str]":
     """Run `uv pip` on wheels alone, in a folder without a project."""
-    folder = environments_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    environments_folder().mkdir(parents=True, exist_ok=True)
     options = ("--python", str(python), "--only-binary", ":all:", "--quiet", "--color", "never", "-")
     try:
         return subprocess.run(
             [find_uv_bin(), "pip", *command, *options],
-            cwd=folder,
+            cwd=environments_folder(),
             env={name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))},
             input=requirements,
             capture_output=True,

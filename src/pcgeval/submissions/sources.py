@@ -43,7 +43,6 @@ class PythonFile:
         place: Its name, with `:line` if the fault has one.
         uses_interface: Whether it mentions TrialLoop or run_evaluation and, if parsed, imports an interface package.
         has_main: Whether it compares `__name__` with "__main__".
-        starts: Whether it calls a function named run_evaluation.
         imports: The first line of each module that it may import, and of its parents, without relative imports.
         draws: The first use of each source of random numbers, in words.
         seeded: The generators of random numbers that it gives a fixed seed.
@@ -54,7 +53,6 @@ class PythonFile:
     place: str = ""
     uses_interface: bool = False
     has_main: bool = False
-    starts: bool = False
     imports: Mapping[str, int] = field(default_factory=dict)
     draws: Mapping[str, str] = field(default_factory=dict)
     seeded: frozenset[str] = frozenset()
@@ -121,10 +119,10 @@ def _parse(content: bytes) -> ast.Module:
 
 def _with_syntax(file: PythonFile, nodes: list[ast.AST]) -> PythonFile:
     """Add what the nodes of the syntax tree show."""
-    known, imports = _known_names(nodes), _imports(nodes)
+    known, imports = _imported(nodes)
     seeded: set[str] = set()
     draws: dict[str, str] = {}
-    has_main = starts = False
+    has_main = False
     for node in nodes:
         name, place = _dotted_name(node, known), f"{file.name}:{getattr(node, 'lineno', 0)}"
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*" and not node.level:
@@ -137,7 +135,6 @@ def _with_syntax(file: PythonFile, nodes: list[ast.AST]) -> PythonFile:
             sides = (getattr(side, "id", getattr(side, "value", None)) for side in (node.left, node.comparators[0]))
             has_main |= isinstance(node.ops[0], ast.Eq) and set(sides) == {"__name__", "__main__"}
         elif isinstance(node, ast.Call):
-            starts |= getattr(node.func, "id", getattr(node.func, "attr", "")) == "run_evaluation"
             function = _dotted_name(node.func, known)
             if function in _SEEDING_FUNCTIONS.split() and _is_fixed_seed(node, known):
                 seeded.add(_part_of(_GENERATORS, function))
@@ -145,7 +142,6 @@ def _with_syntax(file: PythonFile, nodes: list[ast.AST]) -> PythonFile:
         file,
         uses_interface=file.uses_interface and not imports.keys().isdisjoint(INTERFACE_PACKAGES),
         has_main=has_main,
-        starts=starts,
         imports=imports,
         draws=draws,
         seeded=frozenset(seeded),
@@ -161,18 +157,27 @@ def _is_fixed_seed(call: ast.Call, known: dict[str, str]) -> bool:
     return not is_changing and any(getattr(value, "value", value) is not None for value in values)
 
 
-def _known_names(nodes: list[ast.AST]) -> dict[str, str]:
-    """Return the full dotted name of each name that a module imports, without relative imports."""
+def _imported(nodes: list[ast.AST]) -> tuple[dict[str, str], dict[str, int]]:
+    """Return what a module imports, without relative imports.
+
+    Returns:
+        The full dotted name of each name that it binds, and the first line of each module, with the module's parents.
+    """
     known: dict[str, str] = {}
+    lines: dict[str, int] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                root = alias.name.partition(".")[0]
-                known[alias.asname or root] = (alias.name if alias.asname else root)[:_MAX_NAME]
+            names = [(alias.asname, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            for alias in node.names:
-                known[alias.asname or alias.name] = f"{node.module}.{alias.name}"[:_MAX_NAME]
-    return known
+            names = [(alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names]
+        else:
+            continue
+        for bound, name in names:
+            parts = name[:_MAX_NAME].split(".")
+            known[bound or parts[0]] = name[:_MAX_NAME] if bound else parts[0]
+            for end in range(1, len(parts) + 1):
+                lines.setdefault(".".join(parts[:end]), node.lineno)
+    return known, lines
 
 
 def _dotted_name(node: ast.AST, known: dict[str, str]) -> str:
@@ -184,22 +189,6 @@ def _dotted_name(node: ast.AST, known: dict[str, str]) -> str:
     if not isinstance(node, ast.Name) or node.id not in known:
         return ""
     return ".".join([known[node.id], *reversed(attributes)])
-
-
-def _imports(nodes: list[ast.AST]) -> dict[str, int]:
-    imports: dict[str, int] = {}
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]  # it may be a module
-        else:
-            continue
-        for name in names:
-            parts = name.split(".")[: _MAX_ATTRIBUTES + 1]
-            for end in range(1, len(parts) + 1):
-                imports.setdefault(".".join(parts[:end]), node.lineno)
-    return imports
 
 
 def _part_of(modules: tuple[str, ...], name: str) -> str:

@@ -9,9 +9,10 @@ import posixpath
 import re
 import shutil
 import unicodedata
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -62,33 +63,19 @@ _NETWORK = """
     mistralai ollama openai paramiko playwright requests selenium smtplib socket together urllib.request urllib3
     websocket websockets
 """
-_SHOWN_PLACES = 5  # of findings with the same text
-_MAX_TEXT = 1000  # characters of a finding
 
 
 @dataclass(frozen=True)
 class SubmissionFinding:
-    """One finding.
+    """A problem of a submission."""
 
-    Attributes:
-        severity: An error refuses the submission; a warning may be intended.
-        place: A file of the submission, perhaps with `:line`; empty for the whole.
-        text: The problem and its remedy; may quote hostile text.
-    """
-
-    severity: Literal["error", "warning"]
-    place: str
-    text: str
+    severity: Literal["error", "warning"]  # an error refuses the submission; a warning may be intended
+    place: str  # a file of the submission, perhaps with `:line`; empty for the whole
+    text: str  # the problem and its remedy; may quote hostile text
 
 
-def error(place: str, text: str) -> SubmissionFinding:
-    """Return a finding that refuses the submission."""
-    return SubmissionFinding("error", place, text)
-
-
-def warning(place: str, text: str) -> SubmissionFinding:
-    """Return a finding that may be intended."""
-    return SubmissionFinding("warning", place, text)
+error = partial(SubmissionFinding, "error")
+warning = partial(SubmissionFinding, "warning")
 
 
 @dataclass(frozen=True)
@@ -114,8 +101,7 @@ class SubmissionCheck:
     def summary(self) -> str:
         """Its kind and size in a few words."""
         start = f", started as `python {self.work.entry}`" if isinstance(self.work, Program) else ""
-        amount = f"{count(self.files, 'file')}, {self.size} bytes"
-        return f"a {self.kind}{start}, {amount}" if self.kind else amount
+        return f"{self.kind or 'unknown kind'}{start}, {count(self.files, 'file')}, {self.size} bytes"
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
@@ -130,12 +116,12 @@ class SubmissionCheck:
 
 
 def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
-    """Return a line for each text, with the places that it is about."""
+    """Return a line for each text, with its places."""
     places: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
         places.setdefault((finding.severity, finding.text), []).append(finding.place)
     return [
-        f"{severity}: {f'{listed(names, _SHOWN_PLACES)}: ' if any(names) else ''}{printable_name(text, _MAX_TEXT)}"
+        f"{severity}: {f'{listed(names, 5)}: ' if any(names) else ''}{printable_name(text, 1000)}"
         for (severity, text), names in places.items()
     ]
 
@@ -172,8 +158,12 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> SubmissionCheck:
-    """Choose the files of a submission and check them, or the copy that is made in the empty folder `copy_to`."""
-    source, sizes, findings = select(folder)
+    """Choose the files of a submission and check them, or the copy that is made in the empty folder `copy_to`.
+
+    Raises:
+        UntrustedFileError: A file became something else while it was copied.
+    """
+    source, sizes, findings = _select(folder)
     size, work = sum(sizes.values()), None
     if len(sizes) > MAX_FILES:
         findings.append(error("", f"has {len(sizes)} files; {MAX_FILES} are allowed. Put many small ones into one"))
@@ -182,14 +172,27 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> Submissi
         findings.append(error("", text))
     elif sizes:
         if copy_to is not None:
-            copy_files(source, sizes, copy_to)
-        work, faults = _check_contents(copy_to or source, sizes, limits)
-        findings += faults
+            for name in sizes:
+                (copy_to / name).parent.mkdir(parents=True, exist_ok=True)
+                with open_regular(source / name) as file, (copy_to / name).open("xb") as copy:
+                    shutil.copyfileobj(file, copy)
+            source = copy_to
+        findings += _readme_findings(source)
+        files = [file for file in python_files(source) if file.name in sizes]
+        try:
+            work = load_work(source, load_notes(source), files)
+        except SubmissionError as fault:
+            findings.append(error(fault.place, fault.text))
+        if isinstance(work, Program) and work.entry not in sizes:
+            findings.append(error(NOTES_FILE, f"entry {work.entry!r} is left out. Name another file"))
+            work = None
+        if work is not None:
+            findings += work_findings(work, limits, files)
     ordered = sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "error")
     return SubmissionCheck(len(sizes), size, work, ordered)
 
 
-def select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]]:
+def _select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]]:
     """Choose the files of a submission in a folder; links are not followed, and ignored folders are not entered.
 
     Returns:
@@ -212,89 +215,40 @@ def select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]]
         return folder, sizes, [*findings, error("", "holds no files")]
     top = posixpath.commonpath([posixpath.dirname(name) for name in sizes])
     sizes = {posixpath.relpath(name, top or "."): size for name, size in sizes.items()}
-    for name, fault in _name_faults(sizes).items():
-        findings.append(fault)
-        del sizes[name]
+    # the organiser's decisions are read from the notes, which no other file may become on another disk
+    paths_by_form = {NOTES_FILE: NOTES_FILE}
+    for name in list(sizes):
+        if finding := _name_finding(name, paths_by_form):
+            findings.append(finding)
+            del sizes[name]
     return folder / top, sizes, findings
 
 
-def copy_files(folder: Path, names: Iterable[str], target: Path) -> None:
-    """Copy the selected files of a folder into another.
-
-    Raises:
-        UntrustedFileError: A file has become something else since it was listed, or cannot be read.
-    """
-    for name in names:
-        place = target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with open_regular(folder / name) as source, place.open("xb") as copy:
-            shutil.copyfileobj(source, copy)
+def _name_finding(name: str, paths_by_form: dict[str, str]) -> SubmissionFinding | None:
+    """Return an error if some disk cannot store a file, or takes it for another one by case or Unicode form."""
+    if fault := name_fault(name):
+        return error(name, fault)
+    for path in map(str, (PurePosixPath(name), *PurePosixPath(name).parents)):
+        form = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+        if (other := paths_by_form.setdefault(form, path)) != path:
+            return error(path, f"has on some disks the same name as {printable_name(other)}; rename one of them")
+    return None
 
 
 def name_fault(name: str) -> str | None:
     """Return why some disk cannot store a relative path, in words that follow it; None if all can."""
     if not all(character.isprintable() or unicodedata.category(character) == "Zs" for character in name):
         return "has unprintable characters; rename it"
-    if len(name.encode()) > MAX_PATH_BYTES or name.count("/") > MAX_DEPTH:
-        return f"is over {MAX_PATH_BYTES} bytes long or over {MAX_DEPTH} folders deep; shorten it"
-    if max(len(part.encode()) for part in name.split("/")) > MAX_NAME_BYTES:
-        return f"has a name over {MAX_NAME_BYTES} bytes; shorten it"
+    if len(name.encode()) > MAX_PATH_BYTES or max(len(part.encode()) for part in name.split("/")) > MAX_NAME_BYTES:
+        return f"is over {MAX_PATH_BYTES} bytes long, or a part of it over {MAX_NAME_BYTES}; shorten it"
     if _NOT_ON_WINDOWS.search(name):
         return "has a name that Windows cannot store; rename it"
-    if re.search("(^|/)[- ]", name):
-        return "has a name that begins with - or a space; rename it"
-    return None
+    return "has a name that begins with - or a space; rename it" if re.search("(^|/)[- ]", name) else None
 
 
 def _is_left_out(path: Path) -> bool:
     """Return whether a file or folder is no part of a submission, such as a virtual environment."""
     return _LEFT_OUT.fullmatch(path.name.casefold()) is not None or os.path.lexists(path / "pyvenv.cfg")
-
-
-def _name_faults(names: Iterable[str]) -> dict[str, SubmissionFinding]:
-    """Return an error for each file that some disk cannot store, or takes for another by case or Unicode form."""
-    faults: dict[str, SubmissionFinding] = {}
-    # the organiser's decisions are read from the notes, which no other file may become on another disk
-    paths_by_form = {NOTES_FILE: NOTES_FILE}
-    for name in names:
-        if fault := name_fault(name):
-            faults[name] = error(name, fault)
-            continue
-        for path in map(str, (PurePosixPath(name), *PurePosixPath(name).parents)):
-            form = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
-            other = paths_by_form.setdefault(form, path)
-            if other != path:
-                text = f"has on some disks the same name as {printable_name(other)}; rename one of them"
-                faults[name] = error(path, text)
-    return faults
-
-
-def _check_contents(
-    folder: Path, names: Container[str], limits: Limits
-) -> tuple[Prompt | Program | None, list[SubmissionFinding]]:
-    """Return the prompt or program among a submission's files, and what is wrong with them.
-
-    Args:
-        folder: The submission, or the folder from which its files are selected.
-        names: The selected files; others in the folder are not handed in.
-        limits: The limits of a prompt.
-    """
-    findings = list(_readme_findings(folder))
-    files = [file for file in python_files(folder) if file.name in names]
-    work, place = None, ""
-    try:
-        work = load_work(folder, load_notes(folder), files)
-    except SubmissionError as fault:
-        place = fault.place
-        findings.append(error(place, fault.text))
-    if isinstance(work, Program) and work.entry not in names:
-        findings.append(error(NOTES_FILE, f"entry {work.entry!r} is left out. Name another file"))
-        work = None
-    if work is not None:
-        findings += work_findings(work, limits, files)
-    elif files:
-        findings += [finding for finding in _program_findings(folder, files, None) if finding.place != place]
-    return work, findings
 
 
 def work_findings(
@@ -303,18 +257,17 @@ def work_findings(
     """Return what is wrong with a prompt, or with a program's packages and its files, if these are known already."""
     if isinstance(work, Prompt):
         return [error(PROMPT_FILE, text) for text in prompt_findings(work.text, limits.prompt_words)]
-    return list(_program_findings(work.folder, files or python_files(work.folder), work.entry))
+    return list(_program_findings(work.folder, work.entry, files or python_files(work.folder)))
 
 
-def _program_findings(folder: Path, files: list[PythonFile], entry: str | None) -> Iterator[SubmissionFinding]:
-    """Yield what is wrong with a program's files and packages; `entry` starts it, if that is known."""
+def _program_findings(folder: Path, entry: str, files: list[PythonFile]) -> Iterator[SubmissionFinding]:
     for file in files:
         if file.fault:
             yield error(file.place, file.fault) if file.name == entry else warning(file.place, file.fault)
-        for module in file.imports.keys() & _NETWORK.split():
+        for module in filter(file.imports.get, _NETWORK.split()):
             text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
             yield warning(f"{file.name}:{file.imports[module]}", text)
-    if entry is not None and not any(file.uses_interface for file in files):
+    if not any(file.uses_interface for file in files):
         yield warning(entry, "never calls run_evaluation, without which no trial is run")
     for package in INTERFACE_PACKAGES:
         if (folder / package).is_dir() or (folder / f"{package}.py").is_file():
