@@ -231,7 +231,7 @@ def test_links_out_are_left_out_and_links_to_files_inside_become_files(submissio
     assert (run.folder / "good").read_text() == "inside"
     assert not (run.folder / "good").is_symlink()
     first = run.log.splitlines()[0]
-    assert first.startswith("[pcgeval] left out before the run: 'absolute' (neither file nor folder, or a link")
+    assert first.startswith("[pcgeval] left out before the run: 'absolute' (no file, or a link")
     assert all(f"'{name}'" in first for name in ("relative", "in-and-out", "to-folder", "loop", "dangling", "root"))
 
 

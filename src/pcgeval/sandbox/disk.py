@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import NamedTuple
 
 from pcgeval.sandbox.process import MEGABYTE, SandboxedProcess, SandboxError
 
@@ -30,25 +29,14 @@ class DiskLimits:
         return f"{self.files} files or {self.total_bytes / MEGABYTE:g} MB"
 
 
-class DiskUse(NamedTuple):
-    """The disk space and the number of files and folders in a folder."""
-
-    total_bytes: int
-    files: int
-
-    def exceeds(self, most: DiskLimits) -> bool:
-        """Return whether this is more than allowed."""
-        return self.files > most.files or self.total_bytes > most.total_bytes
-
-
 def check_room(folder: Path) -> None:
     """Raise SandboxError if the disk is too full to start a program."""
     if _free_bytes(folder) < MIN_FREE_BYTES:
         raise SandboxError(f"{folder}: less than {MIN_FREE_BYTES / MEGABYTE:g} MB are free. Make room there.")
 
 
-def disk_use(folder: Path, most: DiskLimits | None = None) -> DiskUse:
-    """Count the contents of a folder, and stop once they exceed `most`.
+def disk_use(folder: Path, most: DiskLimits | None = None) -> tuple[int, int]:
+    """Return the bytes and the number of files and folders in a folder; stop counting once they exceed `most`.
 
     A folder that cannot be listed counts as empty, and one that lies too deep to be opened by its path as endless.
     """
@@ -61,14 +49,20 @@ def disk_use(folder: Path, most: DiskLimits | None = None) -> DiskUse:
                     files += 1
                     with suppress(FileNotFoundError):
                         size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if most is not None and DiskUse(size, files).exceeds(most):
-                        return DiskUse(size, files)
+                    if most is not None and (size > most.total_bytes or files > most.files):
+                        return size, files
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
-                return DiskUse(size, sys.maxsize)
-    return DiskUse(size, files)
+                return size, sys.maxsize
+    return size, files
+
+
+def exceeds(folder: Path, most: DiskLimits) -> bool:
+    """Return whether a folder holds more than it may."""
+    size, files = disk_use(folder, most)
+    return size > most.total_bytes or files > most.files
 
 
 @contextmanager
@@ -82,7 +76,7 @@ def limited_disk(process: SandboxedProcess, folder: Path, most: DiskLimits) -> I
             started = monotonic()
             if _free_bytes(folder) < MIN_FREE_BYTES:  # deleted files that are still open also take space
                 process.kill(f"left less than {MIN_FREE_BYTES / MEGABYTE:g} MB of the disk free")
-            if disk_use(folder, most).exceeds(most):
+            if exceeds(folder, most):
                 process.kill(f"made more than {most}")
             pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
 

@@ -78,14 +78,10 @@ class SandboxedProcess:
         clean_up: Callable[[], object],
         reports: IO[bytes] | None = None,
     ) -> None:
-        """Watch a process that leads its session, with pipes as standard output and error.
+        """Watch bubblewrap, or without a sandbox the program itself: a process that leads its session and has pipes.
 
-        Args:
-            process: bubblewrap, or without a sandbox the program itself.
-            limits: The limits on memory, processes, output and files are watched from outside.
-            clean_up: Called once after everything has ended.
-            reports: The lines of JSON that bubblewrap writes (--json-status-fd), closed by `clean_up`; None without a
-                sandbox.
+        `clean_up` is called once after everything has ended; it closes `reports`, the lines of JSON that bubblewrap
+        writes (--json-status-fd).
         """
         self._process, self._limits, self._clean_up = process, limits, clean_up
         self._lock = threading.Lock()
@@ -179,10 +175,6 @@ class SandboxedProcess:
 
     def _read(self, pipes: selectors.BaseSelector) -> None:
         """Keep the beginning and the end of the output; wait a moment if there is none."""
-        if not pipes.get_map():
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(WATCH_SECONDS)
-            return
         most = self._limits.kept_output_bytes
         for key, _ in pipes.select(WATCH_SECONDS):
             chunk = os.read(key.fd, CHUNK_BYTES)

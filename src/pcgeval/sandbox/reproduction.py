@@ -10,15 +10,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
 from pcgeval.core.untrusted import listed, walk
 from pcgeval.sandbox.bubblewrap import interpreter_paths
-from pcgeval.sandbox.disk import DiskLimits, check_room, disk_use, limited_disk
+from pcgeval.sandbox.disk import DiskLimits, check_room, exceeds, limited_disk
 from pcgeval.sandbox.process import MEGABYTE, SUBMISSION, ExitStatus, ResourceLimits, SandboxError
 from pcgeval.sandbox.sandbox import open_sandbox
 from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
@@ -107,7 +106,7 @@ class SandboxComputer:
         started_at = work.stat().st_mtime_ns  # the time by the clock of the disk
         left_out = _copy(submission, work, self._disk, newest=started_at - 1_000_000_000)
         started = monotonic()
-        if _TOO_LARGE in left_out.values() or disk_use(submission, self._disk).exceeds(self._disk):
+        if _TOO_LARGE in left_out.values() or exceeds(submission, self._disk):
             status, printed = ExitStatus(None, f"was not started: the submission has more than {self._disk}", ""), ""
         elif not (work / REPRODUCE_SCRIPT).is_file():
             status, printed = ExitStatus(None, f"was not started: {REPRODUCE_SCRIPT} is missing or no file", ""), ""
@@ -174,43 +173,36 @@ def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsiz
     size = 0
 
     def make_folder(name: str) -> bool:
-        with _fault_noted(name, left_out):
+        with suppress(OSError):  # it is raised again for the files in the folder
             (target / name).mkdir(mode=0o755)
-        return name not in left_out
+        return True
 
     for entry in walk(source, limit=most.files, depth=MAX_FOLDERS, enter=make_folder):
-        if entry.name in (REPRODUCE_LOG, CREATION_TIME) or entry.is_folder:
+        if entry.name in (REPRODUCE_LOG, CREATION_TIME):
             continue  # a log from elsewhere says nothing about this run
         if entry.status is None:
             left_out[entry.name or "."] = entry.fault
             continue
-        with _fault_noted(entry.name, left_out):
+        try:
             file = Path(os.path.realpath(source / entry.name))
             if not (file.is_relative_to(source) and file.is_file()):
-                left_out[entry.name] = "neither file nor folder, or a link that leads to no file in here"
+                left_out[entry.name] = "no file, or a link that leads to no file in here"
                 continue
-            status = file.stat()
+            status, copy = file.stat(), target / entry.name
             if size + status.st_size > most.total_bytes:
                 left_out[entry.name] = _TOO_LARGE
                 continue
             size += status.st_size
-            copy = target / entry.name
+            copy.parent.mkdir(exist_ok=True)
             shutil.copyfile(file, copy)
             copy.chmod(0o755 if status.st_mode & 0o111 else 0o644)
             changed = min(status.st_mtime_ns, newest)
             os.utime(copy, ns=(changed, changed))
+        except OSError as error:
+            if error.errno in _MACHINE_ERRORS:
+                raise
+            left_out[entry.name] = f"cannot be copied: {error.strerror}"
     return left_out
-
-
-@contextmanager
-def _fault_noted(name: str, left_out: dict[str, str]) -> Iterator[None]:
-    """Leave a file or folder out on an error, unless the machine is to blame."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in _MACHINE_ERRORS:
-            raise
-        left_out[name] = f"cannot be copied: {error.strerror}"
 
 
 def _left_out_line(when: str, reasons: dict[str, str]) -> str:

@@ -159,12 +159,7 @@ class Sandbox:
     ) -> tuple[list[str], IO[bytes], list[int]]:
         """Return the start of a command line that contains the rest of it, bubblewrap's reports, and what it inherits.
 
-        Args:
-            folder: The program's folder.
-            readable: Other paths that the program may read.
-            writable: Folders that it may change.
-            undo: Closes what is ours once the program has ended.
-            lent: Closes what bubblewrap inherits once it has started.
+        `undo` closes what is ours once the program has ended, `lent` what bubblewrap inherits once it has started.
         """
         if not folder.is_dir():
             raise SandboxError(f"{folder}: not a folder. Name the program's folder.")
