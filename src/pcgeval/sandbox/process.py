@@ -48,18 +48,11 @@ class ResourceLimits:
 
 @dataclass(frozen=True)
 class ExitStatus:
-    """How a program ended.
+    """How a program ended."""
 
-    Attributes:
-        code: Its exit code, 128 + the signal's number if a signal ended it; None if it was stopped.
-        reason: Why it was stopped or which signal ended it, in words that follow "the program"; None if it ended by
-            itself, with any exit code.
-        stderr_tail: The last 8 kB that it printed on standard error.
-    """
-
-    code: int | None
-    reason: str | None
-    stderr_tail: str
+    code: int | None  # its exit code, 128 + the signal's number if a signal ended it; None if it was stopped
+    reason: str | None  # why it was stopped or which signal ended it, in words that follow "the program"; else None
+    stderr_tail: str  # the last 8 kB that it printed on standard error
 
 
 class SandboxedProcess:
@@ -233,11 +226,9 @@ def _memory_share(process: psutil.Process) -> int:
 
 
 def _scratch_files(first: int) -> int:
-    """Return the number of files in the sandbox's folders in memory; 0 if they cannot be counted.
+    """Return the number of files in the folders in memory of the sandbox with this first process.
 
-    Args:
-        first: The number of the sandbox's first process. Until bubblewrap has given it a root, it sees the host's disk,
-            which is not counted.
+    Until bubblewrap has given the process a root, it sees the host's disk, which is not counted.
     """
     files = 0
     with suppress(OSError):

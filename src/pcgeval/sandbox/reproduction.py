@@ -44,14 +44,10 @@ class SandboxComputer:
         network: bool = False,
         trust_programs: bool = False,
     ) -> None:
-        """Make sure that submissions can be contained here.
+        """Open a sandbox with limits on the time, memory and disk of a run; a disk limit of None is the default.
 
-        Args:
-            seconds: How long a run may take.
-            memory_bytes: The resident memory of all processes of a run together.
-            disk: What a submission may have on disk.
-            network: Leave the network open: a run can then fetch what it needs, and send out what it sees.
-            trust_programs: Where there is no sandbox, run submissions without one: as us, and with our network.
+        An open network lets a run fetch what it needs, and send out what it sees. Where there is no sandbox, trusted
+        submissions run without one, with our rights and network.
 
         Raises:
             SandboxError: There is no sandbox here and submissions are not trusted.

@@ -216,16 +216,10 @@ class Sandbox:
 
 
 def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool = False) -> Sandbox:
-    """Return a sandbox that is known to work here.
-
-    Args:
-        limits: What each program may use.
-        trust_programs: Run programs without a sandbox where none works.
-        network: Leave the network open.
+    """Return a sandbox that is known to work here; where none works, `trust_programs` runs programs without one.
 
     Raises:
-        SandboxError: There is no bubblewrap, it does not work here or is switched off, and programs are not trusted.
-            Or this machine is too busy for an empty program.
+        SandboxError: None works and programs are not trusted, or this machine is too busy for an empty program.
     """
     sandbox = Sandbox(limits, contained=True, network=network)
     try:

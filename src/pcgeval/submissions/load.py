@@ -38,7 +38,7 @@ MAX_NOTES_BYTES = 16 * 2**10
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
 _README_BYTES = 256 * 2**10  # searched for a command
 _README_COMMAND = re.compile(
-    r"""\b(?:python[0-9.]*|py|uv run)(?:\.exe)?[ \t]+(?:-\w+[ \t]+)*["']?([^\s"'`]{1,200}\.py)\b"""
+    r"""\b(?:python[0-9.]*|py|uv run)(?:\.exe)?[ \t]+(?:-\w+[ \t]+){0,3}["']?([^\s"'`]{1,200}\.py)\b"""
 )
 _KNOWN_KEYS = "Known keys: title, entry, role (participant or baseline), disqualified"
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
@@ -49,13 +49,7 @@ class SubmissionError(PcgevalError):
     """A submission is missing, incomplete or unreadable."""
 
     def __init__(self, folder: Path, place: str, text: str) -> None:
-        """Name a fault.
-
-        Args:
-            folder: The submission.
-            place: The file with the fault, relative to the folder, perhaps with `:line`; empty for the whole.
-            text: The fault and its remedy, in words that follow the place, without the last full stop.
-        """
+        """Name the file with the fault, perhaps with `:line` (empty: the whole), and a text that follows the name."""
         super().__init__(f"{folder / place}: {text}.")
         self.place, self.text = place, text
 
@@ -141,9 +135,8 @@ def load_submissions(teams: tuple[str, ...], root: Path = SUBMISSIONS) -> dict[s
 def submission_sha256(folder: Path) -> str:
     """Return the SHA-256 of a submission, as `pcgeval submit`, its page and an audit print it.
 
-    It is the hash of the canonical JSON of `[[name, SHA-256 of the file], ...]` in byte order of the names, which are
-    relative to the folder. It leaves out submission.yaml and requirements-lock.txt, which the organiser writes; what
-    DVC ignores, such as Python's caches; and links, which are no part of a submission.
+    It is the hash of the canonical JSON of `[[name, SHA-256 of the file], ...]` in byte order of the relative names. It
+    leaves out submission.yaml and requirements-lock.txt, which the organiser writes, links, and what DVC ignores.
 
     Raises:
         FileError: The folder or a file in it cannot be read.

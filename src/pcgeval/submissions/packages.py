@@ -57,9 +57,7 @@ class InstallError(PcgevalError):
 def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
     """Return the packages that a program requires, without the interface packages.
 
-    Args:
-        folder: The program's folder; without a requirements.txt it requires nothing.
-        shown: The path of the file in messages, if the folder is a copy.
+    Messages name the file `shown`, if the folder is a copy.
 
     Raises:
         RequirementsError: Lines name something else than a package of the index; the message lists them.
@@ -130,9 +128,7 @@ def interpreter_for(folder: Path, original: Path | None = None) -> Path:
     Programs with the same packages share an environment, which has no interface package. A program that requires
     nothing has the standard library alone.
 
-    Args:
-        folder: The program's folder.
-        original: The folder that messages name, if this one is a copy.
+    Messages name the folder `original`, if this one is a copy.
 
     Raises:
         RequirementsError: The file requires something that is not allowed, or that no index has as a wheel for this
@@ -167,14 +163,9 @@ def interpreter_for(folder: Path, original: Path | None = None) -> Path:
 
 
 def lock_requirements(folder: Path) -> Path | None:
-    """Write the lock beside a program's requirements.txt, unless it exists.
+    """Write the lock beside a program's requirements.txt and return its path; None if it requires no packages.
 
-    Returns:
-        The lock's path; None for a program that requires no packages.
-
-    Raises:
-        RequirementsError: As for `interpreter_for`.
-        InstallError: The index cannot be reached.
+    It raises the errors of `interpreter_for`.
     """
     lock = _lock(folder, folder)
     if not lock:

@@ -35,27 +35,16 @@ _SEEDING_FUNCTIONS = """
 
 @dataclass(frozen=True)
 class PythonFile:
-    """A Python file of a program.
+    """A Python file of a program; without a fault, its syntax is known."""
 
-    Attributes:
-        name: Relative to the program's folder, with forward slashes.
-        fault: Why its syntax is unknown, in words that follow the place; empty if the file was parsed.
-        place: Its name, with `:line` if the fault has one.
-        uses_interface: Whether it mentions TrialLoop or run_evaluation and, if parsed, imports an interface package.
-        has_main: Whether it compares `__name__` with "__main__".
-        imports: The first line of each module that it may import, and of its parents, without relative imports.
-        draws: The first use of each source of random numbers, in words.
-        seeded: The generators of random numbers that it gives a fixed seed.
-    """
-
-    name: str
-    fault: str = ""
-    place: str = ""
-    uses_interface: bool = False
-    has_main: bool = False
-    imports: Mapping[str, int] = field(default_factory=dict)
-    draws: Mapping[str, str] = field(default_factory=dict)
-    seeded: frozenset[str] = frozenset()
+    name: str  # relative to the program's folder, with forward slashes
+    fault: str = ""  # why it was not parsed, in words that follow the place
+    place: str = ""  # its name, with `:line` if the fault has one
+    uses_interface: bool = False  # mentions TrialLoop or run_evaluation and, if parsed, imports an interface package
+    has_main: bool = False  # compares `__name__` with "__main__"
+    imports: Mapping[str, int] = field(default_factory=dict)  # the first line of each module that it may import
+    draws: Mapping[str, str] = field(default_factory=dict)  # the first use of each source of random numbers, in words
+    seeded: frozenset[str] = frozenset()  # the generators of random numbers that it gives a fixed seed
 
 
 def find_readme(folder: Path) -> Path | None:
@@ -65,10 +54,7 @@ def find_readme(folder: Path) -> Path | None:
 
 
 def python_files(folder: Path) -> list[PythonFile]:
-    """Return the Python files of a program, those at the top first, without links and the interface's packages.
-
-    Files beyond MAX_PARSED_BYTES are not parsed, which is their fault.
-    """
+    """Return the Python files of a program, those at the top first, without links and the interface's packages."""
     files: list[PythonFile] = []
     left = MAX_PARSED_BYTES
     for entry in walk(folder, enter=_is_entered):
@@ -158,10 +144,9 @@ def _is_fixed_seed(call: ast.Call, known: dict[str, str]) -> bool:
 
 
 def _imported(nodes: list[ast.AST]) -> tuple[dict[str, str], dict[str, int]]:
-    """Return what a module imports, without relative imports.
+    """Return the full dotted name of each imported name, and the first line of each module with its parents.
 
-    Returns:
-        The full dotted name of each name that it binds, and the first line of each module, with the module's parents.
+    Relative imports are left out.
     """
     known: dict[str, str] = {}
     lines: dict[str, int] = {}
