@@ -19,6 +19,15 @@ from pcgeval.submissions.validate import name_fault, printable_findings, validat
 
 @pytest.mark.parametrize("files", [PROMPT_FILES, PROGRAM_FILES], ids=["prompt", "program"])
 def test_good_submissions_have_no_findings(tmp_path: Path, files: dict[str, str]):
+    if files is PROGRAM_FILES:
+        helper = "import os, json, cv2, dotenv\nfrom . import b, requests\nimport llm4pcg\n"
+        requirements = "llms4pcg\nopencv-python-headless\nnumpy\nsome-package-of-theirs\n"
+        files = {
+            **files,
+            "helper.py": helper,
+            "requirements.txt": requirements,
+            "old.py": PROGRAM,
+        }
     archives = [write_zip(tmp_path / name, files) for name in ("team.zip", "...zip")]
     for path in (write_folder(tmp_path / "team", files), *archives):
         result = validate(path)
@@ -72,7 +81,6 @@ ERRORS_OF_ANY = [
 # these cannot be run either, so a competition refuses to load them
 NOT_RUNNABLE = [
     ({"prompt.txt": None, "Prompt.txt": PROMPT}, ": holds neither prompt.txt nor a program"),
-    ({"prompt.txt": None, "prompts/a.txt": PROMPT}, ": holds neither prompt.txt nor a program"),
     ({"prompt.txt": b"\xff\xfe<"}, "prompt.txt: is not UTF-8 text"),
     ({"prompt.txt": "  \n"}, "prompt.txt: is empty"),
     ({"prompt.txt": "x" * 1_000_001}, "prompt.txt: is larger than 1000000"),
@@ -89,7 +97,6 @@ NOT_RUNNABLE = [
     ({"submission.yaml": "entry: prompt.txt"}, "is not the name of a .py file"),
     ({"submission.yaml": 'entry: "a\\0.py"'}, "is missing"),
     ({"submission.yaml": f"entry: {'x' * 300}.py"}, "cannot be read"),
-    ({"submission.yaml": f"entry: {'x' * 500}.py"}, "at most 400"),
 ]
 PROGRAMS_NOT_RUNNABLE = [
     ({"old.py": PROGRAM, "README.md": "x"}, "several files start a program: main.py, old.py. Name one in"),
@@ -147,19 +154,6 @@ def test_warnings_about_programs(tmp_path: Path, name: str, content: str, words:
     result = validate(write_folder(tmp_path / "team", files))
     assert result.passed
     assert [line for line in texts(result.findings, "warning") if words in line]
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.py", "import os, json\nimport helper\nfrom . import b, requests\nimport llm4pcg, dotenv"),
-        ("requirements.txt", "llms4pcg\nopencv-python-headless\nnumpy\nsome-package-of-theirs\n"),
-        ("old.py", PROGRAM),  # the README says which
-    ],
-)
-def test_good_programs_have_no_warning(tmp_path: Path, name: str, content: str):
-    files = {**PROGRAM_FILES, "helper.py": "import cv2", name: content}
-    assert not validate(write_folder(tmp_path / "team", files)).findings
 
 
 def test_findings_of_a_hostile_program_are_bounded(tmp_path: Path):
