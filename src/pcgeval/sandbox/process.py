@@ -139,11 +139,12 @@ class SandboxedProcess:
                 self._kill_all()
 
     def _kill_all(self) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
-            os.killpg(self._process.pid, signal.SIGKILL)
-        if self._first is not None:
+        if self._reports is not None and self._first is not None:
             with suppress(psutil.NoSuchProcess):
-                self._first.kill()
+                self._first.kill()  # bubblewrap itself ends when all others in the namespace have
+        else:
+            with suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _watch(self) -> None:
         """Read the output and check usage until the program ends, then give its pipes time to close."""

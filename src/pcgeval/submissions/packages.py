@@ -212,8 +212,8 @@ def _resolve(requirements: list[str], source: Path) -> str:
         text = f"{source}: its packages cannot be installed from wheels for {_HERE}: {_reason(done)}."
         raise RequirementsError(f"{text} Ask for versions that have such wheels.")
     if done.returncode:
-        text = f"{source}: its packages were not found: {_reason(done)}."
-        raise InstallError(f"{text} Check the package index, the network and the disk, and run again.")
+        text = f"{source}: the package index cannot be reached, or this machine failed: {_reason(done)}."
+        raise InstallError(f"{text} Check the network and the disk, and run again.")
     return done.stdout
 
 
