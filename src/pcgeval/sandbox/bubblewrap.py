@@ -22,14 +22,9 @@ SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # mos
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which of several
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki")  # names, certificates
 # what libraries ask for; beside them in /proc/sys lie counters of all that the host does
-KERNEL_SETTINGS = (
-    "kernel/cap_last_cap",
-    "kernel/ngroups_max",
-    "kernel/osrelease",
-    "kernel/pid_max",
-    "vm/max_map_count",
-    "vm/overcommit_memory",
-)
+KERNEL_SETTINGS = """
+    kernel/cap_last_cap kernel/ngroups_max kernel/osrelease kernel/pid_max vm/max_map_count vm/overcommit_memory
+"""
 DEVICES = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/full")  # not /dev/zero: memory that nobody would see
 
 
@@ -50,7 +45,7 @@ def bubblewrap() -> str:
 
 
 def is_root() -> bool:
-    """Return whether this process is root's: root makes no user namespace but becomes another user."""
+    """Return whether root runs this process: root makes no user namespace but becomes another user."""
     return os.geteuid() == 0
 
 
@@ -78,7 +73,7 @@ def system_options(scratch_bytes: int, *, network: bool) -> list[str]:
 def _proc_options() -> list[str]:
     """Return the options for a /proc that says nothing about the host, such as its load."""
     options = ["--proc", "/proc", "--tmpfs", "/proc/sys"]
-    for name in KERNEL_SETTINGS:
+    for name in KERNEL_SETTINGS.split():
         options += ["--perms", "0755", "--dir", f"/proc/sys/{Path(name).parent}"]
         options += ["--ro-bind-try", f"/proc/sys/{name}", f"/proc/sys/{name}"]
     options += ["--remount-ro", "/proc/sys"]
@@ -95,8 +90,7 @@ def _proc_options() -> list[str]:
 def folder_options(folder: Path, readable: Iterable[Path], writable: Iterable[Path]) -> list[str]:
     """Return the options for the program's folder and for paths that keep their names, and close everything else.
 
-    Every part of the program's folder is read-only, but the program can make new files beside them, because programs
-    keep logs and caches where they start. These files are gone afterwards.
+    The parts of the program's folder are read-only, but the program can make new files beside them, as logs and caches.
     """
     options: list[str] = []
     binds = {path: "--ro-bind" for path in readable if not path.is_relative_to("/usr")}
@@ -120,10 +114,7 @@ def folder_options(folder: Path, readable: Iterable[Path], writable: Iterable[Pa
 
 
 def interpreter_paths(command: Path) -> list[Path]:
-    """Return the folders that a Python made from ours needs: its environment, and our installation.
-
-    A command that is no Python of an environment needs the installation alone; what lies in /usr is visible anyway.
-    """
+    """Return the folders outside /usr that a Python made from ours needs: our installation, and its environment."""
     prefixes = [Path(sys.base_prefix), Path(sys.base_prefix).resolve()]
     if command.is_absolute() and (command.parent.parent / "pyvenv.cfg").is_file():
         prefixes.append(command.parent.parent)

@@ -153,11 +153,7 @@ class SandboxComputer:
 def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsize) -> dict[str, str]:
     """Copy the regular files of a folder into another; follow no link but one to a file within the folder.
 
-    Args:
-        source: The folder, without links in its own path.
-        target: Where the files go; it exists.
-        most: The most that is copied.
-        newest: The latest time that the copies may have, in nanoseconds.
+    No copy is newer than `newest`, in nanoseconds; `source` has no links in its own path, and `target` exists.
 
     Returns:
         Why files and folders are not in the copy, by name.

@@ -60,16 +60,14 @@ FIRST_KERNEL_TO_COUNT = (5, 14)  # since then each user namespace counts the pro
 
 
 class Sandbox:
-    """Start programs; as a context manager, stop the running ones at the end.
-
-    Attributes:
-        limits: What each program may use.
-        contained: Whether bubblewrap holds programs; else they run as trusted processes.
-        network: Whether contained programs reach everything that this machine reaches, its own servers too.
-    """
+    """Start programs; as a context manager, stop the running ones at the end."""
 
     def __init__(self, limits: ResourceLimits, *, contained: bool, network: bool = False) -> None:
-        """Take the limits; see the attributes."""
+        """Set what each program may use.
+
+        Contained programs run in bubblewrap, others as trusted processes. An open network lets contained programs reach
+        everything that this machine reaches, its own servers too.
+        """
         self.limits, self.contained, self.network = limits, contained, network
         self._lock = threading.Lock()
         self._running: WeakSet[SandboxedProcess] | None = WeakSet()  # None once the sandbox is closed
@@ -101,15 +99,14 @@ class Sandbox:
         """Start a command in a program's folder, with empty standard input.
 
         In the sandbox the folder is `/submission`: its files are read-only, and new files beside them are gone
-        afterwards. The paths below keep their names. A Python of an environment that was made from ours is visible
-        without being named. HOME and TMPDIR are an empty folder that is gone afterwards.
+        afterwards. The paths below keep their names. HOME and TMPDIR are an empty folder that is gone afterwards.
 
         Args:
             command: Program and arguments; the program by its absolute path, or one that lies in /usr/bin.
             folder: The program's folder, where it starts.
-            readable: Other paths that it may read.
+            readable: Other paths that it may read; an environment of its Python needs no mention.
             writable: Folders that it may change; root gives them to the sandbox's user.
-            descriptors: Open descriptors that it inherits under the same numbers; no others are.
+            descriptors: The only descriptors that it inherits, under the same numbers.
             environment: Variables beside the usual ones, which they replace. The program gets none of ours.
 
         Raises:

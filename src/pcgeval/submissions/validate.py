@@ -46,7 +46,6 @@ MAX_README_BYTES = 1_000_000  # what a rubric reads of it
 MAX_FILES = 10_000
 MAX_BYTES = 2**30  # the competition's rule: a program has at most 1 GB with all its data
 _MAX_ENTRIES = 4 * MAX_FILES  # with the folders and with what is left out
-MAX_NAME_BYTES = 255  # UTF-8, of one part of a path: what common file systems take
 MAX_PATH_BYTES = 400  # UTF-8
 MAX_DEPTH = 20  # folders in one another
 _NOT_ON_WINDOWS = re.compile(
@@ -239,8 +238,8 @@ def name_fault(name: str) -> str | None:
     """Return why some disk cannot store a relative path, in words that follow it; None if all can."""
     if not all(character.isprintable() or unicodedata.category(character) == "Zs" for character in name):
         return "has unprintable characters; rename it"
-    if len(name.encode()) > MAX_PATH_BYTES or max(len(part.encode()) for part in name.split("/")) > MAX_NAME_BYTES:
-        return f"is over {MAX_PATH_BYTES} bytes long, or a part of it over {MAX_NAME_BYTES}; shorten it"
+    if len(name.encode()) > MAX_PATH_BYTES:
+        return f"is over {MAX_PATH_BYTES} bytes long; shorten it"
     if _NOT_ON_WINDOWS.search(name):
         return "has a name that Windows cannot store; rename it"
     return "has a name that begins with - or a space; rename it" if re.search("(^|/)[- ]", name) else None
