@@ -1,7 +1,7 @@
 """Start a program with its limits: `python -I -S -c SOURCE NAME=NUMBER... -- PROGRAM...`; SOURCE is this file.
 
 It uses the standard library alone, because the sandbox shows nothing of pcgeval. The names are resources such as
-RLIMIT_CPU, and in the sandbox `user`, the id to become, and `lifeline`, a pipe whose other end pcgeval holds open.
+RLIMIT_AS, and in the sandbox `user`, the id to become, and `lifeline`, a pipe whose other end pcgeval holds open.
 """
 
 import ctypes
@@ -51,8 +51,7 @@ def hide_processes() -> None:
 def main() -> None:
     """Set the limits and become the program."""
     end = sys.argv.index("--")
-    settings = dict(argument.split("=") for argument in sys.argv[1:end])
-    command = sys.argv[end + 1 :]
+    command, settings = sys.argv[end + 1 :], dict(argument.split("=") for argument in sys.argv[1:end])
     user, lifeline = int(settings.pop("user", 0)), int(settings.pop("lifeline", -1))
     for name, limit in settings.items():
         resource.setrlimit(getattr(resource, name), (int(limit), int(limit)))

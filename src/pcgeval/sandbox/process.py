@@ -43,7 +43,6 @@ class ResourceLimits:
     output_bytes: int = 64 * MEGABYTE  # that it prints together
     kept_output_bytes: int = 65_536  # that are kept of the beginning of its output, and as many of the end
     open_files: int = 1_024  # per process
-    cpu_seconds: int = 7_200  # per process, for when nobody waits for its end
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,6 @@ class SandboxComputer:
             file_bytes=self._disk.total_bytes,
             output_bytes=MAX_LOG_BYTES,
             kept_output_bytes=KEPT_LOG_BYTES,
-            cpu_seconds=max(1, int(seconds) * (os.cpu_count() or 1)),
         )
         self._sandbox = open_sandbox(limits, trust_programs, network=network)
 

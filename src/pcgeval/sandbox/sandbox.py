@@ -40,7 +40,7 @@ TRUST_PROGRAMS = "PCGEVAL_TRUST_PROGRAMS"  # set to 1 by `make final-eval TRUST_
 NO_SANDBOX = "PCGEVAL_NO_SANDBOX"  # 1: as on a machine where no sandbox can start
 TRUST_MEANS = (
     "Trusted programs run as you: they can read and change all that you can and use the network and other processes; "
-    "only their time, output, memory, processor time, open files and the size of a file are limited."
+    "only their time, output, memory, open files and the size of a file are limited."
 )
 ADVICE = (
     "In a container, start it with the right to make namespaces (`docker run --privileged`). Ordinary users need user "
@@ -198,18 +198,13 @@ class Sandbox:
 
     def _resource_limits(self) -> list[str]:
         """Return the kernel's limits as the launcher takes them; those that count all that a user runs are left out."""
-        limits = {
-            "RLIMIT_CORE": 0,
-            "RLIMIT_CPU": self.limits.cpu_seconds,
-            "RLIMIT_FSIZE": self.limits.file_bytes,
-            "RLIMIT_NOFILE": self.limits.open_files,
-        }
+        limits = {"CORE": 0, "FSIZE": self.limits.file_bytes, "NOFILE": self.limits.open_files}
         if self.contained:
-            limits["RLIMIT_AS"] = self.limits.memory_bytes + SPARE_ADDRESSES
+            limits["AS"] = self.limits.memory_bytes + SPARE_ADDRESSES
             kernel = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
             if is_root() or kernel >= FIRST_KERNEL_TO_COUNT:
-                limits["RLIMIT_NPROC"] = self.limits.processes
-        return [f"{name}={limit}" for name, limit in limits.items()]
+                limits["NPROC"] = self.limits.processes
+        return [f"RLIMIT_{name}={limit}" for name, limit in limits.items()]
 
 
 def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool = False) -> Sandbox:
