@@ -1,20 +1,16 @@
-"""Shared by all tests: a competition, a profile for hypothesis, Ctrl-C, and what this machine could not test."""
+"""Shared by all tests: a competition, a profile for hypothesis, signals, and the slow tests."""
 
-import gc
 import multiprocessing.util
 import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from once import shared_folder
 from soak import SOAK
-
-gc.disable()  # until the tests are collected: what is imported stays, and to look for garbage in it takes long
 
 # With a process for each core, more threads only wait for one another, and they do so at work.
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -40,7 +36,6 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM and not os.statvfs(
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 TESTS = Path(__file__).parent
-LONGEST_SECONDS = 900
 NO_SANDBOX_HERE = "no sandbox starts here"
 # folders and modules below tests/ that start other processes, load a network or a large package, or take seconds
 SLOW = {
@@ -56,6 +51,7 @@ SLOW = {
     "generation/test_generate.py",
     "generation/test_resume.py",
     "generation/test_programs.py",
+    "judge/test_attack.py",
     "judge/test_judge_budget.py",
     "judge/test_judge_context.py",
     "judge/test_judge_endpoints.py",
@@ -89,7 +85,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests and put them first, so that no process is left with them at the end; skip what cannot run."""
+    """Mark the slow tests and put them first; skip what needs a sandbox where none starts."""
     for item in items:
         path = item.path.relative_to(TESTS)
         if not SLOW.isdisjoint(map(str, [path, *path.parents])):
@@ -108,31 +104,6 @@ def _place(item: pytest.Item) -> int:
     return 1 if item.get_closest_marker("slow") or item.get_closest_marker("llm") else 2
 
 
-@pytest.hookimpl(wrapper=True)
-def end_what_hangs(item: pytest.Item) -> Generator[None]:
-    """Fail a test that takes a quarter of an hour, three times as long as any, where it is; the others go on."""
-
-    def fail(*_: object) -> None:
-        pytest.fail(f"{item.nodeid} took more than {LONGEST_SECONDS} s")
-
-    before = signal.signal(signal.SIGALRM, fail)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST_SECONDS, 60)  # and again if it then hangs in its end
-    try:
-        return (yield)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-pytest_runtest_setup = pytest_runtest_call = pytest_runtest_teardown = end_what_hangs
-
-
-def pytest_collection_finish() -> None:
-    """Collect garbage again, but not among what was there before the first test."""
-    gc.freeze()
-    gc.enable()
-
-
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Let temporary folders of the package, also in other processes, lie where those of the tests do."""
@@ -149,9 +120,7 @@ def competition(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pat
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line each what was skipped for want of a sandbox or of time, and how to run it."""
-    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
-    if long := sum("make test-soak" in reason for reason in reasons):
-        terminalreporter.write_line(f"{long} long tests were skipped, and others ran shortened: make test-soak")
-    if contained := [reason for reason in reasons if NO_SANDBOX_HERE in reason]:
+    """Say what was skipped for want of a sandbox, and why none starts."""
+    skipped = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+    if contained := [reason for reason in skipped if NO_SANDBOX_HERE in reason]:
         terminalreporter.write_line(f"{len(contained)} skipped: {contained[0].removeprefix('Skipped: ')}")

@@ -16,13 +16,14 @@ from pcgeval.core.layout import STAGE_DIRS
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), *sorted((ROOT / "docs/examples").glob("*.yml"))]
+TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
 OUTPUTS = tuple(f"data/{name}" for name in (*STAGE_DIRS, "trials", "replays", "evidence", "judgements"))
 
 
 @pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)
-def document(request: pytest.FixtureRequest) -> Path:
-    path: Path = request.param
-    return path
+def document(request: pytest.FixtureRequest) -> str:
+    """The text of a document."""
+    return str(request.param.read_text("utf-8"))
 
 
 def test_the_first_level_of_the_readme_scores_as_the_text_says(tmp_path: Path) -> None:
@@ -46,16 +47,15 @@ def test_the_documentation_site_has_no_broken_link() -> None:
     assert "Your first level" in (ROOT / "docs/site/index.html").read_text("utf-8")
 
 
-def test_files_and_folders_of_the_sources_exist(document: Path) -> None:
-    text = document.read_text("utf-8")
-    named = re.findall(r"`((?:src|data|docs|stages|bench|tests|training)/[a-z0-9_./-]*)`", text)
-    named += [f"src/pcgeval/{path}" for path in re.findall(r"`(\w+/\w+\.py)`", text) if not (ROOT / path).exists()]
+def test_files_and_folders_of_the_sources_exist(document: str) -> None:
+    named = re.findall(r"`((?:src|data|docs|stages|bench|tests|training)/[a-z0-9_./-]*)`", document)
+    named += [f"src/pcgeval/{path}" for path in re.findall(r"`(\w+/\w+\.py)`", document) if not (ROOT / path).exists()]
     inputs = [path for path in named if not path.startswith(OUTPUTS)]
     assert not [path for path in inputs if not (ROOT / path).exists()]
 
 
-def test_commands_have_the_options_that_are_named(document: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"^```sh\n(.*?)^```$", document.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+def test_commands_have_the_options_that_are_named(document: str, capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"^```sh\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
     for line in re.findall(r"^pcgeval (\S.*)$", "".join(blocks).replace("\\\n", " "), re.MULTILINE):
         check_options(shlex.split(line, comments=True), capsys)
 
@@ -71,10 +71,9 @@ def check_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert all(word in shown for word in words if word.startswith("--")), words
 
 
-def test_make_targets_exist(document: Path) -> None:
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
-    for line in re.findall(r"(?:^|`)make ([a-z][a-z -]*)", document.read_text("utf-8"), flags=re.MULTILINE):
-        assert set(line.split()) <= targets, line
+def test_make_targets_exist(document: str) -> None:
+    for line in re.findall(r"(?:^|`)make ([a-z][a-z -]*)", document, flags=re.MULTILINE):
+        assert set(line.split()) <= TARGETS, line
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
@@ -82,10 +81,9 @@ def test_workflows_run_commands_that_exist(path: Path, capsys: pytest.CaptureFix
     jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"]
     scripts = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
     assert scripts
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
     for script in scripts:
         assert subprocess.run(["bash", "-n"], input=script, text=True, check=False).returncode == 0, script
-        assert set(re.findall(r"\bmake ([a-z-]+)", script)) <= targets
+        assert set(re.findall(r"\bmake ([a-z-]+)", script)) <= TARGETS
         for command in re.findall(r"(?:^|[ /])pcgeval ([^;|>&\n]+)", script):
             check_options(shlex.split(command), capsys)
 

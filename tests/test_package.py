@@ -25,7 +25,7 @@ DATA = (
     *("data/classifier", "data/papers/block-letters", "data/rubrics/competition"),
     *("data/competitions", "data/submissions/zero-shot"),
 )
-PIPELINE = ("dvc.yaml", "stages", ".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
+PIPELINE = ("stages", "dvc.yaml", ".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
 MODEL = "qwen-coder-1b5"
 BLOCK = """
 import sys
@@ -39,9 +39,16 @@ sys.meta_path.insert(0, Blocked())
 
 def run(words: list[str], folder: Path, package: Path) -> subprocess.CompletedProcess[str]:
     """Run Python in a folder with a package that is not the checkout's."""
-    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(package), "HOME": str(folder), "PYTHONUTF8": "1"}
+    environment = {"PATH": with_this_python(), "PYTHONPATH": str(package), "HOME": str(folder), "PYTHONUTF8": "1"}
     command = [sys.executable, *words]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def pcgeval(folder: Path, package: Path, *words: str, code: int = 0) -> str:
+    """Run a command in a folder with a package; return what it printed."""
+    done = run(["-m", "pcgeval", *words], folder, package)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def blocked(names: Iterable[str], code: str) -> list[str]:
@@ -50,9 +57,9 @@ def blocked(names: Iterable[str], code: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that pip builds from a source distribution of the checkout, without any download."""
-    folder = tmp_path_factory.mktemp("build")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pip installs the wheel of a source distribution; the packages that it requires are this environment's."""
+    folder, target = tmp_path_factory.mktemp("build"), tmp_path_factory.mktemp("installed")
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src", *PIPELINE, *DATA):
         leave_out = shutil.ignore_patterns("__pycache__", "*.egg-info")
         source, copy = ROOT / name, folder / "checkout" / name
@@ -61,31 +68,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
     subprocess.run([sys.executable, "-c", build, folder], cwd=folder / "checkout", check=True, capture_output=True)
     (sdist,) = folder.glob("*.tar.gz")
-    offline = ("--no-deps", "--no-index", "--no-build-isolation", "--quiet", "--disable-pip-version-check")
-    pip = [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", folder, sdist]
+    offline = ("--no-deps", "--no-index", "--no-build-isolation", "--no-compile", "--quiet")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *offline, "--target", target, sdist]
     subprocess.run(pip, check=True, capture_output=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that the wheel is installed to; the packages that it requires are those of this environment."""
-    folder = tmp_path_factory.mktemp("installed")
-    offline = ("--no-deps", "--no-index", "--no-compile", "--quiet", "--disable-pip-version-check")
-    subprocess.run([sys.executable, "-m", "pip", "install", *offline, "--target", folder, wheel], check=True)
-    return folder
+    return target
 
 
 def test_the_wheel_holds_every_file_and_the_data_of_the_checkout(installed: Path) -> None:
-    for folder in ("src/pcgeval", *DATA):
+    for folder, place in (("src", ""), *((name, "pcgeval") for name in DATA), ("stages", "pcgeval/data/pipeline")):
+        root = ROOT / folder if folder == "src" else ROOT
         for path in (ROOT / folder).rglob("*"):
-            if path.is_file() and "__pycache__" not in path.parts:
-                place = Path("pcgeval") / path.relative_to(ROOT) if folder in DATA else path.relative_to(ROOT / "src")
-                assert (installed / place).read_bytes() == path.read_bytes()
-    for name in (*PIPELINE, *(f"stages/{path.name}" for path in (ROOT / "stages").glob("*.py"))):
-        if name != "stages":
-            assert (installed / "pcgeval/data/pipeline" / name).read_bytes() == (ROOT / name).read_bytes()
+            if path.is_file() and not {"__pycache__", "pcgeval.egg-info"} & {*path.parts}:
+                assert (installed / place / path.relative_to(root)).read_bytes() == path.read_bytes()
+    for name in PIPELINE[1:]:
+        assert (installed / "pcgeval/data/pipeline" / name).read_bytes() == (ROOT / name).read_bytes()
 
 
 def test_the_readmes_examples_and_commands_run_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
@@ -139,23 +135,14 @@ def readme_examples() -> tuple[list[str], list[list[str]]]:
     return python, [word for word in words if word not in asking]
 
 
-def run_in(folder: Path, installed: Path, *words: str, code: int = 0) -> str:
-    """Run a command in a folder with the installed package; return what it printed."""
-    names = {"HOME": str(folder.parent), "PYTHONPATH": str(installed), "PATH": with_this_python(), "PYTHONUTF8": "1"}
-    done = subprocess.run(words, cwd=folder, env=names, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
 def competition(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A competition that the installed package made, with two teams and replies of the demo, evaluated."""
-    pcgeval = (sys.executable, "-m", "pcgeval")
     place = tmp_path_factory.mktemp("place")
-    run_in(place, installed, *pcgeval, "init", "mine")
+    pcgeval(place, installed, "init", "mine")
     assert [path.name for path in place.iterdir()] == ["mine"]
     folder = place / "mine"
-    run_in(folder, installed, *pcgeval, "submit", str(ROOT / "data/submissions/one-example"))
+    pcgeval(folder, installed, "submit", str(ROOT / "data/submissions/one-example"))
     params = yaml.safe_load((folder / "params.yaml").read_text("utf-8"))
     assert params["teams"] == ["zero-shot", "one-example"]
     params["competition"] |= {"characters": "IL", "trials": 2}
@@ -164,31 +151,34 @@ def competition(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     recordings = Path("data/recordings", MODEL)
     shutil.copytree(ROOT / recordings, folder / recordings, dirs_exist_ok=True)
-    run_in(folder, installed, sys.executable, "-m", "dvc", "repro")
-    run_in(folder, installed, "git", "add", ".")
+    done = run(["-m", "dvc", "repro"], folder, installed)
+    assert done.returncode == 0, done.stderr
     author = ("-c", "user.name=organiser", "-c", "user.email=organiser@example.org")
-    run_in(folder, installed, "git", *author, "commit", "--quiet", "--message", "The final")
+    for words in (("add", "."), (*author, "commit", "--quiet", "--message", "The final")):
+        subprocess.run(["git", *words], cwd=folder, check=True)
     return folder
 
 
 def test_a_competition_made_from_the_wheel_is_evaluated_and_proved_without_the_source(
     competition: Path, installed: Path, tmp_path: Path
 ) -> None:
-    pcgeval = (sys.executable, "-m", "pcgeval")
-    shown = run_in(competition, installed, *pcgeval, "run")
+    shown = pcgeval(competition, installed, "run")
     assert "one-example" in shown
     assert "Running stage" not in shown
-    assert run_in(competition, installed, *pcgeval, "audit", "--strict").startswith("PASSED")
-    run_in(competition, installed, *pcgeval, "bundle", "--out", str(tmp_path / "b.zip"))
-    assert run_in(tmp_path, installed, *pcgeval, "verify", "b.zip", "--strict").startswith("PASSED")
+    assert pcgeval(competition, installed, "audit", "--strict").startswith("PASSED")
+    pcgeval(competition, installed, "bundle", "--out", str(tmp_path / "b.zip"))
+    assert pcgeval(tmp_path, installed, "verify", "b.zip", "--strict").startswith("PASSED")
     copy = shutil.copytree(competition, tmp_path / "copy")
     (copy / "stages/sitecustomize.py").write_text("")
-    assert "installed release: stages/sitecustomize.py" in run_in(copy, installed, *pcgeval, "audit", code=1)
+    assert "installed release: stages/sitecustomize.py" in pcgeval(copy, installed, "audit", code=1)
 
 
 def test_such_a_competition_has_rounds(competition: Path, installed: Path) -> None:
-    run_in(competition, installed, sys.executable, "-m", "pcgeval", "run", "--round", "midterm")
-    assert (competition / "rounds/midterm/results/ranking.json").is_file()
+    before = (competition / "results/ranking.json").read_bytes()
+    pcgeval(competition, installed, "run", "--round", "midterm")
+    midterm = json.loads((competition / "rounds/midterm/results/ranking.json").read_text())
+    assert (midterm["rules"]["letters"], midterm["rules"]["trials"]) == ("I", 2)
+    assert (competition / "results/ranking.json").read_bytes() == before
 
 
 def test_another_pcgeval_than_that_of_the_competition_is_refused_until_it_is_upgraded(
@@ -198,15 +188,15 @@ def test_another_pcgeval_than_that_of_the_competition_is_refused_until_it_is_upg
     other = shutil.copytree(installed, tmp_path / "other")
     with (other / "pcgeval/judge/prompts/pcgeval.md").open("a") as prompt:
         prompt.write("Be kind.\n")
-    pcgeval = (sys.executable, "-m", "pcgeval")
-    for words in ((sys.executable, "stages/rank.py"), (*pcgeval, "run")):
-        assert "pcgeval init . --upgrade" in run_in(copy, other, *words, code=2)
-    assert "installed release: pcgeval.json" in run_in(copy, other, *pcgeval, "audit", code=1)
+    for words in (["stages/rank.py"], ["-m", "pcgeval", "run"]):
+        done = run(words, copy, other)
+        assert (done.returncode, "pcgeval init . --upgrade" in done.stderr) == (2, True)
+    assert "installed release: pcgeval.json" in pcgeval(copy, other, "audit", code=1)
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
-    run_in(copy, other, *pcgeval, "init", ".", "--upgrade")
+    pcgeval(copy, other, "init", ".", "--upgrade")
     changed = [path for path in copy.rglob("*") if path.is_file() and path.read_bytes() != before.get(path)]
     assert changed == [copy / "pcgeval.json"]
-    run_in(copy, other, sys.executable, "stages/rank.py")
+    assert run(["stages/rank.py"], copy, other).returncode == 0
 
 
 def test_the_evaluator_needs_the_extra_levels_alone(tmp_path: Path) -> None:
@@ -261,47 +251,37 @@ for judge, model in (("simple", config), ("checks", None), ("dummy", None)):
 COMMAND = "from pcgeval.cli.main import main\nsys.exit(main(sys.argv[1:]))"
 
 
+OTHER_CLASSIFIER = f"--set similarity.model=somebody/some-classifier --set similarity.revision={40 * 'a'}"
+
+
 @pytest.mark.parametrize(
     ("words", "extra"),
     [
-        (
-            [
-                *("level", "level.txt", "--letter", "I", "--set", "similarity.model=somebody/some-classifier"),
-                *("--set", f"similarity.revision={40 * 'a'}"),
-            ],
-            "classifier",
-        ),
-        (["level", "level.txt", "--letter", "I"], "levels"),
-        (["evaluate", "responses.jsonl", "--out", "scores"], "parquet"),
-        (["run"], "pipeline"),
-        (["audit"], "pipeline"),
+        (f"level level.txt --letter I {OTHER_CLASSIFIER}", "classifier"),
+        ("level level.txt --letter I", "levels"),
+        ("evaluate responses.jsonl --out scores", "parquet"),
+        ("run", "pipeline"),
+        ("audit", "pipeline"),
     ],
 )
-def test_a_command_names_the_extra_that_it_needs(words: list[str], extra: str, tmp_path: Path) -> None:
+def test_a_command_names_the_extra_that_it_needs(words: str, extra: str, tmp_path: Path) -> None:
     (tmp_path / "level.txt").write_text("drop_block('b31', 7)\n")
     (tmp_path / "responses.jsonl").write_text("")
     shutil.copy(ROOT / "params.yaml", tmp_path)
     packages = [package for package, brought_by in EXTRAS.items() if brought_by == extra]
-    done = run([*blocked(packages, COMMAND), *words], tmp_path, ROOT / "src")
+    done = run([*blocked(packages, COMMAND), *words.split()], tmp_path, ROOT / "src")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"error: pcgeval {words[0]} needs the package ")
+    assert line.startswith(f"error: pcgeval {words.split(maxsplit=1)[0]} needs the package ")
     assert f"pip install 'pcgeval[{extra}]'" in line
 
 
 def test_help_needs_no_extra(tmp_path: Path) -> None:
     code = """
-from contextlib import redirect_stdout
-import io, typer
-from pcgeval.cli.main import app, main
-def words(command, path):
-    yield path
-    for name, subcommand in getattr(command, "commands", {}).items():
-        yield from words(subcommand, [*path, name])
-for path in words(typer.main.get_command(app), []):
-    with redirect_stdout(io.StringIO()) as shown:
-        assert main([*path, "--help"]) == 0, path
-    assert "Usage" in shown.getvalue(), path
+from pcgeval.cli.docs import commands_help
+from pcgeval.cli.main import main
+assert main(["--help"]) == main(["grade", "--help"]) == 0
+assert "## `pcgeval models serve NAME" in commands_help()
 """
     done = run(blocked(EXTRAS, code), tmp_path, ROOT / "src")
     assert done.returncode == 0, done.stderr
@@ -309,18 +289,11 @@ for path in words(typer.main.get_command(app), []):
 
 def test_every_package_of_an_extra_is_known() -> None:
     extras = {name: [Requirement(text) for text in texts] for name, texts in PROJECT["optional-dependencies"].items()}
-    nested = {
-        name: package.extras for name, packages in extras.items() for package in packages if package.name == "pcgeval"
-    }
-    assert nested["all"] == extras.keys() - {"all", "verifiers"}, "the extra all lacks one, or has one too many"
-    assert (nested["judge"], len(extras["judge"]), [package.name for package in extras["openai"]]) == (
-        {"openai"},
-        1,
-        ["openai"],
-    )
+    ((everything,), (judge,)) = extras["all"], extras["judge"]
+    assert everything.extras == extras.keys() - {"all", "verifiers"}, "the extra all lacks one, or has one too many"
+    assert judge.extras == {"openai"}
     for extra, some in extras.items():
         for package in some:
             if package.name not in {"pcgeval", "ruamel.yaml.clib", "uv"}:  # uv is a program, clib a part of ruamel.yaml
                 assert EXTRAS[package.name] == extra
     assert not {Requirement(text).name for text in PROJECT["dependencies"]} & set(EXTRAS)
-    assert "--editable '.[all]'" in (ROOT / "Makefile").read_text("utf-8")

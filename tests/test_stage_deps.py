@@ -1,12 +1,11 @@
 """Every stage lists the modules that its result depends on: a forgotten one would leave stale results unnoticed."""
 
-import ast
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from imports import MODULES, imported, loaded_by_stage
+from imports import MODULES, loaded_by_stage
 
 from pcgeval import pipeline
 from pcgeval.scoring import result_hash
@@ -28,7 +27,7 @@ def is_covered(path: Path, deps: list[str]) -> bool:
 
 def modules_of(stage: str) -> list[Path]:
     """Return the files of the modules that a stage loads."""
-    return [MODULES[module] for module in sorted(loaded_by_stage(stage, ROOT / script(stage)))]
+    return [MODULES[module] for module in sorted(loaded_by_stage(stage))]
 
 
 def test_the_stages_are_those_of_the_pipeline_in_its_order() -> None:
@@ -50,8 +49,9 @@ def test_the_script_runs_and_is_a_dep(stage: str) -> None:
     words = STAGES[stage]["cmd"].split()
     assert words == ["python", script(stage), *(["${item.model}"] if "matrix" in STAGES[stage] else [])]
     assert is_covered(ROOT / script(stage), STAGES[stage]["deps"])
-    body = ast.parse((ROOT / script(stage)).read_text("utf-8")).body
-    assert ast.unparse(body[-1]).endswith(f"run_stage({stage})")
+    first, *_, last = (ROOT / script(stage)).read_text("utf-8").splitlines()
+    assert first.startswith('"""')
+    assert last == f"    run_stage({stage})"
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -88,22 +88,3 @@ def test_the_check_can_fail() -> None:
     assert is_covered(grid, ["src/pcgeval/levels"])
     assert is_covered(grid, ["src/pcgeval/levels/grid.py"])
     assert not is_covered(grid, ["src/pcgeval/level", "src/pcgeval/levels/calls.py", "levels"])
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("import pcgeval.levels.grid", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
-        ("from pcgeval.levels import grid", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
-        ("from pcgeval.levels.grid import drop", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
-        ("def f():\n    from pcgeval.core import files", {"pcgeval", "pcgeval.core", "pcgeval.core.files"}),
-        ("import importlib\nimportlib.import_module('pcgeval.levels')", {"pcgeval", "pcgeval.levels"}),
-        ("from . import grid", {"pcgeval", "pcgeval.levels", "pcgeval.levels.grid"}),
-        ("from ..core.files import read_text", {"pcgeval", "pcgeval.core", "pcgeval.core.files"}),
-        ("if TYPE_CHECKING:\n    import pcgeval.core.files", set()),
-        ("if TYPE_CHECKING:\n    import json\nelse:\n    import pcgeval.core", {"pcgeval", "pcgeval.core"}),
-        ("import json, pcgevaluation", set()),
-    ],
-)
-def test_the_import_walk_itself(source: str, expected: set[str]) -> None:
-    assert imported(ast.parse(source).body, "pcgeval.levels.calls") == expected

@@ -9,9 +9,10 @@ import json
 import math
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from PIL import Image
@@ -39,38 +40,33 @@ class Accuracy:
     per_letter: dict[str, float]
 
 
-@dataclass(frozen=True)
-class Labelled:
-    """A level-sized picture and the letter it shows."""
-
-    letter: str
-    picture: Image.Image
+Labelled = Iterator[tuple[str, Image.Image]]  # letters, and level-sized pictures that show them
 
 
-def archived(path: Path) -> Iterator[Labelled]:
+def archived(path: Path) -> Labelled:
     """Yield the pictures of an archive `<letter>/<name>.png`."""
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
-            yield Labelled(name[0], Image.open(io.BytesIO(archive.read(name))))
+            yield name[0], Image.open(io.BytesIO(archive.read(name)))
 
 
-def other_levels() -> Iterator[Labelled]:
+def other_levels() -> Labelled:
     """Yield levels that another generator made of letters and gravity pulled down; most are past recognition."""
     with gzip.open(OTHER_LEVELS, "rt", encoding="utf-8", newline="\n") as lines:
         for level in map(json.loads, lines):
             if level["kind"] == "letter":
                 calls = "\n".join(f"drop_block('{kind}', {column})" for kind, column in level["drops"])
-                yield Labelled(level["tag"], render(simulate(level_xml(calls), PhysicsParams(trials=1))))
+                yield level["tag"], render(simulate(level_xml(calls), PhysicsParams(trials=1)))
 
 
-def accuracy(classifier: Classifier, labelled: Iterator[Labelled]) -> Accuracy:
+def accuracy(classifier: Classifier, labelled: Labelled) -> Accuracy:
     """Classify pictures in batches and count."""
     right, total = dict.fromkeys(LETTERS, 0), dict.fromkeys(LETTERS, 0)
     while batch := list(islice(labelled, 64)):
-        answers = classifier.predict([each.picture for each in batch]).probabilities.argmax(1)
-        for each, answer in zip(batch, answers, strict=True):
-            total[each.letter] += 1
-            right[each.letter] += LETTERS[answer] == each.letter
+        answers = classifier.predict([picture for _, picture in batch]).probabilities.argmax(1)
+        for (letter, _), answer in zip(batch, answers, strict=True):
+            total[letter] += 1
+            right[letter] += LETTERS[answer] == letter
     return summary(right, total)
 
 
@@ -86,15 +82,9 @@ def summary(right: dict[str, int], total: dict[str, int]) -> Accuracy:
 
 def together(parts: list[Accuracy]) -> Accuracy:
     """Return the accuracy over all pictures of several sets; per letter, the mean of the sets."""
-    n, right = sum(part.n for part in parts), sum(part.right for part in parts)
-    whole = summary({"A": right}, {"A": n})
-    letters = {
-        letter: round(
-            sum(part.per_letter.get(letter, 0) for part in parts) / sum(letter in p.per_letter for p in parts), 3
-        )
-        for letter in LETTERS
-    }
-    return Accuracy(n, right, whole.accuracy, whole.low, whole.high, letters)
+    whole = summary({"A": sum(part.right for part in parts)}, {"A": sum(part.n for part in parts)})
+    shares = {letter: [part.per_letter[letter] for part in parts if letter in part.per_letter] for letter in LETTERS}
+    return replace(whole, per_letter={letter: round(fmean(values), 3) for letter, values in shares.items()})
 
 
 def main() -> None:
@@ -109,10 +99,8 @@ def main() -> None:
         "held_out_block_letters_simulated": levels,
         "other_collapsed_levels": accuracy(classifier, other_levels()),
     }
-    write_json(
-        METRICS,
-        {"classifier_sha256": classifier.sha256} | {name: asdict(value) for name, value in measured.items()},
-    )
+    figures = {name: asdict(value) for name, value in measured.items()}
+    write_json(METRICS, {"classifier_sha256": classifier.sha256, **figures})
     for name, value in measured.items():
         print(f"{name}: {100 * value.accuracy:.1f} % of {value.n} ({100 * value.low:.1f} to {100 * value.high:.1f})")
 

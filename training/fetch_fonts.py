@@ -9,62 +9,40 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file
 from settings import CACHE, HERE
 
 FONT_FILES = ("*.ttf", "*.otf", "*.ttc")  # patterns of tar
-LISTS = {
-    HERE / "fonts.txt": CACHE / "fonts",
-    HERE / "second" / "fonts.txt": CACHE / "second_fonts",
-}  # where each is unpacked
+LISTS = {HERE / "fonts.txt": CACHE / "fonts", HERE / "second" / "fonts.txt": CACHE / "second_fonts"}  # to its folder
+CLIENTS = {
+    "apt-get": ["apt-get", "download", "-qq"],
+    "pip": [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"],
+    "npm": ["npm", "pack", "--silent"],
+}
 
 
-class FontError(PcgevalError):
-    """A font package cannot be had, or is another one than was used."""
-
-
-def registry(package: str) -> str:
-    """Return the client of the registry that a package is from."""
-    return "npm" if package.startswith("@") else "pip" if "==" in package else "apt-get"
-
-
-def name(package: str) -> str:
-    """Return a package's name, as the start of its file's name."""
+def parsed(package: str) -> tuple[str, str, str]:
+    """Return the client of a package's registry, its name as a folder, and the pattern of its downloaded file."""
     if package.startswith("@"):
-        return package[1:].split("@", maxsplit=1)[0].replace("/", "-")
-    return package.split("=", maxsplit=1)[0]
-
-
-def archive_of(package: str, folder: Path) -> Path | None:
-    """Return a package's downloaded file, if it is there."""
-    version = package.rsplit("@", maxsplit=1)[-1]
-    patterns = {
-        "npm": f"{name(package)}-{version}.tgz",
-        "pip": f"{name(package).replace('-', '_')}-*.whl",
-        "apt-get": f"{name(package)}_*.deb",
-    }
-    return next(folder.glob(patterns[registry(package)]), None)
+        name, _, version = package[1:].replace("/", "-").partition("@")
+        return "npm", name, f"{name}-{version}.tgz"
+    name = package.partition("=")[0]
+    return ("pip", name, f"{name.replace('-', '_')}-*.whl") if "==" in package else ("apt-get", name, f"{name}_*.deb")
 
 
 def download(packages: list[str], folder: Path) -> None:
     """Download the packages of each registry, all at once: its client takes seconds to start."""
     folder.mkdir(parents=True, exist_ok=True)
-    clients = {
-        "apt-get": ["apt-get", "download", "-qq"],
-        "pip": [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"],
-        "npm": ["npm", "pack", "--silent"],
-    }
-    for client, command in clients.items():
-        wanted = [package for package in packages if registry(package) == client]
+    for client, command in CLIENTS.items():
+        wanted = [package for package in packages if parsed(package)[0] == client]
         if wanted and subprocess.run([*command, *wanted], cwd=folder, check=False).returncode:
-            raise FontError(f"{client} lacks one of the packages. For Debian's, run `apt-get update` on Debian 12.")
+            raise SystemExit(f"{client} lacks one of the packages. For Debian's, run `apt-get update` on Debian 12.")
 
 
 def unpack(archive: Path, sha256: str, folder: Path) -> None:
     """Unpack the font files of one package into a folder that is there only when it is complete."""
     if sha256_file(archive) != sha256:
-        raise FontError(f"{archive}: SHA-256 is not the one that was used. Delete it and run this again.")
+        raise SystemExit(f"{archive}: SHA-256 is not the one that was used. Delete it and run this again.")
     unpacked = archive.with_suffix(".part")
     shutil.rmtree(unpacked, ignore_errors=True)
     unpacked.mkdir(parents=True)
@@ -74,7 +52,7 @@ def unpack(archive: Path, sha256: str, folder: Path) -> None:
             fonts = ["tar", "-x", "--wildcards", *FONT_FILES]
             subprocess.run(fonts, stdin=files.stdout, cwd=unpacked, stderr=subprocess.DEVNULL, check=False)
         if files.returncode:
-            raise FontError(f"{archive}: is no Debian package. Delete it and run this again.")
+            raise SystemExit(f"{archive}: is no Debian package. Delete it and run this again.")
     elif archive.suffix == ".whl":
         shutil.unpack_archive(archive, unpacked, "zip")
     else:
@@ -89,19 +67,14 @@ def main() -> None:
     downloads = CACHE / "packages"
     for listed, folder in LISTS.items():
         lines = (line.split() for line in listed.read_text("utf-8").splitlines())
-        missing = {package: sha256 for package, sha256 in lines if not (folder / name(package)).exists()}
-        if wanted := [package for package in missing if archive_of(package, downloads) is None]:
+        missing = {package: sha256 for package, sha256 in lines if not (folder / parsed(package)[1]).exists()}
+        if wanted := [package for package in missing if not any(downloads.glob(parsed(package)[2]))]:
             download(wanted, downloads)
         for number, (package, sha256) in enumerate(missing.items(), start=1):
             print(f"{number}/{len(missing)} {package}")
-            archive = archive_of(package, downloads)
-            if archive is None:
-                raise FontError(f"{package}: was not downloaded. Run this again.")
-            unpack(archive, sha256, folder / name(package))
+            _, name, pattern = parsed(package)
+            unpack(next(downloads.glob(pattern)), sha256, folder / name)
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except FontError as error:
-        sys.exit(f"{error}")
+    main()

@@ -12,6 +12,7 @@ import json
 import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,11 @@ class Answers:
     probabilities: Floats
 
     def of(self, names: str | tuple[str, ...], *, named: bool = True) -> "Answers":
-        """Take the parts whose names start so, with pictures that show a letter, or those that show none."""
-        chosen = [
-            index
-            for index, (part, letters) in enumerate(zip(self.parts, self.letters, strict=True))
-            if part.startswith(names) and bool(letters) == named
-        ]
-        return Answers(
-            [self.parts[index] for index in chosen],
-            [self.letters[index] for index in chosen],
-            self.probabilities[chosen],
-        )
+        """Take the parts with names that start so, and of them the pictures that show a letter, or those without."""
+        numbered = enumerate(zip(self.parts, self.letters, strict=True))
+        chosen = [number for number, (part, shown) in numbered if part.startswith(names) and bool(shown) == named]
+        parts, letters = ([values[number] for number in chosen] for values in (self.parts, self.letters))
+        return Answers(parts, letters, self.probabilities[chosen])
 
     def right(self) -> npt.NDArray[np.bool_]:
         """Tell for each picture whether the likeliest letter is one that it shows."""
@@ -64,25 +59,17 @@ class Answers:
 
     def of_letter(self) -> Floats:
         """Return the probability of the letter shown, the likelier one of several."""
-        return np.array(
-            [
-                max(row[LETTERS.index(letter)] for letter in letters)
-                for row, letters in zip(self.probabilities, self.letters, strict=True)
-            ]
-        )
+        rows = zip(self.probabilities, self.letters, strict=True)
+        return np.array([max(row[LETTERS.index(letter)] for letter in letters) for row, letters in rows])
 
 
 def answers(classifier: Classifier) -> Answers:
     """Classify the whole set."""
-    parts, letters, probabilities, batch = [], [], [], []
-    for part, shown, picture in second_set():
-        parts.append(part)
-        letters.append(shown)
-        batch.append(picture)
-        if len(batch) == BATCH:
-            probabilities.append(classifier.predict(batch).probabilities)
-            batch = []
-    probabilities.append(classifier.predict(batch).probabilities)
+    parts, letters, probabilities, pictures = [], [], [], second_set()
+    while batch := list(islice(pictures, BATCH)):
+        parts += [part for part, _, _ in batch]
+        letters += [shown for _, shown, _ in batch]
+        probabilities.append(classifier.predict([picture for _, _, picture in batch]).probabilities)
     return Answers(parts, letters, np.concatenate(probabilities))
 
 
@@ -106,21 +93,15 @@ def calibration(found: Answers) -> dict[str, Any]:
 
 def measured(found: Answers) -> dict[str, Any]:
     """Return accuracy, calibration, confusions and how probable the right letter was."""
-    right, total = Counter(), Counter()
-    confused: Counter[str] = Counter()
-    for letters, top, hit in zip(found.letters, found.probabilities.argmax(1), found.right(), strict=True):
-        total[letters[0]] += 1
-        right[letters[0]] += bool(hit)
-        if not hit:
-            confused[f"{letters} as {LETTERS[top]}"] += 1
-    share = asdict(summary({letter: right[letter] for letter in total}, dict(total)))
-    of_letter = found.of_letter()[found.right()]
-    return share | {
+    named = list(zip(found.letters, found.probabilities.argmax(1), found.right(), strict=True))
+    total = Counter(letters[0] for letters, _, _ in named)
+    right = Counter(letters[0] for letters, _, hit in named if hit)
+    confused = Counter(f"{letters} as {LETTERS[top]}" for letters, top, hit in named if not hit)
+    commonest = sorted(confused.items(), key=lambda item: (-item[1], item[0]))[:12]
+    return asdict(summary({letter: right[letter] for letter in total}, dict(total))) | {
         "calibration": calibration(found),
-        "confusions": [
-            f"{pair}: {n}" for pair, n in sorted(confused.items(), key=lambda each: (-each[1], each[0]))[:12]
-        ],
-        "similarity_where_right": quantiles(of_letter),
+        "confusions": [f"{pair}: {number}" for pair, number in commonest],
+        "similarity_where_right": quantiles(found.of_letter()[found.right()]),
     }
 
 
@@ -158,17 +139,6 @@ def agreement(first: Answers, second: Answers) -> dict[str, dict[str, float]]:
     return found
 
 
-def report(classifier: Classifier, found: Answers) -> dict[str, Any]:
-    """Return everything that is written about one classifier."""
-    groups = {**GROUPS, **{part: part for part in dict.fromkeys(found.parts)}}
-    return {
-        "classifier": classifier.name,
-        "classifier_sha256": classifier.sha256,
-        "parts": {group: measured(found.of(names)) for group, names in groups.items()},
-        "real_without_letter": letterless(found.of("real", named=False)),
-    }
-
-
 def main() -> None:
     """Check the hashes, classify, write."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
@@ -180,11 +150,16 @@ def main() -> None:
     check_frozen()
     classifier = Classifier.load(given.classifier, given.revision, given.device)
     found = answers(classifier)
-    written = report(classifier, found)
-    if given.classifier != str(INSTALLED):
+    groups = {**GROUPS, **{part: part for part in found.parts}}
+    is_ours = given.classifier == str(INSTALLED)
+    written = {
+        "classifier": "data/classifier" if is_ours else classifier.name,
+        "classifier_sha256": classifier.sha256,
+        "parts": {group: measured(found.of(names)) for group, names in groups.items()},
+        "real_without_letter": letterless(found.of("real", named=False)),
+    }
+    if not is_ours:
         written["agreement"] = agreement(answers(Classifier.load(INSTALLED, device=given.device)), found)
-    else:
-        written["classifier"] = "data/classifier"
     write_json(given.out, written)
     for part, value in written["parts"].items():
         error = value["calibration"]["expected_calibration_error"]

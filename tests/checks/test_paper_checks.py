@@ -2,20 +2,17 @@
 
 import json
 import os
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.checks.checks import LeafCheck, check_fault, run_check
+from pcgeval.checks.checks import LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import Document, Evidence, PaperEvidence, Undecided
 
-RESULTS = {
-    "rates": {"A": 0.5, "B": 0.25, "note": "x"},
-    "runs": [{"loss": 3}, {"loss": 1e-9}],
-    "trials": 2000,
-    "ok": True,
-}
+RATES = {"A": 0.5, "B": 0.25, "note": "x"}
+RESULTS = {"rates": RATES, "runs": [{"loss": 3}, {"loss": 1e-9}], "trials": 2000, "ok": True}
 TABLE = "letter,rate,note\nA,0.5,x\nB, 0.25 ,y\nB,0.75,z\n"
 
 
@@ -35,9 +32,7 @@ def ran(folder, log="line one\nTotal: 97 % of 10\n", **more):
 
 
 def decide(evidence, name, /, **arguments):
-    check = LeafCheck(name, arguments)
-    assert check_fault(check) is None
-    return run_check(check, evidence)
+    return run_check(known_check(LeafCheck(name, arguments)), evidence)
 
 
 def value(evidence, key, path="out/results.json", **bounds):
@@ -49,14 +44,10 @@ def value(evidence, key, path="out/results.json", **bounds):
     [
         ("file_exists", {"path": "README.md"}, 1, "README.md has 24 bytes"),
         ("file_exists", {"path": "out/missing.txt"}, 0, "out/missing.txt is missing"),
-        ("file_exists", {"path": "README.md/below"}, 0, "README.md/below is missing"),
         ("file_words", {"path": "README.md", "at_least": 5}, 1, "README.md has 5 words; 5 are asked for"),
-        ("file_words", {"path": "README.md", "at_least": 6}, 0, "README.md has 5 words; 6 are asked for"),
         ("reproduce_succeeded", {}, 1, "reproduce.sh ended with exit code 0"),
         ("log_matches", {"pattern": "total:*%"}, 1, "printed: Total: 97 % of 10"),
-        ("log_matches", {"pattern": "one*Total"}, 0, "no line has 'one*Total'"),
         ("log_matches", {"pattern": "%*total"}, 0, "no line has '%*total'"),
-        ("result_value", {"key": "trials"}, 1, "out/results.json: trials is 2000"),
         ("result_value", {"key": "trials", "at_most": 1999}, 0, "trials is 2000; asked for: at most 1999"),
         ("result_value", {"key": "rates/A", "at_least": 0.4, "at_most": 0.6}, 1, "is 0.5; asked for: at least 0.4 and"),
         ("result_value", {"key": "runs/1/loss", "at_most": 0.1}, 1, "runs/1/loss is 1e-09"),
@@ -64,14 +55,11 @@ def value(evidence, key, path="out/results.json", **bounds):
         ("result_value", {"key": "rates/note"}, 0, "has not a number at rates/note, but 'x'"),
         ("result_value", {"key": "ok"}, 0, "has not a number at ok, but True"),
         ("result_value", {"key": "A/rate", "path": "table.csv", "at_least": 0.5}, 1, "table.csv: A/rate is 0.5"),
-        ("result_value", {"key": "B/rate", "path": "table.csv"}, 0, "has not one row for B/rate, but 2"),
-        ("result_value", {"key": "A/size", "path": "table.csv"}, 0, "has not the column size"),
-        ("result_value", {"key": "rate", "path": "table.csv"}, 0, "has not one row for rate, but 3"),
+        ("result_value", {"key": "B/rate", "path": "table.csv"}, 0, "has not a number at B/rate, but a list"),
+        ("result_value", {"key": "rate", "path": "table.csv"}, 0, "has not a number at rate, but a list"),
         ("result_value", {"key": "loss", "path": "table.tsv", "at_most": 2.5}, 1, "table.tsv: loss is 2.5"),
         ("result_order", {"larger": "rates/A", "smaller": "rates/B"}, 1, "rates/A is 0.5, rates/B is 0.25"),
-        ("result_order", {"larger": "rates/A", "smaller": "rates/A"}, 0, "rates/A is 0.5, rates/A is 0.5"),
         ("result_entries", {"key": "rates", "at_least": 2}, 1, "2 figures under rates; 2 are asked for"),
-        ("result_entries", {"key": "rates", "at_least": 3}, 0, "2 figures under rates; 3 are asked for"),
         ("result_entries", {"key": "runs", "at_least": 1}, 0, "0 figures under runs"),
         ("result_entries", {"key": "trials", "at_least": 1}, 1, "1 figures under trials"),
         ("result_entries", {"key": "rate", "path": "table.csv", "at_least": 3}, 1, "3 figures under rate"),
@@ -87,8 +75,6 @@ def test_findings(folder, name, arguments, score, explanation):
 
 @given(st.text("ab*", min_size=1, max_size=6), st.lists(st.text("abAB", max_size=8), max_size=3))
 def test_a_pattern_matches_as_by_a_regular_expression(tmp_path_factory, pattern, lines):
-    import re
-
     literal = ".*".join(re.escape(part) for part in pattern.split("*"))
     expected = any(re.search(literal, line, re.IGNORECASE) for line in lines)
     evidence = ran(tmp_path_factory.getbasetemp(), "".join(f"{line}\n" for line in lines))
@@ -96,44 +82,37 @@ def test_a_pattern_matches_as_by_a_regular_expression(tmp_path_factory, pattern,
 
 
 def test_a_pattern_with_many_gaps_takes_linear_time(folder):
-    evidence = ran(folder, "a" * 1_000_000)
-    assert decide(evidence, "log_matches", pattern="a*" * 400 + "b").score == 0
+    assert decide(ran(folder, "a" * 1_000_000), "log_matches", pattern="a*" * 400 + "b").score == 0
 
 
 # Whether, when and how it ran
 
-NEED_A_RUN = [
-    ("reproduce_succeeded", {}),
-    ("log_matches", {"pattern": "x"}),
-    ("result_value", {"path": "table.csv", "key": "x"}),
-    ("result_order", {"path": "table.csv", "larger": "x", "smaller": "y"}),
-    ("result_entries", {"path": "table.csv", "key": "x", "at_least": 1}),
-]
+NEED_A_RUN = {
+    "reproduce_succeeded": {},
+    "log_matches": {"pattern": "x"},
+    "result_value": {"path": "table.csv", "key": "x"},
+    "result_order": {"path": "table.csv", "larger": "x", "smaller": "y"},
+    "result_entries": {"path": "table.csv", "key": "x", "at_least": 1},
+}
 
 
-def test_without_a_run_what_needs_one_is_undecided_and_without_a_script_it_fails(folder):
-    for name, arguments in NEED_A_RUN:
-        with pytest.raises(Undecided, match=r"reproduce\.sh was not run"):
-            decide(PaperEvidence(folder), name, **arguments)
-    assert decide(PaperEvidence(folder), "file_exists", path="README.md").score == 1
+@pytest.mark.parametrize(("name", "arguments"), NEED_A_RUN.items())
+def test_without_a_run_what_needs_one_is_undecided_and_without_a_script_it_fails(folder, name, arguments):
+    with pytest.raises(Undecided, match=r"reproduce\.sh was not run"):
+        decide(PaperEvidence(folder), name, **arguments)
+    (folder / "reproduce.sh").unlink()
+    assert decide(PaperEvidence(folder), name, **arguments).explanation == "reproduce.sh is missing"
+
+
+def test_how_it_ended(folder):
+    for ending, explanation in (
+        ({"exit_code": 139, "reason": "was ended by SIGSEGV"}, "exit code 139 (was ended by SIGSEGV)"),
+        ({"exit_code": None, "reason": "was stopped after 5 s"}, "reproduce.sh: was stopped after 5 s"),
+    ):
+        result = decide(ran(folder, **ending), "reproduce_succeeded")
+        assert (result.score, explanation in result.explanation) == (0, True)
     with pytest.raises(Undecided):  # a log that came with the submission does not say that it succeeded
         decide(ran(folder, "ended with exit code 0", exit_code=None), "reproduce_succeeded")
-    (folder / "reproduce.sh").unlink()
-    for name, arguments in NEED_A_RUN:
-        assert decide(PaperEvidence(folder), name, **arguments).explanation == "reproduce.sh is missing"
-
-
-@pytest.mark.parametrize(
-    ("ending", "score", "explanation"),
-    [
-        ({"exit_code": 1}, 0, "reproduce.sh ended with exit code 1"),
-        ({"exit_code": 139, "reason": "was ended by SIGSEGV"}, 0, "exit code 139 (was ended by SIGSEGV)"),
-        ({"exit_code": None, "reason": "was stopped after 5 s"}, 0, "reproduce.sh: was stopped after 5 s"),
-    ],
-)
-def test_how_it_ended(folder, ending, score, explanation):
-    result = decide(ran(folder, **ending), "reproduce_succeeded")
-    assert (result.score, explanation in result.explanation) == (score, True)
 
 
 def test_only_results_of_the_run_count(folder):

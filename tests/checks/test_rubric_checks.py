@@ -7,13 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.checks import paper_checks
-from pcgeval.checks.checks import CHECKS, LeafCheck, check_fault, run_check
+from pcgeval.checks.checks import CHECKS, LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import (
     Document,
     Evidence,
-    LetterEvidence,
     ModelEvidence,
-    ReplyShape,
     TrialEvidence,
     Undecided,
 )
@@ -27,50 +25,47 @@ SUBMISSION = Evidence("my-team", 6, README, PROMPT)
 
 
 def trial(model, letter, number, stage=None, reason="", **values):
-    passed = {"reply": ReplyShape(False, False), "stability": 1.0, "similarity": 0.5, "on_top": True}
-    if stage:
-        passed = {"reply": ReplyShape(False, False)} if stage != "generate" else {}
-    values = {"usage": TrialUsage(1, 15), **passed, **values}
+    reply = {} if stage == "generate" else {"has_loop": False, "has_open_fence": False}
+    passed = {} if stage else {"stability": 1.0, "similarity": 0.5, "on_top": True}
+    values = {"usage": TrialUsage(1, 15), **reply, **passed, **values}
     return TrialEvidence(model, Trial(letter, number), stage, reason or stage or "", **values)
 
 
 INVENTED = TrialUsage(2, 30, (Flag("invented-reply", "the model never said: 'a'"), Flag("invented-reply", "nor: 'b'")))
 SMALL = ModelEvidence(
+    "small",
     (
         trial("small", "I", 1),
         trial("small", "I", 2, stability=0.5, similarity=0.1, on_top=False),
         trial("small", "T", 1, "generate", "used 9 tokens; the limit is 5", usage=INVENTED),
-        trial("small", "T", 2, "extract", "no code", reply=ReplyShape(has_loop=True, has_open_fence=True)),
+        trial("small", "T", 2, "extract", "no code", has_loop=True, has_open_fence=True),
     ),
-    (LetterEvidence("small", "I", 0.2), LetterEvidence("small", "T", 0.0)),
+    {"I": 0.2, "T": 0.0},
 )
 LARGE = ModelEvidence(
+    "large",
     (
         trial("large", "I", 1, "convert"),
         trial("large", "I", 2, "simulate"),
         trial("large", "T", 1, "classify", stability=0.25),
         trial("large", "T", 2),
     ),
-    (LetterEvidence("large", "I", None), LetterEvidence("large", "T", 0.05)),
+    {"I": 0.0, "T": 0.05},
 )
 RUN = replace(SUBMISSION, models=(SMALL, LARGE), no_results="")
 
 
 def decide(name, evidence=RUN, /, **arguments):
-    check = LeafCheck(name, arguments)
-    assert check_fault(check) is None
-    return run_check(check, evidence)
+    return run_check(known_check(LeafCheck(name, arguments)), evidence)
 
 
 def of_trials(*trials):
-    return replace(RUN, models=(ModelEvidence(trials, (LetterEvidence("small", "I", 0.0),)),))
+    return replace(RUN, models=(ModelEvidence("small", trials, {"I": 0.0}),))
 
 
 EXAMPLES = [
     ("trials_pass", {"stage": "generate"}, 7 / 8, "7 of 8 trials passed generate; first otherwise: small T 1"),
     ("trials_pass", {"stage": "extract"}, 6 / 8, "6 of 8 trials passed extract; first otherwise: small T 1"),
-    ("trials_pass", {"stage": "convert"}, 5 / 8, "5 of 8"),
-    ("trials_pass", {"stage": "simulate"}, 4 / 8, "4 of 8"),
     ("trials_pass", {"stage": "classify"}, 3 / 8, "3 of 8"),
     ("trials_without", {"stage": "generate", "reason": "TOKENS"}, 7 / 8, "7 of 8 trials did not fail in"),
     ("trials_without", {"stage": "extract", "reason": "tokens"}, 1, "8 of 8"),
@@ -80,7 +75,6 @@ EXAMPLES = [
     ("answers_without_loop", {}, 6 / 8, "6 of 8 trials have a reply without a loop"),
     ("answers_closed", {}, 6 / 8, "6 of 8"),
     ("trials_stable", {"at_least": 0.5}, 3 / 8, "3 of 8 trials have a stability of at least 0.5"),
-    ("trials_stable", {"at_least": 1}, 2 / 8, "2 of 8"),
     ("mean_stability", {}, (1 + 0.5 + 0.25 + 1) / 8, "mean stability 0.3438 over 8 trials, 4 of them with a level"),
     ("trials_on_top", {}, 2 / 8, "2 of 8 trials look most like their letter"),
     ("letters_on_top", {}, 2 / 4, "2 of 4 letters have a level"),
@@ -91,10 +85,8 @@ EXAMPLES = [
     ("trials_without_flag", {"kind": "invented-reply"}, 7 / 8, "small T 1 (the model never said: 'a')"),
     ("readme_length", {"at_least_words": 8}, 1, "README.md has 8 words; 8 are asked for"),
     ("readme_length", {"at_least_words": 9}, 0, "README.md has 8 words; 9 are asked for"),
-    ("readme_length", {}, 1, "1 are asked for"),
     ("readme_names_team", {}, 1, "README.md names the team 'my-team'"),
     ("readme_mentions", {"text": "PROMPT"}, 1, "README.md mentions 'PROMPT'"),
-    ("readme_mentions", {"text": "banana"}, 0, "README.md does not mention 'banana'"),
     ("prompt_length", {}, 1, "6 words; 1 to 6 are allowed"),
     ("prompt_characters", {}, 1, "all characters are allowed"),
     ("prompt_names_object", {}, 1, "prompt.txt has the token <OBJECT> 1 times"),
@@ -120,12 +112,9 @@ def test_every_check_by_its_definition(name, arguments, score, explanation):
         ("prompt_length", "one two three four five six seven", 0),
         ("prompt_length", " \n", 0),
         ("prompt_characters", "ärger", 0),
-        ("prompt_characters", "nul \x00", 0),
         ("prompt_characters", "“It’s” \u2014 fine\t[x] {y} | <z> ?\r\n", 1),
         ("prompt_names_object", "<object> < OBJECT > &lt;OBJECT&gt; OBJECT", 0),
         ("readme_names_team", "MY TEAM did this", 1),
-        ("readme_names_team", "team: my_team.", 1),
-        ("readme_names_team", "(my-team)", 1),
         ("readme_names_team", "my teammates", 0),
         ("readme_names_team", "anarmy-team", 0),
         ("readme_names_team", "", 0),
@@ -150,22 +139,20 @@ def test_every_check_is_tested_here():
 
 @pytest.mark.parametrize("name", SUBMISSION_CHECKS)
 def test_a_document_that_its_author_broke_fails_and_one_we_cannot_read_is_undecided(name):
-    arguments = ARGUMENTS[name]
     refused = Document("x", "refused", reason="x is missing")
-    result = decide(name, replace(SUBMISSION, readme=refused, prompt=refused), **arguments)
+    result = decide(name, replace(SUBMISSION, readme=refused, prompt=refused), **ARGUMENTS[name])
     assert (result.score, result.explanation) == (0, "x is missing")
     unreadable = Document("x", "unreadable", reason="x cannot be read")
     with pytest.raises(Undecided, match="x cannot be read"):
-        decide(name, replace(SUBMISSION, readme=unreadable, prompt=unreadable), **arguments)
+        decide(name, replace(SUBMISSION, readme=unreadable, prompt=unreadable), **ARGUMENTS[name])
 
 
 @pytest.mark.parametrize("name", RESULT_CHECKS)
 def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name):
-    arguments = ARGUMENTS[name]
     with pytest.raises(Undecided, match="not run"):
-        decide(name, SUBMISSION, **arguments)
+        decide(name, SUBMISSION, **ARGUMENTS[name])
     evidence = of_trials(*(trial("small", "I", number, "generate", "timeout") for number in (1, 2)))
-    assert decide(name, evidence, **arguments).score == (1 if name in GOOD_WITHOUT_ANY_REPLY else 0)
+    assert decide(name, evidence, **ARGUMENTS[name]).score == (1 if name in GOOD_WITHOUT_ANY_REPLY else 0)
 
 
 @pytest.mark.parametrize("kind", FLAG_KINDS)
@@ -184,21 +171,15 @@ def test_without_a_sandbox_no_flag_does_not_mean_no_contact():
     assert decide("trials_without_flag", of_trials(seen, unseen), kind="altered-answer").score == 1
 
 
-results = st.builds(
-    lambda number, stage, stability, similarity, loop, fence: trial(
-        "small",
-        "I",
-        number,
-        stage,
-        **({} if stage else {"stability": stability, "similarity": similarity, "reply": ReplyShape(loop, fence)}),
-    ),
-    st.integers(1, 99),
-    st.none() | st.sampled_from(STAGE_NAMES),
-    st.floats(0, 1),
-    st.floats(0, 1),
-    st.booleans(),
-    st.booleans(),
-)
+def any_trial(number, stage, stability, similarity, loop, fence):
+    values = {} if stage else {"stability": stability, "similarity": similarity}
+    return trial(
+        "small", "I", number, stage, **values, **({} if stage else {"has_loop": loop, "has_open_fence": fence})
+    )
+
+
+shares, flags = st.floats(0, 1), st.booleans()
+results = st.builds(any_trial, st.integers(1, 99), st.sampled_from([None, *STAGE_NAMES]), shares, shares, flags, flags)
 
 
 @given(st.lists(results, min_size=1, max_size=6), st.sampled_from(RESULT_CHECKS))
@@ -211,20 +192,16 @@ def test_every_result_is_a_share(trials, name):
     [
         ("trials_passed", {}, "Did you mean 'trials_pass'?"),
         ("zzz", {}, "Known: answers_closed"),
-        ("trials_pass", {}, "'stage' is missing"),
-        ("trials_pass", {"stage": "dance"}, "Give one of: generate, extract"),
-        ("trials_without_flag", {"kind": "bribes"}, "Give one of: altered-answer, invented-reply"),
-        ("mean_stability", {"at_least": 1}, "unknown argument 'at_least'. It takes: none."),
-        ("trials_stable", {"at_least": 1.5}, "from 0 to 1"),
-        ("trials_stable", {"at_least": True}, "Give a number"),
-        ("readme_length", {"at_least_words": 1.5}, "Give a whole number"),
-        ("readme_length", {"at_least_words": -1}, "from 0 to 1000000"),
-        ("readme_mentions", {"text": ""}, "Give a text"),
-        *[("file_exists", {"path": path}, "below the submission")
+        ("trials_pass", {}, "'stage': Field required. It takes stage."),
+        ("trials_pass", {"stage": "dance"}, "'generate', 'extract'.*found 'dance'"),
+        ("mean_stability", {"at_least": 1}, "'at_least': Extra inputs.*It takes no arguments."),
+        *[("readme_length", {"at_least_words": words}, "'at_least_words'") for words in (1.5, -1, True, "1", None)],
+        *[("file_exists", {"path": path}, "'path'.*found")
           for path in ("", "/etc/passwd", "../x", "a/../../x", ".", "a\nb", 5, None, ["a"])],
-        *[("result_value", {"path": "a", "key": "b", "at_least": bound}, "Give a number")
+        *[("result_value", {"path": "a", "key": "b", "at_least": bound}, "'at_least'.*found")
           for bound in ("1", None, True, float("nan"), float("inf"), float("-inf"), 1e300)],
     ],
 )  # fmt: skip
 def test_checks_that_are_named_wrongly(name, arguments, part):
-    assert part in check_fault(LeafCheck(name, arguments))
+    with pytest.raises(ValueError, match=part):
+        known_check(LeafCheck(name, arguments))

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 NOT_INSTALLED = {"main.py": "import numpy\n" + PROGRAM["main.py"]}
 GREEDY = {**PROGRAM, "requirements.txt": "no-such-package>=9\n"}
 RECORDED = {"backend": "recorded", "name": "r:1", "digest": "b" * 64}
+NO_SERVER = {"backend": "ollama", "name": "judge:1", "host": "http://127.0.0.1:9"}
+CLASSIFIER = str(ROOT / "data/classifier")
 
 
 @pytest.fixture
@@ -48,8 +49,7 @@ def competition(tmp_path: Path, server: SlowOllama, cache: Path, monkeypatch: py
     competition = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=2)
     monkeypatch.chdir(competition.folder)
     shutil.copytree(ROOT / "data/rubrics", "data/rubrics")
-    Path("data/recordings").mkdir()
-    change(similarity={"model": str(ROOT / "data/classifier")})
+    change(similarity={"model": CLASSIFIER})
     competition.add_team("beta", PROMPT)
     return competition
 
@@ -90,10 +90,11 @@ def test_a_competition_that_can_begin_has_no_findings(
     assert check(capsys) == (0, [])
     assert not server.asked
     assert not Path("data/raw").exists()
-    assert not list(Path("data/recordings").iterdir())
     monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
     assert main(["check"]) == 0
-    assert "warning: there is none for alpha. Trusted programs run as you" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "starting alpha: a program has 60 s to call the model" in shown
+    assert "warning: no sandbox for alpha. Trusted programs run as you" in shown
     monkeypatch.delenv("PCGEVAL_TRUST_PROGRAMS")
     assert main(["check"]) == 2
     assert "error: The sandbox is switched off." in capsys.readouterr().err
@@ -106,9 +107,10 @@ def test_all_problems_are_found_at_once(
     server.__exit__()
     competition.add_team("broken", NOT_INSTALLED)
     competition.add_team("greedy", GREEDY)
+    model = params()["models"]["m"]
     change(
         teams=["absent", *params()["teams"]],
-        models={**params()["models"], "r": RECORDED},
+        models={"m": model, "other": model, "r": RECORDED},
         rubric={"id": "nonesuch"},
         similarity={"model": "no/body", "revision": "main"},
     )
@@ -118,7 +120,7 @@ def test_all_problems_are_found_at_once(
         ("submissions", "error", ["absent"]),
         *[("recordings", "error", ["no such recording"])] * 4,
         ("rubric", "error", ["nonesuch"]),
-        ("models", "error", ["ollama serve"]),
+        ("models", "error", ["ollama serve"]),  # of both models, which is said once
         ("classifier", "error", ["pin"]),
         ("packages", "failing team", ["no-such-package"]),
         ("programs", "failing team", ["broken", "numpy"]),
@@ -126,21 +128,14 @@ def test_all_problems_are_found_at_once(
     assert [finding[:2] for finding in findings] == [finding[:2] for finding in expected]
     for (_, _, text), (_, _, words) in zip(findings, expected, strict=True):
         assert all(word in text for word in words), text
-    assert not Path("data/recordings/r/absent").exists()
-    assert main(["check"]) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert [line[:-1] for line in lines if line.endswith(":")] == list(dict.fromkeys(group for group, _, _ in findings))
-    assert sum(line.startswith(("  error: ", "  failing team: ")) for line in lines) == len(findings)
 
 
-def test_a_team_that_fails_alone_need_not_stop_the_others(
+def test_a_team_that_fails_alone_stops_nobody(
     competition: CompetitionFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    competition.add_team("broken", NOT_INSTALLED)
     competition.add_team("greedy", GREEDY)
     code, findings = check(capsys)
-    assert code == 0
-    assert {severity for _, severity, _ in findings} == {"failing team"}
+    assert (code, [finding[:2] for finding in findings]) == (0, [("packages", "failing team")])
     assert not Path("data/submissions/greedy", LOCK).exists()
 
 
@@ -159,10 +154,6 @@ def test_versions_are_locked_before_the_run(
     assert (folder / LOCK).read_bytes() == locked
 
 
-NO_SERVER = {"backend": "ollama", "name": "judge:1", "host": "http://127.0.0.1:9"}
-DATA = str(ROOT / "data/classifier")
-
-
 @pytest.mark.usefixtures("competition")
 @pytest.mark.parametrize(
     ("sections", "expected", "word"),
@@ -172,24 +163,15 @@ DATA = str(ROOT / "data/classifier")
             {"rubric": {"judge": "simple", "model": NO_SERVER}}, ["models: error"], "127.0.0.1:9", id="judge-away"
         ),
         pytest.param(  # without a temperature all votes are one
-            {"rubric": {"judge": "simple", "model": RECORDED, "votes": 3}},
-            ["recordings: warning", "rubric: error"],
-            "alpha, beta",
-            id="judge-not-recorded",
+            {"rubric": {"judge": "simple", "model": RECORDED, "votes": 3}}, ["rubric: error"], "votes", id="votes"
         ),
         pytest.param({"similarity": {"model": "torn"}}, ["classifier: error"], "torn", id="classifier-torn"),
-        pytest.param(
-            {"similarity": {"model": DATA, "device": "cuda:99"}},
-            ["classifier: error"],
-            "similarity.device",
-            id="device",
-        ),
     ],
 )
 def test_an_input_that_a_run_could_not_use_is_named(
     sections: dict[str, Any], expected: list[str], word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shutil.copytree(ROOT / "data/classifier", "torn")
+    shutil.copytree(CLASSIFIER, "torn")
     Path("torn/model.safetensors").write_bytes(b"torn")
     if "models" in sections:
         sections = {"models": {"m": params()["models"]["m"] | sections["models"]}}
@@ -200,32 +182,14 @@ def test_an_input_that_a_run_could_not_use_is_named(
     assert word in findings[0][2]
 
 
-@pytest.mark.parametrize("is_changed", [False, True])
 def test_a_server_may_be_away_once_its_trials_are_done_with_this_submission(
-    competition: CompetitionFolder, server: SlowOllama, capsys: pytest.CaptureFixture[str], is_changed: bool
+    competition: CompetitionFolder, server: SlowOllama, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    competition.remove_team("beta")
     competition.generate()
     server.__exit__()
-    change(models={**params()["models"], "other": params()["models"]["m"]})  # one fault of both is said once
-    shutil.copytree("data/raw/m", "data/raw/other")
-    if is_changed:
-        with Path("data/submissions/alpha/main.py").open("a") as program:
-            program.write("# another program\n")
-    severities = [severity for group, severity, _ in check(capsys)[1] if group == "models"]
-    assert severities == (["error"] if is_changed else ["warning"])
-
-
-@pytest.mark.usefixtures("competition")
-def test_a_missing_folder_and_a_small_disk_are_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("data/recordings").rmdir()
-    for free, severity in ((1_000, "error"), (1_000_000, "warning")):
-        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
-        code, findings = check(capsys)
-        assert (code, [finding[:2] for finding in findings]) == (2, [("recordings", "error"), ("disk", severity)])
-        assert "data/recordings: is missing" in findings[0][2]
+    assert [finding[:2] for finding in check(capsys)[1]] == [("models", "warning")]
+    Path("data/submissions/beta/prompt.txt").write_text("Another <OBJECT>.")
+    assert [finding[:2] for finding in check(capsys)[1]] == [("models", "error")]
 
 
 @pytest.mark.parametrize("text", ["teams: [", "teams: [a]\nnonsense: 1\n", "", "teams: [a]\nteams: [b]\n"])
@@ -239,23 +203,3 @@ def test_a_faulty_params_file_is_a_finding(
     assert {finding[:2] for finding in findings} == {("params.yaml", "error")}
     if text.count("teams") == 2:
         assert "line 2: 'teams' stands twice, first in line 1" in findings[0][2]
-
-
-@pytest.mark.usefixtures("competition")
-def test_another_team_in_a_readme_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    change(models={"r": RECORDED}, teams=["alpha"])
-    recording = Path("data/recordings/r/alpha/calls.jsonl")
-    recording.parent.mkdir(parents=True)
-    recording.touch()
-    for readme, words in (
-        (b"# Penguins\n", None),
-        *((f"# Our entry\n\n**Team:** {name}\n".encode(), None) for name in ("Team ALPHA", "Al pha.", "\u00c4lpha")),
-        (b"Team: Penguins \x1b[2J\n", r"'Penguins \\x1b[2J', but the folder is 'alpha'"),
-        (b"Team: Beta\n", "'Beta', but the folder is 'alpha'"),
-        (b"\xff", "is not UTF-8"),
-    ):
-        Path("data/submissions/alpha/README.md").write_bytes(readme)
-        code, findings = check(capsys)
-        assert code == 0
-        assert [finding[:2] for finding in findings] == ([] if words is None else [("submissions", "warning")])
-        assert words is None or words in findings[0][2]

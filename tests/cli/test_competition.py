@@ -1,4 +1,4 @@
-"""The commands for the results of a competition, on the demo's inputs and on a small evaluated one."""
+"""The commands for the results of a competition, on a small evaluated one."""
 
 import json
 import shutil
@@ -8,32 +8,7 @@ from pathlib import Path
 import pytest
 
 from pcgeval.cli.main import main
-
-ROOT = Path(__file__).parents[2]
-
-
-def test_export_copies_the_official_files_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copy(ROOT / "params.yaml", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert main(["export", "official", "out"]) == 2
-    assert "make final-eval" in capsys.readouterr().err
-    official = {
-        "raw/I/zero-shot_I_1.txt": "response",
-        "levels/I/zero-shot_I_3.xml": "<Level/>",
-        "stability/I.json": "{}",
-    }
-    for name, content in {**official, "raw/I/zero-shot_I_1.json": "{}", "stability/trials.json": "[]"}.items():
-        stage, _, rest = name.partition("/")
-        path = Path("data", stage, "smollm2-135m", "zero-shot", rest)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    assert main(["export", "official", "out"]) == 0
-    copies = {path.relative_to("out").as_posix(): path.read_text() for path in Path("out").rglob("*.*")}
-    assert copies == {f"smollm2-135m/zero-shot/{name}": content for name, content in official.items()}
-    assert main(["export", "official", "out"]) == 2
-    assert "not empty" in capsys.readouterr().err
+from pcgeval.core.layout import STAGE_DIRS
 
 
 @pytest.fixture
@@ -42,6 +17,20 @@ def evaluated(competition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     folder = shutil.copytree(competition, tmp_path / "evaluated")
     monkeypatch.chdir(folder)
     return folder
+
+
+def test_export_copies_the_official_files_alone(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "official", "out"]) == 0
+    names = {path.name for path in Path("out/small/alpha").rglob("*.*")}
+    trials = [f"alpha_{letter}_{trial}" for letter in "IT" for trial in (1, 2)]
+    assert names >= {"I.json", *(f"{trial}.txt" for trial in trials)}
+    assert not names & {*(f"{trial}.json" for trial in trials), "trials.json", "simulations.json", "classifier.json"}
+    assert {path.name for path in Path("out/large/beta").iterdir()} == {*STAGE_DIRS}
+    assert main(["export", "official", "out"]) == 2
+    assert "not empty" in capsys.readouterr().err
+    shutil.rmtree(evaluated / "data")
+    assert main(["export", "official", "other"]) == 2
+    assert "make final-eval" in capsys.readouterr().err
 
 
 def test_ranking_prints_the_last_run_and_opens_its_report(
@@ -93,11 +82,3 @@ def test_an_option_of_rescore_for_several_teams_takes_no_folder(
     assert teams["gamma"] != "baseline"
     assert main(["rescore", *words, "nowhere"]) == 2
     assert "'nowhere' does not exist" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("words", [("bundle", "-o", "none/x.zip"), ("ranking", "--single-file", "none/x.html")])
-def test_a_file_is_written_only_into_a_folder_that_exists(words, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main([*words]) == 2
-    assert "none" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

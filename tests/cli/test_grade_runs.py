@@ -1,7 +1,5 @@
 """`pcgeval grade` on a folder of runs as a person types it: two papers, two agents, two attempts each."""
 
-import csv
-import io
 import json
 import os
 import shutil
@@ -13,27 +11,13 @@ from pathlib import Path
 
 import pytest
 from scripted_endpoint import ScriptedEndpoint
-from scripted_judge import DIGEST, ScriptedModel
 from waiting import wait_until
 
 from pcgeval.cli.main import main
-from pcgeval.core.params import Model
-from pcgeval.judge.many import ManyGradings
-from pcgeval.judge.settings import JudgeSettings
-from pcgeval.submissions.reproduction import ReproductionRun
 
 PAPER = Path(__file__).parents[2] / "data/papers/block-letters"
 PAPERS = ("block-letters", "other-letters")
 GROUP = "2025-04-01T10-00-00-GMT_run-group_one"
-
-
-SETTINGS = JudgeSettings(
-    judge="simple",
-    model=Model(backend="ollama", name="m:1", digest=DIGEST),
-    papers_dir="papers",
-    max_depth=1,
-    ignore_checks=True,
-)
 
 
 @pytest.fixture
@@ -104,16 +88,8 @@ def test_every_run_has_a_file_and_a_place_in_the_table(capsys):
     assert rows["one", "all papers"]["n"] == 2
     assert rows["one", "all papers"]["std_error"] == 0
     assert set(contents(Path("grades"))) == {f"{grading['run']}/grade.json" for grading in gradings}
-    assert main(["rubric", "table", "grades", "--papers-dir", "papers", "--json"]) == 0
+    assert main(["rubric", "table", "grades", "--set", "rubric.papers_dir=papers", "--json"]) == 0
     assert {(row["submission"], row["paper"]): row for row in json.loads(capsys.readouterr().out)["rows"]} == rows
-    tables = {}
-    for form in ("csv", "markdown", "latex"):
-        assert main(["rubric", "table", "grades", "--papers-dir", "papers", "--format", form]) == 0
-        tables[form] = capsys.readouterr().out
-    in_csv = csv.DictReader(io.StringIO(tables["csv"]))
-    assert [float(row["mean"]) for row in in_csv] == [row["mean"] for row in rows.values()]
-    assert "| --- | --- | ---: |" in tables["markdown"]
-    assert r"\toprule" in tables["latex"]
 
 
 def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(capsys, runs, endpoint):
@@ -137,16 +113,15 @@ def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(capsys,
 
 @pytest.mark.usefixtures("runs")
 def test_a_finished_grading_is_done_again_when_its_file_of_checks_changes(capsys):
-    arguments = ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml", "--max-invalid", "99"]
     for path in ("papers/other-letters", "runs/two", *Path("runs", GROUP).glob("other-letters*")):
         shutil.rmtree(path)
     scores = []
     for name in ("README.md", "nowhere.md"):
         check = {"block-letters/model/bitmaps": {"name": "file_exists", "arguments": {"path": name}}}
         Path("mine.yaml").write_text(json.dumps(check))
-        _, gradings = table(capsys, *arguments)
-        scores.append([grading["score"] for grading in gradings])
-    assert [before - after for before, after in zip(*scores, strict=True)] == pytest.approx([0.05, 0.05])
+        checked = ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml", "--max-invalid", "99"]
+        scores.append(table(capsys, *checked)[1][0]["score"])
+    assert scores[0] - scores[1] == pytest.approx(0.05)
 
 
 def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
@@ -165,9 +140,7 @@ def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
     assert rows["two", "block-letters"]["n"] == 1
     assert rows["two", "all papers"]["mean"] is None
     assert not Path("grades/two/block-letters_2/grade.json").exists()  # that of before is none of what is there now
-    printed = run(capsys, "--judge", "dummy", code=1)
-    assert "two/nobodys_1\n    no paper 'nobodys'" in printed.out
-    assert "3 of 9 gradings do not count" in printed.err
+    assert "two/nobodys_1: no paper 'nobodys'" in run(capsys, "--judge", "dummy", code=1).out
 
 
 @pytest.mark.usefixtures("runs")
@@ -186,56 +159,11 @@ def test_the_gradings_share_a_budget_and_go_on_with_a_larger_one(capsys, endpoin
     assert once_each(endpoint)
 
 
-def test_a_tar_file_that_is_being_graded_stays_unpacked(runs):
-    planned = []
-
-    def plan_beside(number, _):
-        if number == 1:
-            planned.append(ManyGradings(runs, Path("other"), SETTINGS).plan())
-
-    shutil.rmtree(runs / GROUP)
-    shutil.rmtree(runs / "two/block-letters_1")
-    backend = ScriptedModel(fails=plan_beside)
-    grades = ManyGradings(runs, Path("grades"), SETTINGS, open_backend=lambda _: backend).grade()
-    assert [grade.problem for grade in grades] == [None] * 3
-    ((plans, failed),) = planned
-    assert ["is working on it" in entry.problem for entry in failed] == [True]
-    assert len(plans) == 2
-    assert not list(Path(".pcgeval").rglob("README.md"))  # nor does it stay when that is done
-
-
-class CopyingComputer:
-    """Runs nothing; what it returns is the submission."""
-
-    def reproduce(self, submission, into):
-        shutil.copytree(submission, into)
-        return ReproductionRun(into, "", 0, None, 1.0, 0.0)
-
-
-def test_a_run_that_the_budget_does_not_reach_has_no_grade_of_what_was_there_before(runs, capsys):
-    shutil.rmtree(runs / GROUP)
-    for name in ("block-letters_2", "other-letters_2"):
-        shutil.rmtree(runs / "two" / name)
-
-    def grade(**more):
-        settings, backend = SETTINGS.model_copy(update=more), ScriptedModel()
-        many = ManyGradings(runs, Path("grades"), settings, CopyingComputer(), open_backend=lambda _: backend)
-        return [entry.problem or "" for entry in many.grade()]
-
-    assert grade() == ["", ""]
-    for readme in runs.rglob("README.md"):
-        readme.write_text("It is another one.")
-    assert ["reproduce.sh was not run" in entry for entry in grade(token_budget=1)] == [False, True]
-    assert sorted(contents(Path("grades"))) == ["two/block-letters_1/grade.json"]
-    assert main(["rubric", "table", "grades", "--papers-dir", "papers"]) == 1
-    assert "two/other-letters_1\n    not graded" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["--judge", "dummy", "--out", "runs/grades"], "lies among the runs"),
-        (["--judge", "human"], "a person's grades are of one submission"),
+        (["--judge", "human"], "A person's grades are of one submission"),
         (["--judge", "dummy", "--html", "page.html"], "is of one submission"),
         (
             ["--model", "nobodys", "--base-url", "http://127.0.0.1:9/v1", "--set", "rubric.max_cost=1"],

@@ -15,7 +15,6 @@ from typer.core import TyperGroup
 from pcgeval.cli.docs import DOCUMENT, commands_help
 from pcgeval.cli.main import app, main
 from pcgeval.cli.options import print_table
-from pcgeval.core.console import EXIT_INTERRUPTED
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = cast("TyperGroup", typer.main.get_command(app)).commands
@@ -24,21 +23,21 @@ COMMANDS = cast("TyperGroup", typer.main.get_command(app)).commands
 @pytest.mark.parametrize(
     "words",
     [
-        [],
-        ["nothing"],
-        ["ranking", "--nothing"],
-        ["try", "submission"],
-        ["try", "submission", "--model", "m", "--trials", "many"],
-        ["grade", "team", "--judge", "somebody"],
-        ["export", "other", "folder"],
-        ["models", "forget"],
-        ["verify", "nowhere.zip"],
-        ["rescore", "nowhere", "--out", "out"],
-        ["audit", "--ask", "-1"],
+        "",
+        "nothing",
+        "ranking --nothing",
+        "try submission",
+        "try submission --model m --trials many",
+        "grade team --judge somebody",
+        "export other folder",
+        "models forget",
+        "verify nowhere.zip",
+        "rescore nowhere --out out",
+        "audit --ask -1",
     ],
 )
-def test_wrong_usage_is_two_with_plain_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(words) == 2
+def test_wrong_usage_is_two_with_plain_words(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
     printed = capsys.readouterr()
     assert "Usage: pcgeval" in printed.out + printed.err
     assert "Traceback" not in printed.err
@@ -52,17 +51,12 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
     assert all(f"  {command} " in text for command in COMMANDS)
     assert "0 done, 1 a check failed, 2 " in text
     assert "..." not in text.partition("--help")[2], "a command's first line is too long for the list"
-    for command in COMMANDS:
-        assert main([command, "-h"]) == 0
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("pcgeval 0.")
 
 
 def test_the_help_in_the_docs_is_current() -> None:
     assert (ROOT / DOCUMENT).read_text(encoding="utf-8") == commands_help(), "run `python -m pcgeval.cli.docs`"
-
-
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("pcgeval 0.")
 
 
 def test_the_command_line_alone_imports_nothing_heavy() -> None:
@@ -75,13 +69,6 @@ def test_the_command_line_alone_imports_nothing_heavy() -> None:
     assert not loaded & {"torch", "transformers", "numpy", "PIL", "pydantic", "yaml", "lxml", "pymunk", "httpx", "dvc"}
 
 
-def test_completion_names_the_commands() -> None:
-    words = {"_PCGEVAL_COMPLETE": "complete_bash", "COMP_WORDS": "pcgeval ra", "COMP_CWORD": "1"}
-    call = [sys.executable, "-m", "pcgeval"]
-    done = subprocess.run(call, capture_output=True, text=True, check=False, env={**os.environ, **words})
-    assert done.stdout.split() == ["ranking"]
-
-
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
 def test_a_table_keeps_names_and_numbers_whole_on_any_terminal(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -89,21 +76,22 @@ def test_a_table_keeps_names_and_numbers_whole_on_any_terminal(
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    cells = ["1", "check-and-repair", "0.009678", "41.9-81.9", "127", "12,345,678", "baseline"]
-    columns = ["rank", "team", "total", "90% interval", "failed trials", "tokens", "status"]
-    print_table(columns, [cells, cells])
+    cells = ["1", "check-and-repair", "0.009678", "41.9-81.9", "127", "0", "12,345,678", "baseline"]
+    columns = ["rank", "team", "total", "90% interval", "failed trials", "flagged", "tokens", "status"]
+    print_table(columns, [cells, cells], rare={"flagged"})
     text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert max(map(len, text.splitlines())) <= width
     assert all(text.count(cell) >= 2 for cell in cells)
-    assert all(word in text for column in columns[2:-1] for word in column.split())
+    assert all(word in text for column in ("total", "90% interval", "failed trials") for word in column.split())
+    assert "flagged" not in text
 
 
-@pytest.mark.parametrize("words", [["run"], ["ranking"], ["bundle", "-o", "a.zip"]], ids=lambda words: words[0])
+@pytest.mark.parametrize("words", ["run", "ranking", "bundle -o a.zip"])
 def test_outside_a_competition_a_command_writes_nothing_and_names_the_remedy(
-    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
+    assert main(words.split()) == 2
     message = capsys.readouterr().err
     assert message.count("params.yaml") == 1
     assert "pcgeval init" in message
@@ -115,14 +103,3 @@ def test_a_hostile_name_controls_no_terminal(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr().err
     assert "\x1b" not in printed
     assert "[2J[bold]none" in printed
-
-
-def test_an_interrupted_command_says_that_it_can_be_run_again(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("pcgeval.llm.local_models.fetch", interrupted)
-    assert main(["models", "fetch"]) == EXIT_INTERRUPTED
-    assert "run again" in capsys.readouterr().err

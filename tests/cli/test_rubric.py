@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import yaml
 from rubric_trees import leaf, node, rubric
 
 from pcgeval.cli.main import main
@@ -81,13 +80,11 @@ def test_the_judges_record_is_shown_without_control_characters(tmp_path, rubric_
     out = rubric_command("show", write_grading(tmp_path / "g.json", 1.0, 0.0, RECORD, **model), "--leaf", "1")
     for part in (
         "WARNING: only",
-        "with the model m:1",
         f"model digest {'d' * 64}, prompts v3",
         "adds 0.2500 to its score",
         "2 of 3: main.py, README.md",
         "main.py: cut",
         "data.bin, binary",
-        "Vote 1 of 2: 1.000",
         "| # Reality",
         "Vote 2 of 2: ----- two scores",
         "grade: 2 calls, 900 tokens read and 80 written, 4.0 s",
@@ -123,18 +120,16 @@ def test_agreement_of_folders_pairs_by_name(tmp_path, rubric_command):
         write_grading(tmp_path / folder / "y.json", 0.0, 0.0)
     out = rubric_command("agreement", tmp_path / "human", tmp_path / "model")
     assert "compared 4 of 4 leaves" in out
-    assert "A 0.00  B 1.00  x: Do b." in out
+    assert "A 0.00  B 1.00  x/grade.json: Do b." in out
     (tmp_path / "model" / "y.json").unlink()
-    assert "has no grading of y" in rubric_command("agreement", tmp_path / "human", tmp_path / "model", code=2)
+    assert "Only one has y.json" in rubric_command("agreement", tmp_path / "human", tmp_path / "model", code=2)
 
 
-def test_faults_name_the_file_or_the_option(gradings, tmp_path, rubric_command):
+def test_faults_name_the_file_or_the_criterion(gradings, tmp_path, rubric_command):
     (tmp_path / "bad.json").write_text('{"id": 3}')
     for arguments in (("show", tmp_path / "bad.json"), ("agreement", gradings[0], tmp_path / "bad.json")):
         assert "bad.json" in rubric_command(*arguments, code=2)
-    rubric_command("show", tmp_path / "none.json", code=2)
     rubric_command("agreement", gradings[0], tmp_path, code=2)
-    assert "--json and --form" in rubric_command("agreement", *gradings, "--form", "--json", code=2)
     assert "Did you mean root/a" in rubric_command("show", gradings[0], "--leaf", "roott/a", code=2)
 
 
@@ -146,14 +141,13 @@ def test_leaves_lists_the_criteria_with_shares_and_checks_and_its_form_becomes_h
     assert [row["share"] for row in rows] == [0.25, 0.75]
     form = rubric_command("leaves", path, "--form")
     paths = [row["path"] for row in rows]
-    assert [entry["path"] for entry in yaml.safe_load(form)] == paths
     filled = form.replace("score:", "score: 1").replace("author:", "author: Ada").replace("reason:", "reason: x")
     write_text(tmp_path / "grades.yaml", filled)
-    assert len(read_human_grades(tmp_path / "grades.yaml", paths)) == 2
+    assert list(read_human_grades(tmp_path / "grades.yaml", paths)) == paths
     checks.write_text('"a #x": {name: reproduce_succeeded}')
     assert "check reproduce_succeeded" in rubric_command("leaves", path)
     checks.write_text("c: {name: reproduce_succeeded}")
-    assert "no leaf of the rubric has this id" in rubric_command("leaves", path, code=2)
+    assert "of no leaf" in rubric_command("leaves", path, code=2)
 
 
 def test_a_grade_of_paperbench_is_shown_compared_and_converted(gradings, tmp_path, rubric_command):
@@ -180,7 +174,6 @@ def test_a_grade_becomes_an_eval_log_of_inspect(tmp_path, rubric_command):
     assert [(sample["id"], sample["scores"]["dummy"]["value"]) for sample in (a, b)] == [("root/a", 1.0), ("root/b", 0)]
     assert ("error" in a, b["error"]["message"]) == (False, "because b")
     assert [message["content"] for message in a["messages"]] == ["Do a.", *(vote.answer for vote in RECORD.votes)]
-    assert a["model_usage"]["m:1"]["total_tokens"] == 980
 
 
 @pytest.mark.parametrize("listed", ["\ufeffx_1\n\n y_1 \n", '{"flagged_run_ids": ["x_1"], "total_runs": 2}', "g/x_1"])
@@ -189,7 +182,7 @@ def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, rubric_comma
         write_grading(tmp_path / "runs/g" / name / "grade.json", 1.0, b)
     (tmp_path / "list.txt").write_text(listed)
     arguments = ["table", tmp_path / "runs", "--disqualified", tmp_path / "list.txt"]
-    assert "g/x_1\n    disqualified" in rubric_command(*arguments, code=1)
+    assert "g/x_1: disqualified" in rubric_command(*arguments, code=1)
     (row,) = rubric_command(*arguments, "--json", code=1)["rows"]
     assert (row["n"], row["scores"]) == (1, [0.25])
     (tmp_path / "list.txt").write_text("{}")

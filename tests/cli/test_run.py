@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dvc_command import with_this_python
 from slow_ollama import DIGEST, SlowOllama
-from waiting import wait_for_answers
+from waiting import wait_until
 from workspace import DIGESTS, PROMPTS, REPOSITORY, Workspace, make_workspace
 
 from pcgeval.core.layout import RUN_LOCK, recording_file
@@ -23,20 +24,15 @@ RUN = ("-m", "pcgeval", "run")
 
 
 @pytest.fixture(scope="module")
-def unfinished(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    return make_workspace(tmp_path_factory.mktemp("competition"))
-
-
-@pytest.fixture(scope="module")
-def first_run(unfinished: Workspace) -> subprocess.CompletedProcess[str]:
-    return unfinished.python(*RUN)
-
-
-@pytest.fixture
-def workspace(unfinished: Workspace, first_run: subprocess.CompletedProcess[str]) -> Workspace:
-    """A competition that the first run evaluated; each test leaves it evaluated."""
-    assert first_run.returncode == 0, first_run.stdout + first_run.stderr
-    return unfinished
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A competition that a first run evaluated; each test leaves it evaluated."""
+    workspace = make_workspace(tmp_path_factory.mktemp("competition"))
+    done = workspace.python(*RUN)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "test 1, final: 2 submissions x 2 models x 2 letters x 2 trials" in done.stderr
+    assert stages_of(done)[-1] == "report"
+    assert ranked_teams(done) == set(PROMPTS)
+    return workspace
 
 
 def stages_of(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -48,23 +44,6 @@ def ranked_teams(done: subprocess.CompletedProcess[str]) -> set[str]:
     """Return the teams of the ranking that was printed."""
     _, _, table = done.stdout.partition("rank  team")
     return {line.split()[1] for line in table.splitlines()[1:] if line.strip()}
-
-
-def test_a_whole_run_goes_from_the_checks_to_the_ranking_and_a_second_one_runs_no_stage(
-    workspace: Workspace, first_run: subprocess.CompletedProcess[str]
-):
-    assert "test 1, final: 2 submissions x 2 models x 2 letters x 2 trials" in first_run.stderr
-    assert stages_of(first_run)[:2] == [f"generate@{model}" for model in DIGESTS]
-    assert stages_of(first_run)[-1] == "report"
-    result = json.loads((workspace.folder / "results/ranking.json").read_text())["result"]
-    assert f"result hash {result['sha256']}" in first_run.stderr
-    assert (workspace.folder / "results/report/index.html").stat().st_size > 10_000
-    before = workspace.outputs()
-    second = workspace.python(*RUN)
-    assert second.returncode == 0, second.stdout + second.stderr
-    assert stages_of(second) == []
-    assert ranked_teams(second) == ranked_teams(first_run) == set(PROMPTS)
-    assert workspace.outputs() == before
 
 
 def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspace: Workspace):
@@ -112,29 +91,22 @@ def test_what_the_checks_or_dvc_refuse_is_said_and_two_runs_exclude_each_other(w
     assert f"{workspace.folder}: process {os.getpid()} is working on it." in refused.stderr
 
 
-def with_another_package(workspace: Workspace, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run this Python in the workspace on the package of this repository."""
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "PATH": with_this_python()}
-    return subprocess.run(
-        [sys.executable, *words], cwd=workspace.folder, env=environment, capture_output=True, text=True, check=False
-    )
-
-
 def test_only_the_code_runs_that_the_results_are_hashed_with(workspace: Workspace):
     module = workspace.folder / "src/pcgeval/levels/grid.py"
     before = module.read_text()
     module.write_text(f"{before}\nraise RuntimeError\n")
-    by_run = with_another_package(workspace, *RUN)
-    by_dvc = with_another_package(workspace, "-m", "dvc", "repro", "--force", "--single-item", "extract")
-    by_workspace = workspace.dvc("repro", "--single-item", "extract")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), "PATH": with_this_python()}
+    forced = ("-m", "dvc", "repro", "--force", "--single-item", "extract")
+    options: dict[str, Any] = {"cwd": workspace.folder, "env": environment, "capture_output": True, "text": True}
+    refused = [subprocess.run([sys.executable, *words], check=False, **options) for words in (RUN, forced)]
+    own = workspace.dvc("repro", "--single-item", "extract")
     module.write_text(before)
-    for refused in (by_run, by_dvc):
-        assert re.search(rf"error: {REPOSITORY}/src/pcgeval: .*{workspace.folder}.*make setup", refused.stderr)
-        assert "Traceback" not in refused.stderr
-    assert by_run.returncode == 2
-    assert not by_run.stdout
-    assert by_dvc.returncode != 0
-    assert by_workspace.returncode != 0  # by the RuntimeError
+    for done in refused:
+        assert re.search(rf"error: {REPOSITORY}/src/pcgeval: .*{workspace.folder}.*make setup", done.stderr)
+        assert "Traceback" not in done.stderr
+    assert refused[0].returncode == 2
+    assert refused[1].returncode != 0
+    assert own.returncode != 0  # by the RuntimeError
     assert workspace.repro() == []
 
 
@@ -148,19 +120,17 @@ def test_a_run_that_is_stopped_goes_on_with_the_next_one(tmp_path: Path, how: si
         model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
         workspace.change_params("models", value={"m": model})
         server.status = lambda _: 200 if server.answered < 3 else 0  # the fourth request gets no answer
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PATH": with_this_python()}
         run = subprocess.Popen(
             ["nohup", sys.executable, *RUN],
             cwd=tmp_path,
-            env=environment,
+            env={**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PATH": with_this_python()},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
             text=True,
         )
-        wait_for_answers(server, 3, run)
-        time.sleep(0.2)
+        wait_until(lambda: len(server.asked) > 3, run)
         run.send_signal(signal.SIGHUP)  # which nohup has it ignore
         time.sleep(0.2)
         assert run.poll() is None

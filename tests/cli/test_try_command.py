@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import yaml
 from competition_folder import PROMPT, competition_folder
 from handed_in_for_tests import PROMPT_FILES, README, contents, write_folder, write_zip
-from slow_ollama import DIGEST, SlowOllama
+from slow_ollama import SlowOllama
 from waiting import wait_until
 
 from pcgeval.cli.main import main
@@ -22,16 +23,14 @@ from pcgeval.cli.try_submission import LOCK
 from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.core.layout import OFFICIAL_RESULTS, SUBMISSIONS, recording_file
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import load_params
+from pcgeval.core.params import Params, load_params
 from pcgeval.core.stage_files import TrialRow, read_csv
 from pcgeval.llm.call_log import read_recording
 from pcgeval.llm.protocol import ChatRequest, Message
-from pcgeval.submissions.load import Prompt, load_submission
 
 ROOT = Path(__file__).parents[2]
 DEMO = load_params(ROOT / "params.yaml")
 OUT = Path("rehearsals/mine/m-1")
-PRINTED = OUT / "printed/I/mine_I_1.txt"
 PROGRAM = """\
 import sys
 from llms4pcg.competition import TrialLoop, chat_with_llm, run_evaluation
@@ -50,19 +49,26 @@ if __name__ == "__main__":
 """
 
 
+def write_program(files: dict[str, str]) -> None:
+    """Hand in a program in place of the prompt."""
+    Path("mine/prompt.txt").unlink(missing_ok=True)
+    write_folder(Path("mine"), files)
+
+
 def program(before: str = "pass", after: str = "pass", end: str = "pass") -> dict[str, str]:
     return {"README.md": README, "main.py": PROGRAM.format(before=before, after=after, end=end)}
 
 
+@dataclass
 class Participant:
-    """A person with an empty folder, the working directory, and a server."""
+    """A person with the submission `mine` in the working directory, and a server."""
 
-    def __init__(self, server: SlowOllama, capsys: pytest.CaptureFixture[str]) -> None:
-        self.server, self.capsys = server, capsys
+    server: SlowOllama
+    capsys: pytest.CaptureFixture[str]
 
-    def words(self, path: Path | str = "mine", letters: str = "I", trials: int = 1) -> list[str]:
+    def words(self, path: str = "mine", letters: str = "I", trials: int = 1) -> list[str]:
         options = ["--model", "m:1", "--host", self.server.address, "--letters", letters, "--trials", str(trials)]
-        return ["try", str(path), *options]
+        return ["try", path, *options]
 
     def tries(self, *words: str, code: int = 0, **values: Any) -> tuple[str, str]:
         """Run the command to an exit code; return what it printed, and what it said."""
@@ -76,91 +82,72 @@ def person(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Participant]:
     monkeypatch.chdir(tmp_path)
+    write_folder(Path("mine"), PROMPT_FILES)
     with SlowOllama(0) as server:
         yield Participant(server, capsys)
 
 
-class Replaying(SlowOllama):
-    """Answers as a model of the demo did, whose options it is asked with; it looks replies up by their requests."""
+def test_the_scores_are_those_of_the_competition(person: Participant) -> None:
+    team, name = "zero-shot", "qwen-coder-1b5"
+    model = DEMO.models[name]
+    calls = read_recording(ROOT / recording_file(name, team))
+    replies = {call.key: call.reply.text for call in calls if call.reply}
 
-    def __init__(self, model: str, team: str) -> None:
-        super().__init__(0)
-        self.model = DEMO.models[model]
-        self.replies = {
-            call.key: call.reply.text for call in read_recording(ROOT / recording_file(model, team)) if call.reply
-        }
-
-    def words(self, asked: dict[str, Any], _: str) -> list[str]:
+    def replayed(asked: dict[str, Any], _: str) -> list[str]:
         messages = tuple(Message(**message) for message in asked["messages"])
-        request = ChatRequest(self.model.name, self.model.digest or "", messages, asked["options"])
-        return [self.replies[request.key]]
+        return [replies[ChatRequest(model.name, model.digest or "", messages, asked["options"]).key]]
 
-
-def test_the_scores_and_the_baseline_are_those_of_the_competition(person: Participant) -> None:
-    prompts = [team for team in DEMO.teams if isinstance(load_submission(ROOT / SUBMISSIONS / team).work, Prompt)]
-    baseline = DEMO.scoring.baseline
-    team, model = next(team for team in prompts if team != baseline), next(iter(DEMO.models))
-    table = read_csv(TrialRow, ROOT / OFFICIAL_RESULTS / model / "trial_scores.csv")
-    best = max((row for row in table if row.team == team), key=lambda row: row.score).letter
+    person.server.words = replayed  # type: ignore[method-assign]
+    rows = read_csv(TrialRow, ROOT / OFFICIAL_RESULTS / name / "trial_scores.csv")
+    best = max((row for row in rows if row.team == team), key=lambda row: row.score).letter
     letters = {best, "I" if best != "I" else "L"}
-    official = {(row.team, row.letter, row.trial): row for row in table if row.letter in letters}
+    official = {(row.letter, row.trial): row for row in rows if row.team == team and row.letter in letters}
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["similarity"]["model"] = str(ROOT / "data/classifier")
-    Path(OFFICIAL_RESULTS).mkdir(parents=True)
-    Path(OFFICIAL_RESULTS / "m").symlink_to(ROOT / OFFICIAL_RESULTS / model)
-    command = ["try", str(ROOT / SUBMISSIONS / team), "--model", "m", "--letters", "".join(letters), "--json"]
+    params["models"] = {
+        "m": {"backend": "ollama", "name": "m:1", "host": person.server.address, "options": model.options}
+    }
+    options = ["--model", "m", "--letters", "".join(letters), "--trials", str(DEMO.competition.trials), "--json"]
     summaries = {}
-    with Replaying(model, team) as server:
-        options = DEMO.models[model].options
-        asked = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "options": options}
-        for vectors in ("cls", "softmax"):
-            params |= {"models": {"m": asked}, "diversity": {"vectors": vectors}}
-            Path("params.yaml").write_text(yaml.safe_dump(params))
-            assert main([*command, "--trials", str(DEMO.competition.trials)]) == 0
-            values = json.loads(person.capsys.readouterr().out)
-            summaries[vectors] = {entry["letter"]: entry for entry in values["letters"]}
-        assert len(server.asked) == len(values["trials"]) == 2 * DEMO.competition.trials, "nothing is asked twice"
+    for vectors in ("cls", "softmax"):
+        Path("params.yaml").write_text(yaml.safe_dump(params | {"diversity": {"vectors": vectors}}))
+        assert main(["try", str(ROOT / SUBMISSIONS / team), *options]) == 0
+        values = json.loads(person.capsys.readouterr().out)
+        summaries[vectors] = {entry["letter"]: entry for entry in values["letters"]}
+    assert len(person.server.asked) == len(values["trials"]) == 2 * DEMO.competition.trials, "nothing is asked twice"
     for trial in values["trials"]:
-        row = official[team, trial["letter"], trial["trial"]]
+        row = official[trial["letter"], trial["trial"]]
         assert trial["stability"] == pytest.approx(float(row.stability))  # the official script rounds to 20 digits
         assert trial["similarity"] == float(row.similarity)
         assert summaries["softmax"][row.letter]["diversity"] == float(row.diversity)
         assert summaries["cls"][row.letter]["score"] == summaries["softmax"][row.letter]["score"]
     assert summaries["softmax"][best]["score"] > 0
-    assert {entry["letter"] for entry in values["baseline"]} == letters
-    for entry in values["baseline"]:
-        of_letter = [row for row in table if (row.team, row.letter) == (baseline, entry["letter"])]
-        scores = [float(row.stability * row.similarity) for row in of_letter]
-        assert (entry["team"], entry["trials"], entry["failed"]) == (baseline, len(scores), None)
-        assert entry["score"] == pytest.approx(sum(scores) / len(scores))
 
 
-def test_what_a_participant_sees_and_what_another_try_keeps(person: Participant) -> None:
-    write_folder(Path("mine"), PROMPT_FILES)
+def test_each_trial_is_printed_and_another_try_keeps_it(person: Participant) -> None:
     out, err = person.tries(trials=2)
-    for line in ("checking mine", "loading the classifier", "looking for m:1", "asking I1 (0 of 2 trials done)"):
-        assert f"{line}\n" in err
-    for word in ("I1: 0.", "x similarity", "likeliest letters: ", "before", "images/I/mine_I_2.png", "score x divers"):
-        assert word in out
+    assert [line.partition(":")[0] for line in out.splitlines() if " x similarity " in line] == ["I1", "I2"]
+    assert "asking for I1, call 1 (0 of 2 trials done)" in err
     assert str(OUT) in err
     before = contents(OUT)
-    assert {"raw/I/mine_I_2.txt", "intermediate/I/mine_I_2.txt", "levels/I/mine_I_2.xml", "images/I/mine_I_2.png"} < {
-        *before
-    }
+    assert before.keys() > {"raw/I/mine_I_2.txt", "intermediate/I/mine_I_2.txt", "levels/I/mine_I_2.xml"}
     person.tries(letters="L")
     assert {name: content for name, content in contents(OUT).items() if name in before} == before
     values = json.loads(person.tries("--json", trials=2)[0])
     assert len(person.server.asked) == 3, "nothing is asked twice"
-    assert [trial["trial"] for trial in values["trials"]] == [1, 2]
-    assert (values["letters"][0]["team"], values["baseline"]) == ("mine", [])
-    seconds = [trial["seconds"] for trial in values["trials"]]
-    assert values["full_run"] == {"trials": 260, "seconds": pytest.approx(130 * sum(seconds), abs=0.3)}
+    assert [(trial["trial"], trial["calls"]) for trial in values["trials"]] == [(1, 1), (2, 1)]
+    assert (values["letters"][0]["trials"], values["letters"][0]["failed"]) == (2, 0)
     assert "done before" in person.tries()[0]
+
+
+def test_it_fails_if_all_trials_failed(person: Participant) -> None:
+    person.tries()
     person.server.words = lambda *_: ["I would rather not."]  # type: ignore[method-assign]
-    out, _ = person.tries(letters="T")
-    for words in ("T1: 0, failed in extract: no code", "| I would rather not.", f"{OUT}/raw/T/mine_T_1.txt"):
-        assert words in out
+    out, _ = person.tries(letters="T", code=1)
+    assert "T1: 0, failed in extract: no code" in out
+    assert f"{OUT}/raw/T/mine_T_1.txt" in out
     assert not (OUT / "images/T").exists()
+    person.tries(letters="IT")
 
 
 def test_a_try_and_the_competition_share_the_replies_of_the_models(person: Participant) -> None:
@@ -174,98 +161,59 @@ def test_a_try_and_the_competition_share_the_replies_of_the_models(person: Parti
     assert len(set(person.server.asked)) == len(person.server.asked) == 2
 
 
-def test_only_a_folder_of_the_same_team_and_model_is_written_into(person: Participant) -> None:
-    for team in ("mine", "theirs"):
-        write_folder(Path(team), PROMPT_FILES)
-    out, new = Path("out"), Path("new")
-    write_folder(out, {"levels/mine.xml": "mine", "raw/notes.txt": "mine"})
-    before = contents(out)
-    assert "already exists" in person.tries("--out", "out", code=2)[1]
-    assert contents(out) == before
+def test_other_files_of_the_folder_stay_and_two_tries_exclude_each_other(person: Participant) -> None:
+    out = Path("out")
+    with lock_folder(out, out / LOCK):
+        assert "is working on it" in person.tries("--out", "out", code=2)[1]
     assert not person.server.asked
-    with lock_folder(new, new / LOCK):
-        person.tries("--out", "new", code=2)
-    assert list(contents(new)) == [LOCK]
-    person.tries("--out", "new")  # a try that was killed before it wrote its first file can be repeated
     notes = dict.fromkeys((f"{stage}/notes.txt" for stage in ("raw", "raw/I", "images", "unfinished")), b"mine")
-    write_folder(new, notes)
-    person.tries("--out", "new", letters="IL")
-    assert contents(new).items() >= notes.items()
-    assert "holds mine with m-1" in person.tries("--out", "new", path="theirs", code=2)[1]
+    write_folder(out, notes)
+    person.tries("--out", "out", letters="IL")
+    assert contents(out).items() >= notes.items()
 
 
 @pytest.mark.needs_sandbox
-def test_the_output_of_a_program_is_kept_and_shown(person: Participant) -> None:
+def test_the_output_of_a_program_is_kept_and_named_where_it_fails(person: Participant) -> None:
+    printed = OUT / "printed/I/mine_I_1.txt"
     person.server.seconds = 0.3  # what is printed before the call is read before what follows it, on the other pipe
     prints = ("print('begun', end='')", "print('\\033[2J' + reply[:6] + '\\u202e', file=sys.stderr)", "print('end')")
-    write_folder(Path("mine"), program(*prints))
-    for out, _ in (person.tries(), person.tries()):
-        assert "| begun\ufffd[2Janswer\ufffd" in out
-        assert "| end" in out
-        assert "\033" not in out
-    assert PRINTED.read_text() == "begun\ufffd[2Janswer\ufffd\nend\n"
-    asked = len(person.server.asked)
-    write_folder(Path("mine"), program("print('line\\r' * 99 + 'x' * 999); import pcgeval"))
-    out, _ = person.tries()
-    assert "I1: 0, failed in generate: ModuleNotFoundError: No module named 'pcgeval'" in out
-    for words in ("[lines before these: ", "| line", f"| {'x' * 99}", "| Traceback (most recent call last):"):
-        assert words in out
-    assert len(out) < 3_000
-    assert len(person.server.asked) == asked
-
-
-@pytest.mark.parametrize(
-    ("files", "path", "code", "word"),
-    [
-        ({"README.md": README, "main.py": "from llms4pcg.competition import X\nx = ("}, "mine", 1, "main.py:2"),
-        ({**program(), "requirements.txt": "./x.whl"}, "mine", 1, "requirements.txt:1"),
-        ({"prompt.txt": "Build é <OBJECT>"}, "mine/prompt.txt", 1, "U+00E9"),
-        (PROMPT_FILES, "nothing", 2, "Name a submission's folder"),
-        (PROMPT_FILES, "mine/README.md", 2, "Name a submission's folder"),
-    ],
-)
-def test_an_invalid_submission_asks_nothing(
-    person: Participant, files: dict[str, str], path: str, code: int, word: str
-) -> None:
-    write_folder(Path("mine"), files)
-    assert word in person.tries(path=path, code=code)[1]
-    assert not person.server.asked
-
-
-@pytest.mark.parametrize(("letters", "trials"), [("", 2), ("1", 2), ("i", 2), ("II", 2), ("I", 0), ("I", 1001)])
-def test_letters_and_trials_that_cannot_be_meant(person: Participant, letters: str, trials: int) -> None:
-    write_folder(Path("mine"), PROMPT_FILES)
-    _, err = person.tries(letters=letters, trials=trials, code=2)
-    assert ("letters" if trials == 2 else "trials") in err
-    assert not person.server.asked
-
-
-@pytest.mark.needs_sandbox
-def test_a_zip_a_folder_and_a_file_are_one_submission(person: Participant) -> None:
-    files = program("print('ran')")
+    files = program(*prints)
     write_zip(Path("mine.zip"), {f"inner/{name}": text for name, text in files.items()})
-    write_folder(Path("mine"), files)
-    for path in ("mine.zip", "mine", "mine/main.py"):
-        assert "| ran" in person.tries(path=path)[0]
-        assert len(person.server.asked) == 1, "the same submission"
+    write_program(files)
+    for path in ("mine.zip", "mine"):
+        person.tries(path=path)
+        assert printed.read_text() == "begun\ufffd[2Janswer\ufffd\nend\n"
+    assert len(person.server.asked) == 1, "the same submission"
+    write_program(program("print('line\\r' * 99 + 'x' * 999); import pcgeval"))
+    out, _ = person.tries(code=1)
+    assert "I1: 0, failed in generate: ModuleNotFoundError: No module named 'pcgeval'" in out
+    assert str(printed) in out
+    assert "Traceback (most recent call last):" in printed.read_text()
 
 
-@pytest.mark.needs_sandbox
+def test_an_invalid_submission_or_option_asks_nothing(person: Participant) -> None:
+    for letters, trials, word in (("", 2, "letters"), ("i", 2, "letters"), ("II", 2, "letters"), ("I", 0, "trials")):
+        assert word in person.tries(letters=letters, trials=trials, code=2)[1]
+    assert "nothing" in person.tries(path="nothing", code=2)[1]
+    assert "neither a folder nor a zip file" in person.tries(path="mine/README.md", code=2)[1]
+    for files, place in (
+        ({"README.md": README, "main.py": "from llms4pcg.competition import X\nx = ("}, "main.py:2"),
+        ({**program(), "requirements.txt": "./x.whl"}, "requirements.txt:1"),
+    ):
+        write_folder(Path(place[:4]), files)
+        assert place in person.tries(path=place[:4], code=1)[1]
+    assert not person.server.asked
+
+
 def test_what_is_missing_here_is_named_before_the_first_call(
     person: Participant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_folder(Path("mine"), program())
-    write_folder(Path("prompt"), PROMPT_FILES)
+    write_program(program())
     params = (ROOT / "params.yaml").read_text()
     Path("params.yaml").write_text(params.replace("model: data/classifier", "model: nowhere/classifier"))
-    assert "classifier" in person.tries(code=2)[1]
+    assert "nowhere/classifier" in person.tries(code=2)[1]
     Path("params.yaml").unlink()
     assert "--host and --base-url" in person.tries("--base-url", "http://127.0.0.1:9", code=2)[1]
-    monkeypatch.setenv("OLLAMA_HOST", person.server.address)
-    assert main(["try", "prompt", "--model", "llama9"]) == 2
-    err = person.capsys.readouterr().err
-    for word in ("smollm2:135m", "ollama pull llama9", "pcgeval models fetch", "--host", "--base-url"):
-        assert word in err
     monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
     assert "The sandbox is switched off" in person.tries(code=2)[1]
     assert not person.server.asked
@@ -273,7 +221,7 @@ def test_what_is_missing_here_is_named_before_the_first_call(
 
 @pytest.mark.needs_sandbox
 def test_ctrl_c_keeps_what_is_done_and_the_next_try_pays_for_nothing_twice(person: Participant) -> None:
-    write_folder(Path("mine"), program(end="import time; time.sleep(600)"))
+    write_program(program())
     server = person.server
     server.status = lambda letter: 0 if letter == "L" else 200  # L1 gets no answer
     command = [sys.executable, "-m", "pcgeval", *person.words(letters="ILT")]
@@ -294,40 +242,36 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_try_pays_for_nothing_twice(perso
 
 
 CODER, SMALL = "qwen2.5-coder:1.5b-instruct-q4_K_M", "smollm2:135m-instruct-q4_1"
-URL = "http://127.0.0.1:1/v1"
+HOST, URL = "127.0.0.1:1", "http://127.0.0.1:1/v1"
 
 
 @pytest.mark.parametrize("params", [DEMO, default_params()], ids=["competition", "elsewhere"])
-@pytest.mark.parametrize(
-    ("name", "host", "base_url", "backend", "asked"),
-    [
-        pytest.param("qwen-coder-1b5", None, None, "llamacpp", CODER, id="a-replayed-model-by-its-key"),
-        pytest.param("SmolLM2:135M-instruct-q4_1", None, None, "llamacpp", SMALL, id="by-its-name"),
-        pytest.param("smollm2", None, None, "llamacpp", SMALL, id="by-the-beginning-of-its-name"),
-        pytest.param("smollm2", "127.0.0.1:1", None, "ollama", "smollm2", id="as-a-server-calls-it"),
-        pytest.param("qwen-coder-1b5", "127.0.0.1:1", None, "ollama", CODER, id="on-a-server"),
-        pytest.param("qwen-coder-1b5", None, URL, "openai", CODER, id="at-an-endpoint"),
-        pytest.param("llama3:8b", None, None, "ollama", "llama3:8b", id="unknown-here"),
-    ],
-)
-def test_a_model_is_asked_for_real(params, name, host, base_url, backend, asked) -> None:
-    model = find_model_to_ask(params, name, host, base_url)
-    assert (model.backend, model.name, model.host, model.base_url) == (backend, asked, host, base_url)
-    known = next((known for known in DEMO.models.values() if known.name == asked), None)
-    options = known.options if known else {"num_predict": 1000}
-    assert model.options == {name: value for name, value in options.items() if (backend, name) != ("openai", "num_ctx")}
-    assert model.digest == (known.digest if known and backend == "llamacpp" else None)
+def test_a_model_is_asked_for_real(params: Params) -> None:
     assert params.competition.seed == DEMO.competition.seed, "the same replies everywhere"
+    for name, host, base_url, backend, asked in (
+        ("qwen-coder-1b5", None, None, "llamacpp", CODER),
+        ("SmolLM2:135M-instruct-q4_1", None, None, "llamacpp", SMALL),
+        ("smollm2", None, None, "llamacpp", SMALL),
+        ("smollm2", HOST, None, "ollama", "smollm2"),  # as the server calls it
+        ("qwen-coder-1b5", HOST, None, "ollama", CODER),
+        ("qwen-coder-1b5", None, URL, "openai", CODER),
+        ("llama3:8b", None, None, "ollama", "llama3:8b"),
+    ):
+        model = find_model_to_ask(params, name, host, base_url)
+        assert (model.backend, model.name, model.host, model.base_url) == (backend, asked, host, base_url)
+        known = next((known for known in DEMO.models.values() if known.name == asked), None)
+        options = {**known.options} if known else {"num_predict": 1000}
+        if backend == "openai":
+            del options["num_ctx"]
+        assert model.options == options
+        assert model.digest == (known.digest if known and backend == "llamacpp" else None)
 
 
-@pytest.mark.parametrize(
-    ("name", "host", "base_url", "words"),
-    [
+def test_an_ambiguous_name_and_a_password_are_refused() -> None:
+    for name, host, base_url, words in (
         ("qwen2.5-coder", None, None, r"qwen2.5-coder:0.5b.* or qwen2.5-coder:1.5b"),
         ("m", None, "http://me:secret@127.0.0.1/v1", "password"),
         ("m", "http://me:secret@127.0.0.1", None, "password"),
-    ],
-)
-def test_an_ambiguous_name_and_a_password_are_refused(name, host, base_url, words) -> None:
-    with pytest.raises(SettingsError, match=words):
-        find_model_to_ask(default_params(), name, host, base_url)
+    ):
+        with pytest.raises(SettingsError, match=words):
+            find_model_to_ask(default_params(), name, host, base_url)

@@ -1,13 +1,11 @@
 """The real pipeline with failing teams: their fault gives no score, ours no ranking; the others continue."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 from competition_folder import PROGRAM
 from slow_ollama import SlowOllama
-from soak import SOAK
 from workspace import Workspace, make_workspace
 
 from pcgeval.core.files import sha256_json
@@ -45,11 +43,10 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
     with SlowOllama(0.002) as server:
         workspace.change_params("models", value={"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
         workspace.change_params("teams", value=["alpha", "greedy", "unlucky"])
-        if not SOAK:
-            workspace.change_params("similarity", value={"model": "data/none"})  # so that none is loaded
+        workspace.change_params("similarity", value={"model": "data/none"})  # so that none is loaded
         checked = workspace.pcgeval("check")
         assert checked.returncode == 2
-        assert re.findall(r"(?m)^  ([a-z ]+): .*/(\w+)/requirements", checked.stderr) == [
+        assert re.findall(r"(?m)^([a-z ]+): .*/(\w+)/requirements", checked.stderr) == [
             ("failing team", "greedy"),
             ("error", "unlucky"),
         ]
@@ -62,14 +59,6 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
         asked = len(server.asked)
         for name in ("requirements.txt", "requirements-lock.txt"):
             (unlucky / name).unlink()
-        workspace.repro("--keep-going", *([] if SOAK else ["extract"]))
+        workspace.repro("--keep-going", "extract")
         assert len(server.asked) == asked + 3 * 4  # the calls of the unlucky program
     assert [record.reason for record in records(workspace, "unlucky")] == [None] * 4
-    if not SOAK:
-        return
-    ranking = workspace.pcgeval("ranking", "--json")
-    assert ranking.returncode == 0, ranking.stderr
-    failed = {entry["team"]: entry["models"]["m"]["failed_trials"] for entry in json.loads(ranking.stdout)["teams"]}
-    assert failed["greedy"] == 4
-    assert failed["alpha"] < 4
-    assert failed["unlucky"] < 4

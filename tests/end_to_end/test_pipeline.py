@@ -5,13 +5,12 @@ The tests of one module share a workspace and run in order: each starts from an 
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from slow_ollama import DIGEST, SlowOllama
+from slow_ollama import SlowOllama
 from soak import soak_only
-from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
+from workspace import DIGESTS, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
 
 from pcgeval.core.layout import STAGE_DIRS, Trial, recording_file, stage_dir, trial_file
 
@@ -122,15 +121,6 @@ def test_a_word_in_a_teams_notes_changes_no_trial_and_no_measurement(workspace: 
 
 
 @soak_only
-def test_a_model_gets_another_digest(workspace: Workspace, before: dict[str, int]):
-    workspace.change_params("models", "small", "digest", value=OTHER_DIGEST)
-    ran = set(workspace.repro())
-    assert "generate@large" not in ran
-    assert {"generate@small", "extract", "rank", "report"} <= ran
-    assert owners(workspace, before) == {("small", team) for team in PROMPTS}
-
-
-@soak_only
 def test_a_physics_parameter_changes(workspace: Workspace, before: dict[str, int]):
     workspace.change_params("physics", "trials", value=1)
     ran = set(workspace.repro())
@@ -217,17 +207,6 @@ def test_an_unfinished_run_moves_to_a_second_machine(tmp_path: Path):
         assert (second.folder / response).read_bytes() == (first.folder / response).read_bytes()
 
 
-@soak_only
-def test_another_round_leaves_the_final_alone(workspace: Workspace, first_run: list[str]):
-    assert first_run
-    outputs = workspace.outputs()
-    done = workspace.python("-m", "pcgeval", "run", "--round", "midterm")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert workspace.outputs() == outputs
-    midterm = json.loads((workspace.folder / "rounds" / "midterm" / "results" / "ranking.json").read_text())
-    assert (midterm["rules"]["letters"], midterm["rules"]["trials"]) == ("I", 2)
-
-
 def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace: Workspace, before: dict[str, int]):
     """Their recordings are those of others, which were asked the same."""
     data = workspace.folder / "data"
@@ -264,20 +243,3 @@ def test_a_team_and_a_model_that_leave_are_in_no_output_of_a_stage(workspace: Wo
         ("large", team) for team in ("alpha", "gamma")
     }
     assert workspace.repro() == []
-
-
-@soak_only
-def test_models_that_are_asked_at_once_by_hand_are_not_asked_again(tmp_path: Path):
-    workspace = make_workspace(tmp_path)
-    with SlowOllama(0.002) as small, SlowOllama(0.002) as large:
-        servers = {"small": small, "large": large}
-        for temperature, (model, server) in enumerate(servers.items()):  # else their calls would be the same
-            values = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
-            workspace.change_params("models", model, value={**values, "options": {"temperature": temperature}})
-        with ThreadPoolExecutor() as terminals:
-            done = list(terminals.map(lambda model: workspace.python("stages/generate.py", model), servers))
-        assert [entry.returncode for entry in done] == [0, 0], [entry.stderr for entry in done]
-        asked = [len(server.asked) for server in servers.values()]
-        assert asked == [len(PROMPTS) * 2 * 2] * 2
-        assert sorted(workspace.repro("generate")) == sorted(GENERATE)
-        assert [len(server.asked) for server in servers.values()] == asked

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import yaml
+from rubric_trees import RESULT, leaf, node
 
 from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.files import sha256_bytes, sha256_file, sha256_text, unsynced, write_json, write_text
@@ -27,14 +28,7 @@ from pcgeval.submissions.load import load_submission
 
 PARAMS = parse_params(
     {
-        "competition": {
-            "name": "Test cup",
-            "edition": "7",
-            "round": "final",
-            "characters": "IT",
-            "trials": 2,
-            "seed": 1,
-        },
+        "competition": {"name": "Test cup", "edition": "7", "characters": "IT", "trials": 2, "seed": 1},
         "teams": ["zero-shot", "builders", "cheats"],
         "models": {
             "small": {"backend": "recorded", "name": "small:1b", "digest": "a" * 64, "options": {"temperature": 1}},
@@ -61,25 +55,13 @@ PROSE = "I am a language model and cannot build."
 NO_REPLY = None  # the call failed
 TOO_SLOW = "took 501 s; the limit is 500 s"
 RUBRIC = {
-    "id": "root",
+    **node(
+        "root",
+        1,
+        leaf("prompt", requirements="The prompt is short."),
+        leaf("levels", 2, RESULT, requirements="The levels stand."),
+    ),
     "requirements": "The submission is good.",
-    "weight": 1,
-    "sub_tasks": [
-        {
-            "id": "prompt",
-            "requirements": "The prompt is short.",
-            "weight": 1,
-            "sub_tasks": [],
-            "task_category": "Code Development",
-        },
-        {
-            "id": "levels",
-            "requirements": "The levels stand.",
-            "weight": 2,
-            "sub_tasks": [],
-            "task_category": "Result Analysis",
-        },
-    ],
 }
 
 
@@ -99,17 +81,7 @@ class Noted:
     contained: bool = True
 
 
-def write_round(
-    root,
-    params=PARAMS,
-    reply=reply,
-    notes=None,
-    likeness=0.5,
-    rubric=None,
-    noted=None,
-    programs=None,
-    classifier="none",
-):
+def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, noted=None, programs=None):
     """Fill a folder with everything that the page is made of.
 
     `noted` says of a model, team and trial what is recorded besides the reply; `programs` maps teams to their files.
@@ -118,14 +90,14 @@ def write_round(
     write_text(root / "params.yaml", yaml.safe_dump(params.model_dump(mode="json"), sort_keys=False))
     for team in params.teams:
         write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
-    write_classifier(root / params.similarity.model, classifier)
+    write_classifier(root / params.similarity.model)
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
     with unsynced():
         for model, team in product(params.models, params.teams):
             write_replies(root, params, model, team, reply, noted)
         for stage in (extract_stage, convert_stage, simulate_stage):
             stage(params, root)
-        predict(root, params, likeness)
+        predict(root, params)
         for stage in (classify_stage, diversity_stage, score_stage, rank_stage, evidence_stage, grade_stage):
             stage(params, root)
 
@@ -138,10 +110,10 @@ def write_submission(root, team, notes, program=None):
         write_text(folder / name, text)
 
 
-def write_classifier(folder, weights):
+def write_classifier(folder):
     write_json(folder / "config.json", {"id2label": dict(enumerate(LABELS))})
     write_json(folder / "preprocessor_config.json", {})
-    write_text(folder / "model.safetensors", weights)
+    write_text(folder / "model.safetensors", "none")
 
 
 def write_replies(root, params, model, team, reply, noted):
@@ -173,7 +145,7 @@ def summarise(root, params, model, team):
     summarise_trials(root / summaries_file(model, team), raw, submission, trials(params))
 
 
-def predict(root, params, likeness):
+def predict(root, params):
     """Put a prediction for every picture into the classifier's cache: the target letter with some luck on top."""
     settings = params.similarity
     maker = made_by(resolve_source(settings.model, settings.revision, root), settings)
@@ -182,7 +154,7 @@ def predict(root, params, likeness):
         if path.exists():
             chance = random.Random(f"{trial}{sha256_file(path)}")
             weights = [chance.random() ** 6 for _ in LABELS]
-            weights[LABELS.index(trial.letter)] += likeness * 2 * chance.random()
+            weights[LABELS.index(trial.letter)] += chance.random()
             whole = sum(weights)
             probabilities = tuple(round(weight / whole, 7) for weight in weights)
             prediction = Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0))

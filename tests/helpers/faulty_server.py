@@ -5,12 +5,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from threaded_server import ThreadedServer
+from threaded_server import JsonHandler, ThreadedServer
 
-Act = Callable[[BaseHTTPRequestHandler], None]
+Act = Callable[[Any], None]
 
 
 class FaultyServer(ThreadedServer):
@@ -32,22 +31,17 @@ class FaultyServer(ThreadedServer):
         super().__exit__()
 
 
-class _Player(BaseHTTPRequestHandler):
+class _Player(JsonHandler):
     server: FaultyServer
-    protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.posted.append((self.path, json.loads(body), headers))
+        self.server.posted.append((self.path, self.body(), headers))
         _next(self.server.acts)(self)
 
     def do_GET(self) -> None:
         self.server.got.append(self.path)
         _next(self.server.listings)(self)
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
 
 
 def _next(script: list[Act]) -> Act:
@@ -63,32 +57,32 @@ def unused_address() -> str:
 
 def status(code: int, text: str = '{"error": "overloaded"}', **headers: str) -> Act:
     """Answer with a status and a body."""
-    return lambda player: _send(player, code, text.encode(), headers)
+    return lambda player: player.send(code, text.encode(), **headers)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def lines(*values: object) -> Act:
     """Answer with a whole stream of JSON lines; a str stands for itself."""
-    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
-    return lambda player: _send(player, 200, "".join(f"{text}\n" for text in texts).encode(), {})
+    return status(200, "".join(f"{_text(value)}\n" for value in values))
 
 
 def value(content: object) -> Act:
     """Answer with one JSON value."""
-    text = json.dumps(content).encode()
-    return lambda player: _send(player, 200, text, {"Content_Type": "application/json"})
+    return status(200, json.dumps(content))
 
 
 def events(*values: object) -> Act:
     """Answer with a whole stream of server-sent events; a str stands for itself."""
-    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
-    content = "".join(f"data: {text}\n\n" for text in texts).encode()
-    return lambda player: _send(player, 200, content, {"Content_Type": "text/event-stream"})
+    return status(200, "".join(f"data: {_text(value)}\n\n" for value in values), kind="text/event-stream")
 
 
 def broken_off(*values: object) -> Act:
     """Promise more bytes than come, then hang up."""
 
-    def act(player: BaseHTTPRequestHandler) -> None:
+    def act(player: _Player) -> None:
         _begin(player, *values)
         player.close_connection = True
 
@@ -98,26 +92,24 @@ def broken_off(*values: object) -> Act:
 def stalled(*values: object) -> Act:
     """Send some lines, then nothing, with the connection open."""
 
-    def act(player: BaseHTTPRequestHandler) -> None:
+    def act(player: _Player) -> None:
         _begin(player, *values)
-        player.server.stopping.wait(60)  # type: ignore[attr-defined]
+        player.server.stopping.wait(60)
 
     return act
 
 
 def silent() -> Act:
     """Take the request and never answer."""
-    return lambda player: player.server.stopping.wait(60) and None  # type: ignore[attr-defined]
+    return lambda player: player.server.stopping.wait(60) and None
 
 
 def endless(piece: bytes, pause: float = 0.0) -> Act:
     """Send the same bytes for ever."""
 
-    def act(player: BaseHTTPRequestHandler) -> None:
+    def act(player: _Player) -> None:
         _begin(player)
-        while not player.server.stopping.is_set():  # type: ignore[attr-defined]
-            player.wfile.write(piece)
-            time.sleep(pause)
+        _repeat(player, piece, pause)
 
     return act
 
@@ -125,16 +117,14 @@ def endless(piece: bytes, pause: float = 0.0) -> Act:
 def headless() -> Act:
     """Send a header line that never ends."""
 
-    def act(player: BaseHTTPRequestHandler) -> None:
+    def act(player: _Player) -> None:
         player.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
-        while not player.server.stopping.is_set():  # type: ignore[attr-defined]
-            player.wfile.write(b"x")
-            time.sleep(0.02)
+        _repeat(player, b"x", 0.02)
 
     return act
 
 
-def _begin(player: BaseHTTPRequestHandler, *values: object) -> None:
+def _begin(player: _Player, *values: object) -> None:
     player.send_response(200)
     player.send_header("Content-Length", str(2**40))
     player.end_headers()
@@ -142,13 +132,10 @@ def _begin(player: BaseHTTPRequestHandler, *values: object) -> None:
         player.wfile.write(value.encode() if isinstance(value, str) else json.dumps(value).encode() + b"\n")
 
 
-def _send(player: BaseHTTPRequestHandler, code: int, content: bytes, headers: dict[str, str]) -> None:
-    player.send_response(code)
-    for name, text in headers.items():
-        player.send_header(name.replace("_", "-"), text)
-    player.send_header("Content-Length", str(len(content)))
-    player.end_headers()
-    player.wfile.write(content)
+def _repeat(player: _Player, piece: bytes, pause: float) -> None:
+    while not player.server.stopping.is_set():
+        player.wfile.write(piece)
+        time.sleep(pause)
 
 
 # What Ollama's and OpenAI's interfaces send for the reply "Hello", in two pieces and whole.

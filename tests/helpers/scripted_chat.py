@@ -3,9 +3,9 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
+
+from threaded_server import JsonHandler, ThreadedServer
 
 Reply = str | tuple[str, ...]  # a text, or commands for the shell
 Script = Callable[[list[dict[str, Any]]], Reply]  # from the conversation to the reply
@@ -25,32 +25,23 @@ def in_order(*replies: Reply) -> Script:
 def serving(script: Script) -> Iterator[str]:
     """Give the base URL of a server as long as it runs."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = self.body()
             message, reason = as_message(script(body["messages"]))
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
             head = {"id": "c", "created": 0, "model": body["model"], "usage": usage}
             key = "delta" if body.get("stream") else "message"
             choice = {"index": 0, key: message, "finish_reason": reason}
             kind = "chat.completion.chunk" if body.get("stream") else "chat.completion"
-            value = json.dumps({**head, "object": kind, "choices": [choice]})
-            self.answer(f"data: {value}\n\ndata: [DONE]\n\n" if body.get("stream") else value, body.get("stream"))
+            value = {**head, "object": kind, "choices": [choice]}
+            if body.get("stream"):
+                self.send(200, f"data: {json.dumps(value)}\n\ndata: [DONE]\n\n".encode(), "text/event-stream")
+            else:
+                self.send_json(200, value)
 
-        def answer(self, text: str, stream: bool) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/event-stream" if stream else "application/json")
-            self.send_header("Content-Length", str(len(text.encode())))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/v1"
-        server.shutdown()
+    with ThreadedServer(Handler) as server:
+        yield f"{server.address}/v1"
 
 
 def as_message(reply: Reply) -> tuple[dict[str, Any], str]:

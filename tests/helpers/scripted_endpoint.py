@@ -1,13 +1,11 @@
 """An endpoint of OpenAI's interface that judges as `scripted_judge` does, and can be as strict as a hosted model's."""
 
-import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from scripted_judge import answer
-from threaded_server import ThreadedServer
+from threaded_server import JsonHandler, ThreadedServer
 
 # what OpenAI says of a field that its reasoning models do not take
 UNSUPPORTED = "Unsupported parameter: '{}' is not supported with this model.{}"
@@ -70,34 +68,27 @@ def _common(one: str, other: str) -> int:
     return low
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     server: ScriptedEndpoint
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         lists = self.server.lists
         if lists is None:
-            self._send(404, {"error": {"message": "no list"}})
+            self.send_json(404, {"error": {"message": "no list"}})
         else:
-            self._send(200, {"object": "list", "data": [{"id": model} for model in lists]})
+            self.send_json(200, {"object": "list", "data": [{"id": model} for model in lists]})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        server = self.server
+        body, server = self.body(), self.server
         for name, instead in server.refuses.items():
             if name in body:
                 server.refused.append(body)
                 text = UNSUPPORTED.format(name, f" Use '{instead}' instead." if instead else "")
-                error = {
-                    "message": text,
-                    "type": "invalid_request_error",
-                    "param": name,
-                    "code": "unsupported_parameter",
-                }
-                return self._send(400, {"error": error})
+                error = {"message": text, "param": name, "code": "unsupported_parameter"}
+                return self.send_json(400, {"error": {"type": "invalid_request_error", **error}})
         if server.most is not None and len(server.asked) >= server.most:
             status, code = server.ends_with
-            return self._send(status, {"error": {"message": "No more.", "code": code}})
+            return self.send_json(status, {"error": {"message": "No more.", "code": code}})
         with server.lock:
             server.at_once += 1
             server.most_at_once = max(server.most_at_once, server.at_once)
@@ -108,7 +99,7 @@ class _Handler(BaseHTTPRequestHandler):
         if len(prompt) // 4 > server.limit:
             server.refused.append(body)
             text = f"This model's maximum context length is {server.limit} tokens. Please reduce the length."
-            return self._send(400, {"error": {"message": text, "code": "context_length_exceeded"}})
+            return self.send_json(400, {"error": {"message": text, "code": "context_length_exceeded"}})
         return self._answer(body, prompt)
 
     def _answer(self, body: dict[str, Any], prompt: str) -> None:
@@ -121,41 +112,14 @@ class _Handler(BaseHTTPRequestHandler):
         if server.ranked is not None and schema is not None and "files" in schema["properties"]:
             text = server.ranked
         text = server.thinks + ("" if is_cut else text)
-        reply: dict[str, Any] = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": body["model"],
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {
-                        "role": "assistant",
-                        "content": text,
-                        "reasoning_content": "# Score\n1\nnot the answer",
-                    },
-                    "finish_reason": "length" if is_cut else "stop",
-                }
-            ],
+        message = {"role": "assistant", "content": text, "reasoning_content": "# Score\n1\nnot the answer"}
+        choice = {"index": 0, "message": message, "finish_reason": "length" if is_cut else "stop"}
+        usage = {
+            "prompt_tokens": len(prompt) // 4,
+            "completion_tokens": len(text) // 4,
+            "total_tokens": (len(prompt) + len(text)) // 4,
+            "prompt_tokens_details": {"cached_tokens": server.cached(prompt) // 4},
         }
-        if server.usage:
-            cached = server.cached(prompt) // 4
-            reply["usage"] = {
-                "prompt_tokens": len(prompt) // 4,
-                "completion_tokens": len(text) // 4,
-                "total_tokens": (len(prompt) + len(text)) // 4,
-                "prompt_tokens_details": {"cached_tokens": cached},
-            }
+        reply = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice]}
         server.prompts.append(prompt)
-        self._send(200, reply)
-
-    def _send(self, status: int, value: dict[str, Any]) -> None:
-        content = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
+        self.send_json(200, {**reply, "usage": usage} if server.usage else reply)

@@ -4,10 +4,9 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from threaded_server import ThreadedServer
+from threaded_server import JsonHandler, ThreadedServer
 
 from pcgeval.llm.protocol import ChatRequest, Message
 
@@ -49,17 +48,16 @@ class SlowOllama(ThreadedServer):
         super().__exit__()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     server: SlowOllama
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         self._begin()
-        self._send({"models": [{"model": "m:1", "name": "m:1", "digest": self.server.digest, "size": 1}]})
+        self._send_line({"models": [{"model": "m:1", "name": "m:1", "digest": self.server.digest, "size": 1}]})
         self._chunk(b"")
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        asked = self.body()
         key = self.server.key(asked)
         with self.server.lock:
             self.server.asked.append(key)
@@ -79,9 +77,9 @@ class _Handler(BaseHTTPRequestHandler):
             if self.server.is_down:
                 self.close_connection = True
                 return
-            self._send({"model": "m:1", "message": {"role": "assistant", "content": word}, "done": False})
+            self._send_line({"model": "m:1", "message": {"role": "assistant", "content": word}, "done": False})
         end = {"done": True, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 9}
-        self._send({"model": "m:1", "message": {"role": "assistant", "content": ""}, **end})
+        self._send_line({"model": "m:1", "message": {"role": "assistant", "content": ""}, **end})
         self._chunk(b"")
         with self.server.lock:
             self.server.answered += 1
@@ -91,11 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
 
-    def _send(self, value: dict[str, Any]) -> None:
+    def _send_line(self, value: dict[str, Any]) -> None:
         self._chunk(json.dumps(value).encode() + b"\n")
 
     def _chunk(self, content: bytes) -> None:
         self.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""

@@ -1,24 +1,16 @@
 """A small competition's folders, written by hand as its stages would write them."""
 
+from params_for_tests import small_params
+
 from pcgeval.core.files import sha256_bytes, write_json, write_text
 from pcgeval.core.layout import SUBMISSIONS, letter_file, stage_dir, summaries_file, trial_file, trials
-from pcgeval.core.params import parse_params
 from pcgeval.core.stage_files import failed, succeeded, write_outcomes
 from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.submissions.load import Prompt, Submission
 
 REPLY = "Here it is:\n```python\ndrop_block('b11', 9)\n```\n"
-PARAMS = parse_params(
-    {
-        "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
-        "teams": ["team-one", "team-two"],
-        "models": {name: {"backend": "recorded", "name": name} for name in ("small", "large")},
-        "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-        **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
-    },
-    "params.yaml",
-)
+PARAMS = small_params("IT", teams=("team-one", "team-two"), models=("small", "large"))
 
 
 def write_submission(root, team="team-one", prompt="Build <OBJECT> with drop_block.", readme="Team one's prompt."):
@@ -59,21 +51,12 @@ def write_results(
     write_outcomes(folder["stability"], outcomes)
     for letter in PARAMS.competition.characters:
         names = [f"{team}_{letter}_{trial.number}" for trial in alive if trial.letter == letter]
-        write_json(
-            letter_file(folder["stability"], letter),
-            {"raws": [{"tag": f"{team}/levels/{letter}/{name}.xml", "score": 0.5} for name in names]},
-        )
-        pictures = [f"{name}.png" for name in names]
+        levels = [{"tag": f"{team}/levels/{letter}/{name}.xml", "score": 0.5} for name in names]
+        write_json(letter_file(folder["stability"], letter), {"raws": levels})
         target, other = (0.25, 0.25) if top else (0.1, 0.8)
-        raws = [
-            {"label": label, "softmax_prob": probability}
-            for label, probability in (("I", target), ("T", target), ("Q", other))
-        ]
-        write_json(
-            letter_file(folder["similarity"], letter),
-            {
-                "trials": [{"id": picture, "label": letter, "similarity": target} for picture in pictures],
-                "similarities": [{"id": picture, "raws": raws} for picture in pictures],
-            },
-        )
+        shares = {"I": target, "T": target, "Q": other}
+        raws = [{"label": label, "softmax_prob": share} for label, share in shares.items()]
+        classified = [{"id": f"{name}.png", "label": letter, "similarity": target} for name in names]
+        predicted = [{"id": f"{name}.png", "raws": raws} for name in names]
+        write_json(letter_file(folder["similarity"], letter), {"trials": classified, "similarities": predicted})
         write_json(letter_file(folder["diversity"], letter), {"diversityRate": 0.1 if letter == "I" else 0.0})

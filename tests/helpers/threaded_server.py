@@ -1,8 +1,9 @@
 """The base of the scripted HTTP servers: a port of this machine, a thread for each connection, quiet about hang-ups."""
 
+import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
+from typing import Any, Self
 
 
 class ThreadedServer(ThreadingHTTPServer):
@@ -27,3 +28,28 @@ class ThreadedServer(ThreadingHTTPServer):
 
     def handle_error(self, *_: object) -> None:
         """Clients hang up or are killed in many of these tests."""
+
+
+class JsonHandler(BaseHTTPRequestHandler):
+    """Reads and sends whole bodies, and logs nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def body(self) -> Any:
+        """Return the JSON value that was posted."""
+        return json.loads(self.rfile.read(int(self.headers.get("content-length", 0))))
+
+    def send(self, status: int, content: bytes, kind: str = "application/json", **headers: str) -> None:
+        """Send a whole answer; `_` in the name of a header stands for `-`."""
+        self.send_response(status)
+        for name, text in {"Content_Type": kind, **headers}.items():
+            self.send_header(name.replace("_", "-"), text)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def send_json(self, status: int, value: Any) -> None:
+        self.send(status, json.dumps(value).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""

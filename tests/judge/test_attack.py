@@ -154,9 +154,8 @@ def test_a_table_a_plan_and_a_judge_without_a_model(attempt, capsys):
     assert main([*arguments, "--model", "o3-mini", "--model", "gpt-4o", "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     plans, copies = planned["gradings"], ("as submitted", *ATTACKS)
-    assert [plan["name"] for plan in plans] == [
-        f"{model}, {name}" for model in ("o3-mini", "gpt-4o") for name in copies
-    ]
+    names = [(model, name) for model in ("o3-mini", "gpt-4o") for name in copies]
+    assert [(plan["judge"], plan["name"]) for plan in plans] == names
     assert all(plan["calls"] >= len(CRITERIA) for plan in plans)
     assert planned["total"]["cost"] == pytest.approx(sum(plan["cost"] for plan in plans))  # their prices differ
     assert main(arguments) == 2

@@ -92,7 +92,7 @@ def test_evidence_that_was_edited_is_named(competition, content):
 def test_a_faulty_rubric_leaves_no_grade(competition):
     faulty = OURS.read_text().replace("prompt_length", "length")
     write_text(competition / RUBRICS / "competition" / "rubric.json", faulty)
-    with pytest.raises(RubricError, match="prompt-within-words: check 'length': unknown"):
+    with pytest.raises(RubricError, match="prompt-within-words: 'check': unknown check 'length'"):
         grade_team(PARAMS, TEAM, competition)
     assert not (competition / GRADES).exists()
 

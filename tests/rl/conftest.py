@@ -4,20 +4,16 @@ import asyncio
 import sys
 import uuid
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from model_fixtures import local_server, smollm_file
 from scripted_chat import Script, serving
-
-__all__ = ["local_server", "smollm_file"]
 
 
 @pytest.fixture
 def trace_of() -> Callable[..., Any]:
-    """Return what makes a finished trace of a task with one reply, as after a rollout."""
+    """Return a function that makes a finished trace of a task with one reply, as after a rollout."""
     vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
 
     def make(task: Any, reply: str | None = None) -> Any:
@@ -33,9 +29,9 @@ def trace_of() -> Callable[..., Any]:
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
-    """Return what plays one whole episode of an environment's first task against a script, or at an address.
+    """Return a function that plays one whole episode of an environment's first task against a script.
 
-    The harness is the one that is really used; only that uv fetches its packages is left out, since they are here.
+    The harness is the real one; only uv does not fetch its packages.
     """
     vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
     from verifiers.v1.runtimes import subprocess
@@ -48,15 +44,14 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
     monkeypatch.setattr(subprocess.SubprocessRuntime, "prepare_uv_script", prepared)
     monkeypatch.setenv("NO_KEY", uuid.uuid4().hex)
 
-    async def episode(env: Any, base_url: str, model: str) -> Any:
+    async def episode(env: Any, base_url: str) -> Any:
         client = vf.EvalClientConfig(base_url=base_url, api_key_var="NO_KEY")
-        context = vf.ModelContext(model=model, client=client, sampling=vf.SamplingConfig(max_tokens=100))
+        context = vf.ModelContext(model="scripted", client=client, sampling=vf.SamplingConfig(max_tokens=100))
         async with env.serving():
             return await env.run_episode(next(iter(env.taskset)), context)
 
-    def run(env: Any, player: Script | str, model: str = "scripted") -> Any:
-        with ExitStack() as stack:
-            base_url = player if isinstance(player, str) else stack.enter_context(serving(player))
-            return asyncio.run(episode(env, base_url, model))
+    def run(env: Any, script: Script) -> Any:
+        with serving(script) as base_url:
+            return asyncio.run(episode(env, base_url))
 
     return run

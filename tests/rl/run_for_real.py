@@ -48,26 +48,17 @@ def evaluate(words: list[str], base_url: str) -> bool:
     words[words.index("--client.base-url") + 1] = base_url
     turns = ("--env.agent.max-turns", "3") if "pcgeval-papers" in words else ()
     programs = Path(sys.executable).parent
-    paths = f"{programs}:{os.environ['PATH']}"  # uv may be installed beside this Python
+    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}  # uv may be installed beside this Python
+    command = [programs / words[0], *words[1:], *SHORTER, *turns]
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run(
-            [programs / words[0], *words[1:], *SHORTER, *turns],
-            cwd=folder,
-            env={**os.environ, "PATH": paths},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run(command, cwd=folder, env=environ, check=False)
         traces = Path(folder, "run", "traces.jsonl")
         episodes = [json.loads(line) for line in traces.read_text("utf-8").splitlines()] if traces.exists() else []
     attempts = [trace for episode in episodes for trace in episode["traces"]]
     for trace in attempts:
         rewards = {name: reward and round(reward["score"], 4) for name, reward in trace["rewards"].items()}
-        answers = sum(node["sampled"] for node in trace["nodes"])
-        print(f"{words[1]} {trace['task']['data']['id']}: {rewards} after {answers} answers, {trace['stop_condition']}")
-        for error in trace["errors"]:
-            print(f"  {error['type']}: {error['message']}", file=sys.stderr)
-    print(done.stderr[-3000:] if done.returncode else "", end="", file=sys.stderr)
+        errors = [f"{error['type']}: {error['message']}" for error in trace["errors"]]
+        print(words[1], trace["task"]["data"]["id"], rewards, trace["stop_condition"], *errors)
     return bool(attempts) and done.returncode == 0 and all(trace["ok"] for trace in attempts)
 
 

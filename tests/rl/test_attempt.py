@@ -76,52 +76,19 @@ def test_files_stay_and_all_else_ends_with_the_command(shell, attempt):
         ("echo \0", NOT_RUN),
         ("echo " + "x" * attempts.MAX_COMMAND_BYTES, NOT_RUN),
     ],
-    ids=["exit code", "killed", "too long", "no text", "surrogate", "NUL", "too many bytes"],
 )  # fmt: skip
 def test_the_agent_reads_what_was_printed_and_how_it_ended(shell, command, text):
     assert shell(command, seconds=1 if "sleep" in command else 20) == text
 
 
-def test_a_command_ends_with_an_interruption(shell, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    running, start = [], Sandbox.start
-    monkeypatch.setattr(Sandbox, "start", lambda *words, **more: running.append(start(*words, **more)) or running[0])
-    with monkeypatch.context() as patched:
-        patched.setattr("pcgeval.sandbox.process.SandboxedProcess.wait", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            shell("sleep 60")
-    assert running[0].wait(20).reason == "was stopped"
-
-
-@pytest.mark.parametrize("more", [0, 1, 3_000_000])
-def test_output_is_shortened_only_when_it_must_be(shell, more):
-    size = 2 * attempts.SHOWN_BYTES + more
-    output = shell(f"echo first; printf %{size - 12}s | tr ' ' x; echo; echo last")
-    assert output.startswith("first\nxxx")
-    assert output.endswith(f"xxx\nlast\n{OK}")
-    assert ("bytes left out" in output) == (more > 0)
-    assert len(output) <= 2 * attempts.SHOWN_BYTES + 60
-
-
-def test_there_is_no_network(shell):
+def test_neither_network_nor_this_machine_is_seen(shell, tmp_path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        text = shell(f"exec 9<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}")
-    assert text.endswith("[exit code 1]")
-    assert "Connection refused" in text  # the sandbox has a loopback of its own, on which nobody listens
-
-
-def test_nothing_of_this_machine_is_seen(shell, tmp_path, monkeypatch):
+        assert "Connection refused" in shell(f"exec 9<> /dev/tcp/127.0.0.1/{server.getsockname()[1]}")
     (tmp_path / "secret").write_text("secret")
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
     assert shell(f"ls {tmp_path}") == f"attempt\n{OK}"
     assert "a-key" not in shell("env; cat /proc/*/environ")
     assert shell(f"cat {tmp_path}/secret {Path(__file__)}").endswith("[exit code 1]")
-
-
-def test_a_link_out_of_the_folder_leads_nowhere(shell, tmp_path):
-    (tmp_path / "secret").write_text("secret")
     shell(f"ln -s {tmp_path}/secret link; ln -s / root")
     assert "secret\n" not in shell("cat link root/etc/passwd")
 

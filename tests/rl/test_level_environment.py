@@ -132,11 +132,3 @@ def test_a_whole_episode(play):
     for trace in episode.traces:
         assert trace.rewards["level_score"].score == level.stability * level.similarity
         assert trace.metrics["group_diversity"] == pytest.approx(0, abs=1e-9)
-
-
-@pytest.mark.llm
-def test_a_whole_episode_with_a_real_model(play, local_server):
-    (trace,) = play(environment(attempts=1), local_server, "smollm2:135m-instruct-q4_1").traces
-    assert trace.errors == []
-    assert trace.calls[0].usage.completion_tokens > 0
-    assert trace.reward == expected(trace.last_reply).score

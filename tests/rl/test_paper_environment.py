@@ -57,7 +57,6 @@ def test_the_settings_arrive():
     assert [type(toolset).__name__ for toolset in PaperTask.toolsets(task.config)] == ["Shell"]
     assert (task.config.code_only, task.config.judge_type, task.data.paper_id) == (True, "dummy", PAPER)
     assert task.config.judge_settings == settings
-    assert pcgeval.load_environment(papers_dir=PAPERS, judge_model="qwen2.5:7b").config.agent.max_turns == 50
     with pytest.raises(ValueError, match="must be one of simple, checks, random, dummy"):
         environment(judge_type="human")
     assert first_task(judge_model="smollm2:135m-instruct-q4_1").config.judge_model.backend == "llamacpp"
@@ -94,13 +93,11 @@ def test_all_papers_are_tasks_unless_some_are_named(tmp_path, monkeypatch):
 
 
 def test_the_prompt_says_what_is_asked_and_shows_no_rubric():
-    paper = load_paper(PAPERS, PAPER)
     full, code = first_task().data.prompt, first_task(code_only=True).data.prompt
-    assert paper.title in full
     assert "on a copy of the folder" in full
     assert "only the code is graded" in code
     assert "<" not in full + code
-    assert not any(leaf.requirements in full for leaf in paper.rubric.sub_tasks)
+    assert not any(leaf.requirements in full for leaf in load_paper(PAPERS, PAPER).rubric.sub_tasks)
 
 
 def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path):
@@ -156,7 +153,7 @@ class Babbling(SlowJudgeServer):
         return ["Well."]
 
 
-@pytest.mark.parametrize("most", [0, 8, 9])
+@pytest.mark.parametrize("most", [8, 9])
 def test_more_invalid_leaves_than_allowed_are_no_reward(trace_of, tmp_path, most):
     with Babbling(0) as server:
         judge = Model(backend="ollama", name="m:1", digest=DIGEST, host=server.address)

@@ -32,21 +32,17 @@ def faults(papers, paper_id="mine"):
 
 def test_the_example_is_whole():
     paper = load_paper(PAPERS, EXAMPLE)
-    graded = list(leaves(paper.rubric))
-    assert 14 <= len(graded) <= 20
-    assert {task.task_category for task in graded} == set(CATEGORIES)
-    assert sum(task.check is not None for task in graded) == 10
+    assert {task.task_category for task in leaves(paper.rubric)} == set(CATEGORIES)
+    assert sum(task.check is not None for task in leaves(paper.rubric)) == 10
     assert paper.title.startswith("Which Block Letters Stand?")
-    assert paper.addendum
-    assert paper.judge_addendum
+    assert all((paper.addendum, paper.judge_addendum, EXAMPLE in list_papers(PAPERS)))
     assert paper.blacklist == ("https://example.org/block-letters",)
-    assert EXAMPLE in list_papers(PAPERS)
 
 
 def test_a_paper_has_a_rubric_and_a_text_and_may_have_more(papers):
     paper = load_paper(papers, "mine")
     assert (paper.id, paper.title, paper.paper) == ("mine", "mine", "# Mine\n")
-    assert (paper.addendum, paper.judge_addendum, paper.blacklist, paper.warnings) == ("", "", (), ())
+    assert (paper.addendum, paper.judge_addendum, paper.blacklist) == ("", "", ())
     for name, text in {
         "config.yaml": 'id: other\ntitle: "RICE: Breaking"\nanother: 1\n',
         "addendum.md": "\ufeffMore.",
@@ -57,7 +53,6 @@ def test_a_paper_has_a_rubric_and_a_text_and_may_have_more(papers):
     paper = load_paper(papers, "mine")
     assert (paper.title, paper.addendum, paper.judge_addendum) == ("RICE: Breaking", "More.", "For the judge.")
     assert paper.blacklist == ("https://a.org/x", "https://b.org")
-    assert paper.warnings == ("config.yaml gives the id 'other', but the folder is named 'mine'.",)
 
 
 def test_papers_are_listed_in_byte_order_and_other_folders_left_out(papers):
@@ -68,7 +63,7 @@ def test_papers_are_listed_in_byte_order_and_other_folders_left_out(papers):
     assert list_papers(papers / "missing") == ()
 
 
-@pytest.mark.parametrize("paper_id", ["", "other", "../papers/mine", ".", "..", "mine/", "/etc", "a\x00b", "x" * 300])
+@pytest.mark.parametrize("paper_id", ["", "other", "../papers/mine", "..", "mine/", "/etc", "a\x00b", "x" * 300])
 def test_a_paper_that_is_not_there_names_those_that_are(papers, paper_id):
     assert "There: mine." in faults(papers, paper_id)[0]
 
@@ -79,14 +74,14 @@ def test_all_faults_are_listed(papers):
     (folder / "paper.md").write_text(POINTER)
     (folder / "addendum.md").write_bytes(b"\xff\xfe")
     (folder / "judge.addendum.md").mkdir()
-    (folder / "config.yaml").write_text("id: other\ntitle: [1]\n")
+    (folder / "config.yaml").write_text("title: [")
     (folder / "blacklist.txt").symlink_to("nothing")
     parts = (
         "rubric.json: 2 faults",
         'git lfs fetch --include "project/paperbench/data/**" --exclude ""`, then `git lfs checkout`',
         "addendum.md: is not UTF-8",
         "judge.addendum.md: is not a regular file",
-        "the title is a list",
+        "config.yaml: while parsing",
         "blacklist.txt: is a link",
     )
     for fault, part in zip(faults(papers), parts, strict=True):
@@ -109,20 +104,15 @@ def test_a_judge_that_reads_no_paper_needs_none(papers):
     ("name", "content", "part"),
     [
         ("paper.md", b" \n", "paper.md: is missing or empty"),
-        ("paper.md", None, "is missing"),
-        ("config.yaml", b"title: [", "no YAML"),
-        ("config.yaml", b"title: " + b"x" * 201, "Give one line"),
-        ("config.yaml", b"title: 2020-01-01", "the title is"),
+        ("config.yaml", b"[1]", "Give a mapping with a title"),
         ("config.yaml", b"#" * 4_001, "config.yaml: is larger than"),
         ("addendum.md", b"x" * (MAX_TEXT_BYTES + 1), "addendum.md: is larger than"),
     ],
 )
 def test_each_fault(papers, name, content, part):
-    path = papers / "mine" / name
-    path.unlink(missing_ok=True)
-    if content is not None:
-        path.write_bytes(content)
-    (message,) = [fault for fault in faults(papers) if part in fault]
+    (papers / "mine" / name).write_bytes(content)
+    (message,) = faults(papers)
+    assert part in message
     assert len(message) < 1000
 
 

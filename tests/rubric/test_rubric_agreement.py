@@ -12,7 +12,7 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 from pcgeval import JudgeOutput
 from pcgeval.core.files import to_json
 from pcgeval.core.profiles import Price
-from pcgeval.rubric.agreement import Pair, agreement, agreement_lines
+from pcgeval.rubric.agreement import Pair, agreement
 from pcgeval.rubric.grades import Verdict, grade_tree
 from pcgeval.rubric.judge_figures import JudgeFigures
 from pcgeval.rubric.record import JudgeRecord
@@ -73,43 +73,20 @@ def test_every_measure_is_its_definition(given):
     for measure, slow in ((result.precision, slow_precision), (result.recall, slow_recall), (result.macro_f1, slow_f1)):
         assert measure.value == pytest.approx(slow_macro(slow, passed_a, passed_b))
     assert result.kappa.value == pytest.approx(slow_kappa(passed_a, passed_b))
-    assert result.score_difference.value == pytest.approx(sum(abs(x - y) for x, y in given) / len(given))
-    assert (result.between_a, result.between_b) == tuple(sum(0 < score < 1 for score in grades) for grades in (a, b))
     pairs = list(zip(passed_a, passed_b, strict=True))
     cells = [pairs.count(cell) for cell in ((True, True), (True, False), (False, True), (False, False))]
     assert list(vars(result.confusion).values()) == cells
     assert "NaN" not in to_json(agreed.to_json())
 
 
-def test_a_published_example():
+def test_published_examples_and_gradings_without_two_classes():
     """Cohen's kappa as textbooks work it; the F1 scores averaged over classes, as scikit-learn's `macro` does."""
     result = both([1.0] * 25 + [0.0] * 25, [1.0] * 20 + [0.0] * 5 + [1.0] * 10 + [0.0] * 15).overall
     assert (result.accuracy.value, result.kappa.value) == pytest.approx((0.7, 0.4))
     # by hand: pass 2 * 20 / (25 + 30), fail 2 * 15 / (25 + 20)
     assert result.macro_f1.value == pytest.approx((40 / 55 + 30 / 45) / 2)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "kappa", "note"),
-    [
-        ([1, 1, 1], [1, 1, 1], None, "both pass every leaf"),
-        ([0, 0], [0, 0], None, "both fail every leaf"),
-        ([1, 1, 1], [1, 0, 1], 0.0, "A passes every leaf"),
-        ([1, 0, 1], [0, 0, 0], 0.0, "B fails every leaf"),
-        ([1, 0], [1, 0], 1.0, ""),
-        ([1, 0], [0, 1], -1.0, ""),
-        ([None, None], [1.0, None], None, "no leaf could be compared"),
-    ],
-)
-def test_kappa_without_two_classes_is_put_into_words(a, b, kappa, note):
-    measure = both(a, b).overall.kappa
-    assert (measure.value, bool(measure.note)) == (kappa, bool(note))
-    assert note in measure.note
-
-
-def test_full_agreement_says_how_little_few_leaves_prove():
-    assert "more than 100% would" in both([1.0, 0.0], [1.0, 0.0]).overall.accuracy.note
-    assert "more than 10% would" in both([1.0, 0.0] * 15, [1.0, 0.0] * 15).overall.accuracy.note
+    for a, b, kappa in (([1, 1], [1, 1], None), ([1, 1], [1, 0], 0.0), ([None], [1.0], None)):
+        assert both(a, b).overall.kappa.value == kappa
 
 
 def test_leaves_that_cannot_be_compared_are_named():
@@ -152,23 +129,8 @@ def test_intervals_are_percentiles_over_drawn_leaves():
     for position, measure in enumerate((result.accuracy, result.macro_f1, result.kappa)):
         values = sorted(float(measures[position]) for measures in drawn)
         assert (measure.interval.low, measure.interval.high) == pytest.approx((values[75], values[-76]), abs=0.04)
-        assert measure.interval.undefined == 0
-    kappa = both([1.0, 1.0, 0.0], [1.0, 1.0, 0.0]).overall.kappa.interval
-    assert (kappa.low, kappa.high) == (1.0, 1.0)
-    assert kappa.undefined == pytest.approx(1000 * (8 + 1) / 27, abs=120)  # drawn all passed, or all failed
+    assert both([1.0, 1.0, 0.0], [1.0, 1.0, 0.0]).overall.kappa.interval.low == 1  # of the resamples that have one
     assert both([1.0], [1.0]).overall.accuracy.interval is None
-
-
-def test_several_pairs_are_taken_together_and_their_criteria_named():
-    pairs = [Pair("x", graded(1.0, 0.0), graded(1.0, 1.0)), Pair("y", graded(1.0), graded(None))]
-    result = agreement(pairs)
-    assert (result.overall.leaves, result.root_difference.value) == (2, None)
-    assert agreement(pairs[:1]).root_difference.value == 0.5
-    lines = list(agreement_lines(result))
-    assert "  A 0.00  B 1.00  x: Do 1." in lines
-    assert lines[lines.index("  not graded in B: 1") + 1] == "    y: Do 0."
-    *_, last, more = agreement_lines(both([1.0] * 25, [0.0] * 25))
-    assert (last, more) == ("  A 1.00  B 0.00  Do 19.", "    and 5 more; --json names all")
 
 
 def test_the_cost_of_a_judge_is_known_where_every_price_is():
@@ -178,6 +140,6 @@ def test_the_cost_of_a_judge_is_known_where_every_price_is():
     outputs = {name: JudgeOutput("simple", tree, price=Price(input=1.0, output=9.0, cached=0.5)) for name in "xy"}
     people = dict.fromkeys(outputs, tree)
     priced = JudgeFigures.of("o3", outputs, people)
-    assert priced.cost_cells() == ("o3", "1", "0", "0.000", "2", "8000000", "25%", "0", "7.00 $, 3.50 $ each", "4 s")
+    assert "2 calls, 8000000 tokens read (25% cached), 0 written, 7.00 $, 3.50 $ each, 4 s" in priced.cost_line
     outputs["y"] = replace(outputs["y"], price=None)
     assert JudgeFigures.of("o3", outputs, people).to_json()["cost"] is None

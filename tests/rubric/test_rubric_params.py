@@ -1,25 +1,21 @@
+"""The section `rubric` of params.yaml."""
+
 import pytest
 
+from pcgeval.cli.settings import default_params
 from pcgeval.core.params import ParamsError, parse_params
 
 MODEL = {"backend": "ollama", "name": "m:1"}
-VALUES = {
-    "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
-    "teams": ["one"],
-    "models": {"m": {"backend": "recorded", "name": "m"}},
-    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-    **{section: {} for section in ("physics", "similarity", "diversity", "scoring")},
-}
 
 
 def parsed(rubric, **more):
-    return parse_params({**VALUES, **more, "rubric": rubric}, "params.yaml").rubric
+    values = default_params().model_dump(mode="json", exclude_unset=True)
+    return parse_params({**values, "teams": ["one"], "rubric": rubric, **more}, "params.yaml").rubric
 
 
 def test_the_usual_judge_needs_nothing_and_a_model_judge_has_its_settings():
     assert (parsed({}).judge, parsed({}).model, parsed({}).votes) == ("checks", None, 1)
-    model = {**MODEL, "options": {"temperature": 0.5}}
-    rubric = parsed({"judge": "simple", "model": model, "votes": 3, "context": 4096, "deadline": 60})
+    rubric = parsed({"judge": "simple", "model": MODEL, "votes": 3, "context": 4096, "deadline": 60})
     assert (rubric.model.name, rubric.votes, rubric.context, rubric.deadline) == ("m:1", 3, 4096, 60)
 
 
@@ -27,9 +23,9 @@ def test_the_usual_judge_needs_nothing_and_a_model_judge_has_its_settings():
     ("rubric", "expected"),
     [
         ({"judge": "simpel"}, r"rubric\.judge: .*'simple'"),
+        ({"judge": "simple"}, "the judge simple needs a model"),
         ({"judge": "simple", "model": {**MODEL, "option": {}}}, r"'rubric\.model\.option'\. Did you mean 'options'\?"),
         ({"context": 2048, "model": {**MODEL, "options": {"num_ctx": 4096}}}, "context is 2048, but .*num_ctx is 4096"),
-        ({"seed": 2, "model": {**MODEL, "options": {"seed": 1}}}, r"seed is 2, but model\.options\.seed is 1"),
         ({"model": {**MODEL, "options": {"num_predict": "many"}}}, "num_predict is 'many'; give a number of tokens"),
         ({"model": {**MODEL, "profile": {"contexts": 1}}}, r"rubric\.model\.profile\.contexts.*'context'"),
         ({"judge": "simple", "model": {**MODEL, "host": "http://me:secret@x"}}, "password"),

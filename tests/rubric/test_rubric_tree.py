@@ -57,8 +57,6 @@ def test_prune_folds_what_lies_deeper_into_the_node_above():
     assert names(leaves(cut)) == ["A", "B", "D"]
     assert [names(node.merged) for node in cut.sub_tasks] == [["a1", "a2"], ["C", "b2"], []]
     assert prune(EXAMPLE, 9) == EXAMPLE
-    with pytest.raises(ValueError, match="1 level"):
-        prune(EXAMPLE, 0)
 
 
 @given(rubrics)

@@ -37,7 +37,7 @@ def touch(folder, *names):
 
 
 def rows_of(grades):
-    return [row.to_json() for row in grade_table(grades)]
+    return [vars(row) for row in grade_table(grades)]
 
 
 def test_groups_agents_papers_and_runs(tmp_path):
@@ -55,7 +55,7 @@ def test_groups_agents_papers_and_runs(tmp_path):
     touch(tmp_path, "mine/rice_1/grade.json")
     assert [run.paper_id for run in find_runs(tmp_path / "mine", [])] == ["new_paper", "rice", "self-composing"]
     for folder in ("none", "mine/rice_1"):
-        with pytest.raises(FileError, match=r"no folder|has no runs.*GROUP/PAPER_RUN"):
+        with pytest.raises(FileError, match=r"has no runs.*GROUP/PAPER_RUN"):
             find_runs(tmp_path / folder, [])
 
 
@@ -112,16 +112,14 @@ def test_grades_of_paperbench_are_read_where_they_lie(tmp_path):
     assert [(grade.score, grade.problem) for grade in grades] == [(0.5, None), (0.5, None), (None, "not graded")]
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=9))
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=9))
 def test_the_mean_and_its_standard_error(scores):
     (row,) = rows_of([RunGrade.of(a_run(name=f"p_{at}"), a_grade(score)) for at, score in enumerate(scores)])
     mean = sum(scores) / len(scores)
     assert row["mean"] == pytest.approx(mean)
-    if len(scores) == 1:
-        assert row["std_error"] is None
-    else:
-        squares = sum((score - mean) ** 2 for score in scores)
-        assert row["std_error"] == pytest.approx(math.sqrt(squares / (len(scores) - 1) / len(scores)), abs=1e-12)
+    squares = sum((score - mean) ** 2 for score in scores)
+    assert row["std_error"] == pytest.approx(math.sqrt(squares / (len(scores) - 1) / len(scores)), abs=1e-12)
+    assert rows_of([RunGrade.of(a_run(), a_grade(0.5))])[0]["std_error"] is None
 
 
 @given(st.permutations(list(product("ab", "pq", range(3)))))
@@ -155,6 +153,5 @@ def test_what_does_not_count_says_why(output, problem, allowed):
     assert problem in grade.problem
     assert (RunGrade.of(a_run(), output, max_invalid=1).score is not None) == allowed
     (row,) = grade_table([grade])
-    assert problem in row.cells()[-1]
     assert row.cells()[2:4] == ("0 of 1", "-")
     json.dumps(grade.to_json())

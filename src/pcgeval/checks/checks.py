@@ -1,7 +1,7 @@
 """The checks that a rubric's leaf may name: criteria that a program decides from the evidence, without a judge.
 
 A check is a function of the evidence and of keyword arguments, which the leaf gives. Each result is a share from 0 to
-1 with the figures behind it. What cannot be told raises `Undecided`; it never counts as 0.
+1 with the figures behind it. A check that cannot tell raises `Undecided`, which never counts as 0.
 """
 
 import difflib
@@ -9,30 +9,17 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, get_args
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
 
 from pcgeval.checks import paper_checks, result_checks, submission_checks
 from pcgeval.checks.evidence import CheckResult, Evidence, NotMet, PaperEvidence, Undecided
 
 Argument = bool | int | float | str
-CheckFunction = Callable[..., CheckResult]
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
-
-
-@dataclass(frozen=True)
-class LeafCheck:
-    """A named check that a program can decide, with its arguments."""
-
-    __pydantic_config__ = ConfigDict(extra="forbid")
-
-    name: str
-    arguments: Mapping[str, Argument] = field(default_factory=dict)
-
-
 # every public function of these modules is a check
-CHECKS: dict[str, CheckFunction] = {
+CHECKS: dict[str, Callable[..., CheckResult]] = {
     name: function
     for module in (submission_checks, result_checks, paper_checks)
     for name, function in vars(module).items()
@@ -40,12 +27,18 @@ CHECKS: dict[str, CheckFunction] = {
 }
 
 
-def run_check(check: LeafCheck, evidence: Evidence | PaperEvidence) -> CheckResult:
-    """Decide one criterion.
+@dataclass(frozen=True)
+class LeafCheck:
+    """A named check with its arguments."""
 
-    Raises:
-        Undecided: The evidence does not say, or is of the kind that the check is not made for.
-    """
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    name: str
+    arguments: Mapping[str, Argument] = field(default_factory=dict)
+
+
+def run_check(check: LeafCheck, evidence: Evidence | PaperEvidence) -> CheckResult:
+    """Decide one criterion; raise Undecided if the evidence does not say, or is of another kind than the check's."""
     function = CHECKS[check.name]
     kind = next(iter(inspect.signature(function).parameters.values())).annotation
     if not isinstance(evidence, kind):
@@ -57,25 +50,26 @@ def run_check(check: LeafCheck, evidence: Evidence | PaperEvidence) -> CheckResu
         return CheckResult(0.0, str(reason))
 
 
-def check_fault(check: LeafCheck) -> str | None:
-    """Return what is wrong with the way in which a leaf names its check, or None."""
+def known_check(check: LeafCheck) -> LeafCheck:
+    """Return a check that exists, with arguments that it takes; raise ValueError with the fault otherwise."""
+    name = f"{check.name!r:.80}"
     if check.name not in CHECKS:
         close = difflib.get_close_matches(check.name[:80], CHECKS, n=1)
-        return f"unknown. Did you mean {close[0]!r}?" if close else f"unknown. Known: {', '.join(sorted(CHECKS))}."
-    arguments = _arguments(check.name)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(sorted(CHECKS))}."
+        raise ValueError(f"unknown check {name}. {hint}")
+    model = _arguments(check.name)
     try:
-        arguments.model_validate(dict(check.arguments))
+        model.model_validate(dict(check.arguments))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
-        name, known = str(fault["loc"][0]), arguments.model_fields
-        if fault["type"] == "missing":
-            return f"argument {name!r} is missing. Add it."
-        if name not in known:
-            return f"unknown argument {name[:60]!r}. It takes: {', '.join(known) or 'none'}."
-        choices = get_args(known[name].annotation)  # of a Literal; other types have a description
-        wanted = known[name].description or f"one of: {', '.join(choices)}"
-        return f"argument {name!r} is {check.arguments[name]!r:.60}. Give {wanted}."
-    return None
+        given = "" if fault["type"] == "missing" else f", found {fault['input']!r:.60}"
+        takes = ", ".join(model.model_fields) or "no arguments"
+        raise ValueError(f"check {name}: {fault['loc'][0]!r:.60}: {fault['msg']}{given}. It takes {takes}.") from error
+    return check
+
+
+Check = Annotated[LeafCheck, AfterValidator(known_check)]
+"""A check as a file names it."""
 
 
 @cache

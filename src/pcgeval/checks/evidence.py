@@ -3,10 +3,10 @@
 The evidence is a submission's texts and the results of its trials, or the reproduction of a paper.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -14,26 +14,20 @@ from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import StageName
 from pcgeval.core.trials import TrialUsage
 
-_Item = TypeVar("_Item")
-
 
 def _inner_path(text: str) -> str:
     path = PurePosixPath(text)
     if not text.isprintable() or path.is_absolute() or not path.parts or ".." in path.parts:
-        raise ValueError("leads out of the submission")
+        raise ValueError("give a file's path below the submission, with parts joined by '/'")
     return text
 
 
-# the arguments that a rubric may give; the description stands in messages
-Text = Annotated[str, Field(min_length=1, max_length=1000, description="a text of 1 to 1000 characters")]
-InnerPath = Annotated[
-    str,
-    Field(min_length=1, max_length=1000, description="a file's path below the submission, parts joined by '/'"),
-    AfterValidator(_inner_path),
-]
-Count = Annotated[int, Field(ge=0, le=1_000_000, description="a whole number from 0 to 1000000")]
-Share = Annotated[float, Field(ge=0, le=1, description="a number from 0 to 1")]
-Number = Annotated[float, Field(ge=-1e15, le=1e15, description="a number from -1e15 to 1e15")]
+# the arguments that a rubric may give
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+InnerPath = Annotated[Text, AfterValidator(_inner_path)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Number = Annotated[float, Field(ge=-1e15, le=1e15)]
 
 
 @dataclass(frozen=True)
@@ -47,14 +41,6 @@ class Document:
 
 
 @dataclass(frozen=True)
-class ReplyShape:
-    """Features of a response, so that the responses themselves need not be kept."""
-
-    has_loop: bool
-    has_open_fence: bool
-
-
-@dataclass(frozen=True)
 class TrialEvidence:
     """One trial with one model. `failed_stage` is None for a trial whose level was classified."""
 
@@ -62,7 +48,8 @@ class TrialEvidence:
     trial: Trial
     failed_stage: StageName | None
     reason: str = ""
-    reply: ReplyShape | None = None
+    has_loop: bool | None = None  # in the fenced code of the response; None without a response
+    has_open_fence: bool | None = None  # as when the response was cut off
     stability: float | None = None
     similarity: float | None = None  # the probability of the target letter
     on_top: bool = False  # no letter is more probable than the target
@@ -75,25 +62,17 @@ class TrialEvidence:
 
 
 @dataclass(frozen=True)
-class LetterEvidence:
-    """One letter with one model."""
+class ModelEvidence:
+    """The results of a team's trials with one model, of all that are configured."""
 
     model: str
-    letter: str
-    diversity: float | None
-
-
-@dataclass(frozen=True)
-class ModelEvidence:
-    """The results of a team's trials and letters with one model, of all that are configured."""
-
     trials: tuple[TrialEvidence, ...]
-    letters: tuple[LetterEvidence, ...]
+    diversity: Mapping[str, float]  # by the letter
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the checks may know of one submission."""
+    """All that the checks may know of one submission to the competition."""
 
     team: str
     prompt_words: int  # how many the rules allow in a prompt
@@ -103,39 +82,19 @@ class Evidence:
     models: tuple[ModelEvidence, ...] = ()  # in the order of params.yaml
     no_results: str = "the submission was not run"  # why there are no `models`
 
-    @property
-    def trials(self) -> tuple[TrialEvidence, ...]:
-        """The trials of all models."""
-        return tuple(trial for model in self.models for trial in model.trials)
-
-    @property
-    def letters(self) -> tuple[LetterEvidence, ...]:
-        """The letters of all models."""
-        return tuple(letter for model in self.models for letter in model.letters)
-
 
 @dataclass(frozen=True)
 class PaperEvidence:
-    """All that the checks may know of an attempt to reproduce a paper.
+    """All that the checks may know of an attempt to reproduce a paper."""
 
-    Attributes:
-        folder: The submission as it is after its reproduce.sh was run, or as it lies.
-        log: The output of reproduce.sh; None if nobody ran it.
-        log_written: When it was started, in seconds since 1970: only files of this age or newer are its results. None
-            where no time can be trusted; then any file may be.
-        exit_code: Its exit code in our run; None if it was stopped or could not be run, or if we did not run it.
-        reason: Why it was stopped or could not be run.
-        blacklist: Addresses that must not have been used.
-        warnings: What is odd about a run that is not ours.
-    """
-
-    folder: Path
-    log: str | None = None
+    folder: Path  # the submission after its reproduce.sh was run, or as it lies
+    log: str | None = None  # the output of reproduce.sh; None if nobody ran it
+    # when it was started, in seconds since 1970: older files are no results; None where no time can be trusted
     log_written: float | None = None
-    exit_code: int | None = None
-    reason: str | None = None
-    blacklist: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    exit_code: int | None = None  # in our run; None if it was stopped or could not be run, or if we did not run it
+    reason: str | None = None  # why it was stopped or could not be run
+    blacklist: tuple[str, ...] = ()  # addresses that must not have been used
+    warnings: tuple[str, ...] = ()  # what is odd about a run that is not ours
 
     @property
     def is_ours(self) -> bool:
@@ -162,19 +121,3 @@ class CheckResult:
 def yes_or_no(met: bool, explanation: str) -> CheckResult:
     """Return 1 for a criterion that is met, else 0."""
     return CheckResult(1.0 if met else 0.0, explanation)
-
-
-def share_of(
-    items: Sequence[_Item], met: Callable[[_Item], bool], words: str, name: Callable[[_Item], str]
-) -> CheckResult:
-    """Return the share of items that meet a condition, such as "71 of 78 trials have code; first otherwise: ...".
-
-    Raises:
-        Undecided: There are no items.
-    """
-    if not items:
-        raise Undecided(f"nothing to count: 0 {words}")
-    failing = [item for item in items if not met(item)]
-    example = f"; first otherwise: {name(failing[0])}" if failing else ""
-    number = len(items) - len(failing)
-    return CheckResult(number / len(items), f"{number} of {len(items)} {words}{example}")

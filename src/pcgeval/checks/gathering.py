@@ -1,7 +1,7 @@
 """Gathering the evidence from a competition's folders.
 
-Submissions and responses are untrusted: links are not followed, sizes are bounded, and each text that cannot be
-had carries the reason. The results come from our own stages: where they are incomplete, nothing is said about them.
+Submissions and responses are untrusted: links are not followed, sizes are bounded, and a text that cannot be read has
+the reason instead.
 """
 
 import math
@@ -10,16 +10,15 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from pcgeval.checks.evidence import Document, Evidence, LetterEvidence, ModelEvidence, ReplyShape, TrialEvidence
+from pcgeval.checks.evidence import Document, Evidence, ModelEvidence, TrialEvidence
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_text, rewritten_folder, write_json
+from pcgeval.core.files import rewritten_folder, write_json
 from pcgeval.core.layout import (
     DATA,
     EVIDENCE,
     SUBMISSIONS,
-    TRIALS_FILE,
     evidence_file,
     letter_file,
     stage_dir,
@@ -28,14 +27,7 @@ from pcgeval.core.layout import (
     trials,
 )
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import (
-    DiversityFile,
-    SimilarityFile,
-    StabilityFile,
-    by_trial,
-    read_outcomes,
-    refusal,
-)
+from pcgeval.core.stage_files import DiversityFile, SimilarityFile, StabilityFile, by_trial, parsed, read_outcomes
 from pcgeval.core.trials import read_summaries
 from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
 from pcgeval.submissions.load import Program, SubmissionError, load_submission
@@ -51,11 +43,7 @@ _FENCED = re.compile(r"```(.*?)(?:```|\Z)", re.DOTALL)
 
 
 def evidence_stage(params: Params, root: Path = Path()) -> None:
-    """Gather the results of all trials into `data/evidence/<team>/<model>.json`, for the rubric's checks.
-
-    Raises:
-        FileError: A stage's output is missing, incomplete or not what it should be.
-    """
+    """Gather the results of all trials into `data/evidence/<team>/<model>.json`, for the rubric's checks."""
     with rewritten_folder(root / EVIDENCE, keep=root / DATA / "raw"):
         for model, team in product(params.models, params.teams):
             evidence = _MODEL_EVIDENCE.dump_python(gather_model(params, model, team, root))
@@ -63,22 +51,13 @@ def evidence_stage(params: Params, root: Path = Path()) -> None:
 
 
 def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
-    """Read a team's submission and its evidence with all models; one without evidence was not run.
-
-    Raises:
-        FileError: A file of evidence is unreadable or not the output of `evidence_stage`.
-    """
+    """Read a team's submission and its evidence with all models; one without evidence was not run."""
     evidence = gather_submission(root / SUBMISSIONS / team, team, params.limits.prompt_words)
-    paths = [root / evidence_file(model, team) for model in params.models]
-    if missing := [model for model, path in zip(params.models, paths, strict=True) if not path.exists()]:
+    paths = {model: root / evidence_file(model, team) for model in params.models}
+    if missing := [model for model, path in paths.items() if not path.exists()]:
         return replace(evidence, no_results=f"the submission was not run with {', '.join(missing)}")
-    models = []
-    for path in paths:
-        try:
-            models.append(_MODEL_EVIDENCE.validate_json(read_text(path)))
-        except ValidationError as error:
-            raise refusal(path, error) from error
-    return replace(evidence, models=tuple(models), no_results="")
+    models = tuple(parsed(path, _MODEL_EVIDENCE.validate_json) for path in paths.values())
+    return replace(evidence, models=models, no_results="")
 
 
 def gather_submission(folder: Path, team: str, prompt_words: int) -> Evidence:
@@ -88,47 +67,39 @@ def gather_submission(folder: Path, team: str, prompt_words: int) -> Evidence:
     except SubmissionError:  # what cannot be run has no documents that count either
         is_program = False
     readme = find_readme(folder) or folder / "README.md"
-    return Evidence(
-        team=team,
-        prompt_words=prompt_words,
-        readme=_document(readme),
-        prompt=_program_texts(folder, readme) if is_program else _document(folder / "prompt.txt"),
-        is_program=is_program,
-    )
+    prompt = _program_texts(folder, readme) if is_program else _document(folder / "prompt.txt")
+    return Evidence(team, prompt_words, _document(readme), prompt, is_program)
 
 
 def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> ModelEvidence:
-    """Read what all stages made of a team's submission with one model, below a competition's folder.
-
-    Raises:
-        FileError: A stage's output is missing, incomplete or not what it should be.
-    """
+    """Read a team's results with one model from all stages; raise FileError if an output is missing or incomplete."""
     raw, stability, similarity, diversity = (
         root / stage_dir(name, model, team) for name in ("raw", "stability", "similarity", "diversity")
     )
     outcomes, summaries = read_outcomes(stability), read_summaries(root / summaries_file(model, team))
-    results, letters = [], []
+    results: list[TrialEvidence] = []
+    rates: dict[str, float] = {}
     for letter in params.competition.characters:
-        letters.append(LetterEvidence(model, letter, DiversityFile.read(letter_file(diversity, letter)).rate))
+        rates[letter] = DiversityFile.read(letter_file(diversity, letter)).rate
         stabilities = by_trial(StabilityFile.read(letter_file(stability, letter)).levels)
         classified = SimilarityFile.read(letter_file(similarity, letter))
         similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
         for trial in trials(params, letter):
-            if trial not in outcomes:
-                raise FileError(f"{stability / TRIALS_FILE}: lacks {trial}. Run `dvc repro`.")
-            stage, reason = outcomes[trial].failed_stage, outcomes[trial].reason
-            stable, similar = stabilities.get(trial.number), similarities.get(trial.number)
-            prediction = predictions.get(trial.number)
-            if stage is None and not (stable and similar and prediction):
-                raise FileError(f"{similarity}: {trial} passed but lacks its values. Run `dvc repro`.")
+            outcome, number = outcomes.get(trial), trial.number
+            measured = [values.get(number) for values in (stabilities, similarities, predictions)]
+            if outcome is None or (outcome.failed_stage is None and None in measured):
+                raise FileError(f"{stability} or {similarity}: lacks values of {trial}. Run `dvc repro`.")
+            stable, similar, prediction = stabilities.get(number), similarities.get(number), predictions.get(number)
             probabilities = [one.probability for one in prediction.probabilities] if prediction else []
+            shape = None if outcome.failed_stage == "generate" else _shape(trial_file(raw, "raw", team, trial))
             results.append(
                 TrialEvidence(
                     model=model,
                     trial=trial,
-                    failed_stage=stage,
-                    reason=reason or "",
-                    reply=None if stage == "generate" else _reply(trial_file(raw, "raw", team, trial)),
+                    failed_stage=outcome.failed_stage,
+                    reason=outcome.reason or "",
+                    has_loop=shape and shape[0],
+                    has_open_fence=shape and shape[1],
                     stability=stable.score if stable else None,
                     similarity=similar.similarity if similar else None,
                     # the official field `label` of a trial is the target
@@ -136,7 +107,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
                     usage=summaries[trial].usage if trial in summaries else None,
                 )
             )
-    return ModelEvidence(tuple(results), tuple(letters))
+    return ModelEvidence(model, tuple(results), rates)
 
 
 def _program_texts(folder: Path, readme: Path) -> Document:
@@ -161,12 +132,10 @@ def _document(path: Path) -> Document:
         return Document(path.name, "unreadable" if error.kind == "system" else "refused", reason=reason)
 
 
-def _reply(path: Path) -> ReplyShape | None:
-    """Look at a response; None where there is none (the trial's outcome says why)."""
+def _shape(path: Path) -> tuple[bool, bool] | None:
+    """Return whether a response has a loop and an open fence; None where there is none (the outcome says why)."""
     if not path.exists():
         return None
     text = read_start(path, MAX_REPLY_BYTES, follow_link=True).decode("utf-8", errors="replace")  # DVC may link
-    return ReplyShape(
-        has_loop=any(_LOOP.search(fenced[1]) for fenced in _FENCED.finditer(text)),
-        has_open_fence=text.count("```") % 2 == 1,
-    )
+    has_loop = any(_LOOP.search(fenced[1]) for fenced in _FENCED.finditer(text))
+    return has_loop, text.count("```") % 2 == 1

@@ -8,7 +8,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pcgeval.checks.evidence import (
@@ -45,7 +45,9 @@ def file_words(evidence: PaperEvidence, *, path: InnerPath, at_least: Count) -> 
 
 def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
     """No file of the submission names an address that is on the paper's blacklist, with or without its `https://`."""
-    sought = {bare.encode(): address for address in evidence.blacklist if (bare := _without_scheme(address))}
+    short = {re.sub("^[a-z]+://|/+$", "", address.lower()): address for address in evidence.blacklist}
+    sought = {name.removeprefix("www.").removesuffix(".git").encode(): address for name, address in short.items()}
+    sought.pop(b"", None)
     left = MAX_READ_BYTES
     unseen: list[str] = []  # hides nothing that stands elsewhere
     for entry in walk(evidence.folder, limit=MAX_FILES, depth=MAX_FILES):
@@ -61,9 +63,8 @@ def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
             unseen.append(much if error.kind == "too large" else f"{name} {error.reason}")
             continue
         left -= len(content)
-        for name_in_file, address in sought.items():
-            if name_in_file in content:
-                return CheckResult(0.0, f"{name!r} names {printable_name(address)}")
+        if named := [address for short_name, address in sought.items() if short_name in content]:
+            return CheckResult(0.0, f"{name!r} names {printable_name(named[0])}")
     if unseen:
         raise Undecided(unseen[0])
     return CheckResult(1.0, f"none of {len(sought)} blacklisted addresses is named")
@@ -84,8 +85,19 @@ def log_matches(evidence: PaperEvidence, *, pattern: Text) -> CheckResult:
     if evidence.log is None:
         raise _not_run(evidence)
     parts = pattern.casefold().split("*")
-    line = next((line for line in evidence.log.splitlines() if _contains(line.casefold(), parts)), None)
+    line = next((line for line in evidence.log.splitlines() if _has_in_order(line.casefold(), parts)), None)
     return yes_or_no(line is not None, f"no line has {pattern!r}" if line is None else f"printed: {line:.200}")
+
+
+def _has_in_order(line: str, parts: Sequence[str]) -> bool:
+    """Return whether a line has all parts one after the other; a regular expression would take for ever on some."""
+    position = 0
+    for part in parts:
+        start = line.find(part, position)
+        if start < 0:
+            return False
+        position = start + len(part)
+    return True
 
 
 def result_value(
@@ -111,13 +123,9 @@ def result_order(evidence: PaperEvidence, *, path: InnerPath, larger: Text, smal
 
 def result_entries(evidence: PaperEvidence, *, path: InnerPath, key: Text, at_least: Count) -> CheckResult:
     """A file that reproduce.sh wrote has so many figures under a key; see `result_order`, or a column of a table."""
-    results = _results(evidence, path)
-    if isinstance(results, _Table):
-        below: Iterable[Any] = [_cell(path, results, row, key) for row in results.rows]
-    else:
-        value = _value(path, results, key)
-        below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    count = sum(_is_figure(value) for value in below)
+    value = _value(path, _results(evidence, path), key)
+    below = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    count = sum(map(_is_figure, below))
     return yes_or_no(count >= at_least, f"{path}: {count} figures under {key}; {at_least} are asked for")
 
 
@@ -130,22 +138,27 @@ class _Table(NamedTuple):
 
 def _figure(path: str, results: Any, key: str) -> float:
     """Return the figure at a key; raise NotMet without one."""
-    if isinstance(results, _Table):
-        name, slash, column = key.rpartition("/")
-        rows = [row for row in results.rows if row[:1] == [name] or not slash]
-        if len(rows) != 1:
-            raise NotMet(f"{path} has not one row for {key}, but {len(rows)}")
-        value: Any = _cell(path, results, rows[0], column)
-    else:
-        value = _value(path, results, key)
+    value = _value(path, results, key)
     if _is_figure(value):
         return float(value)
     shown = f"a {type(value).__name__}" if isinstance(value, list | dict) else ascii(value)[:60]
     raise NotMet(f"{path} has not a number at {key}, but {shown}")
 
 
+def _is_figure(value: Any) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
+
+
 def _value(path: str, value: Any, key: str) -> Any:
-    """Return what a key leads to in the value of a JSON file."""
+    """Return what a key leads to: a value of JSON, a cell of a table, or the cells of several rows."""
+    if isinstance(value, _Table):
+        name, slash, column = key.rpartition("/")
+        if column not in value.headings:
+            raise NotMet(f"{path} has not the column {column}")
+        place = value.headings.index(column)
+        rows = [row for row in value.rows if (row[0] == name or not slash) and place < len(row)]
+        cells = [_cell(row[place]) for row in rows]
+        return cells[0] if len(cells) == 1 else cells
     for part in key.split("/"):
         if isinstance(value, dict) and part in value:
             value = value[part]
@@ -156,37 +169,11 @@ def _value(path: str, value: Any, key: str) -> Any:
     return value
 
 
-def _cell(path: str, table: _Table, row: Sequence[str], column: str) -> float | str:
-    if column not in table.headings:
-        raise NotMet(f"{path} has not the column {column}")
-    place = table.headings.index(column)
-    cell = row[place] if place < len(row) else ""
+def _cell(text: str) -> float | str:
     try:
-        return float(cell)
+        return float(text)
     except ValueError:
-        return cell
-
-
-def _without_scheme(address: str) -> str:
-    """Return an address in its shortest form: `github.com/them/code`."""
-    return re.sub("^[a-z]+://|/+$", "", address.lower()).removeprefix("www.").removesuffix(".git")
-
-
-def _not_run(evidence: PaperEvidence) -> Undecided:
-    """Return the error that there was no run; raises NotMet if there is nothing to run."""
-    _content(evidence, REPRODUCE_SCRIPT)
-    return Undecided("reproduce.sh was not run")
-
-
-def _contains(line: str, parts: Sequence[str]) -> bool:
-    """Whether a line has all these parts one after the other; a pattern of `re` would take for ever on some lines."""
-    position = 0
-    for part in parts:
-        start = line.find(part, position)
-        if start < 0:
-            return False
-        position = start + len(part)
-    return True
+        return text
 
 
 def _results(evidence: PaperEvidence, path: str) -> Any:
@@ -207,10 +194,6 @@ def _results(evidence: PaperEvidence, path: str) -> Any:
     return _Table(rows[0] if rows else [], rows[1:])
 
 
-def _is_figure(value: Any) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
-
-
 def _content(evidence: PaperEvidence, path: str) -> bytes:
     """Read a file below the submission, by no link on the way to it."""
     try:
@@ -219,3 +202,9 @@ def _content(evidence: PaperEvidence, path: str) -> bytes:
         if error.kind == "system":
             raise Undecided(f"{path} {error.reason}") from error
         raise NotMet(f"{path} {error.reason}") from error
+
+
+def _not_run(evidence: PaperEvidence) -> Undecided:
+    """Return the error that there was no run; raises NotMet if there is nothing to run."""
+    _content(evidence, REPRODUCE_SCRIPT)
+    return Undecided("reproduce.sh was not run")

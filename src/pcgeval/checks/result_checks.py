@@ -3,17 +3,9 @@
 As in the rules of the competition, a trial that failed counts as one that does not meet the criterion.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from pcgeval.checks.evidence import (
-    CheckResult,
-    Evidence,
-    Share,
-    Text,
-    TrialEvidence,
-    Undecided,
-    share_of,
-)
+from pcgeval.checks.evidence import CheckResult, Evidence, Share, Text, TrialEvidence, Undecided
 from pcgeval.core.stage_files import STAGE_NAMES, StageName
 from pcgeval.core.trials import FlagKind
 
@@ -51,34 +43,28 @@ def letters_pass(evidence: Evidence, *, stage: StageName) -> CheckResult:
 
 def answers_without_loop(evidence: Evidence) -> CheckResult:
     """Share of the trials with a reply that has no `for` or `while` loop in its fenced code, which is not run."""
-    return _share_of_trials(
-        evidence,
-        lambda trial: trial.reply is not None and not trial.reply.has_loop,
-        "trials have a reply without a loop in its code",
-    )
+    words = "trials have a reply without a loop in its code"
+    return _share_of_trials(evidence, lambda trial: trial.has_loop is False, words)
 
 
 def answers_closed(evidence: Evidence) -> CheckResult:
     """Share of the trials with a reply that closes every fence it opens, so that no code is cut off."""
-    return _share_of_trials(
-        evidence,
-        lambda trial: trial.reply is not None and not trial.reply.has_open_fence,
-        "trials have a reply that closes its fences",
-    )
+    words = "trials have a reply that closes its fences"
+    return _share_of_trials(evidence, lambda trial: trial.has_open_fence is False, words)
 
 
 def trials_stable(evidence: Evidence, *, at_least: Share) -> CheckResult:
     """Share of the trials with a level of at least this stability."""
-    return _share_of_trials(
-        evidence,
-        lambda trial: trial.stability is not None and trial.stability >= at_least,
-        f"trials have a stability of at least {at_least:g}",
-    )
+
+    def is_stable(trial: TrialEvidence) -> bool:
+        return trial.stability is not None and trial.stability >= at_least
+
+    return _share_of_trials(evidence, is_stable, f"trials have a stability of at least {at_least:g}")
 
 
 def mean_stability(evidence: Evidence) -> CheckResult:
     """Mean stability over all trials."""
-    return _mean_of(evidence, lambda trial: trial.stability, "stability")
+    return _mean([trial.stability for trial in _trials(evidence)], "stability")
 
 
 def trials_on_top(evidence: Evidence) -> CheckResult:
@@ -93,48 +79,41 @@ def letters_on_top(evidence: Evidence) -> CheckResult:
 
 def mean_similarity(evidence: Evidence) -> CheckResult:
     """Mean probability of the target letter over all trials."""
-    return _mean_of(evidence, lambda trial: trial.similarity, "similarity")
+    return _mean([trial.similarity for trial in _trials(evidence)], "similarity")
 
 
 def letters_diverse(evidence: Evidence, *, above: Share = 0.0) -> CheckResult:
     """Share of the letters (of all models) with a diversity above a value."""
     _trials(evidence)
-    return share_of(
-        evidence.letters,
-        lambda letter: letter.diversity is not None and letter.diversity > above,
-        f"letters have a diversity above {above:g}",
-        lambda letter: f"{letter.model} {letter.letter}",
-    )
+    diversities = {f"{of.model} {letter}": rate for of in evidence.models for letter, rate in of.diversity.items()}
+    diverse = [(name, rate > above) for name, rate in diversities.items()]
+    return _share(diverse, f"letters have a diversity above {above:g}")
 
 
 def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> CheckResult:
-    """Share of the trials, failed ones too, without a flag of this kind, which asks a person to inspect the trial.
-
-    Raises:
-        Undecided: Of some trial there is no record, or it ran without a sandbox, where a contact can go unnoticed.
-    """
+    """Share of the trials, failed ones too, without a flag of this kind, which asks a person to inspect the trial."""
     trials = _trials(evidence)
-    usages = [trial.usage for trial in trials if trial.usage is not None]
-    if unknown := len(trials) - len(usages):
-        raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
-    unseen = sum(not usage.contained and not usage.flag(kind) for usage in usages)
+    flagged: list[tuple[str, bool]] = []
+    unseen = 0  # trials whose contacts nobody has seen
+    for trial in trials:
+        if trial.usage is None:
+            unknown = sum(other.usage is None for other in trials)
+            raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
+        flag = trial.usage.flag(kind)
+        unseen += not trial.usage.contained and not flag
+        flagged.append((f"{trial.name} ({flag.detail[:200]})" if flag else trial.name, not flag))
     if kind == "other-host" and unseen:
         raise Undecided(f"{unseen} of {len(trials)} trials ran without a sandbox, so their contacts are unknown")
-    flags = {trial: usage.flag(kind) for trial, usage in zip(trials, usages, strict=True)}
-
-    def name(trial: TrialEvidence) -> str:
-        flag = flags[trial]
-        return f"{trial.name} ({flag.detail[:200]})" if flag else trial.name
-
-    return share_of(trials, lambda trial: flags[trial] is None, f"trials are without the flag {kind}", name)
+    return _share(flagged, f"trials are without the flag {kind}")
 
 
-def _trials(evidence: Evidence) -> tuple[TrialEvidence, ...]:
+def _trials(evidence: Evidence) -> list[TrialEvidence]:
     if evidence.no_results:
         raise Undecided(f"no results: {evidence.no_results}")
-    if not evidence.trials:
+    trials = [trial for model in evidence.models for trial in model.trials]
+    if not trials:
         raise Undecided("there are no trials")
-    return evidence.trials
+    return trials
 
 
 def _passes(stage: StageName) -> Callable[[TrialEvidence], bool]:
@@ -144,9 +123,9 @@ def _passes(stage: StageName) -> Callable[[TrialEvidence], bool]:
 
 def _share_of_trials(evidence: Evidence, met: Callable[[TrialEvidence], bool], words: str) -> CheckResult:
     def name(trial: TrialEvidence) -> str:
-        return f"{trial.name}" + (f" ({trial.reason[:200]})" if trial.reason else "")
+        return f"{trial.name} ({trial.reason[:200]})" if trial.reason else trial.name
 
-    return share_of(_trials(evidence), met, words, name)
+    return _share([(name(trial), met(trial)) for trial in _trials(evidence)], words)
 
 
 def _share_of_letters(evidence: Evidence, met: Callable[[TrialEvidence], bool], words: str) -> CheckResult:
@@ -155,13 +134,20 @@ def _share_of_letters(evidence: Evidence, met: Callable[[TrialEvidence], bool], 
     for trial in _trials(evidence):
         name = f"{trial.model} {trial.trial.letter}"
         best[name] = best.get(name, False) or met(trial)
-    return share_of(list(best), lambda name: best[name], words, lambda name: name)
+    return _share(list(best.items()), words)
 
 
-def _mean_of(evidence: Evidence, value: Callable[[TrialEvidence], float | None], name: str) -> CheckResult:
-    values = [value(trial) for trial in _trials(evidence)]
+def _share(met: Sequence[tuple[str, bool]], words: str) -> CheckResult:
+    """Return the share of names with a condition that is met: "71 of 78 trials have code; first otherwise: ..."."""
+    failing = [name for name, is_met in met if not is_met]
+    example = f"; first otherwise: {failing[0]}" if failing else ""
+    number = len(met) - len(failing)
+    return CheckResult(number / len(met), f"{number} of {len(met)} {words}{example}")
+
+
+def _mean(values: Sequence[float | None], name: str) -> CheckResult:
     total = 0.0
-    for measured in values:  # one by one: Python's `sum` rounds differently from version 3.12 on
-        total += measured or 0.0
-    mean, with_level = total / len(values), len(values) - values.count(None)
+    for value in values:  # one by one: Python's `sum` rounds differently from version 3.12 on
+        total += value or 0.0
+    mean, with_level = total / len(values), sum(value is not None for value in values)
     return CheckResult(mean, f"mean {name} {mean:.4f} over {len(values)} trials, {with_level} of them with a level")

@@ -16,10 +16,8 @@ _PASSED_BY_PROGRAMS = CheckResult(1.0, "a program; the rule is for prompts")
 
 def readme_length(evidence: Evidence, *, at_least_words: Count = 1) -> CheckResult:
     """README.md is text and has at least so many words."""
-    words = len(_text(evidence.readme).split())
-    return yes_or_no(
-        words >= at_least_words, f"{evidence.readme.name} has {words} words; {at_least_words} are asked for"
-    )
+    words, name = len(_text(evidence.readme).split()), evidence.readme.name
+    return yes_or_no(words >= at_least_words, f"{name} has {words} words; {at_least_words} are asked for")
 
 
 def readme_names_team(evidence: Evidence) -> CheckResult:

@@ -19,6 +19,7 @@ from pcgeval.cli.options import (
     print_table,
     refuse_two_formats,
 )
+from pcgeval.core import layout
 from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_text
@@ -26,6 +27,8 @@ from pcgeval.core.files import read_json, write_text
 if TYPE_CHECKING:
     from pcgeval.core.stage_files import RankedTeam
 
+# records of trials and files beside the official ones
+_NOT_OFFICIAL = ("*_*_*.json", layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE, ".gitignore")
 app = group()
 export = group()
 app.add_typer(export, name="export", help="Export the data or the recordings of the last run.")
@@ -37,9 +40,7 @@ def ranking(
         Literal["csv", "latex", "markdown"] | None,
         typer.Option("--format", help="Print a table for a spreadsheet, a paper or a web page."),
     ] = None,
-    anonymous: Annotated[
-        bool, typer.Option("--anonymous", help="Replace the names of all teams but baselines with pseudonyms.")
-    ] = False,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Replace names by pseudonyms.")] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     single_file: Annotated[Path | None, file_to_write(text="Write the report as a single page.")] = None,
     json: Json = False,
@@ -48,15 +49,13 @@ def ranking(
 
     Exit code 1: the inputs or results have changed since that run.
     """
-    from pcgeval.core.layout import REPORT
-
     refuse_two_formats(form, json=json)
     if anonymous and single_file:
         raise typer.BadParameter("--anonymous and --single-file: use one of them; the page names all teams.")
     if open_page:
         import webbrowser
 
-        index = REPORT / "index.html"
+        index = layout.REPORT / "index.html"
         if not index.is_file():
             raise FileError(f"{index}: is missing. Run `make report` to make it.")
         if not webbrowser.open(index.resolve().as_uri()):
@@ -73,7 +72,6 @@ def show_ranking(
     form: Literal["csv", "latex", "markdown"] | None = None, *, anonymous: bool = False, json: bool = False
 ) -> None:
     """Print the ranking, then name what has changed since; exit with code 1 if anything has."""
-    from pcgeval.core.layout import RANKING_JSON, REPORT
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.report.pseudonyms import anonymous_ranking
@@ -81,22 +79,16 @@ def show_ranking(
     from pcgeval.scoring.result_hash import result_doubts
 
     params = load_params()
-    published = RankingFile.read(RANKING_JSON)
+    published = RankingFile.read(layout.RANKING_JSON)
     shown = anonymous_ranking(published) if anonymous else published
     if json:
-        print_json(shown.model_dump(mode="json") if anonymous else read_json(RANKING_JSON))
+        print_json(shown.model_dump(mode="json") if anonymous else read_json(layout.RANKING_JSON))
     elif form:
         sys.stdout.write(ranking_table(shown, form))
     else:
         _print_ranking(shown.teams)
-        print_stderr(shown.reason)
-        if shown.result is not None:
-            print_stderr(f"result hash {shown.result.sha256}")
-        scored = [model for team in shown.teams for model in team.models.values()]
-        failed = sum(model.failed_trials for model in scored)
-        trials = len(scored) * len(shown.rules.letters) * shown.rules.trials
-        why = ": the report says why." if failed else "."
-        print_stderr(f"{failed} of {trials} trials failed{why} The report is {REPORT / 'index.html'}.")
+        result = f"; result hash {shown.result.sha256}" if shown.result else ""
+        print_stderr(f"{shown.reason}\nThe report with the reasons of failures: {layout.REPORT / 'index.html'}{result}")
     if doubts := result_doubts(params, published):
         for doubt in doubts:
             print_stderr(f"warning: this ranking may be out of date: {doubt}")
@@ -107,25 +99,22 @@ def show_ranking(
 def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
     from pcgeval.scoring.decimals import rounded
 
-    columns = ["rank", "team", "normalised", "90% interval", "total", "failed trials", "supplied", "status"]
+    columns = ("rank", "team", "normalised", "90% interval", "total", "failed trials", "flagged", "supplied", "status")
     rows = [
-        [
+        (
             str(team.rank or "-"),
             team.team,
             "-" if team.normalised is None else rounded(team.normalised, 3),
             f"{team.interval.low:.2f}-{team.interval.high:.2f}" if team.interval else "-",
             "-" if team.total is None else rounded(team.total),
             str(sum(model.failed_trials for model in team.models.values())),
+            str(sum(model.flagged_trials or 0 for model in team.models.values())),
             "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
             "winner" if team.winner else team.status,
-        ]
+        )
         for team in teams
     ]
-    flagged = [sum(model.flagged_trials or 0 for model in team.models.values()) for team in teams]
-    if any(flagged):
-        columns.append("flagged trials")
-        rows = [[*row, str(number)] for row, number in zip(rows, flagged, strict=True)]
-    print_table(columns, rows)
+    print_table(columns, rows, rare={"flagged"})
 
 
 @app.command()
@@ -138,22 +127,16 @@ def rescore(
     letters: Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
     trials: Trials = 10,
     baseline: Annotated[str | None, typer.Option(metavar="TEAM", help="The team that the winner must beat.")] = None,
-    baselines: Annotated[
-        list[str] | None, typer.Option(metavar="TEAM", help="Score this team without ranking it. Repeatable.")
-    ] = None,
-    disqualified: Annotated[
-        list[str] | None, typer.Option(metavar="TEAM", help="Leave this team out of everything. Repeatable.")
-    ] = None,
-    official_quirks: Annotated[
-        bool, typer.Option("--official-quirks", help="Follow the official script where it departs from the rules.")
-    ] = False,
+    baselines: Annotated[list[str] | None, typer.Option(metavar="TEAM", help="Score, but do not rank it.")] = None,
+    disqualified: Annotated[list[str] | None, typer.Option(metavar="TEAM", help="Leave it out.")] = None,
+    official_quirks: Annotated[bool, typer.Option("--official-quirks", help="Do as the official script.")] = False,
     json: Json = False,
 ) -> None:
     """Score and rank from official files or published tables.
 
-    Exit code 1: the results differ from published figures.
+    --baselines and --disqualified are repeatable. The official script departs from the rules in places. Exit code 1:
+    the results differ from published figures.
     """
-    from pcgeval.core.layout import RANKING_JSON
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.scoring.inputs import ScoringRules
     from pcgeval.scoring.rescore import rescore as rescore_folders
@@ -161,9 +144,9 @@ def rescore(
     rules = ScoringRules(letters, trials, official_quirks, baseline)
     rescored = rescore_folders(folders, out, rules, baselines=baselines or (), disqualified=disqualified or ())
     if json:
-        print_json(read_json(out / RANKING_JSON.name))
+        print_json(read_json(out / layout.RANKING_JSON.name))
     else:
-        _print_ranking(RankingFile.read(out / RANKING_JSON.name).teams)
+        _print_ranking(RankingFile.read(out / layout.RANKING_JSON.name).teams)
     for reproduction in rescored.reproductions:
         compared = ", ".join(count(number, kind) for kind, number in reproduction.compared.items())
         print_stderr(f"{reproduction.folder}: compared {compared}; {reproduction.differing} differ")
@@ -177,26 +160,19 @@ def rescore(
 @export.command("official")
 def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
     """Copy the data to DIR/<model>/<team>/<stage>, as the official tools expect."""
-    from pcgeval.core.layout import EXTENSIONS, STAGE_DIRS, stage_dir, tag, trials
     from pcgeval.core.params import load_params
 
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileError(f"{target}: already exists and is not empty. Name a new folder, or empty it.")
     params = load_params()
-    copied = 0
-    for model, team, stage in product(params.models, params.teams, STAGE_DIRS):
-        names = [Path(f"{letter}.json") for letter in params.competition.characters]
-        if extension := EXTENSIONS.get(stage):
-            names = [Path(trial.letter, tag(team, trial) + extension) for trial in trials(params)]
-        for name in names:
-            source, copy = stage_dir(stage, model, team) / name, target / model / team / stage / name
-            if source.is_file():
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, copy)
-                copied += 1
-    if not copied:
+    ignored = shutil.ignore_patterns(*_NOT_OFFICIAL)
+    for model, team, stage in product(params.models, params.teams, layout.STAGE_DIRS):
+        source = layout.stage_dir(stage, model, team)
+        if source.is_dir():
+            shutil.copytree(source, target / model / team / stage, ignore=ignored)
+    if not target.exists():
         raise FileError("data: holds no results of this competition yet. Run `make final-eval` first.")
-    print_stderr(f"wrote {copied} files to {target}")
+    print_stderr(f"wrote {target}")
 
 
 @export.command("recordings")

@@ -2,14 +2,14 @@
 
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from pcgeval.cli.main import SECTIONS, app
+from pcgeval.cli.main import app
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import read_text, write_text
 
@@ -26,37 +26,21 @@ complete commands.
 
 def commands_help() -> str:
     """Return the help of all commands as Markdown."""
-    top = cast("TyperGroup", typer.main.get_command(app))
-    parts = [INTRODUCTION]
-    for heading, names in SECTIONS.items():
-        parts += [f"## {heading}\n", *_group_help(top, names, typer.Context(top, info_name="pcgeval"))]
-    return "\n".join(parts)
+    command = cast("TyperGroup", typer.main.get_command(app))
+    return "\n".join([INTRODUCTION, *_help(command, typer.Context(command, info_name="pcgeval"))])
 
 
-def _group_help(group: TyperGroup, names: Iterable[str], parent: typer.Context) -> Iterator[str]:
-    """Yield the help of the group's commands: usage, text, arguments and options."""
-    commands = cast("dict[str, TyperCommand | TyperGroup]", group.commands)
-    for name in names:
-        command = commands[name]
-        context = typer.Context(command, parent=parent, info_name=name)
-        if isinstance(command, TyperGroup):
-            yield from _group_help(command, command.list_commands(context), context)
-            continue
-        arguments = [piece.strip("{}") for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
-        records = [record for parameter in command.params if (record := parameter.get_help_record(context))]
-        rows = [record for record in records if record[0] != "--json"]
-        prints_json = ["[--json]"] if len(rows) < len(records) else []
-        yield f"### `{' '.join([context.command_path, *arguments, *prints_json])}`\n"
-        yield inspect.cleandoc(command.help or "") + "\n"
-        if rows:
-            yield "".join(map(_row, rows))
-
-
-def _row(record: tuple[str, str]) -> str:
-    name, text = record
-    if not name.startswith("-"):  # the usage line tells which arguments are required
-        name, text = name.partition(" ")[0], text.removesuffix("  [required]")
-    return f"- `{name}`: {text}\n"
+def _help(command: TyperCommand | TyperGroup, context: typer.Context) -> Iterator[str]:
+    """Yield the usage, the text, the arguments and the options of a command or of all commands in a group."""
+    if isinstance(command, TyperGroup):
+        for name in command.list_commands(context):
+            inner = cast("TyperCommand | TyperGroup", command.commands[name])
+            yield from _help(inner, typer.Context(inner, parent=context, info_name=name))
+        return
+    pieces = [piece.strip("{}") for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
+    yield f"## `{' '.join([context.command_path, *pieces])}`\n\n{inspect.cleandoc(command.help or '')}\n"
+    records = [record for parameter in command.params if (record := parameter.get_help_record(context))]
+    yield "".join(f"- `{name}`: {text}\n" for name, text in records)
 
 
 if __name__ == "__main__":

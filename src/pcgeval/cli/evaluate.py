@@ -17,27 +17,19 @@ app = group()
 
 @app.command()
 def evaluate(
-    inputs: Annotated[
-        list[Path],
-        typer.Argument(metavar="INPUT", help="*.jsonl or *.parquet with id, letter and text; folders; - for stdin."),
-    ],
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT", help="*.jsonl, *.parquet, folders; - for stdin.")],
     out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the dataset: README.md and data/*.parquet.")],
     assignments: Assignments = None,
     no_classifier: Annotated[bool, typer.Option("--no-classifier", help="Simulate only.")] = False,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="Also store the classifier's embeddings.")] = False,
-    any_text: Annotated[
-        bool, typer.Option("--any-text", help="Also accept bare calls and XML levels instead of responses.")
-    ] = False,
-    rows_per_part: Annotated[int, typer.Option(metavar="N", min=1, max=1_000_000, help="Rows per file.")] = 10_000,
-    processes: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=1024, help="Processes; default: one per core.")
-    ] = None,
+    any_text: Annotated[bool, typer.Option("--any-text", help="Also accept bare calls and XML levels.")] = False,
+    processes: Annotated[int | None, typer.Option(metavar="N", min=1, help="Default: one per core.")] = None,
     json: Json = False,
 ) -> None:
     """Score the levels of many responses and write Parquet files.
 
-    Physics and classifier come from params.yaml, if there is one. Repeat the command to continue a stopped run. Exit
-    code 1: some rows could not be read; the table has them with the reason.
+    The inputs have id, letter and text. Physics and classifier come from params.yaml, if there is one. Repeat the
+    command to continue a stopped run. Exit code 1: some rows could not be read; the table has them with the reason.
     """
     from pcgeval.bulk.evaluate import evaluate as evaluate_rows
     from pcgeval.cli.settings import load_params_or_default
@@ -61,7 +53,6 @@ def evaluate(
             physics=params.physics,
             embeddings=embeddings,
             read_as=None if any_text else "response",
-            rows_per_part=rows_per_part,
             processes=processes,
             scheduler=chosen_scheduler(params),
             begin=begin,

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.judge_options import DryRun, JudgeModel, MaxInvalid, judge_settings, print_grade_table, print_plans
+from pcgeval.cli.judge_options import (
+    DryRun,
+    Judge,
+    JudgeModel,
+    MaxInvalid,
+    judge_settings,
+    print_grade_table,
+    print_plans,
+)
 from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.judge import JUDGES
@@ -19,14 +27,6 @@ if TYPE_CHECKING:
     from pcgeval.rubric.grades import JudgeOutput
 
 GRADES = Path("grades")  # of a folder of runs, below the working directory
-
-
-def _known_judge(name: str | None) -> str | None:
-    if name is not None and name not in JUDGES:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(JUDGES)}.")
-    return name
-
-
 Submission = Annotated[
     str,
     typer.Argument(metavar="SUBMISSION", help="A team of params.yaml, a folder, or a folder of runs: GROUP/PAPER_RUN."),
@@ -35,14 +35,6 @@ Rubric = Annotated[
     str | None, typer.Option(metavar="ID", help="A folder of data/rubrics or a file; default: as in params.yaml.")
 ]
 Paper = Annotated[str | None, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")]
-Judge = Annotated[
-    str | None,
-    typer.Option(
-        metavar=f"<{'|'.join(JUDGES)}>",
-        callback=_known_judge,
-        help="Default: as in params.yaml; simple with --model; human with --grades.",
-    ),
-]
 HumanGrades = Annotated[Path | None, typer.Option(metavar="FILE", help="A person's grades, as YAML.")]
 Reproduce = Annotated[bool, typer.Option("--reproduce", help="Run reproduce.sh first, on a copy in the sandbox.")]
 Network = Annotated[bool, typer.Option("--network", help="Let reproduce.sh use the network.")]
@@ -83,7 +75,7 @@ def grade(
     failed.
     """
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.core.files import write_json, write_text
+    from pcgeval.core.files import write_json
     from pcgeval.judge.grading import GradingProgress, no_report
     from pcgeval.judge.grading import grade as grade_task
     from pcgeval.judge.many import ManyGradings
@@ -98,26 +90,29 @@ def grade(
     settings = judge_settings(
         params, judge=judge, model=model, base_url=base_url, assignments=assignments or (), human_grades=grades
     )
-    if rubric and paper:
-        raise typer.BadParameter("--rubric and --paper both name criteria. Leave one of them out.")
     is_named = bool(rubric or paper or submission in params.teams)
     are_runs = not is_named and holds_runs(Path(submission), list_papers(Path(settings.papers_dir)))
-    if wrong := _contradiction(settings, is_paper=are_runs or paper is not None, reproduce=reproduce, network=network):
-        raise typer.BadParameter(wrong)
+    reads_results = JUDGES[settings.judge].reads_submission and not settings.code_only
+    _refuse(
+        (rubric and paper, "--rubric and --paper both name criteria. Leave one of them out."),
+        (network and not reproduce, "--network is for the run of reproduce.sh. Give --reproduce too."),
+        (reproduce and not (paper or are_runs), "--reproduce is for attempts at a paper. Name it with --paper."),
+        (reproduce and not reads_results, "This judge needs no results. Leave --reproduce out."),
+        (are_runs and page, "--html is of one submission; `pcgeval rubric show GRADE --html` shows a run's."),
+        (are_runs and settings.judge == "human", "A person's grades are of one submission. Name it instead."),
+        (out and out.is_dir() and not are_runs, f"--out {out}: is a directory. Name a file."),
+    )
     computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
     recordings = (recording,) if recording else ()
     if are_runs:
-        if page is not None:
-            raise typer.BadParameter("--html is of one submission; `pcgeval rubric show GRADE --html` shows a run's.")
         many = ManyGradings(Path(submission), out or GRADES, settings, None if dry_run else computer, recordings)
-        _grade_runs(many, dry_run=dry_run, reproduce=reproduce, json=json, max_invalid=max_invalid)
+        _grade_runs(many, dry_run=dry_run, json=json, max_invalid=max_invalid)
         return
-    if out is not None and out.is_dir():
-        raise typer.BadParameter(f"--out {out}: is a directory. Name a file.")
     task, settings, calls = _input(params, submission, paper, rubric, settings, recordings)
     if dry_run:
         with calls.opened(task.folder, settings, read_only=True) as log:
-            print_plans([plan_grading(submission, task, settings, log)], settings, json=json, reproduce=reproduce)
+            plans = [plan_grading(submission, task, settings, log)]
+        print_plans({settings.judge: plans}, json=json)
         return
     report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
     if paper is not None:
@@ -127,13 +122,18 @@ def grade(
             output = grade_task(task, settings, log, report)
     if out is not None:
         write_json(out, output.to_json())
-    if page is not None:
-        from pcgeval.report.gradings import grade_page
+    _print_grade(output, page, submission if paper is None else f"{submission}, {paper}", json=json)
+    if paper and reads_results and not reproduce and not (Path(submission) / REPRODUCE_LOG).exists():
+        print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
+    if output.num_invalid_leaf_nodes > max_invalid:
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
-        write_text(page, grade_page(output, submission if paper is None else f"{submission}, {paper}"))
-    needs_run = paper is not None and JUDGES[settings.judge].reads_submission and not settings.code_only
-    lacks_run = needs_run and not reproduce and not (Path(submission) / REPRODUCE_LOG).exists()
-    _print_grade(output, json=json, lacks_run=lacks_run, max_invalid=max_invalid)
+
+def _refuse(*contradictions: tuple[object, str]) -> None:
+    """Raise BadParameter with the advice of the first condition that holds."""
+    for is_wrong, advice in contradictions:
+        if is_wrong:
+            raise typer.BadParameter(advice)
 
 
 def _input(
@@ -159,49 +159,35 @@ def _input(
     return task, team_settings(settings, submission), CallFiles(recordings=(*recordings, *of_team))
 
 
-def _contradiction(settings: "JudgeSettings", *, is_paper: bool, reproduce: bool, network: bool) -> str | None:
-    if network and not reproduce:
-        return "--network is for the run of reproduce.sh. Give --reproduce too."
-    if reproduce and settings.code_only:
-        return "--reproduce runs the code, code_only reads it. Leave one of them out."
-    if reproduce and not JUDGES[settings.judge].reads_submission:
-        return f"the judge {settings.judge} needs no results. Leave --reproduce out."
-    if reproduce and not is_paper:
-        return "--reproduce is for attempts to reproduce a paper. Name the paper with --paper."
-    return None
-
-
-def _print_grade(output: "JudgeOutput", *, json: bool, lacks_run: bool, max_invalid: int) -> None:
-    """Print a grade as JSON, or else its tree, and the summary."""
-    from pcgeval.rubric.grades import HEURISTIC
+def _print_grade(output: "JudgeOutput", page: Path | None, title: str, *, json: bool) -> None:
+    """Print a grade as JSON, or else its tree, and the summary; write its page, if one is asked for."""
+    from pcgeval.core.files import write_text
     from pcgeval.rubric.text import summary_lines, tree_lines
 
+    if page is not None:
+        from pcgeval.report.gradings import grade_page
+
+        write_text(page, grade_page(output, title))
     if json:
         print_json(output.to_json())
     else:
         sys.stdout.writelines(f"{line}\n" for line in tree_lines(output.graded_task_tree))
     for line in summary_lines(output):
         print_stderr(line)
-    if lacks_run:
-        print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
     if output.partial:
         print_stderr("Repeat the command to continue: no reply is paid for twice.")
-    if output.judge_type == HEURISTIC or output.num_invalid_leaf_nodes > max_invalid:
-        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _grade_runs(many: "ManyGradings", *, dry_run: bool, reproduce: bool, json: bool, max_invalid: int) -> None:
+def _grade_runs(many: "ManyGradings", *, dry_run: bool, json: bool, max_invalid: int) -> None:
     """Grade a folder of runs and print the table, or only what that would cost."""
     if dry_run:
         plans, failed = many.plan()
-        print_plans(plans, many.settings, json=json, reproduce=reproduce)
+        print_plans({many.settings.judge: plans}, json=json)
         for grade in failed:
             print_stderr(f"{grade.run.id}: would fail: {grade.problem}")
         raise typer.Exit(EXIT_CHECK_FAILED if failed else 0)
-    if many.settings.judge == "human":
-        raise typer.BadParameter("a person's grades are of one submission. Name it instead of the folder of runs.")
     grades = many.grade(max_invalid=max_invalid)
-    print_grade_table(grades, None, json=json)
+    print_grade_table(grades, json=json)
     if number := sum(grade.problem is not None for grade in grades):
         print_stderr(
             f"{number} of {len(grades)} gradings do not count. The same command tries them again: what is finished is "

@@ -9,49 +9,34 @@ from typing import Annotated, Literal
 import typer
 
 from pcgeval.cli.options import group
+from pcgeval.core import layout
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import remove_others, write_bytes, write_text
-from pcgeval.core.layout import (
-    DATA,
-    DVC_IGNORED,
-    JUDGE_RECORDINGS,
-    PACKAGE_FILE,
-    PACKAGED_DATA,
-    RECORDINGS,
-    RELEASED_PIPELINE,
-    RUBRICS,
-    SUBMISSIONS,
-)
 
 app = group()
 _PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
 _CONFIG = (".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
-_INPUTS = (DATA / "classifier", RUBRICS / "competition", SUBMISSIONS / "zero-shot")
+_INPUTS = (layout.DATA / "classifier", layout.RUBRICS / "competition", layout.SUBMISSIONS / "zero-shot")
 
 
 @app.command()
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
-    edition: Annotated[
-        Literal["2025"] | None,
-        typer.Option(help="Use the settings of that year's final; default: three small models on this machine."),
-    ] = None,
-    upgrade: Annotated[
-        bool,
-        typer.Option("--upgrade", help="Move an existing competition to the installed version of pcgeval."),
-    ] = False,
+    edition: Annotated[Literal["2025"] | None, typer.Option(help="Use the settings of that year's final.")] = None,
+    upgrade: Annotated[bool, typer.Option("--upgrade", help="Move DIR to the installed pcgeval.")] = False,
 ) -> None:
     """Make a folder for a competition.
 
-    The folder holds settings, stages, a baseline, the rubric and the classifier. Its stages run the installed version
-    of pcgeval, which pcgeval.json names. If DIR is in no git repository, it becomes one.
+    The folder holds settings, by default of three small models on this machine, stages, a baseline, the rubric and the
+    classifier. Its stages run the installed version of pcgeval, which pcgeval.json names. If DIR is in no git
+    repository, it becomes one.
     """
     if upgrade:
         if edition:
             raise typer.BadParameter("--edition and --upgrade: use one of them; an upgrade keeps params.yaml.")
-        if not (folder / PACKAGE_FILE).is_file():
-            raise FileError(f"{folder / PACKAGE_FILE}: is missing, so `pcgeval init` did not make this folder.")
+        if not (folder / layout.PACKAGE_FILE).is_file():
+            raise FileError(f"{folder / layout.PACKAGE_FILE}: is missing, so `pcgeval init` did not make this folder.")
         _write_pipeline(folder)
         print_stderr(f"{folder} now runs the installed pcgeval; `make final-eval` there evaluates everything again")
         return
@@ -59,12 +44,9 @@ def init(
         raise FileError(f"{folder.parent}: is not a folder. Make it first, or name another place.")
     folder.mkdir(exist_ok=True)
     if names := sorted(path.name for path in folder.iterdir() if path.name != ".git"):
-        raise FileError(
-            f"{folder}: is not empty (it has {names[0]}). Name a new folder, or add --upgrade to move a competition to "
-            "the installed version of pcgeval."
-        )
+        raise FileError(f"{folder}: is not empty (it has {names[0]}). Name a new folder, or add --upgrade.")
     _write_pipeline(folder)
-    _copy_inputs(folder, PACKAGED_DATA / "competitions" / _PARAMS[edition])
+    _copy_inputs(folder, layout.PACKAGED_DATA / "competitions" / _PARAMS[edition])
     _make_repository(folder)
     print_stderr(
         f"wrote a competition to {folder}. Edit params.yaml there, add teams with `pcgeval submit`, "
@@ -84,17 +66,17 @@ def _write_pipeline(folder: Path) -> None:
 def _copy_inputs(folder: Path, params_file: Path) -> None:
     from pcgeval.core.params import load_params
 
-    files = {name: RELEASED_PIPELINE / name for name in _CONFIG}
+    files = {name: layout.RELEASED_PIPELINE / name for name in _CONFIG}
     files |= {"params.yaml": params_file, "Makefile": params_file.with_name("Makefile")}
     for name, source in files.items():
         write_bytes(folder / name, source.read_bytes())
-    ignored = shutil.ignore_patterns(*DVC_IGNORED)
+    ignored = shutil.ignore_patterns(*layout.DVC_IGNORED)
     for place in _INPUTS:
-        source = PACKAGED_DATA / place.relative_to(DATA)
+        source = layout.PACKAGED_DATA / place.relative_to(layout.DATA)
         shutil.copytree(source, folder / place, ignore=ignored, copy_function=shutil.copyfile)
     params = load_params(params_file)
-    recordings = [RECORDINGS / model / team for model, team in product(params.models, params.teams)]
-    for place in (*recordings, *(JUDGE_RECORDINGS / team for team in params.teams)):
+    recordings = [layout.RECORDINGS / model / team for model, team in product(params.models, params.teams)]
+    for place in (*recordings, *(layout.JUDGE_RECORDINGS / team for team in params.teams)):
         write_text(folder / place / ".gitkeep", "")
 
 

@@ -1,27 +1,35 @@
-"""The command `level`."""
+"""The command `level`, and levels as text for terminals."""
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, print_lines, terminal_width
+from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_bytes, write_text
-from pcgeval.core.untrusted import printable_line, read_bounded_text, read_stdin
+from pcgeval.core.untrusted import UntrustedFileError, printable_line, read_bounded_text, read_stdin
 
 if TYPE_CHECKING:
+    from PIL import Image
+
+    from pcgeval.evaluator.drawing import CalledBlock
     from pcgeval.evaluator.level_score import LevelScore
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
-MOST_IGNORED = 10  # lines that are named
 STDIN = Path("-")
-WATCH_SECONDS = 0.3  # between two looks at the file
+_WATCH_SECONDS = 0.3  # between two looks at the file
+_MOST_HINTS = 10
+_COLUMNS = 28  # of a drawing, in characters; a character shows two pixels, one above the other
+_GAP = 4  # columns between two drawings
+_HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
+_KINDS = {"response": "a response", "calls": "calls", "level": "a level in XML"}
 
 app = group()
 
@@ -31,10 +39,8 @@ def level(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A response, calls or an XML level; - reads stdin.")],
     letter: Annotated[str, typer.Option(metavar="L", help="The letter that the level should look like.")],
     png: Annotated[Path | None, file_to_write(text="Save the picture that the classifier sees.")] = None,
-    svg: Annotated[Path | None, file_to_write(text="Save a drawing.")] = None,
     replay: Annotated[Path | None, file_to_write(text="Save an SVG that plays the simulation.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score the level again whenever the file changes.")] = False,
-    engines: Annotated[bool, typer.Option("--engines", help="Compare all installed physics engines.")] = False,
     assignments: Assignments = None,
     json: Json = False,
 ) -> None:
@@ -43,99 +49,106 @@ def level(
     Physics and classifier come from params.yaml, if there is one. Exit code 1: the level failed and
     scores 0.
     """
-    from pcgeval.cli.level_output import score_lines
-    from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.core.packages import MissingPackageError
-    from pcgeval.evaluator.level_score import score_level
-    from pcgeval.evaluator.physics import simulate_with_all_engines
-    from pcgeval.similarity.classifier import Classifier
-
-    _check_arguments(file, letter, watch=watch)
-    params = load_params_or_default(assignments or ())
-    try:
-        classifier = Classifier.load(params.similarity.model, params.similarity.revision)
-    except MissingPackageError as error:
-        if any(assignment.startswith("similarity.") for assignment in assignments or ()):
-            raise
-        classifier = None
-        print_stderr(f"The level is only simulated: {error}")
-
-    def score(text: str) -> bool:
-        scored = score_level(text, letter, classifier, params.physics, classify=classifier is not None)
-        ends = {}
-        if engines and scored.xml and scored.simulated:
-            ends = simulate_with_all_engines(scored.xml, params.physics)
-        if json:
-            by_engine = {name: {"stability": end.score, "moved": list(end.moved)} for name, end in ends.items()}
-            print_json(scored.to_dict() | ({"engines": by_engine} if engines else {}))
-        else:
-            name = "stdin" if file == STDIN else str(file)
-            print_lines(score_lines(scored, name, ends, terminal_width(piped=sys.maxsize)))
-        sys.stdout.flush()
-        _name_ignored_lines(text)
-        if scored.simulated:
-            _write_pictures(scored, png, svg, replay)
-        return scored.reason is None
-
-    if watch:
-        try:
-            _score_changes(file, score)
-        except KeyboardInterrupt:
-            print_stderr("ended")
-    elif not score(read_stdin(MAX_BYTES) if file == STDIN else _read(file)):
-        raise typer.Exit(EXIT_CHECK_FAILED)
-
-
-def _name_ignored_lines(text: str) -> None:
-    """Print the first lines of bare calls that hold no valid call; a comment needs no message."""
-    from pcgeval.evaluator.walk import text_kind
-    from pcgeval.levels.extraction import extract_code
-
-    if text_kind(text) != "calls":
-        return
-    lines = ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
-    ignored = (
-        f"line {number} is ignored, because it holds no valid call: {printable_line(line)[:80]}"
-        for number, line in lines
-        if not line.lstrip().startswith("#") and extract_code(f"```\n{line}\n```") is None
-    )
-    for message in islice(ignored, MOST_IGNORED):
-        print_stderr(message)
-
-
-def _check_arguments(file: Path, letter: str, *, watch: bool) -> None:
     if len(letter) != 1 or not "A" <= letter <= "Z":
         raise typer.BadParameter(f"letter {letter!r}: give one of A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
-
-
-def _write_pictures(scored: "LevelScore", png: Path | None, svg: Path | None, replay: Path | None) -> None:
+    from pcgeval.cli.settings import load_params_or_default
     from pcgeval.evaluator.image import png_bytes
+    from pcgeval.evaluator.level_score import score_level
+    from pcgeval.similarity.classifier import Classifier
 
-    if png:
-        write_bytes(png, png_bytes(scored.image()))
-    if svg:
-        write_text(svg, scored.svg())
-    if replay:
-        write_text(replay, scored.replay_svg())
+    params = load_params_or_default(assignments or ())
+    classifier = Classifier.load(params.similarity.model, params.similarity.revision)
+
+    for text in _texts(file, watch=watch):
+        scored = score_level(text, letter, classifier, params.physics)
+        if json:
+            print_json(scored.to_dict())
+        else:
+            name = "stdin" if file == STDIN else printable_line(str(file))
+            print(f"{name}: read as {_KINDS[scored.read_as]}", *_level_lines(scored), sep="\n")
+            print(f"{letter}: {scored.verdict}")
+        sys.stdout.flush()
+        for hint in islice(_hints(text, scored), _MOST_HINTS):
+            print_stderr(hint)
+        if scored.simulated and png:
+            write_bytes(png, png_bytes(scored.image()))
+        if scored.simulated and replay:
+            write_text(replay, scored.replay_svg())
+    if scored.reason is not None:
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _score_changes(file: Path, score: Callable[[str], bool]) -> NoReturn:
-    """Score a file now and whenever it changes, and wait for one that cannot be read."""
-    before: str | None = None
-    while True:
-        try:
-            now = _read(file)
-            if now != before:
-                score(now)
-        except PcgevalError as error:
-            now = str(error)
-            if now != before:
-                print_stderr(now)
-        before = now
-        time.sleep(WATCH_SECONDS)
+def _texts(file: Path, *, watch: bool) -> Iterator[str]:
+    """Yield the text of a file; with `watch`, again whenever it changes, until Ctrl-C."""
+    text = read_stdin(MAX_BYTES) if file == STDIN else read_bounded_text(file, MAX_BYTES, follow_link=True)
+    yield text
+    while watch:
+        time.sleep(_WATCH_SECONDS)
+        with suppress(UntrustedFileError):  # an editor may remove the file before it writes it again
+            if (now := read_bounded_text(file, MAX_BYTES, follow_link=True)) != text:
+                yield (text := now)
 
 
-def _read(path: Path) -> str:
-    return read_bounded_text(path, MAX_BYTES, follow_link=True)
+def _hints(text: str, scored: "LevelScore") -> Iterator[str]:
+    """Yield what is wrong with single lines, which the official reasons leave out."""
+    from pcgeval.levels.calls import read_calls
+    from pcgeval.levels.extraction import CALL
+    from pcgeval.levels.grid import COLUMNS, SHAPES
+
+    for number, line in enumerate(text.splitlines(), start=1):
+        calls = CALL.findall(line)
+        if scored.read_as == "calls" and line.strip() and not calls and not line.lstrip().startswith("#"):
+            yield f"line {number} is ignored, because it holds no valid call: {printable_line(line)[:80]}"
+        for call in read_calls("\n".join(calls)) if scored.failed_stage == "convert" else ():
+            beside = SHAPES[call.kind].width // 2 if call.kind else 0
+            last = COLUMNS - 1 - beside
+            if call.kind and (call.column is None or not beside <= call.column <= last):
+                column = "no column" if call.column is None else f"column {call.column}"
+                yield f"line {number}: {call.text} has {column}; a {call.kind} takes columns {beside} to {last}"
+
+
+def _level_lines(scored: "LevelScore") -> Iterator[str]:
+    """Yield a level's drawings before and after, the blocks that fell, and the likeliest letters."""
+    if scored.reason:
+        return
+    before, after = map(drawing, scored.before_and_after())
+    yield ""
+    if terminal_width(piped=sys.maxsize) >= 2 * _COLUMNS + _GAP:
+        yield f"{'before':{_COLUMNS + _GAP}}after"
+        height = max(len(before), len(after))
+        sides = ([""] * (height - len(side)) + side for side in (before, after))  # both stand on the ground
+        yield from (f"{left:{_COLUMNS + _GAP}}{right}".rstrip() for left, right in zip(*sides, strict=True))
+    else:
+        yield from ("before", *before, "", "after", *after)
+    fallen = [block for block in scored.blocks if block.fate != "stayed"]
+    yield ""
+    yield f"{len(scored.blocks) - len(fallen)} of {len(scored.blocks)} blocks stayed{':' if fallen else ''}"
+    yield from (f"  {block_text(block)}" for block in fallen)
+    if scored.simulated and (starts := scored.simulated.starts):
+        spread = f"{min(starts):.3f} to {max(starts):.3f}, {fmean(starts):.3f} on average"
+        yield f"{len(starts)} starts up to {1000 * scored.physics.jitter:g} mm beside: stability {spread}"
+    yield "likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in scored.likeliest)
+
+
+def drawing(picture: "Image.Image") -> list[str]:
+    """Return a level's picture as lines of half blocks, without empty lines above and below."""
+    import numpy as np
+    from PIL import Image
+
+    ink = np.asarray(picture.convert("L").resize((_COLUMNS, _COLUMNS), Image.Resampling.BOX)) < 128
+    lines = [
+        "".join(_HALVES[bool(above), bool(below)] for above, below in zip(*rows, strict=True)).rstrip()
+        for rows in zip(ink[::2], ink[1::2], strict=True)
+    ]
+    full = [number for number, line in enumerate(lines) if line]
+    return lines[full[0] : full[-1] + 1] if full else []
+
+
+def block_text(block: "CalledBlock") -> str:
+    """Return a call and the fate of its block."""
+    text = f"{block.number:2} {printable_line(block.call)}  {block.fate}"
+    if block.fate != "moved" or block.distance is None:
+        return text
+    return f"{text} {block.distance:.2f} m, {block.fell or 0:.2f} m down, turned {block.turned or 0:.0f}°"

@@ -74,9 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
         heed_signals()
-    for stream in (sys.stdout, sys.stderr):
-        if reconfigure := getattr(stream, "reconfigure", None):
-            reconfigure(errors="backslashreplace")  # the terminal's encoding may lack a character of a submission
+        for stream in (sys.stdout, sys.stderr):  # the terminal's encoding may lack a character of a submission
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
     def run_command() -> int:
         try:
@@ -105,8 +104,6 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    _: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
+    _: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     """Declare the options that come before the command."""

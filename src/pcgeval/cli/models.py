@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pcgeval.cli.options import group
+from pcgeval.cli.options import Json, group, print_json, print_table
 
 app = group()
 models = group()
@@ -13,13 +13,18 @@ app.add_typer(models, name="models", help="List the local models, fetch them int
 
 
 @models.command("list")
-def list_models() -> None:
+def list_models(json: Json = False) -> None:
     """List the local models with their size, SHA-256 and licence."""
     from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
 
-    for model in LOCAL_MODELS:
-        state = "fetched" if cached_path(model).is_file() else "not fetched"
-        sys.stdout.write(f"{model.name}  {model.size / 1e6:.0f} MB  {model.sha256[:12]}  {model.licence}  {state}\n")
+    columns = ("model", "bytes", "sha256", "licence", "fetched")
+    rows = [
+        (model.name, model.size, model.sha256, model.licence, cached_path(model).is_file()) for model in LOCAL_MODELS
+    ]
+    if json:
+        print_json([dict(zip(columns, row, strict=True)) for row in rows])
+    else:
+        print_table(columns, [(name, f"{size:,}", sha256[:12], *map(str, rest)) for name, size, sha256, *rest in rows])
 
 
 @models.command()

@@ -1,17 +1,16 @@
-"""Options that several commands share, and how commands print JSON and tables."""
+"""Options that several commands share, and the JSON and the tables that commands print."""
 
 import json
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-WIDE = 100  # columns of a terminal from which on the columns of a table stand two spaces apart
 _NAMES = frozenset(
     {"model", "team", "state", "status", "grading", "submission", "paper", "what", "judge", "attack", "category"}
 )
@@ -45,7 +44,7 @@ Assignments = Annotated[
     ),
 ]
 Letters = Annotated[str, typer.Option(metavar="LETTERS", help="The letters to score, such as HIL.")]
-Trials = Annotated[int, typer.Option(metavar="N", help="Trials per letter.")]
+Trials = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Trials per letter.")]
 BaseUrl = Annotated[
     str | None,
     typer.Option(metavar="URL", help="An OpenAI-compatible endpoint with the model; OPENAI_API_KEY has the key."),
@@ -86,9 +85,8 @@ def refuse_two_formats(form: str | None, *, json: bool, option: str = "--format"
 
 
 def print_json(value: Any) -> None:
-    """Print a value as one line of JSON, with control characters escaped."""
-    text = json.dumps(value, ensure_ascii=False)
-    sys.stdout.write("".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text) + "\n")
+    """Print a value as one line of JSON in ASCII, so that no text in it controls the terminal."""
+    sys.stdout.write(f"{json.dumps(value)}\n")
 
 
 def terminal_width(piped: int) -> int:
@@ -96,48 +94,34 @@ def terminal_width(piped: int) -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else piped
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, rare: Collection[str] = ()) -> None:
     """Print a table as plain text, with numbers aligned to the right.
 
     If the terminal is too narrow, headers are broken at spaces; if that is not enough, each row becomes a few lines.
+
+    Args:
+        columns: The headers.
+        rows: The cells of each row.
+        rare: Columns that are left out if all their cells are 0.
     """
-    rows, width = list(rows), terminal_width(piped=sys.maxsize)
-    gap = " " * (2 if width >= WIDE else 1)
-    cells = zip(columns, *rows, strict=True)
-    broken = (textwrap.wrap(column[0], max(map(len, (*column[0].split(), *column[1:])))) for column in cells)
-    for headers in ([columns], list(zip_longest(*broken, fillvalue=""))):
-        lines = _aligned(columns, [*headers, *rows], gap)
-        if max(map(len, lines)) <= width:
+    cells = list(zip(columns, *rows, strict=True))
+    columns, *rows = zip(*(column for column in cells if column[0] not in rare or {*column[1:]} != {"0"}), strict=True)
+    width = terminal_width(piped=sys.maxsize)
+    broken = list(zip_longest(*map(str.split, columns), fillvalue=""))
+    for headers, gap in (([columns], 2), (broken, 2), (broken, 1)):
+        lines = [*headers, *rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        if sum(widths) + gap * (len(widths) - 1) <= width:
             for number, line in enumerate(lines):
-                typer.secho(line, bold=number < len(headers))
+                padded = [
+                    cell.ljust(room) if column in _TEXTS else cell.rjust(room)
+                    for column, cell, room in zip(columns, line, widths, strict=True)
+                ]
+                typer.secho((" " * gap).join(padded).rstrip(), bold=number < len(headers))
             return
     for row in rows:
-        print_lines(_stacked(columns, row))
-
-
-def _aligned(columns: Sequence[str], lines: Sequence[Sequence[str]], gap: str) -> list[str]:
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    aligned = []
-    for line in lines:
-        cells = [
-            cell.ljust(width) if column in _TEXTS else cell.rjust(width)
-            for column, cell, width in zip(columns, line, widths, strict=True)
-        ]
-        aligned.append(gap.join(cells).rstrip())
-    return aligned
-
-
-def _stacked(columns: Sequence[str], row: Sequence[str]) -> Iterator[str]:
-    """Yield the names of a row, then its other cells, each after its column."""
-    cells = list(zip(columns, row, strict=True))
-    yield " ".join(cell for column, cell in cells if column in _NAMES)
-    yield "  " + ", ".join(f"{column} {cell}" for column, cell in cells if column not in _NAMES)
-
-
-def print_lines(lines: Iterable[str]) -> None:
-    """Print lines of text; those too long for the terminal are broken at spaces and go on with a deeper indent."""
-    width = terminal_width(piped=sys.maxsize)
-    for line in lines:
-        indent = " " * (2 + len(line) - len(line.lstrip()))
-        parts = textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
-        sys.stdout.writelines(f"{part}\n" for part in parts or [""])
+        named = list(zip(columns, row, strict=True))
+        typer.echo(" ".join(cell for column, cell in named if column in _NAMES))
+        others = ", ".join(f"{column} {cell}" for column, cell in named if column not in _NAMES)
+        for line in textwrap.wrap(others, width - 2, break_long_words=False, break_on_hyphens=False):
+            typer.echo(f"  {line}")

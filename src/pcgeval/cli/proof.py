@@ -4,14 +4,15 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
-from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.files import sha256_bytes, sha256_file, write_bytes
+from pcgeval.core.layout import RANKING_JSON, SUBMISSIONS
 from pcgeval.core.untrusted import printable_line, printable_name, printable_text
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 app = group()
 _MOST = 20  # lines of a kind; --json has all
-_MOST_LETTERS = 5  # of a team with a model, in a comparison
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 
 Trust = Annotated[
@@ -35,9 +35,7 @@ Strict = Annotated[bool, typer.Option("--strict", help="Also fail if something w
 def audit(
     trust: Trust = None,
     strict: Strict = False,
-    ask: Annotated[
-        int, typer.Option(metavar="N", min=0, max=1_000_000, help="Ask the models N recorded calls again.")
-    ] = 0,
+    ask: Annotated[int, typer.Option(metavar="N", min=0, help="Ask the models N recorded calls again.")] = 0,
     json: Json = False,
 ) -> None:
     """Run the whole evaluation again and compare every file.
@@ -58,12 +56,9 @@ def audit(
 
 @app.command()
 def bundle(
-    out: Annotated[Path, file_to_write("-o", "--out", text="The ZIP file to write.")],
-    json: Json = False,
+    out: Annotated[Path, file_to_write("-o", "--out", text="The ZIP file to write.")], json: Json = False
 ) -> None:
     """Write inputs and results to one file that anyone can verify."""
-    from pcgeval.core.files import sha256_bytes, write_bytes
-    from pcgeval.core.layout import SUBMISSIONS
     from pcgeval.core.params import load_params
     from pcgeval.proof.bundle import make_bundle
     from pcgeval.submissions.load import submission_sha256
@@ -82,9 +77,7 @@ def bundle(
 
 @app.command()
 def verify(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A bundle of `pcgeval bundle`.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A bundle.")],
     trust: Trust = None,
     strict: Strict = False,
     json: Json = False,
@@ -93,7 +86,6 @@ def verify(
 
     Exit code 1: a file of the bundle does not follow from its inputs.
     """
-    from pcgeval.core.files import sha256_file
     from pcgeval.proof.bundle import verify_bundle
 
     result = verify_bundle(file, trust=trust or ())
@@ -105,21 +97,23 @@ def _show_audit(
     *,
     strict: bool,
     json: bool,
-    asked: "Sequence[AskedCall] | None" = None,
+    asked: "Sequence[AskedCall]" = (),
     bundle_sha256: str | None = None,
 ) -> None:
     """Print an audit: the verdict, a line for each team, and what differs; exit with code 1 if it failed."""
     from pcgeval.scoring.decimals import rounded
 
-    passed = result.passed(strict=strict) and all(call.same for call in asked or ())
+    passed = result.passed(strict=strict) and all(call.same for call in asked)
     if json:
-        more: dict[str, Any] = {"sha256": bundle_sha256} if bundle_sha256 else {"asked": list(map(asdict, asked or ()))}
+        more: dict[str, Any] = {"sha256": bundle_sha256} if bundle_sha256 else {"asked": list(map(asdict, asked))}
         print_json({"passed": passed, **result.to_json(), **more})
     else:
         verdict = "PASSED" if passed else "FAILED"
-        sys.stdout.write(f"{verdict}  {printable_name(result.competition)}: {_verdict(result)}\n")
+        print(f"{verdict}  {printable_name(result.competition)}: {_verdict(result)}")
         if result.result:
-            sys.stdout.write(f"result hash {result.result}\n")
+            print(f"result hash {result.result}")
+        if bundle_sha256:
+            print(f"SHA-256 of the bundle {bundle_sha256}")
         rows = []
         for team in result.teams:
             totals = ["-" if total is None else rounded(total) for total in (team.total, team.again)]
@@ -132,23 +126,20 @@ def _show_audit(
             "not run again": result.not_run,
             "not published": result.unpublished,
             "note": result.notes,
-            "asked": asked or (),
+            "asked": asked,
         }
         for word, lines in findings.items():
-            sys.stdout.writelines(f"{word}: {printable_text(str(line))}\n" for line in lines[:_MOST])
+            for line in lines[:_MOST]:
+                print(f"{word}: {printable_text(str(line))}")
             if len(lines) > _MOST:
-                sys.stdout.write(f"{word}: and {len(lines) - _MOST} more; --json has all\n")
-        if bundle_sha256:
-            sys.stdout.write(f"SHA-256 of the bundle {bundle_sha256}\n")
+                print(f"{word}: and {len(lines) - _MOST} more; --json has all")
     if not passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 def _verdict(result: "Audit") -> str:
-    number = len(result.differences)
-    if number:
-        differ = "differs" if number == 1 else "differ"
-        verdict = f"{count(number, 'published file')} {differ} from a new run of the inputs"
+    if result.differences:
+        verdict = f"published files that differ from a new run of the inputs: {len(result.differences)}"
     elif result.faults:
         verdict = "the files agree, but there are faults"
     else:
@@ -164,13 +155,10 @@ def _verdict(result: "Audit") -> str:
 @app.command()
 def compare(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help="A git revision, a folder, or a bundle.")],
-    after: Annotated[
-        str | None, typer.Argument(metavar="AFTER", help="Another one; default: the working directory.")
-    ] = None,
+    after: Annotated[str | None, typer.Argument(metavar="AFTER", help="Default: the working directory.")] = None,
     json: Json = False,
 ) -> None:
     """Compare two evaluations and show the differences."""
-    from pcgeval.core.layout import RANKING_JSON
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.proof.compare import compare_states
@@ -187,23 +175,15 @@ def compare(
 
 
 def _compared_rows(values: "Iterable[tuple[Label, Any, Any]]") -> Iterator[tuple[str, str, str]]:
-    for (kind, team, model), group_values in groupby(values, key=lambda value: (value[0].kind, *value[0][2:])):
-        rows = list(group_values)
-        most = _MOST_LETTERS if kind == "letter" else len(rows)
-        for label, before, after in rows[:most]:
-            name = printable_line(" ".join(filter(None, (team, model, kind, label.name))))
-            yield name, _shown(kind, before), "=" if before == after else _shown(kind, after)
-        if rows[most:]:
-            yield printable_line(f"{team} {model} letter ..."), f"{len(rows) - most} more: --json", ""
-
-
-def _shown(kind: str, value: Any) -> str:
     from pcgeval.proof.compare import SCORES
     from pcgeval.scoring.decimals import rounded
 
-    if value is None:
-        return "-"
-    if kind in SCORES:
-        return rounded(value)
-    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return _HASH.sub(r"\1", printable_line(text)) or "none"
+    def shown(kind: str, value: Any) -> str:
+        if value is None:
+            return "-"
+        text = rounded(value) if kind in SCORES else printable_line(str(value)) or "none"
+        return _HASH.sub(r"\1", text)
+
+    for (kind, name, team, model), before, after in values:
+        label = printable_line(" ".join(filter(None, (team, model, kind, name))))
+        yield label, shown(kind, before), "=" if before == after else shown(kind, after)

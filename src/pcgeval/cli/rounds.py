@@ -1,6 +1,6 @@
 """Evaluate another round of the same competition in a workspace below `rounds/`.
 
-The workspace has copies of stages and inputs, and outputs of its own. It shares the cache and the call log: what both
+The workspace has copies of stages and inputs, and separate outputs. It shares the cache and the call log: what both
 rounds need is computed, or asked of a model, once.
 """
 
@@ -22,15 +22,7 @@ from pcgeval.core.params import ParamsError, load_params
 from pcgeval.submissions.filing import LOCK
 
 ROUNDS = Path("rounds")
-INPUTS = (
-    ".dvcignore",
-    "dvc.yaml",
-    "stages",
-    "data/submissions",
-    "data/recordings",
-    "data/rubrics",
-    "data/classifier",
-)
+INPUTS = (".dvcignore", "dvc.yaml", "stages", "data/submissions", "data/recordings", "data/rubrics", "data/classifier")
 _DVC_CONFIG = """\
 [core]
     analytics = false
@@ -42,7 +34,7 @@ _DVC_CONFIG = """\
 """
 
 
-def run_round(name: str, scheduler: str | None) -> None:
+def run_round(name: str) -> None:
     """Evaluate a round of params.yaml in rounds/NAME with `pcgeval run`, and exit with its code if it failed."""
     with lock_folder(ROUNDS / name, STATE / f"round-{state_name(ROUNDS / name)}.lock"):
         with lock_folder(SUBMISSIONS, LOCK):  # copy no half of a submission that is being filed
@@ -51,10 +43,8 @@ def run_round(name: str, scheduler: str | None) -> None:
         environment = {**os.environ, INSIDE_RUN: "1"}
         if (workspace / "src").is_dir():
             environment["PYTHONPATH"] = str((workspace / "src").resolve())
-        words = [sys.executable, "-m", "pcgeval", "run", *(["--scheduler", scheduler] if scheduler else [])]
-        code = subprocess.run(words, cwd=workspace, env=environment, check=False).returncode
-        if code:
-            print_stderr(f"the round {name} was not evaluated to its end; the message above says why")
+        words = [sys.executable, "-m", "pcgeval", "run"]
+        if code := subprocess.run(words, cwd=workspace, env=environment, check=False).returncode:
             raise typer.Exit(code if code == EXIT_BAD_INPUT else EXIT_CHECK_FAILED)
 
 
@@ -74,18 +64,15 @@ def prepare_round(name: str, root: Path = Path()) -> Path:
     if workspace.exists() and not dvc_config.is_file() and any(workspace.iterdir()):
         raise FileError(f"{workspace}: already exists and `pcgeval run --round` did not make it. Move it elsewhere.")
     write_text(dvc_config, _DVC_CONFIG.format(cache=root.resolve() / ".dvc" / "cache"))
-    code = str(PACKAGE_FILE) if (root / PACKAGE_FILE).is_file() else "src"
-    letters = [str(EXAMPLE_LETTERS)] if (root / EXAMPLE_LETTERS).is_dir() else []  # dvc.yaml names them then
-    for path in (*INPUTS, *letters, code):
+    code = PACKAGE_FILE if (root / PACKAGE_FILE).is_file() else Path("src")
+    letters = [EXAMPLE_LETTERS] if (root / EXAMPLE_LETTERS).is_dir() else []  # dvc.yaml names them then
+    for path in (*map(Path, INPUTS), *letters, code):
         source, target = root / path, workspace / path
-        if not source.exists():
-            raise FileError(f"{source}: is missing. Restore it from git; every round needs it.")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_file():
-            shutil.copy2(source, target)
-        else:
+        if source.is_dir():
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(source, target, ignore=shutil.ignore_patterns(*DVC_IGNORED))
+        else:
+            shutil.copy2(source, target)
     write_text(workspace / "params.yaml", yaml.safe_dump(values, sort_keys=False))
     (root / CALLS).mkdir(parents=True, exist_ok=True)
     (workspace / CALLS).parent.mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,29 +13,17 @@ from pcgeval.cli.judge_options import (
     DryRun,
     MaxInvalid,
     Models,
-    TableFormat,
     named_judges,
     print_grade_table,
-    print_judge_plans,
+    print_plans,
 )
-from pcgeval.cli.options import (
-    Assignments,
-    BaseUrl,
-    GradeFormat,
-    Html,
-    Json,
-    group,
-    print_json,
-    print_table,
-    refuse_two_formats,
-)
+from pcgeval.cli.options import Assignments, BaseUrl, GradeFormat, Html, Json, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import PAPERS
-from pcgeval.core.untrusted import printable_name
+from pcgeval.core.untrusted import listed, printable_name
 
 if TYPE_CHECKING:
-    from pcgeval.judge.attack import AttackResult
     from pcgeval.rubric.agreement import Pair
 
 MAX_NAMES = 20  # in one message
@@ -82,9 +71,8 @@ def show(
 @app.command()
 def convert(grade: Grade, form: GradeFormat = "paperbench") -> None:
     """Print a grade as JSON in another format."""
-    from pcgeval.rubric.grade_files import paperbench_json, read_grade
+    from pcgeval.rubric.grade_files import inspect_log, paperbench_json, read_grade
     from pcgeval.rubric.grades import JudgeOutput
-    from pcgeval.rubric.inspect_log import inspect_log
 
     formats = {"pcgeval": JudgeOutput.to_json, "paperbench": paperbench_json, "inspect": inspect_log}
     sys.stdout.write(f"{to_json(formats[form](read_grade(grade)))}\n")
@@ -99,50 +87,30 @@ def _print(value: Any, lines: Iterable[str], *, json: bool) -> None:
 def agreement(
     a: Annotated[Path, typer.Argument(metavar="A", help="A grade.json, or a folder of them.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The other judge's grade.json or folder.")],
-    form: Annotated[
-        bool, typer.Option("--form", help="Print a form for a person to decide where they differ (--judge human).")
-    ] = False,
     json: Json = False,
 ) -> None:
     """Measure how far two gradings by one rubric agree, and where A is right if B is the truth."""
-    from pcgeval.rubric.agreement import FIGURE_COLUMNS, agreement, agreement_lines, disagreement_form
+    from pcgeval.rubric.agreement import FIGURE_COLUMNS, METHOD, agreement
 
-    pairs = list(_read_pairs(a, b))
-    if form and len(pairs) != 1:
-        raise typer.BadParameter("--form is for one submission: name two files of grades.")
-    refuse_two_formats("form" if form else None, json=json, option="--form")
-    result = agreement(pairs)
-    if not any(kind in result.uncompared for kind in ("invalid_in_a", "invalid_in_b")) and not result.overall.leaves:
-        raise typer.BadParameter(f"{a} and {b} have no criterion in common: compare gradings by the same rubric.")
-    if form:
-        sys.stdout.writelines(f"{line}\n" for line in disagreement_form(pairs[0].a, pairs[0].b))
-        return
+    result = agreement(list(_read_pairs(a, b)))
     if not json:
         print_table(FIGURE_COLUMNS, [figures.cells(name) for name, figures in result.groups.items()])
-    _print(result.to_json(), agreement_lines(result), json=json)
+    _print(result.to_json(), [METHOD, *result.lines()], json=json)
 
 
 def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
     """Yield the gradings that belong together: two files, or those of the same name in two folders."""
-    from pcgeval.core.layout import GRADE_FILE
     from pcgeval.rubric.agreement import Pair
     from pcgeval.rubric.grade_files import read_graded_tree
     from pcgeval.rubric.grades import GradeError
 
-    def grade_files(place: Path) -> dict[str, Path]:
-        if not place.is_dir():
-            return {"": place}
-        files = {path.stem: path for path in place.glob("*.json")}
-        return files | {path.parent.name: path for path in place.glob(f"*/{GRADE_FILE}")}
-
-    if a.is_dir() != b.is_dir():
-        raise GradeError(f"{a} and {b}: give two files or two folders.")
-    in_a, in_b = grade_files(a), grade_files(b)
-    for folder, missing in ((b, in_a.keys() - in_b.keys()), (a, in_b.keys() - in_a.keys())):
-        if missing:
-            raise GradeError(f"{folder}: has no grading of {', '.join(sorted(missing)[:MAX_NAMES])}. Add it.")
-    if not in_a:
-        raise GradeError(f"{a}: has no gradings (NAME.json or NAME/{GRADE_FILE}).")
+    in_a, in_b = (
+        {path.relative_to(place).as_posix(): path for path in place.rglob("*.json")} if place.is_dir() else {"": place}
+        for place in (a, b)
+    )
+    if not in_a or in_a.keys() != in_b.keys():
+        lacking = listed(sorted(in_a.keys() ^ in_b.keys()), MAX_NAMES)
+        raise GradeError(f"{a} and {b}: give two files, or two folders with the same files. Only one has {lacking}.")
     for name in sorted(in_a):
         yield Pair(name, read_graded_tree(in_a[name]), read_graded_tree(in_b[name]))
 
@@ -153,9 +121,6 @@ def judge_eval(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="PAPER/EXAMPLE/..., as PaperBench's data/judge_eval.")],
     model: Models = None,
     judge: Baselines = None,
-    votes: Annotated[
-        list[int] | None, typer.Option(metavar="N", help="How often a model grades a leaf. Repeatable.")
-    ] = None,
     example: Annotated[
         list[str] | None, typer.Option(metavar="ID", help="Only this example, such as rice/0. Repeatable.")
     ] = None,
@@ -179,17 +144,17 @@ def judge_eval(
     keys = assignments or []
     if (papers := folder.resolve().parent / "papers").is_dir():
         keys = [f"rubric.papers_dir={papers}", *keys]
-    models, others = named_judges(model, judge, base_url, keys)
-    judges = evaluation.judges_of(models, votes or [], others)
+    judges = named_judges(model, judge, base_url, keys)
     if any(settings.max_depth is not None for settings in judges.values()):
         raise typer.BadParameter("max_depth grades parts as a whole, but people graded the leaves. Leave it out.")
     examples = evaluation.read_examples(folder, example or [])
-    for id_, other, submission in [(entry.id, other, entry.submission) for entry in examples for other in entry.others]:
-        print_stderr(f"{id_}: {other} is not graded, as people's grades are of {submission.name}")
+    for entry in examples:
+        for other in entry.others:
+            print_stderr(f"{entry.id}: {other} is not graded, as people's grades are of {entry.submission.name}")
     with evaluation.unpacked(examples) as examples:
         if dry_run:
-            plans = {name: (evaluation.plan_judge(examples, settings), settings) for name, settings in judges.items()}
-            print_judge_plans(plans, json=json)
+            plans = {name: evaluation.plan_judge(examples, settings) for name, settings in judges.items()}
+            print_plans(plans, json=json)
             return
         results = evaluation.evaluate_judges(examples, judges, out, GradingProgress)
     people = {example.id: example.expected for example in examples}
@@ -230,11 +195,10 @@ def attack(
     from pcgeval.judge.attack import attack_judge, plan_attacks
     from pcgeval.judge.grading import GradingProgress
 
-    models, others = named_judges(model, judge, base_url, assignments or [])
-    judges = {**models, **others}
+    judges = named_judges(model, judge, base_url, assignments)
     if dry_run:
-        plans = {name: (plan_attacks(settings, submission, paper), settings) for name, settings in judges.items()}
-        print_judge_plans(plans, json=json)
+        plans = {name: plan_attacks(settings, submission, paper) for name, settings in judges.items()}
+        print_plans(plans, json=json)
         return
     results = [
         result
@@ -244,8 +208,12 @@ def attack(
     if json:
         print_json({"gradings": [result.to_json() for result in results]})
     else:
-        columns = ("judge", "attack", "submitted", "attacked", "difference", "leaves without a grade")
-        print_table(columns, [_attack_row(result) for result in results])
+        rows = []
+        for result in results:
+            figures = f"{result.submitted:.3f}", f"{result.attacked:.3f}", f"{result.difference:+.3f}"
+            ungraded = f"{result.ungraded} of {result.leaves}"
+            rows.append((printable_name(result.judge), result.attack, *figures, ungraded))
+        print_table(("judge", "attack", "submitted", "attacked", "difference", "leaves without a grade"), rows)
     for result in results:
         if result.problem:
             print_stderr(f"{printable_name(result.judge)}, {result.attack}: {result.problem}")
@@ -254,40 +222,34 @@ def attack(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _attack_row(result: "AttackResult") -> tuple[str, ...]:
-    figures = f"{result.submitted:.3f}", f"{result.attacked:.3f}", f"{result.difference:+.3f}"
-    return printable_name(result.judge), result.attack, *figures, f"{result.ungraded} of {result.leaves}"
-
-
 @app.command()
 def table(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Grades of `pcgeval grade RUNS`, or PaperBench's folder of runs.")
     ],
-    papers_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="The papers; their ids begin the names of runs.")
-    ] = PAPERS,
+    assignments: Assignments = None,
     disqualified: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Runs to leave out: one name per line, or results of PaperBench's monitor."),
     ] = None,
     max_invalid: MaxInvalid = 0,
-    form: TableFormat = None,
     json: Json = False,
 ) -> None:
     """Print finished grades as a table: submissions by papers, mean and standard error.
 
-    Exit code 1: a run has no grade that counts; the table names it.
+    The names of runs begin with those of the papers in rubric.papers_dir. Exit code 1: a run has no grade that counts;
+    the table names it.
     """
+    from pcgeval.cli.settings import load_params_or_default
     from pcgeval.rubric.grade_table import RunGrade, read_disqualified
     from pcgeval.rubric.papers import list_papers
     from pcgeval.rubric.runs import find_runs
 
-    refuse_two_formats(form, json=json)
-    runs = find_runs(folder, list_papers(papers_dir))
+    params = load_params_or_default(assignments or ())
+    runs = find_runs(folder, list_papers(Path(params.rubric.papers_dir)))
     names = read_disqualified(disqualified) if disqualified else frozenset()
     grades = [RunGrade.read(run, max_invalid=max_invalid, disqualified=names) for run in runs]
-    print_grade_table(grades, form, json=json)
+    print_grade_table(grades, json=json)
     if any(grade.problem for grade in grades):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -309,18 +271,15 @@ def leaves(
     from pcgeval.rubric.text import form_lines
     from pcgeval.rubric.tree import leaves as leaves_of
 
-    refuse_two_formats("form" if form else None, json=json, option="--form")
     folders = (own_or_packaged(RUBRICS / rubric), own_or_packaged(PAPERS) / rubric, Path(rubric))
     file = next((folder / "rubric.json" for folder in folders if folder.is_dir()), Path(rubric))
     root, _ = load_rubric_with_checks(file)
-    tree = grade_tree(root, lambda _: Verdict(1.0, ""))  # all passed, so that each leaf has its share
-    shares = [part.share for part in NodeShare(tree).walk() if part.node.is_leaf]
+    parts = NodeShare(grade_tree(root, lambda _: Verdict(1.0, ""))).walk()  # all passed, so that each has its share
+    shares = [part.share for part in parts if part.node.is_leaf]
     values: list[dict[str, Any]] = []
     lines: list[str] = []
     for leaf, share in zip(leaves_of(root), shares, strict=True):
-        check = None if leaf.check is None else {"name": leaf.check.name, "arguments": dict(leaf.check.arguments)}
-        fields = {"path": leaf.path, "id": leaf.id, "share": share, "task_category": leaf.task_category}
-        values.append({**fields, "requirements": leaf.requirements, "check": check})
+        values.append({**asdict(leaf), "share": share})
         by = f", check {leaf.check.name}" if leaf.check else ""
         line = one_line(f"{100 * share:6.2f} %  {leaf.path}  ({leaf.task_category}{by})")
         lines += form_lines(leaf.path, leaf.requirements) if form else [line]

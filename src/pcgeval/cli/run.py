@@ -12,7 +12,7 @@ import typer
 from pcgeval.cli.check import check
 from pcgeval.cli.competition import show_ranking
 from pcgeval.cli.options import group
-from pcgeval.core.console import EXIT_CHECK_FAILED, INSIDE_RUN, SCHEDULER, check_package, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, INSIDE_RUN, check_package, print_stderr
 from pcgeval.core.layout import RUN_LOCK
 from pcgeval.core.locks import lock_folder
 
@@ -21,28 +21,26 @@ app = group()
 
 @app.command()
 def run(
-    scheduler: Annotated[str | None, typer.Option(metavar="TCP://HOST:PORT", help="Compute on a Dask cluster.")] = None,
-    round_name: Annotated[
-        str | None, typer.Option("--round", metavar="NAME", help="Evaluate this round of params.yaml in rounds/NAME.")
-    ] = None,
+    round_name: Annotated[str | None, typer.Option("--round", metavar="NAME", help="Evaluate this round.")] = None,
 ) -> None:
     """Evaluate the competition, from the checks to the ranking.
 
-    The command runs `check`, `dvc repro --keep-going` and `ranking`. It computes only changes, and
-    continues a stopped run. Exit code 1: a stage failed; the stages that do not depend on it have run.
+    The command runs `check`, `dvc repro --keep-going` and `ranking`. It computes only changes, and continues a stopped
+    run. A round of params.yaml is evaluated in rounds/NAME. Exit code 1: a stage failed; the stages that do not depend
+    on it have run.
     """
     from pcgeval.cli.rounds import run_round
     from pcgeval.core.params import load_params
 
     if round_name is not None:
-        run_round(round_name, scheduler)
+        run_round(round_name)
         return
     load_params()  # outside a competition's folder, leave nothing behind
     check_package()
     with lock_folder(Path.cwd(), RUN_LOCK):
         check()
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # the stages run this Python
-        environment = {**os.environ, INSIDE_RUN: "1", "PATH": path, **({SCHEDULER: scheduler} if scheduler else {})}
+        environment = {**os.environ, INSIDE_RUN: "1", "PATH": path}
         process = psutil.Popen([sys.executable, "-m", "dvc", "repro", "--keep-going"], env=environment)
         try:
             failed = process.wait()

@@ -1,6 +1,5 @@
 """The params and models that commands work with, inside a competition's folder and elsewhere."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,13 +51,15 @@ def default_params() -> Params:
 def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str | None = None) -> Model:
     """Return the model that a name means, with a backend that asks it for real.
 
-    The name is the key or name of a model of params.yaml or of a local model, or how one begins. With the address of
-    an Ollama server (`host`) or an OpenAI-compatible endpoint (`base_url`), or if it matches none of them, it is the
-    name that a server has for it. A recorded model of params.yaml is asked in this process if it is a local model,
-    otherwise on its server.
+    Args:
+        params: The competition.
+        name: The key or name of a model of params.yaml or of a local model, or its beginning; otherwise, and always
+            with an address, the name that a server has for it.
+        host: The address of an Ollama server.
+        base_url: An endpoint of OpenAI's interface.
     """
     is_addressed = host is not None or base_url is not None
-    model = known_model(params, name, may_be_short=not is_addressed) or Model(backend="recorded", name=name)
+    model = _known_model(params, name, may_be_short=not is_addressed) or Model(backend="recorded", name=name)
     if model.backend != "recorded" and not is_addressed:
         return model
     try:
@@ -73,7 +74,7 @@ def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str
     return asked.model_copy(update={"digest": digest, "options": options, "profile": model.profile})
 
 
-def known_model(params: Params, name: str, *, may_be_short: bool = True) -> Model | None:
+def _known_model(params: Params, name: str, *, may_be_short: bool) -> Model | None:
     """Return the model of params.yaml, or the local model, with this key or name, or with one that begins so."""
     models = {model.name: model for model in (*default_params().models.values(), *params.models.values())}
     models |= params.models
@@ -89,16 +90,3 @@ def known_model(params: Params, name: str, *, may_be_short: bool = True) -> Mode
             "the server that has a model of this name with --host or --base-url."
         )
     return next(iter(begun.values()))
-
-
-def params_for_try(params: Params, model: Model, letters: str, trials: int) -> Params:
-    """Return the params with one model, some letters and a number of trials."""
-    if not letters or not set(letters) <= set(params.competition.characters) or len(set(letters)) < len(letters):
-        raise SettingsError(
-            f"letters {letters!r}: give letters of the competition ({params.competition.characters}), each once."
-        )
-    if not 1 <= trials <= 1000:
-        raise SettingsError(f"trials {trials}: give a number from 1 to 1000.")
-    key = re.sub(r"[^\w.-]", "-", model.name).lstrip(".") or "model"  # part of a path
-    competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": trials})
-    return params.model_copy(update={"competition": competition, "models": {key: model}})

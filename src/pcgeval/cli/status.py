@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json, print_lines, print_table, terminal_width
+from pcgeval.cli.options import Json, group, print_json, print_table, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, duration, print_stderr
 from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
 
@@ -45,29 +45,24 @@ def status(
 
 
 def _print_status(run: "RunStatus") -> None:
-    columns = {
-        "model": [team.model for team in run.teams],
-        "team": [team.team for team in run.teams],
-        "trials": [f"{team.done}/{team.trials}" for team in run.teams],
-        "failed": [str(team.failed) for team in run.teams],
-    }
-    if run.total("repeated"):
-        columns["again"] = [str(team.repeated) for team in run.teams]
-    if run.total("flagged"):
-        columns["flagged"] = [str(team.flagged) for team in run.teams]
-    columns |= {
-        "tokens": [f"{team.tokens:,}" for team in run.teams],
-        "s/trial": ["?" if team.trial_seconds is None else f"{team.trial_seconds:.1f}" for team in run.teams],
-        "left": [
-            "?" if team.seconds_left is None else duration(team.seconds_left) if team.seconds_left else "-"
-            for team in run.teams
-        ],
-        "state": [
-            team.state + (f", {team.per_minute:.1f} trials/min" if team.per_minute else "") for team in run.teams
-        ],
-    }
-    print_table([*columns], zip(*columns.values(), strict=True))
-    print_lines([run.summary])
+    rows = [
+        (
+            team.model,
+            team.team,
+            f"{team.done}/{team.trials}",
+            str(team.failed),
+            str(team.repeated),
+            str(team.flagged),
+            f"{team.tokens:,}",
+            "?" if team.trial_seconds is None else f"{team.trial_seconds:.1f}",
+            "?" if team.seconds_left is None else duration(team.seconds_left) if team.seconds_left else "-",
+            team.state,
+        )
+        for team in run.teams
+    ]
+    columns = ("model", "team", "trials", "failed", "again", "flagged", "tokens", "s/trial", "left", "state")
+    print_table(columns, rows, rare={"again", "flagged"})
+    print(run.summary)
     for note in run.notes:
         print_stderr(note)
 
@@ -78,14 +73,13 @@ def explain(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A model of params.yaml.")],
     letter: Annotated[str, typer.Argument(metavar="LETTER", help="A letter of the competition.")],
     trial: Annotated[int, typer.Argument(metavar="TRIAL", help="The number of the trial, from 1.")],
-    long: Annotated[bool, typer.Option("--long", help="Show whole messages and hashes, and all calls.")] = False,
     json: Json = False,
 ) -> None:
     """Explain a trial, from its prompt to its share of the total.
 
-    One screen shows the prompt, the answer, the blocks that fell, the classifier's letters, every formula with its
-    figures, and the SHA-256 of every file. The command computes the figures from the measurements. Exit code 1: the
-    published results differ from them.
+    One page shows the prompt, the answer, the blocks that fell, the classifier's letters, every formula with its
+    figures, and the SHA-256 of every file; --json has everything in full. The command computes the figures from the
+    measurements. Exit code 1: the published results differ from them.
     """
     from pcgeval.cli.explain_output import explain_lines
     from pcgeval.core.params import load_params
@@ -116,6 +110,6 @@ def explain(
     if json:
         print_json(explained.to_json())
     else:
-        print_lines(explain_lines(explained, terminal_width(piped=120), long=long))
+        sys.stdout.writelines(f"{line}\n" for line in explain_lines(explained, terminal_width(piped=120)))
     if explained.differences:
         raise typer.Exit(EXIT_CHECK_FAILED)

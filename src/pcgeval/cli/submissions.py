@@ -31,57 +31,41 @@ def validate(path: SubmissionPath, json: Json = False) -> None:
 
 @app.command("try")
 def try_command(
-    program: Annotated[
-        Path, typer.Argument(metavar="PROGRAM", help="The submission's folder, zip file, .py file or prompt.txt.")
-    ],
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="M", help="A model of params.yaml, of `pcgeval models list`, or of a server; the first letters do."
-        ),
-    ],
+    path: SubmissionPath,
+    model: Annotated[str, typer.Option(metavar="M", help="Of params.yaml, `pcgeval models list`, or a server.")],
     letters: Letters = "IL",
     trials: Trials = 2,
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server that has the model.")] = None,
     base_url: BaseUrl = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Write all files to this folder; default: rehearsals/<team>/<model>."),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Default: rehearsals/<team>/<model>.")] = None,
     trust_programs: TrustPrograms = False,
     json: Json = False,
 ) -> None:
     """Run a few trials of your submission and score them.
 
-    The trials run exactly as in the competition, with the same seeds, requests and limits. After Ctrl-C, repeat the
-    command to continue. The folder keeps earlier trials of other letters.
+    The trials run exactly as in the competition, with the same seeds, requests and limits. The first letters of a
+    model's name do. After Ctrl-C, repeat the command to continue. All files go to the folder --out, which keeps earlier
+    trials of other letters. Exit code 1: the submission has errors, or all trials failed.
     """
-    print_stderr(f"checking {program}")  # before the imports, which take a second
-    from pcgeval.cli import settings
-    from pcgeval.cli.try_submission import run_try
+    print_stderr(f"checking {path}")  # before the imports, which take a second
+    from pcgeval.cli.try_submission import params_for_try, run_try
 
     if host and base_url:
         raise typer.BadParameter("--host and --base-url: give one of them.")
-    competition = settings.load_params_or_default()
-    asked = settings.find_model_to_ask(competition, model, host, base_url)
-    params = settings.params_for_try(competition, asked, letters, trials)
-    run_try(program, model, competition, params, out, trust_programs=trust_programs, json=json)
+    params = params_for_try(model, host, base_url, letters, trials)
+    run_try(path, params, out, trust_programs=trust_programs, json=json)
 
 
 @app.command()
 def submit(
     path: SubmissionPath,
-    team: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The team; default: the name of the folder or zip file.")
-    ] = None,
-    may_replace: Annotated[
-        bool, typer.Option("--replace", help="Replace the team's earlier submission; .pcgeval/replaced keeps it.")
-    ] = False,
+    team: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the name of PATH.")] = None,
+    may_replace: Annotated[bool, typer.Option("--replace", help="Replace the team's submission.")] = False,
     json: Json = False,
 ) -> None:
     """Check a submission, copy it, and add its team to params.yaml.
 
-    The copy is data/submissions/TEAM.
+    The copy is data/submissions/TEAM. An earlier submission that is replaced moves to .pcgeval/replaced.
     """
     from pcgeval.submissions.filing import submit as file_submission
     from pcgeval.submissions.validate import printable_findings

@@ -1,25 +1,27 @@
 """`pcgeval try`: run a few trials of one submission as the competition does, and score each level at once.
 
-No model is asked before all checks have passed. All files go into one folder: responses, calls, levels and pictures
-with the official names, and the output of programs. A second try in the same folder keeps the finished trials.
+No model is asked before all checks have passed. All files go into one folder, with the official names: responses,
+calls, levels and pictures, and the output of programs. A second try in the same folder keeps the finished trials.
 """
 
+import re
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import typer
 
-from pcgeval.cli.options import print_lines, terminal_width
-from pcgeval.cli.settings import SettingsError, known_model
-from pcgeval.cli.try_output import TriedTrial, print_summary, trial_lines
+from pcgeval.cli.options import print_json, print_table
+from pcgeval.cli.settings import SettingsError, find_model_to_ask, load_params_or_default
 from pcgeval.core.console import EXIT_CHECK_FAILED, StatusLine, count, duration, print_stderr
-from pcgeval.core.files import read_json, read_text, write_bytes, write_json, write_text
+from pcgeval.core.files import read_text, write_bytes, write_text
 from pcgeval.core.layout import EXTENSIONS, Trial, tag, trial_file, trials
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import Model, Params
+from pcgeval.core.params import Params
 from pcgeval.core.trials import TrialRecord
 from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.image import png_bytes
@@ -27,34 +29,26 @@ from pcgeval.evaluator.level_score import LevelScore, score_level
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.llm.backends import open_backend, pinned_digest
-from pcgeval.llm.local_models import LOCAL_MODELS
-from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
-from pcgeval.submissions.load import Program, Prompt, Submission, load_prompt
+from pcgeval.similarity.diversity import diversity
+from pcgeval.submissions.load import Program, Submission
 from pcgeval.submissions.packages import interpreter_for
-from pcgeval.submissions.validate import SubmissionCheck, check, opened, printable_findings, work_findings
+from pcgeval.submissions.validate import check, opened, printable_findings
 
-MARKER = ".pcgeval-try.json"  # names the team and model of the folder's trials
 LOCK = ".pcgeval-try.lock"
+_DIVERSITY_DIGITS = 7  # as in the official files
 
 
-def run_try(
-    path: Path, name: str, competition: Params, params: Params, out: Path | None, *, trust_programs: bool, json: bool
-) -> None:
-    """Check a submission and everything that its trials need, run them, and print each trial and the means.
+def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: bool, json: bool) -> None:
+    """Check a submission and everything that its trials need, run all trials of the params, and print them.
 
-    `path` may be the file that starts a program, or a prompt; `name` is the model's on the command line; `params` are
-    those of the competition with the one model, the letters and the number of trials to run. What is finished when an
-    error ends the try is printed and kept.
+    An error that ends the try keeps and prints what is finished.
     """
     ((key, model),) = params.models.items()
     with ExitStack() as stack:
         status = stack.enter_context(StatusLine())
         submission = _checked_submission(path, params, stack)
-        folder = out or Path("rehearsals") / submission.team / key
-        owner = {"team": submission.team, "model": key}
-        _refuse_foreign(folder, owner)
         if isinstance(submission.work, Program):
             status.show("preparing the program's packages and sandbox")
             interpreter_for(submission.work.folder)
@@ -64,33 +58,61 @@ def run_try(
         similarity = params.similarity
         classifier = loaded_classifier(similarity.model, similarity.revision, similarity.device)
         status.show(f"loading {model.name}" if model.backend == "llamacpp" else f"looking for {model.name}")
-        run = _Try(params, submission, classifier, folder, status, prints=not json)
-        backend = _opened_model(competition, model, name, run)
+        folder = out or Path("rehearsals") / submission.team / key
+        tried = _Try(params, submission, classifier, folder, status, prints=not json)
+        backend = open_backend(model)
+        pinned_digest(model, backend)
         stack.enter_context(lock_folder(folder, folder / LOCK))
-        write_json(folder / MARKER, owner)
         try:
             do_trials(
                 params,
                 key,
                 [TeamTrials(submission, backend, folder / "raw")],
-                run.score,
+                tried.score,
                 state=folder / "unfinished",
                 trust_programs=trust_programs,
-                observer=run,
+                observer=tried,
             )
         finally:
-            if run.tried:
-                status.clear()
-                print_summary(run.tried, competition, params, json=json)
+            status.clear()
+            if tried.levels:
+                _print_means(tried, json=json)
                 print_stderr(f"all files are in {folder}")
+    if all(level.reason is not None for level in tried.levels.values()):
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def params_for_try(model: str, host: str | None, base_url: str | None, letters: str, number: int) -> Params:
+    """Return the competition's params with one model, some letters and a number of trials."""
+    params = load_params_or_default()
+    asked = find_model_to_ask(params, model, host, base_url)
+    if not letters or not set(letters) <= set(params.competition.characters) or len(set(letters)) < len(letters):
+        raise SettingsError(
+            f"letters {letters!r}: give letters of the competition ({params.competition.characters}), each once."
+        )
+    key = re.sub(r"[^\w.-]", "-", asked.name).lstrip(".") or "model"  # part of a path
+    competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": number})
+    return params.model_copy(update={"competition": competition, "models": {key: asked}})
+
+
+def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submission:
+    """Return a submission that passes the checks of `pcgeval validate`, and print all findings.
+
+    `stack` removes the unpacked contents of a zip file when it ends.
+    """
+    path = path.resolve()
+    checked = check(stack.enter_context(opened(path)), params.limits)
+    for line in printable_findings(checked.findings):
+        print_stderr(line)
+    if checked.work is None or not checked.passed:
+        print_stderr(f"{path.name}: fix the errors above; nothing was asked")
+        raise typer.Exit(EXIT_CHECK_FAILED)
+    return Submission(path.name if path.is_dir() else path.stem, checked.work)
 
 
 @dataclass
 class _Try:
-    """Observe the trials of one submission, score them, and write and print their results.
-
-    All files go to `<folder>/<stage>/<letter>/...`.
-    """
+    """Follow the trials of one submission: score them, write their files to `<folder>/<stage>/<letter>`, print them."""
 
     params: Params
     submission: Submission
@@ -98,38 +120,29 @@ class _Try:
     folder: Path
     status: StatusLine
     prints: bool
-    tried: list[TriedTrial] = field(default_factory=list)
+    levels: dict[Trial, LevelScore] = field(default_factory=dict)  # of the finished trials
+    values: dict[Trial, dict[str, Any]] = field(default_factory=dict)  # of the same, for JSON
+    new: int = 0  # of the finished trials
     started: float = field(default_factory=time.monotonic)
-    calls: dict[Trial, int] = field(default_factory=dict)  # of the trials under way
-    pieces: int = 0  # of replies, since a trial ended; most servers send one for each token
-
-    def message(self, text: str) -> None:
-        """Print a message that stays."""
-        self.status.clear()
-        print_stderr(text)
 
     def asking(self, trial: Trial, call: int) -> None:
-        """Show that a trial's program starts, or asks the model."""
-        self.calls[trial] = call
-        self._show()
-
-    def hear(self, _: str) -> None:
-        """Count a piece of a reply."""
-        self.pieces += 1
-        self._show()
+        """Show that a trial's program starts or asks the model, and the time left."""
+        done, total = len(self.levels), len(list(trials(self.params)))
+        what = f"asking for {trial.letter}{trial.number}, call {call}" if call else "starting the program"
+        pace = (time.monotonic() - self.started) / self.new if self.new else None
+        left = "" if pace is None else f", about {duration(pace * (total - done))} left"
+        self.status.show(what, f" ({done} of {total} trials done{left})")
 
     def ended(self, trial: Trial, printed: str) -> None:
-        """Write the output of a trial's program; remove that of an earlier try if it printed nothing."""
+        """Write the output of a trial's program, or remove that of an earlier try."""
         if printed:
             lines = printed.replace("\r\n", "\n").replace("\r", "\n")  # progress bars return to the start of their line
             write_text(self._printed(trial), printable_text(lines))
         else:
             self._printed(trial).unlink(missing_ok=True)
-        self.calls.pop(trial, None)
-        self.pieces = 0
 
     def score(self, trial: Trial, record: TrialRecord, is_new: bool) -> None:
-        """Score a trial's response, write the files of its level, and print it."""
+        """Score a trial's response, write the files of its level, and print the trial."""
         team, physics = self.submission.team, self.params.physics
         files = {stage: trial_file(self.folder / stage, stage, team, trial) for stage in EXTENSIONS}
         response = read_text(files["raw"])
@@ -152,90 +165,66 @@ class _Try:
                 path.unlink(missing_ok=True)  # of an earlier try
             else:
                 write_bytes(path, content)
-        printed = self._printed(trial)
-        tried = TriedTrial(
-            team=team,
-            trial=trial,
-            record=record,
-            level=level,
-            response=files["raw"],
-            picture=files["images"] if level.simulated else None,
-            printed=printed if printed.is_file() else None,
-            supplied=supplied_blocks(self.submission.work, trial.letter, response, record),
-            is_new=is_new,
-        )
-        self.tried.append(tried)
+        printed, supplied = self._printed(trial), supplied_blocks(self.submission.work, trial.letter, response, record)
+        seconds = sum(exchange.reply.seconds for exchange in record.exchanges)
+        self.levels[trial] = level
+        self.values[trial] = {
+            "trial": trial.number,
+            **level.to_dict(),
+            "picture": str(files["images"]) if level.simulated else None,
+            "printed": str(printed) if printed.is_file() else None,
+            "calls": len(record.exchanges),
+            "tokens": record.tokens,
+            "supplied": asdict(supplied),
+            "seconds": round(seconds, 3),
+            "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in record.flags],
+        }
+        self.new += is_new
+        if not self.prints:
+            return
         self.status.clear()
-        if self.prints:
-            print_lines([*trial_lines(tried, terminal_width(piped=sys.maxsize)), ""])
-            sys.stdout.flush()
-        else:
-            self.status.show(str(tried))
-
-    def _show(self) -> None:
-        """Show the calls under way, the finished trials, and the time left."""
-        calls, total = dict(self.calls), len(list(trials(self.params)))
-        names = [f"{trial.letter}{trial.number}{f', call {call}' if call > 1 else ''}" for trial, call in calls.items()]
-        verb = "asking" if any(calls.values()) else "starting"
-        detail = f": {count(self.pieces, 'token')} so far" if self.pieces else ""
-        if new := sum(tried.is_new for tried in self.tried):
-            pace = (time.monotonic() - self.started) / new
-            detail += f", about {duration(pace * (total - len(self.tried)))} left"
-        self.status.show(f"{verb} {'; '.join(names)} ({len(self.tried)} of {total} trials done)", detail)
+        cost = f"{count(len(record.exchanges), 'call')}, {record.tokens} tokens, {seconds:.1f} s"
+        print(f"{trial.letter}{trial.number}: {level.verdict} ({cost}{'' if is_new else ', done before'})")
+        for flag in record.flags:
+            print(printable_text(f"  flagged: {flag.kind}: {flag.detail}"))
+        if supplied.supplied:
+            print(f"  {supplied}")
+        if level.reason is not None:
+            print(f"  response: {files['raw']}")
+            if printed.is_file():
+                print(f"  output of the program: {printed}")
+        sys.stdout.flush()
 
     def _printed(self, trial: Trial) -> Path:
         return self.folder / "printed" / trial.letter / f"{tag(self.submission.team, trial)}.txt"
 
 
-def _refuse_foreign(folder: Path, owner: dict[str, str]) -> None:
-    """Refuse a folder with files, unless a try of the same team and model made it."""
-    if (folder / MARKER).is_file():
-        other = read_json(folder / MARKER)
-        if other != owner:
-            held = f"holds {other['team']} with {other['model']}, not {owner['team']} with {owner['model']}"
-            raise SettingsError(f"{folder}: {held}. Name another folder with --out.")
-    elif folder.exists() and not (folder.is_dir() and {path.name for path in folder.iterdir()} <= {LOCK}):
-        raise SettingsError(
-            f"{folder}: already exists and `pcgeval try` did not make it. Name a new or empty folder with --out."
+def _print_means(tried: _Try, *, json: bool) -> None:
+    """Print the means of each letter over its trials, failed ones as 0; or everything as JSON."""
+    letters = []
+    for letter in sorted({trial.letter for trial in tried.levels}):
+        levels = [level for trial, level in sorted(tried.levels.items()) if trial.letter == letter]
+        vectors = [
+            level.embedding if tried.params.diversity.vectors == "cls" else tuple(level.probabilities.values())
+            for level in levels
+            if level.simulated
+        ]
+        letters.append(
+            {
+                "letter": letter,
+                "trials": len(levels),
+                "failed": sum(level.reason is not None for level in levels),
+                "stability": fmean(level.stability for level in levels),
+                "similarity": fmean(level.similarity for level in levels),
+                "score": fmean(level.score for level in levels),
+                "diversity": round(diversity(vectors, len(levels)), _DIVERSITY_DIGITS) if len(levels) > 1 else None,
+            }
         )
-
-
-def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submission:
-    """Return a submission that passes the checks of `pcgeval validate`, and print all findings.
-
-    `stack` removes the unpacked contents of a zip file when it ends.
-    """
-    path = path.resolve()
-    team = path.name if path.is_dir() else path.stem
-    if path.is_dir() or path.suffix.lower() == ".zip":
-        checked = check(stack.enter_context(opened(path)), params.limits)
-    elif path.is_file() and path.suffix in {".py", ".txt"}:
-        team = path.parent.name
-        work = Program(path.parent, path.name) if path.suffix == ".py" else Prompt(load_prompt(path))
-        checked = SubmissionCheck(1, path.stat().st_size, work, tuple(work_findings(work, params.limits)))
-    else:
-        fault = "is neither a program nor the text of a prompt" if path.exists() else "there is no such submission"
-        raise SettingsError(f"{path}: {fault}. Name a submission's folder, zip file, .py file or prompt.txt.")
-    for line in printable_findings(checked.findings):
-        print_stderr(line)
-    if checked.work is None or not checked.passed:
-        print_stderr(f"{path.name}: fix the errors above; nothing was asked")
-        raise typer.Exit(EXIT_CHECK_FAILED)
-    return Submission(team, checked.work)
-
-
-def _opened_model(params: Params, model: Model, name: str, run: _Try) -> Backend:
-    """Open a model's backend and make sure that it has the model; `name` is the name on the command line."""
-    try:
-        backend = open_backend(model, report=run.message, on_text=run.hear)
-        pinned_digest(model, backend)
-    except LlmError as error:
-        if model.backend != "ollama" or model.host is not None or known_model(params, name):
-            raise
-        local = ", ".join(local.name for local in LOCAL_MODELS)
-        raise SettingsError(
-            f"model {name}: is neither in params.yaml nor one of the local models ({local}), and as a model of "
-            f"Ollama: {error} Name a local model (fetched with `pcgeval models fetch NAME`), or the server with the "
-            "model: --host ADDRESS for Ollama, --base-url http://ADDRESS/v1 for OpenAI's interface."
-        ) from error
-    return backend
+    if json:
+        print_json({"trials": [values for _, values in sorted(tried.values.items())], "letters": letters})
+        return
+    rows = [
+        ["-" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()]
+        for row in letters
+    ]
+    print_table(list(letters[0]), rows)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.packages import installed_version
 from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.pymunk_world import PymunkWorld
 from pcgeval.evaluator.replay import FRAME_SECONDS, Recording
@@ -57,13 +56,6 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None, *, paths: b
     more = range(physics.trials + 1, physics.trials + 1 + physics.starts)
     starts = tuple(_trial(blocks, trial, physics, record=False)[0].score for trial in more)
     return replace(best, starts=starts, paths=recording.paths() if paths else ())
-
-
-def simulate_with_all_engines(xml: str | bytes, physics: PhysicsParams | None = None) -> dict[str, Stability]:
-    """Simulate a level with each installed engine; return the stabilities by engine, or raise as `simulate` does."""
-    physics = physics or PhysicsParams()
-    installed = [engine for engine, package in ENGINE_PACKAGES.items() if installed_version(package)]
-    return {engine: simulate(xml, physics.model_copy(update={"engine": engine})) for engine in installed}
 
 
 def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:

@@ -24,7 +24,6 @@ from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.run import SUBMISSION, submission_folder, submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
-from pcgeval.rubric.agreement import disagreement_form
 from pcgeval.rubric.grade_files import read_graded_tree
 from pcgeval.rubric.grades import GradedTaskNode, Verdict, grade_tree
 from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_eval_lines
@@ -194,24 +193,6 @@ def plan_judge(examples: Sequence[Example], settings: JudgeSettings) -> list[Gra
         return [plan_grading(example.id, grading_task(example, settings), settings, log) for example in examples]
 
 
-def judges_of(
-    models: Mapping[str, JudgeSettings], votes: Sequence[int], others: Mapping[str, JudgeSettings]
-) -> dict[str, JudgeSettings]:
-    """Return the judges by their names: each model with each number of votes, and the others.
-
-    A vote is the same call whatever the number of votes, so that only the largest number is paid for.
-
-    Raises:
-        GradingError: Several votes are asked for at temperature 0, where they are all the same.
-    """
-    judges = {}
-    for name, settings in models.items():
-        for number in votes or [settings.votes]:
-            label = name if len(votes) < 2 else f"{name} {number} votes"
-            judges[label] = JudgeSettings.checked({**dict(settings), "votes": number})
-    return {**judges, **others}
-
-
 def evaluate_judges(
     examples: Sequence[Example],
     judges: Mapping[str, JudgeSettings],
@@ -226,8 +207,7 @@ def evaluate_judges(
     is one for all gradings of a judge.
 
     Below `out` stand each grading, `JUDGE/EXAMPLE.json`, as soon as it has ended; results.json and the tables,
-    results.md; and of two judges, in `disagreements/EXAMPLE.yaml`, the leaves on which they differ, as a form for a
-    person, which the judge `human` reads.
+    results.md.
 
     Raises:
         JudgeEvalError: An example lacks what a judge needs, or `out` is a folder with files of something else.
@@ -252,11 +232,6 @@ def evaluate_judges(
         figures.append(JudgeFigures.of(name, outputs, expected))
         write_json(results, judge_eval_json(people, figures))
     write_text(out / "results.md", "\n".join(judge_eval_lines(people, figures)) + "\n")
-    if len(figures) == 2:
-        for example in examples:
-            a, b = (judge.outputs[example.id].graded_task_tree for judge in figures)
-            form = "".join(f"{line}\n" for line in disagreement_form(a, b, (figures[0].name, figures[1].name)))
-            write_text(out / "disagreements" / f"{_file_name(example.id)}.yaml", form)
     return tuple(figures)
 
 

@@ -149,7 +149,6 @@ def grade_submission(
         task = _task(paper, submission, run, settings)
         try:
             output = grade(task, settings, log, report, stopping=stopping, open_backend=open_backend, limits=limits)
-            output = replace(output, warnings=(*paper.warnings, *output.warnings))
             if run is not None:
                 record = ReproductionRecord(exit_code=run.exit_code, reason=run.reason, seconds=round(run.seconds, 1))
                 output = replace(output, reproduction=record)

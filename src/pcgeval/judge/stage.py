@@ -26,7 +26,7 @@ from pcgeval.judge.grading import GradingProgress, Report, grade, no_report
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grades import JudgeOutput, RubricIdentity
-from pcgeval.rubric.loading import add_checks, load_rubric
+from pcgeval.rubric.loading import load_rubric_with_checks
 from pcgeval.rubric.text import summary_lines
 
 
@@ -93,8 +93,8 @@ def competition_task(
 ) -> GradingTask:
     """Return a team with its results, or any other submission's folder without any, and the rubric.
 
-    The rubric is a folder of data/rubrics or a file, by default the rubric of params.yaml; `checks_file` gives leaves
-    of it checks besides.
+    The rubric is a folder of data/rubrics or a file, by default the rubric of params.yaml; `checks_file`, by default
+    the checks.yaml beside it, gives leaves of it checks besides.
 
     Raises:
         RubricError: The rubric is faulty.
@@ -106,9 +106,7 @@ def competition_task(
     if submission not in params.teams and not folder.is_dir():
         known = ", ".join(params.teams) or "none"
         raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
-    tree, checks = load_rubric(path), None
-    if checks_file is not None:
-        tree, checks = add_checks(tree, checks_file)
+    tree, checks = load_rubric_with_checks(path, checks_file)
     if submission in params.teams:
         evidence = read_evidence(params, submission, root)
     else:

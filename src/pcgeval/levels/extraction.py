@@ -7,7 +7,7 @@ changes no match (what follows each repetition cannot be part of it) and keeps h
 import re
 
 _FENCED = re.compile(r"```([^`]++)```")
-_CALL = re.compile(r"""drop_block\(['|"]b[1|3][1|3]['|"], *+[0-9]*+\)""")
+CALL = re.compile(r"""drop_block\(['|"]b[1|3][1|3]['|"], *+[0-9]*+\)""")
 
 
 def extract_code(response: str) -> str | None:
@@ -16,7 +16,7 @@ def extract_code(response: str) -> str | None:
     A block holds no backtick, so a stray one changes which fences pair up. Quotes become `'`. Malformed
     calls that the official pattern accepts (`b|3`, no column) are returned too: the conversion refuses them.
     """
-    calls = _CALL.findall(_last_block(response))
+    calls = CALL.findall(_last_block(response))
     return "\n".join([*calls, ""]).replace('"', "'") if calls else None
 
 
@@ -26,7 +26,7 @@ def no_code_reason(response: str) -> str:
         return "no code: the response is empty"
     if not _last_block(response):
         return "no code: the response holds no closed fenced block (```...```)"
-    earlier = any(_CALL.search(block[1]) for block in _FENCED.finditer(response))
+    earlier = any(CALL.search(block[1]) for block in _FENCED.finditer(response))
     hint = "; an earlier one does, but only the last one counts" if earlier else ""
     return f"no code: the last fenced block holds no drop_block call{hint}"
 

@@ -32,38 +32,21 @@ def prepare_attempt(paper: Paper, folder: Path) -> None:
     (folder / PAPER).chmod(0o755)
 
 
-def command_sandbox() -> Sandbox:
-    """Return the sandbox for an agent's commands.
-
-    Raises:
-        SandboxError: There is no sandbox, and programs are not trusted.
-    """
-    return open_sandbox(LIMITS, trust_programs=programs_are_trusted())
-
-
 def programs_are_trusted() -> bool:
     """Return whether programs may run without a sandbox where there is none."""
     return os.environ.get(TRUST_PROGRAMS) == "1"
 
 
+def command_sandbox() -> Sandbox:
+    """Return the sandbox for an agent's commands; raise SandboxError without one."""
+    return open_sandbox(LIMITS, trust_programs=programs_are_trusted())
+
+
 def run_command(sandbox: Sandbox, folder: Path, command: str, seconds: float, max_bytes: int) -> str:
-    """Run one command line with bash in the working folder, without network.
+    """Run a command line with bash in the working folder, without network; its files stay, its processes end.
 
-    None of its processes outlives it; the files that it wrote to the working folder stay.
-
-    Args:
-        sandbox: Where it runs.
-        folder: The attempt's folder.
-        command: The agent's command line.
-        seconds: Time limit.
-        max_bytes: Limit of the working folder's size; a folder that was larger before may not grow. A nearly full disk
-            stops the command too.
-
-    Returns:
-        The shortened output, and its exit code or why it was stopped.
-
-    Raises:
-        SandboxError: The sandbox could not be set up, or the disk is full.
+    `max_bytes` limits the folder's size; one that was larger before may not grow. Return the shortened output, and the
+    exit code or why the command was stopped. Raises SandboxError if the sandbox fails or the disk is full.
     """
     text = well_formed(command)  # an argument cannot hold a lone surrogate
     if "\0" in text or len(text.encode()) > MAX_COMMAND_BYTES:
@@ -72,12 +55,8 @@ def run_command(sandbox: Sandbox, folder: Path, command: str, seconds: float, ma
     check_room(work)
     size, files = disk_use(work)  # a folder that is too large already can still be cleared up
     allowed = DiskLimits(max(max_bytes, size), max(MAX_FILES, files))
-    process = sandbox.start(
-        ["/bin/bash", "-c", 'cd -- "$1" && exec /bin/bash -c "$2" 2>&1', "shell", str(work), text],
-        folder=paper,
-        readable=(paper,),
-        writable=(work,),
-    )
+    words = ["/bin/bash", "-c", 'cd -- "$1" && exec /bin/bash -c "$2" 2>&1', "shell", str(work), text]
+    process = sandbox.start(words, folder=paper, readable=(paper,), writable=(work,))
     try:
         with limited_disk(process, work, allowed):
             ending = process.wait(seconds)

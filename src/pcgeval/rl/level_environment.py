@@ -57,16 +57,15 @@ class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
     async def level_score(self, trace: vf.Trace) -> float:
         """Return stability times similarity of the last reply; 0 without a level, and `trace.info` says why.
 
-        Raises:
-            ClassifierError: The classifier cannot be loaded; the attempt then has no reward.
-            MissingPackageError: It needs torch, and the extra `classifier` is not installed; nor has it one then.
+        A classifier that cannot be loaded is an error, and the attempt has no reward.
         """
-        reply, letter, config = trace.last_reply, self.data.letter, self.config
-        source = config.similarity
+        source, physics = self.config.similarity, self.config.physics
         place = str(own_or_packaged(Path(source.model)))
         classifier = await asyncio.to_thread(loaded_classifier, place, source.revision, source.device)
         # bare calls and levels in XML, which a participant may try, are no answers of the competition
-        level = await asyncio.to_thread(score_level, reply, letter, classifier, config.physics, read_as="response")
+        level = await asyncio.to_thread(
+            score_level, trace.last_reply, self.data.letter, classifier, physics, read_as="response"
+        )
         scores = {"stability": level.stability, "similarity": level.similarity, "blocks": len(level.blocks)}
         trace.info["level"] = {**scores, "probabilities": list(level.probabilities.values()), "reason": level.reason}
         trace.record_metrics(scores)
@@ -77,11 +76,7 @@ class LevelTaskset(vf.Taskset[LevelTask, LevelTasksetConfig]):
     """A task for each letter."""
 
     def load(self) -> Iterator[LevelTask]:
-        """Yield the letters' tasks in the order of the configuration.
-
-        Raises:
-            SubmissionError: The prompt cannot be used.
-        """
+        """Yield the letters' tasks in the order of the configuration; raise SubmissionError for a faulty prompt."""
         prompt = Prompt(load_prompt(self.config.prompt))
         for letter in self.config.letters:
             data = LevelData(id=letter, name=letter, letter=letter, prompt=prompt.for_letter(letter))
@@ -111,8 +106,8 @@ class LevelEnv(vf.Env[LevelEnvConfig]):
     async def finalize(self, task: LevelTask, episode: vf.Episode) -> None:
         """Record the group's diversity, unless an attempt was not scored or there was only one.
 
-        Each attempt is rewarded by its own score times its mean distance to the others, so that a level that is
-        different but bad gains nothing. The metric `letter_score` is the competition's: diversity times mean score.
+        An attempt's reward is its score times its mean distance to the others, so that a bad level gains nothing. The
+        metric `letter_score` is the competition's: diversity times mean score.
         """
         del task
         traces = episode.traces

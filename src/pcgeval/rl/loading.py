@@ -13,7 +13,6 @@ from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import named_model
 
 JUDGE_MODEL = "qwen2.5-coder:1.5b-instruct-q4_K_M"  # the largest of the local models
-INSTALL = "python -m pip install 'pcgeval[verifiers]'"
 
 
 class EnvironmentsError(PcgevalError):
@@ -39,8 +38,7 @@ def load_environment(
         judge_model: The model of the judge `simple`, as in params.yaml. A name alone means a local model, which runs in
             this process; a model of OpenAI's such as gpt-4o-2024-08-06, with OPENAI_API_KEY and perhaps
             OPENAI_BASE_URL; or else a model of the Ollama server. It is looked for before an agent begins.
-        papers_dir: A folder of papers as PaperBench lays them out; where there is no data/papers, that of the package,
-            which holds the example paper.
+        papers_dir: A folder of papers as PaperBench lays them out; without data/papers, that of the package.
         judge_settings: All else about the grading: context, votes, deadline, max_depth, resources_provided, ...; also
             `evidence`: a pass must quote lines that show it, which a small model seldom copies without a fault.
 
@@ -53,7 +51,7 @@ def load_environment(
     """
     if find_spec("verifiers") is None:
         raise EnvironmentsError(
-            f"The environments need the package verifiers, which is not installed. Run `{INSTALL}`."
+            "The environments need the package verifiers. Run `python -m pip install 'pcgeval[verifiers]'`."
         )
     task = {
         "papers_dir": Path(papers_dir),

@@ -30,8 +30,9 @@ __all__ = ["PaperEnv", "PaperTaskset"]
 
 TASKSET_ID = "pcgeval-papers"
 PROMPT = Path(__file__).parent / "prompts" / "paper.txt"
-_RUN = "It is run with bash on a copy of the folder on another machine without network, for at most <SECONDS> seconds."
+_RUN = "It is run with bash on a copy of the folder on another machine without network, for at most {:g} seconds."
 _NOT_RUN = "It is read but not run: only the code is graded."
+_FIGURES = ("num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes")
 
 
 class PaperData(vf.TaskData):
@@ -89,19 +90,12 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         return [Shell(config.shell)]
 
     async def setup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
-        """Make the attempt's folders inside the runtime's.
+        """Make the attempt's folders inside the runtime's, and find out early what an attempt would lack.
 
-        Raises:
-            EnvironmentsError: The runtime is not a process on this machine, where the shell runs.
-            SandboxError: There is no sandbox for the agent's commands.
-            PaperError: The paper is faulty.
-            LlmError: The judge's model is unknown where it should be, or cannot be reached.
+        Raises PcgevalError without a runtime on this machine, a sandbox, a faultless paper or the judge's model.
         """
         if runtime.type != "subprocess":
-            raise EnvironmentsError(
-                f"The runtime is {runtime.type}, but the agent's commands run in pcgeval's sandbox on this machine. "
-                "Give --env.agent.runtime.type subprocess."
-            )
+            raise EnvironmentsError("The shell runs on this machine. Give --env.agent.runtime.type subprocess.")
         await asyncio.to_thread(command_sandbox)  # an error in the tool's process would show after minutes
         if self.config.judge_type == "simple":  # and the judge's after the agent has been paid for
             await asyncio.to_thread(check_judge, self.config.judge_model)
@@ -113,25 +107,16 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
     async def reproduction(self, trace: vf.Trace) -> float:
         """Return the rubric's root score of the working folder, and record the grade.
 
-        Raises:
-            EnvironmentsError: There is no grade, or too many of its leaves are invalid, as when the judge cannot be
-                reached; the attempt then has no reward instead of a 0.
+        Without a grade, or with too many invalid leaves, raises EnvironmentsError: no reward instead of a 0.
         """
         if not trace.state.folder:
             raise EnvironmentsError("There is no folder to grade: the attempt is over. Its grade is info.grade.")
         output = await self._grade(Path(trace.state.folder) / WORK, self.config.judge_type)
-        trace.state.grade = trace.info["grade"] = output.to_json()
+        trace.state.grade = trace.info["grade"] = grade = output.to_json()
         by_category = get_grade_summary(output)["by_category"]
-        trace.record_metrics(
-            {
-                **{category.lower().replace(" ", "_"): grade["score"] for category, grade in by_category.items()},
-                "score_low": output.score_bounds.low,
-                "score_high": output.score_bounds.high,
-                "num_leaf_nodes": output.num_leaf_nodes,
-                "num_passed": output.num_passed,
-                "num_invalid_leaf_nodes": output.num_invalid_leaf_nodes,
-            }
-        )
+        metrics = {category.lower().replace(" ", "_"): part["score"] for category, part in by_category.items()}
+        metrics |= {"score_low": output.score_bounds.low, "score_high": output.score_bounds.high}
+        trace.record_metrics(metrics | {name: grade[name] for name in _FIGURES})
         invalid = [leaf for leaf in self._counted(output) if not leaf.valid_score]
         if output.judge_type == HEURISTIC or len(invalid) > self.config.max_invalid:
             reason = next(iter(output.warnings), invalid[0].explanation if invalid else "no leaf is graded")
@@ -142,14 +127,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         return output.score
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
-        """Return whether the paper's own reproduction passes every check; None if the paper has no such, or no checks.
-
-        No model is asked, whichever judge is configured.
-
-        Raises:
-            PaperError: The paper is faulty.
-            SandboxError: There is no sandbox for reproduce.sh.
-        """
+        """Return whether the paper's own reproduction passes every check, without a model; None if there is none."""
         del runtime
         gold = self._paper().folder / GOLD
         if self.config.code_only or not gold.is_dir():
@@ -165,50 +143,39 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         if not config.code_only:
             limits = {"seconds": config.reproduce_seconds, "trust_programs": programs_are_trusted()}
             computer = await asyncio.to_thread(SandboxComputer, **limits)
+        settings = config.judge_settings.model_copy(update={"papers_dir": str(config.papers_dir)})
         return await run_judge(
             folder,
             self.data.paper_id,
-            judge_type=judge_type,
-            code_only=config.code_only,
-            completer_config=config.judge_model,
-            computer=computer,
-            settings=config.judge_settings.model_copy(update={"papers_dir": str(config.papers_dir)}),
+            judge_type,
+            config.code_only,
+            config.judge_model,
+            computer,
+            settings=settings,
             calls=CallFiles(log=None),
         )
 
     def _counted(self, output: JudgeOutput) -> list[GradedTaskNode]:
         """Return the leaves that the judge should have graded."""
-        graded = output.graded_task_tree.leaves
-        if output.judge_type != "checks":
-            return list(graded)
         checked = {leaf.path for leaf in leaves(self._paper().rubric) if leaf.check}
-        return [leaf for leaf in graded if leaf.path in checked]
+        return [
+            leaf for leaf in output.graded_task_tree.leaves if output.judge_type != "checks" or leaf.path in checked
+        ]
 
 
 class PaperTaskset(vf.Taskset[PaperTask, PaperTasksetConfig]):
     """A task for each paper."""
 
     def load(self) -> Iterator[PaperTask]:
-        """Yield the papers' tasks in the configured order, else by id.
-
-        Raises:
-            PaperError: There is no such paper, or a paper is faulty.
-            EnvironmentsError: There is no paper at all.
-        """
-        config = self.config
-        ids = list_papers(config.task.papers_dir) if config.paper_ids is None else config.paper_ids
+        """Yield the papers' tasks in the configured order, else by id; raise PcgevalError for a missing paper."""
+        config = self.config.task
+        ids = list_papers(config.papers_dir) if self.config.paper_ids is None else self.config.paper_ids
         if not ids:
-            raise EnvironmentsError(f"{config.task.papers_dir}: holds no papers. Name the folder in task.papers_dir.")
-        for paper_id in ids:
-            paper = load_paper(config.task.papers_dir, paper_id)
-            data = PaperData(
-                id=paper_id,
-                name=paper_id,
-                paper_id=paper_id,
-                prompt=_prompt(paper, config.task),
-                timeout=vf.TaskTimeout(agent=config.task.agent_seconds),
-            )
-            yield PaperTask(data, config.task)
+            raise EnvironmentsError(f"{config.papers_dir}: holds no papers. Name the folder in task.papers_dir.")
+        timeout = vf.TaskTimeout(agent=config.agent_seconds)
+        for id_ in ids:
+            prompt = _prompt(load_paper(config.papers_dir, id_), config)
+            yield PaperTask(PaperData(id=id_, name=id_, paper_id=id_, prompt=prompt, timeout=timeout), config)
 
 
 class PaperEnvConfig(vf.EnvConfig):
@@ -238,7 +205,7 @@ def paper_environment(max_steps: int, paper_ids: Sequence[str] | None, task: Map
 
 
 def _prompt(paper: Paper, config: PaperTaskConfig) -> str:
-    run = _NOT_RUN if config.code_only else _RUN.replace("<SECONDS>", f"{config.reproduce_seconds:g}")
+    run = _NOT_RUN if config.code_only else _RUN.format(config.reproduce_seconds)
     blacklist = "- Do not use what `../paper/blacklist.txt` lists.\n" if paper.blacklist else ""
     text = read_text(PROMPT).replace("<RUN>", run).replace("<BLACKLIST>\n", blacklist)
     return text.replace("<TITLE>", paper.title)

@@ -16,7 +16,7 @@ from pcgeval.sandbox.process import MEGABYTE
 
 
 class AttemptState(vf.State):
-    """The state of an attempt, shared by this process and the shell's."""
+    """The state of an attempt, shared by this process and the shell's; fields are found as `state["grade"]`, too."""
 
     folder: str = ""
     """The attempt's folder on this machine."""
@@ -26,14 +26,12 @@ class AttemptState(vf.State):
     """`JudgeOutput.to_json()`, once the attempt has ended."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return a field by name, or the default where there is none: `state.get("grade")`."""
+        """Return a field by name, or the default where there is none."""
         return self[key] if key in type(self).model_fields else default
 
     def __getitem__(self, key: str) -> Any:
-        """Return a field by name: `state["grade"]`."""
-        if key not in type(self).model_fields:
-            raise KeyError(key)
-        return getattr(self, key)
+        """Return a field by name."""
+        return dict(self)[key]
 
 
 class ShellConfig(vf.ToolsetConfig):
@@ -51,11 +49,7 @@ class Shell(vf.Toolset[ShellConfig, AttemptState]):
     TOOL_PREFIX = None  # the tool's name is `shell` alone
 
     async def setup(self) -> None:
-        """Open the sandbox.
-
-        Raises:
-            SandboxError: There is no sandbox.
-        """
+        """Open the sandbox; raise SandboxError without one."""
         self._sandbox = await asyncio.to_thread(command_sandbox)
 
     @vf.tool

@@ -29,9 +29,7 @@ class NodeShare:
     @property
     def below(self) -> tuple["NodeShare", ...]:
         """The sub-tasks with their shares."""
-        weights = 0.0
-        for task in self.node.sub_tasks:
-            weights += task.weight
+        weights = sum(task.weight for task in self.node.sub_tasks)
         prefix = f"{self.number}." if self.number else ""
         return tuple(
             NodeShare(task, self.share * task.weight / weights if weights else 0.0, f"{prefix}{number}")
@@ -39,7 +37,7 @@ class NodeShare:
         )
 
     def walk(self) -> Iterator["NodeShare"]:
-        """Yield the node and all below it in the order of the rubric, parents before their sub-tasks."""
+        """Yield the node and all below it in the order of the rubric."""
         yield self
         for part in self.below:
             yield from part.walk()
@@ -64,10 +62,8 @@ def way_to(tree: GradedTaskNode, name: str) -> tuple[NodeShare, ...]:
     parts = {part.node.path: part for part in NodeShare(tree).walk()}
     matches = [path for path, part in parts.items() if name in (path, part.number)]
     matches = matches or [path for path in parts if path.endswith(f"/{name}")]
-    if len(matches) > 1:
-        raise GradeError(f"{name!r:.200} names several criteria: {', '.join(matches[:5])}. Give more of the path.")
-    if not matches:
-        close = difflib.get_close_matches(name, parts, n=1, cutoff=0.4)
-        hint = f"Did you mean {close[0]}?" if close else "`pcgeval rubric show GRADE` lists them."
-        raise GradeError(f"no criterion has the number or path {name!r:.200}. {hint}")
+    if len(matches) != 1:
+        close = matches[:5] or difflib.get_close_matches(name, parts, n=1, cutoff=0.4)
+        hint = f" Did you mean {' or '.join(close)}?" if close else ""
+        raise GradeError(f"no one criterion has the number or path {name!r:.200}.{hint}")
     return tuple(part for path, part in parts.items() if f"{matches[0]}/".startswith(f"{path}/"))

@@ -1,13 +1,14 @@
-"""The files of a grading: our grade.json, and PaperBench's, which are read and written.
+"""The files of a grading: our grade.json, PaperBench's, which are read and written, and logs of Inspect.
 
 PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or within the record of a run, and publishes
 bare trees. A leaf that it could not grade counts as 0 there, and so do ours in a file for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pcgeval.core.files import sha256_json
 from pcgeval.core.untrusted import read_bounded_json
 from pcgeval.rubric.grades import (
     HEURISTIC,
@@ -18,38 +19,32 @@ from pcgeval.rubric.grades import (
     graded_task_from_json,
     judge_output_from_json,
 )
-from pcgeval.rubric.record import JudgeRecord, TokenUsage
+from pcgeval.rubric.record import JudgeRecord, TokenUsage, record_of
 from pcgeval.rubric.tree import SUBTREE
 
 MAX_BYTES = 100_000_000  # of a graded tree: 2 551 nodes, each with several long answers
 NO_TIME = "1970-01-01T00-00-00-GMT"  # PaperBench's form of a time
+INSPECT_NO_TIME = "1970-01-01T00:00:00+00:00"  # a grade has no time, so that the same inputs give the same bytes
+NO_MODEL = "none/none"  # Inspect's name for an evaluation without a model
+Parsed = TypeVar("Parsed")
 
 
 def read_grade(path: Path) -> JudgeOutput:
     """Read a grade.json, or PaperBench's grader_output.json, the grade.json of its run, or a bare graded tree.
 
-    Raises:
-        GradeError: It is none of these, or its figures are not those of its tree.
-        FileError: It is missing or unreadable.
+    Raises GradeError if it is none of these or its figures are not those of its tree, FileError if it is unreadable.
     """
-    try:
-        return judge_output_from_json(read_bounded_json(path, MAX_BYTES, follow_link=True))
-    except GradeError as error:
-        raise GradeError(f"{path}: {error}") from error
+    return _read(path, judge_output_from_json)
 
 
 def read_graded_tree(path: Path) -> GradedTaskNode:
-    """Read the tree alone, such as people's grades of the leaves, to be compared with another.
+    """Read the tree alone, such as people's grades of the leaves; the scores above the leaves need not fit."""
+    return _read(path, graded_task_from_json)
 
-    Raises:
-        GradeError: There is none, or it is a guess.
-        FileError: The file is missing or unreadable.
-    """
-    value = read_bounded_json(path, MAX_BYTES, follow_link=True)
-    if isinstance(value, Mapping) and value.get("judge_type") == HEURISTIC:
-        raise GradeError(f"{path}: a guess in place of a grading, so there is nothing to compare. Grade again.")
+
+def _read(path: Path, parse: Callable[[Any], Parsed]) -> Parsed:
     try:
-        return graded_task_from_json(value)
+        return parse(read_bounded_json(path, MAX_BYTES, follow_link=True))
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error
 
@@ -76,6 +71,13 @@ def paperbench_json(output: JudgeOutput) -> dict[str, Any]:
 
 def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
     below = [_paperbench_node(task, model) for task in node.sub_tasks]
+    metadata = node.judge_metadata  # another tool's as it is
+    if isinstance(metadata, JudgeRecord):
+        metadata = {OWN_RECORD: metadata.model_dump(mode="json", exclude_unset=True)}
+        if votes := node.judge_metadata.votes:
+            metadata["full_judge_response"] = "\n\n".join(vote.answer for vote in votes)
+        if usage := _paperbench_usage(node.judge_metadata.usage, model):
+            metadata["token_usage"] = usage
     return {
         "id": node.id,
         "requirements": node.requirements,
@@ -85,23 +87,74 @@ def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
         "task_category": None if below else node.task_category or SUBTREE,
         "finegrained_task_category": node.finegrained_task_category,
         "explanation": node.explanation,
-        "judge_metadata": _paperbench_metadata(node.judge_metadata, model),
+        "judge_metadata": metadata,
         "sub_tasks": below,
     }
-
-
-def _paperbench_metadata(record: Any, model: str) -> Any:
-    """Return the metadata of a node: another tool's as it is."""
-    if not isinstance(record, JudgeRecord):
-        return record
-    metadata: dict[str, Any] = {OWN_RECORD: record.model_dump(mode="json", exclude_unset=True)}
-    if record.votes:
-        metadata["full_judge_response"] = "\n\n".join(vote.answer for vote in record.votes)
-    if usage := _paperbench_usage(record.usage, model):
-        metadata["token_usage"] = usage
-    return metadata
 
 
 def _paperbench_usage(usage: TokenUsage, model: str) -> dict[str, dict[str, int]] | None:
     total = usage.total
     return {model: {"in": total.prompt_tokens, "out": total.output_tokens}} if total.calls else None
+
+
+def inspect_log(output: JudgeOutput) -> dict[str, Any]:
+    """Return a grading as a log of Inspect, one sample a leaf (https://inspect.aisi.org.uk/eval-logs.html, version 2).
+
+    The score of a sample is the leaf's; one without a grade has 0 and an error with the reason. The metric `score` is
+    the root's score, the weighted mean over the tree, and not the mean over the samples.
+    """
+    tree, judge, model = output.graded_task_tree, output.judge_type, output.model or NO_MODEL
+    rubric = output.rubric.id if output.rubric else tree.id
+    samples = [_sample(leaf, judge, model) for leaf in tree.leaves]
+    metrics = {"score": output.score, "lowest": output.score_bounds.low, "highest": output.score_bounds.high}
+    usage = output.token_usage.total
+    tokens = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
+    tokens |= {"total_tokens": sum(tokens.values()), "input_tokens_cache_read": usage.cached_tokens}
+    id_ = sha256_json(output.to_json())[:22]  # else Inspect gives all gradings the same one
+    return {
+        "version": 2,
+        "status": "success",
+        "eval": {
+            **dict.fromkeys(("eval_id", "run_id", "task_id"), id_),
+            "created": INSPECT_NO_TIME,
+            "task": rubric,
+            "model": model,
+            "dataset": {"name": rubric, "samples": len(samples), "sample_ids": [sample["id"] for sample in samples]},
+            "config": {"epochs": 1},
+            "metadata": {"judge_type": judge, "votes": output.votes, "warnings": list(output.warnings)},
+        },
+        "plan": {},  # without it, Inspect cannot list the log
+        "results": {
+            "total_samples": len(samples),
+            "completed_samples": len(samples) - output.num_invalid_leaf_nodes,
+            "scores": [
+                {
+                    "name": judge,
+                    "scorer": judge,
+                    "metrics": {name: {"name": name, "value": value} for name, value in metrics.items()},
+                }
+            ],
+        },
+        "stats": {"started_at": INSPECT_NO_TIME, "completed_at": INSPECT_NO_TIME, "model_usage": {model: tokens}},
+        "samples": samples,
+    }
+
+
+def _sample(leaf: GradedTaskNode, judge: str, model: str) -> dict[str, Any]:
+    record = record_of(leaf.judge_metadata)
+    answers = [vote.answer or vote.explanation for vote in record.votes] or [leaf.explanation]
+    replies = [{"role": "assistant", "content": answer, "model": model} for answer in answers]
+    metadata = {"weight": leaf.weight, "category": leaf.task_category, "check": record.check_call}
+    score = {"value": leaf.score, "answer": leaf.outcome, "explanation": leaf.explanation, "metadata": metadata}
+    error = {"message": leaf.explanation, "traceback": "", "traceback_ansi": ""}
+    return {
+        "id": leaf.path,
+        "epoch": 1,
+        "input": leaf.requirements,
+        "target": "1",
+        "messages": [{"role": "user", "content": leaf.requirements}, *replies],
+        "output": {"model": model, "choices": [{"message": reply, "stop_reason": "stop"} for reply in replies]},
+        "scores": {judge: score},
+        "metadata": {"files": list(record.files.picked)},
+        **({} if leaf.valid_score else {"error": error}),
+    }

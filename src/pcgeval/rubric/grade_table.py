@@ -9,9 +9,10 @@ table. A seed that lacks one does not count.
 import json
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,16 +24,13 @@ from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
 from pcgeval.rubric.runs import PaperRun
 
 ALL_PAPERS = "all papers"
-COLUMNS = ("submission", "paper", "n", "mean", "std. error", "leaves without a grade", "US dollars", "problems")
+COLUMNS = ("submission", "paper", "n", "mean", "std. error", "leaves without a grade", "US dollars")
 _MAX_PROBLEM = 500  # characters
 _MAX_LIST_BYTES = 100_000_000  # of a list of disqualified runs; PaperBench's monitor writes parts of logs beside them
 
 
 def read_disqualified(path: Path) -> frozenset[str]:
-    """Return the names of runs that are disqualified.
-
-    Args:
-        path: PaperBench's list, the name of a run on each line, or the results of its monitor of the blacklist.
+    """Return the names of disqualified runs: PaperBench's list, a name a line, or the results of its monitor.
 
     Raises:
         FileError: It is missing, unreadable, too large or not UTF-8, or is JSON and not of the monitor.
@@ -67,8 +65,7 @@ class RunGrade:
         A guess never counts, nor does a submission that used an address of the paper's blacklist, or a grading with
         more than `max_invalid` leaves without a grade.
         """
-        leaves, invalid = output.num_leaf_nodes, output.num_invalid_leaf_nodes
-        problem = None
+        leaves, invalid, problem = output.num_leaf_nodes, output.num_invalid_leaf_nodes, ""
         if output.judge_type == HEURISTIC:
             problem = output.partial or next(iter(output.warnings), "only a guess")
         elif output.is_blacklisted:
@@ -76,9 +73,8 @@ class RunGrade:
         elif invalid > max_invalid:
             reason = output.partial or reasons_without_grade(output.graded_task_tree)[0][0]
             problem = f"{invalid} of {leaves} leaves have no grade: {reason}"
-        if problem is None:
-            return cls(run, output.score, leaves, invalid, output.cost)
-        return cls(run, None, leaves, invalid, output.cost, printable_line(problem, _MAX_PROBLEM))
+        score = None if problem else output.score
+        return cls(run, score, leaves, invalid, output.cost, printable_line(problem, _MAX_PROBLEM) or None)
 
     @classmethod
     def read(cls, run: PaperRun, *, max_invalid: int = 0, disqualified: Collection[str] = ()) -> Self:
@@ -95,11 +91,7 @@ class RunGrade:
     @classmethod
     def failed(cls, run: PaperRun, error: Exception) -> Self:
         """Return the figures of a grading that failed."""
-        text = str(error)
-        if isinstance(error, FaultsError):
-            text = "; ".join(map(str, error.faults))
-        elif isinstance(error, OSError):
-            text = f"{error.filename}: {error.strerror}"
+        text = "; ".join(map(str, error.faults)) if isinstance(error, FaultsError) else str(error)
         return cls(run, problem=printable_line(text, _MAX_PROBLEM))
 
     def to_json(self) -> dict[str, Any]:
@@ -113,56 +105,53 @@ class TableRow:
 
     submission: str  # the agent
     paper: str  # the id, or `all papers`
-    scores: Sequence[float]  # that count
-    number: int  # of attempts or seeds
-    grades: Sequence[RunGrade]
+    attempts: int  # or seeds
+    n: int  # of the attempts, those that count
+    scores: Sequence[float]  # of these
+    mean: float | None
+    std_error: float | None  # None for fewer than two scores
+    invalid: int  # leaves without a grade
+    cost: float | None  # in US dollars, of the attempts with a known price
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the row as JSON values; the standard error of fewer than two scores is None."""
-        number, costs = len(self.scores), [grade.cost for grade in self.grades if grade.cost is not None]
-        return {
-            "submission": self.submission,
-            "paper": self.paper,
-            "mean": statistics.fmean(self.scores) if self.scores else None,
-            "std_error": statistics.stdev(self.scores) / math.sqrt(number) if number > 1 else None,
-            "n": number,
-            "scores": list(self.scores),
-            "invalid": sum(grade.invalid for grade in self.grades),
-            "cost": math.fsum(costs) if costs else None,
-        }
-
-    def cells(self, *, exact: bool = False) -> tuple[str, ...]:
-        """Return the cells of `COLUMNS`; `exact` figures have all their digits."""
-
-        def shown(value: float | None, digits: int = 3) -> str:
-            if value is None:
-                return "" if exact else "-"
-            return repr(value) if exact else f"{value:.{digits}f}"
-
-        row = self.to_json()
-        number = f"{row['n']}" if exact else f"{row['n']} of {self.number}"
-        figures = (shown(row["mean"]), shown(row["std_error"]), str(row["invalid"]), shown(row["cost"], 4))
-        problems = [f"{printable_name(grade.run.name)}: {grade.problem}" for grade in self.grades if grade.problem]
-        if self.paper == ALL_PAPERS:
-            problems = [] if self.scores else ["no seed has a score for each paper of the table"]
-        return printable_name(self.submission), printable_name(self.paper), number, *figures, "; ".join(problems)
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells of `COLUMNS`."""
+        names = map(printable_name, (self.submission, self.paper))
+        mean, error, cost = ("-" if x is None else f"{x:.3f}" for x in (self.mean, self.std_error, self.cost))
+        return *names, f"{self.n} of {self.attempts}", mean, error, str(self.invalid), cost
 
 
 def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     """Return the rows of a table: each submission's papers, and below them a row for all of these."""
     papers = {grade.run.paper_id for grade in grades}
+    by_agent: dict[str, dict[str, list[RunGrade]]] = defaultdict(lambda: defaultdict(list))
+    for grade in sorted(grades, key=lambda grade: grade.run):
+        by_agent[grade.run.agent][grade.run.paper_id].append(grade)
     rows: list[TableRow] = []
-    by_agent = groupby(sorted(grades, key=lambda grade: grade.run), key=lambda grade: grade.run.agent)
-    for agent, attempts in [(agent, list(of_agent)) for agent, of_agent in by_agent]:
-        seeds: dict[tuple[str, int], list[float]] = {}
-        for paper in sorted({grade.run.paper_id for grade in attempts}):
-            at_paper = [grade for grade in attempts if grade.run.paper_id == paper]
-            scores = [grade.score for grade in at_paper if grade.score is not None]
-            rows.append(TableRow(agent, paper, scores, len(at_paper), at_paper))
-            for group, of_group in groupby(at_paper, key=lambda grade: grade.run.group):
-                for number, grade in enumerate(of_group):
-                    seeds.setdefault((group, number), []).extend([] if grade.score is None else [grade.score])
+    for agent, by_paper in by_agent.items():
+        seeds: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for paper, attempts in by_paper.items():
+            rows.append(_row(agent, paper, [grade.score for grade in attempts], attempts))
+            for grade in attempts:
+                in_group = [other.run for other in attempts if other.run.group == grade.run.group]
+                seed = seeds[grade.run.group, in_group.index(grade.run)]
+                seed += [] if grade.score is None else [grade.score]
         if len(papers) > 1:
-            means = [statistics.fmean(seeds[seed]) for seed in sorted(seeds) if len(seeds[seed]) == len(papers)]
-            rows.append(TableRow(agent, ALL_PAPERS, means, len(seeds), attempts))
+            means = [statistics.fmean(seed) if len(seed) == len(papers) else None for _, seed in sorted(seeds.items())]
+            rows.append(_row(agent, ALL_PAPERS, means, list(chain.from_iterable(by_paper.values()))))
     return rows
+
+
+def _row(agent: str, paper: str, scores: Sequence[float | None], grades: Sequence[RunGrade]) -> TableRow:
+    counting = [score for score in scores if score is not None]
+    costs = [grade.cost for grade in grades if grade.cost is not None]
+    return TableRow(
+        submission=agent,
+        paper=paper,
+        attempts=len(scores),
+        n=len(counting),
+        scores=counting,
+        mean=statistics.fmean(counting) if counting else None,
+        std_error=statistics.stdev(counting) / math.sqrt(len(counting)) if len(counting) > 1 else None,
+        invalid=sum(grade.invalid for grade in grades),
+        cost=math.fsum(costs) if costs else None,
+    )

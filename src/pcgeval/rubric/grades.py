@@ -8,23 +8,24 @@ PaperBench's rules. `score_bounds` has the score if all leaves without a grade h
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 from pydantic import ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.profiles import Price
-from pcgeval.rubric.loading import node_faults, with_paths
+from pcgeval.rubric.loading import parse_tree
 from pcgeval.rubric.record import CallUsage, Foreign, JudgeRecord, ReproductionRecord, TokenUsage, record_of
-from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, TaskNode, Weight
+from pcgeval.rubric.tree import CATEGORIES, TaskNode, Weight
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 PASSED = 0.5  # a leaf above this has passed (PaperBench)
 OWN_RECORD = "pcgeval"  # the key of our record in the judge_metadata of a file for PaperBench
 _WAY_TO_GRADING = ("pb_result", "paperbench_result", "judge_output", "grader_output")  # keys of PaperBench
-_OF_PAPERBENCH = ("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at")
-_OF_MONITOR = ("blacklist", "is_blacklisted")  # that `_grading_within` adds
+_OF_PAPERBENCH = (
+    *("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at"),
+    *("blacklist", "is_blacklisted"),  # from `_grading_within`
+)
 _SAME = 1e-9  # by how much figures may differ that were added up in another order
 Share = Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)]
 
@@ -96,8 +97,8 @@ class GradedTaskNode:
         """The node's score if all invalid leaves counted as 0, and as 1."""
         if self.is_leaf:
             return ScoreBounds(self.score, self.score) if self.valid_score else ScoreBounds(0.0, 1.0)
-        weights, bounds = [task.weight for task in self.sub_tasks], [task.score_bounds for task in self.sub_tasks]
-        lows, highs = zip(*bounds, strict=True)
+        weights = [task.weight for task in self.sub_tasks]
+        lows, highs = zip(*[task.score_bounds for task in self.sub_tasks], strict=True)
         return ScoreBounds(weighted_mean(weights, lows), weighted_mean(weights, highs))
 
     def to_json(self) -> dict[str, Any]:
@@ -139,7 +140,7 @@ class RubricIdentity:
 
 @dataclass(frozen=True)
 class JudgeOutput:
-    """A whole grading, the content of grade.json; every figure is computed from the tree, so that they agree."""
+    """A whole grading, the content of grade.json; every figure is computed from the tree."""
 
     __pydantic_config__ = ConfigDict(extra="ignore")
 
@@ -163,28 +164,9 @@ class JudgeOutput:
     partial: str | None = None  # why calls failed or a budget ended, and how many leaves; grading again goes on
 
     @property
-    def cost(self) -> float | None:
-        """The price of all calls in US dollars; None where the model's price is unknown."""
-        return self.cost_of(self.token_usage.total)
-
-    def cost_of(self, usage: CallUsage) -> float | None:
-        """Return the price of some calls in US dollars; None where the model's price is unknown."""
-        if self.price is None:
-            return None
-        return round(self.price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens), 6)
-
-    @property
     def score(self) -> float:
         """The root's score, or the heuristic's guess."""
         return self.graded_task_tree.score if self.guess is None else self.guess
-
-    @property
-    def token_usage(self) -> TokenUsage:
-        """The cost of the model's calls, by kind, added up over the leaves."""
-        total = TokenUsage()
-        for leaf in self.graded_task_tree.leaves:
-            total = total.plus(record_of(leaf.judge_metadata).usage)
-        return total
 
     @property
     def score_bounds(self) -> ScoreBounds:
@@ -205,6 +187,25 @@ class JudgeOutput:
     def num_invalid_leaf_nodes(self) -> int:
         """The number of leaves that could not be graded."""
         return sum(not leaf.valid_score for leaf in self.graded_task_tree.leaves)
+
+    @property
+    def token_usage(self) -> TokenUsage:
+        """The cost of the model's calls, by kind, added up over the leaves."""
+        total = TokenUsage()
+        for leaf in self.graded_task_tree.leaves:
+            total = total.plus(record_of(leaf.judge_metadata).usage)
+        return total
+
+    @property
+    def cost(self) -> float | None:
+        """The price of all calls in US dollars; None where the model's price is unknown."""
+        return self.cost_of(self.token_usage.total)
+
+    def cost_of(self, usage: CallUsage) -> float | None:
+        """Return the price of some calls in US dollars; None where the model's price is unknown."""
+        if self.price is None:
+            return None
+        return round(self.price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens), 6)
 
     def to_json(self) -> dict[str, Any]:
         """Return the grading as JSON values."""
@@ -242,15 +243,11 @@ def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
 
 
 def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTaskNode:
-    """Ask for a verdict on each leaf, in the order of the rubric, and compute the scores of all nodes above.
-
-    Raises:
-        GradeError: A verdict's score is not from 0 to 1.
-    """
-    verdict = Verdict(None, "") if task.sub_tasks else judge(task)
+    """Ask for a verdict on each leaf, in the order of the rubric, and compute the scores of all nodes above."""
+    verdict = judge(task) if task.is_leaf else Verdict(None, "")
     if verdict.score is not None and not 0 <= verdict.score <= 1:
         raise GradeError(f"{task.path}: the judge gave the score {verdict.score!r}. Scores are from 0 to 1.")
-    graded = GradedTaskNode(
+    node = GradedTaskNode(
         path=task.path,
         id=task.id,
         requirements=task.requirements,
@@ -263,38 +260,31 @@ def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTa
         finegrained_task_category=task.finegrained_task_category,
         judge_metadata=verdict.judge_metadata,
     )
-    return _aggregated(graded)
+    return node if node.is_leaf else _aggregated(node, node.sub_tasks)
 
 
 def rescored(tree: GradedTaskNode) -> GradedTaskNode:
     """Compute the scores of all inner nodes again from the leaves' scores, as after a correction by hand."""
-    return _aggregated(replace(tree, sub_tasks=tuple(rescored(task) for task in tree.sub_tasks)))
+    return tree if tree.is_leaf else _aggregated(tree, tuple(map(rescored, tree.sub_tasks)))
 
 
-def _aggregated(node: GradedTaskNode) -> GradedTaskNode:
-    """Return an inner node with the score that its sub-tasks give it; a leaf as it is."""
-    if node.is_leaf:
-        return node
-    weighing = [task for task in node.sub_tasks if task.weight > 0]
+def _aggregated(node: GradedTaskNode, sub_tasks: tuple[GradedTaskNode, ...]) -> GradedTaskNode:
+    """Return an inner node with these sub-tasks and the score that they give it."""
+    weighing = [task for task in sub_tasks if task.weight > 0]
     ungraded = sum(not task.valid_score for task in weighing)
-    explanation = f"weighted mean of {len(weighing)} sub-tasks"
+    explanation = f"weighted mean of {len(weighing)} sub-tasks" if weighing else "0, because no sub-task has a weight"
     if ungraded:
         explanation += f"; {ungraded} without a grade count as 0"
-    if not weighing:
-        explanation = "0, because no sub-task has a weight"
     score = weighted_mean([task.weight for task in weighing], [task.score for task in weighing])
-    return replace(node, score=score, valid_score=ungraded < len(weighing) or not weighing, explanation=explanation)
+    is_valid = ungraded < len(weighing) or not weighing
+    return replace(node, sub_tasks=sub_tasks, score=score, valid_score=is_valid, explanation=explanation)
 
 
 def extract_leaf_grades(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the graded leaves in the order of the rubric as JSON values: id, requirements, score, explanation...
 
-    Args:
-        grade: A grading, its tree, or what `to_json` of either returns, such as
-            `state["grade"]["graded_task_tree"]`, or PaperBench's `to_dict`.
-
-    Raises:
-        GradeError: It is none of these.
+    `grade` is a grading, its tree, or what `to_json` of either or PaperBench's `to_dict` returns, such as
+    `state["grade"]["graded_task_tree"]`; anything else raises GradeError.
     """
     return [leaf.to_json() for leaf in _tree_of(grade).leaves]
 
@@ -302,10 +292,7 @@ def extract_leaf_grades(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any])
 def get_grade_summary(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> GradeSummary:
     """Return the root's score and the number of leaves of each outcome, overall and by each category that occurs.
 
-    The argument is that of `extract_leaf_grades`.
-
-    Raises:
-        GradeError: It is none of these.
+    The argument and the errors are those of `extract_leaf_grades`.
     """
     tree = _tree_of(grade)
     by_category = {name: _category_grade(part) for name in CATEGORIES if (part := _only_category(tree, name))}
@@ -320,13 +307,9 @@ def _tree_of(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> GradedT
 
 def _category_grade(tree: GradedTaskNode) -> CategoryGrade:
     outcomes = Counter(leaf.outcome for leaf in tree.leaves)
-    return {
-        "score": tree.score,
-        "passed": outcomes["passed"],
-        "failed": outcomes["failed"],
-        "partial": sum(0 < (leaf.graded_score or 0) < 1 for leaf in tree.leaves),
-        "invalid": outcomes["invalid"],
-    }
+    partial = sum(0 < (leaf.graded_score or 0) < 1 for leaf in tree.leaves)
+    passed, failed, invalid = (outcomes[outcome] for outcome in ("passed", "failed", "invalid"))
+    return {"score": tree.score, "passed": passed, "failed": failed, "partial": partial, "invalid": invalid}
 
 
 def _only_category(node: GradedTaskNode, category: str) -> GradedTaskNode | None:
@@ -334,32 +317,44 @@ def _only_category(node: GradedTaskNode, category: str) -> GradedTaskNode | None
     if node.is_leaf:
         return node if node.task_category == category else None
     sub_tasks = tuple(cut for task in node.sub_tasks if (cut := _only_category(task, category)))
-    return _aggregated(replace(node, sub_tasks=sub_tasks)) if sub_tasks else None
+    return _aggregated(node, sub_tasks) if sub_tasks else None
 
 
 def graded_task_from_json(value: Any) -> GradedTaskNode:
-    """Parse the tree alone of what `judge_output_from_json` reads; the scores above the leaves need not fit.
+    """Parse the tree alone of what `judge_output_from_json` reads; raise GradeError with the first faulty node."""
+    faults: list[str] = []
+    paths: set[str] = set()
 
-    Raises:
-        GradeError: There is none; the message has the path of the first faulty node.
-    """
-    nodes = with_paths(_grading_within(value)["graded_task_tree"], partial(_graded_node, set()))
-    try:
-        return _TREE.validate_python(nodes)
-    except ValidationError as error:
-        raise GradeError(f"{node_faults(error, nodes)[0]} Give a tree as in grade.json.") from error
+    def fields_of(node: Mapping[str, Any], path: str) -> dict[str, Any]:
+        fields = {"explanation": "", "valid_score": True, **node}
+        given = node.get("path")  # PaperBench's nodes have none, or one with another meaning
+        if not isinstance(given, str) or given.rpartition("/")[0] != path.rpartition("/")[0]:
+            fields["path"] = path
+        if fields["path"] in paths:  # one would hide the other, as nodes are found by their paths
+            faults.append(f"{fields['path']:.200}: two nodes have this path. Leave it out of both.")
+        paths.add(fields["path"])
+        if isinstance(record := node.get("judge_metadata"), Mapping) and OWN_RECORD in record:
+            fields["judge_metadata"] = record[OWN_RECORD]
+        return fields
+
+    tree = parse_tree(_TREE, _grading_within(value)["graded_task_tree"], fields_of, faults)
+    if tree is None or faults:
+        raise GradeError(f"{faults[0]} Give a tree as in grade.json.")
+    return tree
 
 
 def judge_output_from_json(value: Any) -> JudgeOutput:
     """Parse the result of `JudgeOutput.to_json`, a grading or a run of PaperBench, or a bare graded tree.
 
-    Other keys are ignored. The judge of a bare tree is `unknown`.
-
-    Raises:
-        GradeError: It is none of these, or its figures are not those of its tree.
+    The judge of a bare tree is `unknown`. Raises GradeError if the figures are not those of the tree, too.
     """
-    value, tree = _grading_within(value), graded_task_from_json(value)
-    values = value if "score_bounds" in value else _values_of_paperbench(value)
+    values = _grading_within(value)
+    tree = graded_task_from_json(values)
+    if "score_bounds" not in values:  # PaperBench's, which has its token_usage by the model and not by the kind of call
+        config = values.get("completer_config")
+        model = config.get("model") if isinstance(config, Mapping) else values.get("model_name")
+        known = {name: values[name] for name in _OF_PAPERBENCH if name in values}
+        values = {"judge_type": "unknown", **known, "model": model if isinstance(model, str) else None}
     guess = values.get("score") if values.get("judge_type") == HEURISTIC else None
     try:
         output = _OUTPUT.validate_python({**values, "graded_task_tree": tree, "guess": guess})
@@ -393,32 +388,7 @@ def _grading_within(value: Any) -> Mapping[str, Any]:
     return value
 
 
-def _values_of_paperbench(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return PaperBench's values of a grading under our names; its usage by model is not ours by the kind of call."""
-    config = value.get("completer_config")
-    model = config.get("model") if isinstance(config, Mapping) else value.get("model_name")
-    known = {name: value[name] for name in (*_OF_PAPERBENCH, *_OF_MONITOR) if name in value}
-    return {"judge_type": "unknown", **known, "model": model if isinstance(model, str) else None}
-
-
-def _graded_node(paths: set[str], value: Mapping[str, Any], path: str, level: int) -> dict[str, Any]:
-    """Return the keys of a node under the names that we write; PaperBench's has no path, or one of another meaning."""
-    if level > MAX_DEPTH:
-        raise GradeError(f"{path}: lies deeper than {MAX_DEPTH} levels. Grade against a flatter rubric.")
-    node = {"explanation": "", "valid_score": True, **value}
-    if not isinstance(given := node.get("path"), str) or given.rpartition("/")[0] != path.rpartition("/")[0]:
-        node["path"] = path
-    if node["path"] in paths:  # one would hide the other, as nodes are found by their paths
-        raise GradeError(f"{node['path']:.200}: two nodes have this path. Leave it out of both.")
-    paths.add(node["path"])
-    if isinstance(record := node.get("judge_metadata"), Mapping) and OWN_RECORD in record:
-        node["judge_metadata"] = record[OWN_RECORD]
-    return node
-
-
 def _is_same(value: Any, expected: Any) -> bool:
-    return bool(value == expected) or (
-        isinstance(value, int | float)
-        and isinstance(expected, int | float)
-        and expected - _SAME <= value <= expected + _SAME  # `value` may be an integer that is no float
-    )
+    if isinstance(value, int | float) and isinstance(expected, int | float):
+        return expected - _SAME <= value <= expected + _SAME  # `value` may be an integer that is no float
+    return bool(value == expected)

@@ -5,23 +5,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from pcgeval.core.console import count
 from pcgeval.core.untrusted import one_line
-from pcgeval.rubric.agreement import (
-    FIGURE_COLUMNS,
-    LEVEL,
-    RESAMPLES,
-    SEED,
-    Agreement,
-    Pair,
-    agreement,
-    differing_leaves,
-    first_lines,
-    uncompared_lines,
-)
-from pcgeval.rubric.grades import HEURISTIC, PASSED, GradedTaskNode, JudgeOutput
+from pcgeval.rubric.agreement import FIGURE_COLUMNS, LEVEL, METHOD, Agreement, Pair, agreement
+from pcgeval.rubric.grades import PASSED, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage
-
-_COSTS = ("judge", "votes", "no grade", "roots apart", "calls", "tokens read", "cached", "written", "cost", "time")
 
 
 @dataclass(frozen=True)
@@ -54,11 +42,6 @@ class JudgeFigures:
         """The number of leaves to which the judge gave no grade."""
         return sum(output.num_invalid_leaf_nodes for output in self.outputs.values())
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether calls failed, so that a second run could grade leaves that have no grade."""
-        return any(output.partial or output.judge_type == HEURISTIC for output in self.outputs.values())
-
     def to_json(self) -> dict[str, Any]:
         """Return all of it but the graded trees as JSON values."""
         first = next(iter(self.outputs.values()))
@@ -76,79 +59,45 @@ class JudgeFigures:
             "warnings": {id_: list(output.warnings) for id_, output in self.outputs.items() if output.warnings},
         }
 
-    def cost_cells(self) -> tuple[str, ...]:
-        """Return the judge's row of the table of costs."""
-        usage, cost, apart = self.usage, self.cost, self.agreement.root_difference.value
-        return (
-            self.name,
-            str(max(output.votes for output in self.outputs.values())),
-            str(self.invalid),
-            "-" if apart is None else f"{apart:.3f}",
-            str(usage.calls),
-            f"{'about ' * usage.estimated}{usage.prompt_tokens}",
-            f"{usage.cached_tokens / usage.prompt_tokens:.0%}" if usage.prompt_tokens else "-",
-            str(usage.output_tokens),
-            "-" if cost is None else f"{cost:.2f} $, {cost / len(self.outputs):.2f} $ each",
-            f"{usage.seconds:.0f} s",
-        )
+    @property
+    def cost_line(self) -> str:
+        """The leaves without a grade and the cost of all gradings in words."""
+        usage, cost, line = self.usage, self.cost, f"{self.name}: {self.invalid} leaves without a grade"
+        if usage.calls:
+            about, cached = "about " * usage.estimated, usage.cached_tokens / max(1, usage.prompt_tokens)
+            tokens = (
+                f"{about}{usage.prompt_tokens} tokens read ({cached:.0%} cached), {about}{usage.output_tokens} written"
+            )
+            price = "price unknown" if cost is None else f"{cost:.2f} $, {cost / len(self.outputs):.2f} $ each"
+            line += f", {count(usage.calls, 'call')}, {tokens}, {price}, {usage.seconds:.0f} s of the model's time"
+        return line
 
 
 def judge_eval_json(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> dict[str, Any]:
-    """Return the figures of several judges as JSON values, of two judges also the leaves on which they differ.
-
-    `people` are people's grades by the example.
-    """
-    values = {
+    """Return the figures of several judges as JSON values; `people` are people's grades by the example."""
+    return {
         "level": LEVEL,
         "examples": {id_: {"leaves": len(tree.leaves), "score": tree.score} for id_, tree in people.items()},
         "judges": {judge.name: judge.to_json() for judge in judges},
     }
-    if len(judges) == 2:
-        values["differing"] = [
-            {"example": id_, "path": one.path, "scores": [one.graded_score, other.graded_score]}
-            for id_, one, other in _differing(*judges)
-        ]
-    return values
 
 
 def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> Iterator[str]:
-    """Yield the same as tables in Markdown."""
+    """Yield the same as a table in Markdown, and the leaves that were left out or differ."""
     number = sum(len(tree.leaves) for tree in people.values())
     yield (
         f"{len(people)} submissions that people graded, {number} leaves; a leaf passes above {PASSED:g}; "
-        f"precision, recall and F1 are means over the classes pass and fail; intervals hold {LEVEL:.0%} of "
-        f"{RESAMPLES} resamples of the leaves, seed {SEED}"
+        f"precision, recall and F1 are means over the classes pass and fail; {METHOD}"
     )
     yield ""
-    groups = [(judge.name, *group) for judge in judges for group in judge.agreement.groups.items()]
-    yield from _table(("judge", *FIGURE_COLUMNS), [(name, *figures.cells(group)) for name, group, figures in groups])
-    yield from _table(_COSTS, [judge.cost_cells() for judge in judges])
-    for judge in judges:
-        yield f"{judge.name}:"
-        yield from (f"  {line}" for line in uncompared_lines(judge.agreement))
-    if len(judges) == 2:
-        first, second = (judge.name for judge in judges)
-        lines = [
-            f"  {first} {_score(one)}  {second} {_score(other)}  {id_}: {one.requirements}"
-            for id_, one, other in _differing(*judges)
-        ]
-        yield f"{first} and {second} differ on {len(lines)} leaves; disagreements/EXAMPLE.yaml is a form of them"
-        yield from first_lines(lines)
-
-
-def _differing(one: JudgeFigures, other: JudgeFigures) -> Iterator[tuple[str, GradedTaskNode, GradedTaskNode]]:
-    for id_, output in one.outputs.items():
-        for both in differing_leaves(output.graded_task_tree, other.outputs[id_].graded_task_tree):
-            yield id_, *both
-
-
-def _score(leaf: GradedTaskNode) -> str:
-    return f"{leaf.score:g}" if leaf.valid_score else "-"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield a table, each column as wide as its widest cell, and an empty line."""
-    cells = [columns, *([one_line(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    rows = [
+        (judge.name, *figures.cells(group)) for judge in judges for group, figures in judge.agreement.groups.items()
+    ]
+    cells = [("judge", *FIGURE_COLUMNS), *([one_line(cell).replace("|", "\\|") for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     head, *body = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
     yield from (head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *body, "")
+    yield from (one_line(judge.cost_line) for judge in judges)
+    for judge in judges:
+        yield f"{judge.name} (A) and people (B):"
+        yield from (f"  {line}" for line in judge.agreement.lines())

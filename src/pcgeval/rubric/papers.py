@@ -1,9 +1,8 @@
 """Papers to be reproduced, each in a folder as PaperBench lays it out.
 
-`rubric.json` and `paper.md` must be there. `config.yaml` has the id and the title, `addendum.md` what the paper leaves
-open, `judge.addendum.md` what the judge alone is told, `blacklist.txt` addresses that nobody may have used,
-`checks.yaml` checks for leaves of the rubric. In `submissions/reproduces` may lie a submission that reproduces the
-paper wholly.
+`rubric.json` and `paper.md` must be there. `config.yaml` has the title, `addendum.md` what the paper leaves open,
+`judge.addendum.md` what the judge alone is told, `blacklist.txt` addresses that nobody may have used, `checks.yaml`
+checks for leaves of the rubric. In `submissions/reproduces` may lie a submission that reproduces the paper wholly.
 """
 
 import re
@@ -13,16 +12,14 @@ from pathlib import Path
 from pcgeval.core.errors import FaultsError, FileError
 from pcgeval.core.layout import PAPERS, own_or_packaged
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, printable_line, read_bounded_text, read_start
-from pcgeval.rubric.loading import load_rubric_with_checks, quoted
+from pcgeval.rubric.loading import load_rubric_with_checks
 from pcgeval.rubric.tree import RubricError, TaskNode
 
 RUBRIC_FILE, PAPER_FILE = "rubric.json", "paper.md"
 GOLD = Path("submissions/reproduces")  # in a paper's folder: a submission that reproduces it wholly
 MAX_TEXT_BYTES = 10_000_000
 MAX_CONFIG_BYTES = 4_000  # PyYAML takes long for what is made to take long
-MAX_NAME = 200  # characters of an id or a title
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_READ_BY_A_MODEL = (PAPER_FILE, "addendum.md", "judge.addendum.md")
 # a checkout of PaperBench excludes its data by default, so that `git lfs pull` fetches nothing
 LFS_ADVICE = '`git lfs fetch --include "project/paperbench/data/**" --exclude ""`, then `git lfs checkout`'
 _LFS_POINTER = "version https://git-lfs.github.com/spec/"
@@ -44,15 +41,11 @@ class Paper:
     judge_addendum: str  # clarifications for the judge alone
     title: str  # the id where none is given
     blacklist: tuple[str, ...]  # addresses that a reproduction must not use, such as that of the authors' code
-    warnings: tuple[str, ...] = ()
     checks_sha256: str | None = None  # of the file that gives leaves of the rubric their checks, if there is one
 
 
 def list_papers(papers_dir: Path = PAPERS) -> tuple[str, ...]:
-    """Return the ids of all papers in a folder, in byte order; none if there is no such folder.
-
-    Where there is no data/papers, the package's example paper is listed.
-    """
+    """Return the ids of all papers in a folder, in byte order; where there is no data/papers, those of the package."""
     names = (path.parent.name for path in own_or_packaged(papers_dir).glob(f"*/{RUBRIC_FILE}"))
     return tuple(sorted(name for name in names if _ID.fullmatch(name)))
 
@@ -63,76 +56,47 @@ def is_lfs_pointer(path: Path) -> bool:
 
 
 def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, checks_file: Path | None = None) -> Paper:
-    """Read and check a paper; the folder is as `list_papers` describes it.
+    """Read and check a paper; raise PaperError with every fault of its folder.
 
-    Args:
-        papers_dir: The folder of papers.
-        paper_id: The paper's folder.
-        needs_text: Whether the paper and the addenda, which only a model reads, must be there.
-        checks_file: Used instead of the folder's checks.yaml.
-
-    Raises:
-        PaperError: There is no such paper, or its folder is faulty; the message lists every fault.
+    `needs_text` tells whether the paper and the addenda, which only a model reads, must be there; `checks_file` is used
+    instead of the folder's checks.yaml.
     """
     papers_dir = own_or_packaged(papers_dir)
     folder = papers_dir / paper_id
     if not _ID.fullmatch(paper_id) or not folder.is_dir():
         known = ", ".join(list_papers(papers_dir)) or "none"
-        fault = f"no paper {paper_id[:MAX_NAME]!r}. There: {known}. Other papers are found by rubric.papers_dir."
+        fault = f"no paper {paper_id!r:.200}. There: {known}. Other papers are found by rubric.papers_dir."
         raise PaperError(papers_dir, [fault])
     faults: list[str] = []
-    rubric = checks = None
+
+    def text(name: str, most: int = MAX_TEXT_BYTES, *, is_needed: bool = True) -> str:
+        """Return a file's text, an empty one where there is none, and note what is wrong with it."""
+        try:
+            content = read_bounded_text(folder / name, most, follow_link=True).removeprefix("\ufeff")
+        except UntrustedFileError as error:
+            faults.extend([str(error)] if error.kind != "missing" else [])
+            return ""
+        if not content.startswith(_LFS_POINTER):
+            return content
+        faults.extend([f"{name} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}."] if is_needed else [])
+        return ""
+
     try:
-        rubric, checks = load_rubric_with_checks(folder / RUBRIC_FILE, checks_file)
+        rubric, checks_sha256 = load_rubric_with_checks(folder / RUBRIC_FILE, checks_file)
     except (RubricError, FileError) as error:
         faults.append(str(error))
-    paper, addendum, judge_addendum = (_text(folder / name, faults, needs_text=needs_text) for name in _READ_BY_A_MODEL)
+    paper = text(PAPER_FILE, is_needed=needs_text)
     if needs_text and not paper.strip() and not any(PAPER_FILE in fault for fault in faults):
         faults.append(f"{folder / PAPER_FILE}: is missing or empty. Put the paper's text into it.")
-    id_, title = _config(_text(folder / "config.yaml", faults, MAX_CONFIG_BYTES), paper_id, faults)
-    blacklist = [line.strip() for line in _text(folder / "blacklist.txt", faults).splitlines()]
-    if rubric is None or faults:
-        raise PaperError(folder, faults)
-    odd_id = f"config.yaml gives the id {quoted(id_)}, but the folder is named {paper_id!r}."
+    addendum, judge_addendum = (text(name, is_needed=needs_text) for name in ("addendum.md", "judge.addendum.md"))
+    try:
+        config = parse_yaml(text("config.yaml", MAX_CONFIG_BYTES)) or {}
+        title = printable_line(str(config.get("title", paper_id)))
+    except (ValueError, AttributeError) as error:
+        faults.append(f"config.yaml: {printable_line(str(error))}. Give a mapping with a title, as YAML.")
+    lines = [line.strip() for line in text("blacklist.txt").splitlines()]
     # the word `none` alone and comments stand for no address
-    addresses = tuple(line for line in blacklist if line and not line.startswith("#") and line.casefold() != "none")
-    return Paper(
-        id=paper_id,
-        folder=folder,
-        rubric=rubric,
-        paper=paper,
-        addendum=addendum,
-        judge_addendum=judge_addendum,
-        title=title,
-        blacklist=addresses,
-        warnings=() if id_ == paper_id else (odd_id,),
-        checks_sha256=checks,
-    )
-
-
-def _text(path: Path, faults: list[str], most: int = MAX_TEXT_BYTES, *, needs_text: bool = True) -> str:
-    """Return a file's text; an empty one where there is no such file, or where it is faulty."""
-    try:
-        text = read_bounded_text(path, most, follow_link=True).removeprefix("\ufeff")
-    except UntrustedFileError as error:
-        faults += [str(error)] if error.kind != "missing" else []
-        return ""
-    if text.startswith(_LFS_POINTER):
-        faults += [f"{path.name} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}."] if needs_text else []
-        return ""
-    return text
-
-
-def _config(text: str, paper_id: str, faults: list[str]) -> tuple[object, str]:
-    """Return the id and the title in a config.yaml; the id of one published paper is not its folder's name."""
-    try:
-        config = parse_yaml(text) or {}
-    except ValueError as error:
-        config = f"no YAML: {error}"
-    if not isinstance(config, dict):
-        faults.append(f"config.yaml must be a mapping with id and title: {printable_line(str(config))}. Correct it.")
-        return paper_id, paper_id
-    title = config.get("title", paper_id)
-    if not isinstance(title, str) or not title.strip() or len(title) > MAX_NAME or not title.isprintable():
-        faults.append(f"config.yaml: the title is {quoted(title)}. Give one line of 1 to {MAX_NAME} characters.")
-    return config.get("id", paper_id), str(title)
+    blacklist = tuple(line for line in lines if line and not line.startswith("#") and line.casefold() != "none")
+    if faults:
+        raise PaperError(folder, faults)
+    return Paper(paper_id, folder, rubric, paper, addendum, judge_addendum, title, blacklist, checks_sha256)

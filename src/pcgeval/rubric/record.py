@@ -5,14 +5,17 @@ other fields. Only fields that were set are written.
 """
 
 import json
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SerializerFunctionWrapHandler, model_serializer
 
 from pcgeval.core.trials import ChatReply
 
-MAX_FOREIGN_TEXT = 20_000  # characters
+MAX_FOREIGN_TEXT, MAX_FOREIGN_LEVELS = 20_000, 100  # characters and levels of another tool's metadata
 _MOST = 10**15  # tokens or seconds of a leaf: all of a tree together are still a finite number
+_TOKENS = ("prompt_tokens", "output_tokens", "cached_tokens")
 _Count = Annotated[int, Field(ge=0, le=_MOST)]
 
 
@@ -32,26 +35,15 @@ class CallUsage(_Record):
 
     @classmethod
     def of(cls, reply: ChatReply) -> Self:
-        """Return the cost of one call; an endpoint may report any number, of which so much is believed."""
-        return cls(
-            calls=1,
-            prompt_tokens=min(reply.prompt_tokens, _MOST),
-            output_tokens=min(reply.output_tokens, _MOST),
-            seconds=round(min(reply.seconds, _MOST), 3),
-            cached_tokens=min(reply.cached_tokens or 0, _MOST),
-            estimated=bool(reply.estimated),
-        )
+        """Return the cost of one call; an endpoint may report any number, which is bounded here."""
+        tokens = {name: min(getattr(reply, name) or 0, _MOST) for name in _TOKENS}
+        return cls(calls=1, **tokens, seconds=round(min(reply.seconds, _MOST), 3), estimated=bool(reply.estimated))
 
     def plus(self, other: Self) -> "CallUsage":
         """Return the sum; seconds are rounded to milliseconds, so that the order of adding does not show."""
-        return CallUsage.model_construct(  # not validated: it may pass the bounds of what is read from a file
-            calls=self.calls + other.calls,
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            seconds=round(self.seconds + other.seconds, 3),
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            estimated=self.estimated or other.estimated,
-        )
+        sums: dict[str, Any] = {name: value + getattr(other, name) for name, value in self}
+        sums |= {"seconds": round(sums["seconds"], 3), "estimated": self.estimated or other.estimated}
+        return CallUsage.model_construct(**sums)  # a sum may pass the bounds of what a file may name
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_known(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -78,9 +70,7 @@ class TokenUsage(_Record):
 
     def plus(self, other: Self) -> "TokenUsage":
         """Return the sum, kind by kind."""
-        return TokenUsage(
-            rank=self.rank.plus(other.rank), grade=self.grade.plus(other.grade), parse=self.parse.plus(other.parse)
-        )
+        return TokenUsage(**{kind: usage.plus(getattr(other, kind)) for kind, usage in self})
 
 
 class QuoteRecord(_Record):
@@ -153,7 +143,7 @@ class JudgeRecord(_Record):
     """The record of one leaf."""
 
     check: str | None = None  # the check that decided the leaf
-    arguments: dict[str, Any] = {}  # of the check
+    arguments: dict[str, bool | int | float | str] = {}  # of the check
     author: str | None = None  # the person who graded
     date: str | None = None
     files: FilesRecord = FilesRecord()
@@ -170,16 +160,21 @@ class JudgeRecord(_Record):
     @property
     def check_call(self) -> str:
         """The check as it would be called, `name(argument=value)`; empty if no check decided."""
-        if self.check is None:
-            return ""
-        texts = (value if isinstance(value, str) else json.dumps(value) for value in self.arguments.values())
-        arguments = ", ".join(f"{name}={text}" for name, text in zip(self.arguments, texts, strict=True))
-        return f"{self.check}({arguments})"
+        arguments = ", ".join(
+            f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in self.arguments.items()
+        )
+        return "" if self.check is None else f"{self.check}({arguments})"
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: Any, levels: int = MAX_FOREIGN_LEVELS) -> Any:
     """Return a value as JSON has it: Python reads and writes NaN and Infinity too, which become texts."""
-    return json.loads(json.dumps(value), parse_constant=str)
+    if not levels:
+        raise ValueError(f"is nested deeper than {MAX_FOREIGN_LEVELS} levels")
+    if isinstance(value, Mapping):
+        return {str(key): _json_value(item, levels - 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json_value(item, levels - 1) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 Foreign = Annotated[Any, PlainValidator(_json_value)]  # the metadata of another tool

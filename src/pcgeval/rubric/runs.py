@@ -1,4 +1,4 @@
-"""Attempts to reproduce papers in a folder of runs as PaperBench lays it out, and the table of their grades.
+"""Attempts to reproduce papers in a folder of runs as PaperBench lays it out.
 
 `RUNS/GROUP/PAPER_ID/...`: a group holds one run, or several, of each paper by one agent. A group that is named
 `TIME_run-group_AGENT` is of that agent, as in PaperBench, and groups of the same agent belong together; any other group
@@ -27,15 +27,12 @@ _OF_RUN = {"run.log", "agent.log", "status.json", "metadata.json", "pb_result.js
 
 @dataclass(frozen=True, order=True)
 class PaperRun:
-    """One attempt to reproduce a paper; the order is that of the table.
-
-    `group` and `name` are the names of the two folders, `paper_id` is the beginning of the latter.
-    """
+    """One attempt to reproduce a paper; the order is that of the table."""
 
     agent: str
-    paper_id: str
-    group: str
-    name: str
+    paper_id: str  # the beginning of `name`
+    group: str  # the name of the group's folder
+    name: str  # of the run's folder
     folder: Path
 
     @property
@@ -44,13 +41,10 @@ class PaperRun:
         return f"{self.group}/{self.name}"
 
     def submission(self) -> Path:
-        """Return the last snapshot, after reproduce.sh if that was run: a tar file or a folder.
+        """Return the last snapshot, a tar file or folder, after reproduce.sh if that was run; raise FileError without.
 
         A folder with a reproduce.sh, or with files and none of PaperBench's, is itself what was submitted. An
         `other_submission` is taken where there is no other.
-
-        Raises:
-            FileError: There is none.
         """
         script = self.folder / REPRODUCE_SCRIPT
         if not script.is_symlink() and script.is_file():
@@ -61,20 +55,16 @@ class PaperRun:
             return self.folder
         if _is_folder(other := self.folder / _OTHER):
             return other
-        raise FileError(
-            f"{self.folder}: has no submission: no folder `submission`, and no .tar.gz there or in submissions/TIME/. "
-            "Remove the run, or put its submission there."
-        )
+        raise FileError(f"{self.folder}: has no submission. Put it into submission/ or submissions/TIME/*.tar.gz.")
 
     def left_out(self) -> tuple[str, ...]:
         """Return the names of other submissions in the folder, which are not graded."""
+        others = sorted(self.folder.glob(f"{_OTHER}*"))
         try:
-            submission = self.submission()
+            submission = self.submission() if others else self.folder
         except (FileError, OSError):  # whoever reads the run reports it
             return ()
-        if submission == self.folder:
-            return ()
-        return tuple(sorted(path.name for path in self.folder.glob(f"{_OTHER}*") if path != submission))
+        return tuple(path.name for path in others if submission not in (path, self.folder))
 
     def grade_file(self) -> Path | None:
         """Return the file of its grade: grade.json, or else the last grader_output of PaperBench."""
@@ -86,7 +76,7 @@ class PaperRun:
 
 
 def holds_runs(folder: Path, paper_ids: Sequence[str]) -> bool:
-    """Return whether a folder holds runs; one with files of its own and no run below is itself a submission."""
+    """Return whether a folder holds runs; one with other files and no run below is itself a submission."""
     if not folder.is_dir():
         return False
     below = shown_folders(folder)
@@ -96,18 +86,11 @@ def holds_runs(folder: Path, paper_ids: Sequence[str]) -> bool:
 
 
 def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
-    """Return the runs of a folder, sorted.
+    """Return the runs of a folder of runs or of a single group, sorted; raise FileError if there are none.
 
-    Args:
-        folder: A folder of runs, or a single group.
-        paper_ids: The papers that are known; of another one the id is what stands before the last `_`.
-
-    Raises:
-        FileError: There are none.
+    `paper_ids` are the papers that are known; of another one the id is what stands before the last `_`.
     """
-    if not folder.is_dir():
-        raise FileError(f"{folder}: no folder. Name a folder of runs.")
-    below = shown_folders(folder)
+    below = shown_folders(folder) if folder.is_dir() else []
     runs = []
     for group in [folder] if any(_is_run(path, paper_ids) for path in below) else below:
         name = group.resolve().name

@@ -6,18 +6,19 @@ Node ids are not unique in published rubrics (`bbox` repeats three), so everythi
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from itertools import takewhile
+from typing import Annotated, Any
 
 from pydantic import Field, StrictFloat, StrictInt
 
-from pcgeval.checks.checks import LeafCheck
+from pcgeval.checks.checks import Check
 from pcgeval.core.errors import FaultsError
 
 CODE_DEVELOPMENT = "Code Development"
 CODE_EXECUTION = "Code Execution"
 RESULT_ANALYSIS = "Result Analysis"
 CATEGORIES = (CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS)
-SUBTREE = "Subtree"  # PaperBench's category of a node that is graded as a whole, from 0 to 1, and no leaf of a rubric
+SUBTREE = "Subtree"  # PaperBench's category of an inner node that is graded as a whole, from 0 to 1
 ACQUISITION = "Dataset and Model Acquisition"
 FINEGRAINED_CATEGORIES = (
     "Environment & Infrastructure Setup",
@@ -28,36 +29,37 @@ FINEGRAINED_CATEGORIES = (
     "Evaluation, Metrics & Benchmarking",
     "Logging, Analysis & Presentation",
 )
-MAX_DEPTH = 64  # levels; published rubrics have 5 to 10, and a walk over more would need a deeper Python stack
+MAX_DEPTH = 64  # levels; published rubrics have 5 to 10, and Python's stack bounds recursion
 MAX_NODES = 20_000  # the largest published rubric has 2 551
 MAX_WEIGHT = 1e9
+MAX_ID = 200  # characters
 MAX_TEXT = 1_000_000  # characters of a criterion
 # a whole number stays one, so that a file that is read and written has the same bytes
 Weight = Annotated[StrictInt | StrictFloat, Field(ge=0, le=MAX_WEIGHT)]
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]  # printable
 Category = Annotated[str, Field(pattern=f"^({'|'.join(CATEGORIES)}|{SUBTREE})$")]
 FinegrainedCategory = Annotated[str, Field(pattern=f"^({'|'.join(FINEGRAINED_CATEGORIES)})$")]
 
 
 class RubricError(FaultsError):
-    """An invalid rubric; each of its faults begins with the path of the node."""
+    """An invalid rubric or file of checks; each fault begins with the path of the node, or the name of the entry."""
 
 
 @dataclass(frozen=True)
 class TaskNode:
     """One criterion; only leaves have a category and perhaps a check, only inner nodes have sub-tasks.
 
-    `path` names the node in its rubric: the ids from the root down, joined by `/`. `merged` holds the sub-tasks that
-    `prune` folded into this node, which is then graded as a whole like a leaf.
+    `path` has the ids from the root down, joined by `/`. `merged` has the sub-tasks that `prune` folded into this node.
     """
 
     path: str
-    id: str
+    id: Id
     requirements: Annotated[str, Field(max_length=MAX_TEXT)]  # with a limit, lone surrogates are refused too
     weight: Weight
     sub_tasks: tuple["TaskNode", ...] = ()
     task_category: Category | None = None
     finegrained_task_category: FinegrainedCategory | None = None
-    check: LeafCheck | None = None
+    check: Check | None = None
     merged: tuple["TaskNode", ...] = ()
 
     @property
@@ -66,22 +68,23 @@ class TaskNode:
         return not self.sub_tasks
 
 
-def child_paths(parent: str, ids: Sequence[str]) -> list[str]:
+def child_paths(parent: str, ids: Sequence[Any]) -> list[str]:
     """Return the unique paths of sibling nodes: `parent/id`, and `parent/id#2` for an id's second appearance.
 
-    `%`, `/` and `#` in an id are written `%25`, `%2F` and `%23`. An empty `parent` means the root's level.
+    `%`, `/` and `#` in an id are escaped as in addresses; `[3]` stands for a third id that is no printable text.
     """
     times: Counter[str] = Counter()
     paths = []
-    for id_ in ids:
-        times[id_] += 1
-        name = id_.replace("%", "%25").replace("/", "%2F").replace("#", "%23")
-        paths.append((f"{parent}/" if parent else "") + name + (f"#{times[id_]}" if times[id_] > 1 else ""))
+    for number, id_ in enumerate(ids, start=1):
+        is_name = isinstance(id_, str) and id_.isprintable() and 0 < len(id_) <= MAX_ID
+        name = id_.replace("%", "%25").replace("/", "%2F").replace("#", "%23") if is_name else f"[{number}]"
+        times[name] += 1
+        paths.append((f"{parent}/" if parent else "") + name + (f"#{times[name]}" if times[name] > 1 else ""))
     return paths
 
 
 def walk(task: TaskNode) -> Iterator[TaskNode]:
-    """Yield a node and all below it in the order of the file: parents before their sub-tasks."""
+    """Yield a node and all below it in the order of the file."""
     yield task
     for sub_task in task.sub_tasks:
         yield from walk(sub_task)
@@ -93,10 +96,7 @@ def leaves(task: TaskNode) -> Iterator[TaskNode]:
 
 
 def code_only(task: TaskNode) -> TaskNode:
-    """Keep the Code Development leaves and the nodes above them (PaperBench Code-Dev); apply before other cuts.
-
-    A rubric without such a leaf is graded by its root alone, as in PaperBench.
-    """
+    """Keep the Code Development leaves and the nodes above them; without such a leaf, the root alone (PaperBench)."""
     return _only_code(task) or replace(task, sub_tasks=(), task_category=CODE_DEVELOPMENT, check=None)
 
 
@@ -110,8 +110,7 @@ def _only_code(task: TaskNode) -> TaskNode | None:
 def resources_provided(task: TaskNode, *, propagate_zero_weights: bool = False) -> TaskNode:
     """Give weight 0 to the leaves that ask to acquire data sets and models, because these were handed out.
 
-    As in PaperBench, a node whose sub-tasks all weigh 0 then scores 0 with its full weight, so that a perfect
-    submission stays below 1. With `propagate_zero_weights` such a node weighs 0 itself.
+    As in PaperBench, a node above such leaves alone then scores 0, unless `propagate_zero_weights` gives it weight 0.
     """
     if task.is_leaf:
         return replace(task, weight=0) if task.finegrained_task_category == ACQUISITION else task
@@ -123,13 +122,7 @@ def resources_provided(task: TaskNode, *, propagate_zero_weights: bool = False) 
 
 
 def prune(task: TaskNode, max_depth: int) -> TaskNode:
-    """Cut the tree below its `max_depth` top levels (1 keeps the root alone); cut nodes are graded as a whole.
-
-    Raises:
-        ValueError: `max_depth` is below 1.
-    """
-    if max_depth < 1:
-        raise ValueError(f"max_depth is {max_depth}; the root alone is 1 level")
+    """Cut the tree below its `max_depth` top levels (1 keeps the root alone); cut nodes are graded as a whole."""
     if task.is_leaf:
         return task
     if max_depth == 1:
@@ -140,20 +133,14 @@ def prune(task: TaskNode, max_depth: int) -> TaskNode:
 def prior_nodes(root: TaskNode, path: str) -> tuple[TaskNode, ...]:
     """Return the ancestors of a node, and their and its earlier siblings: what a reader of the rubric knows before it.
 
-    They are in the order of the file, without the sub-tasks of earlier siblings.
-
-    Raises:
-        KeyError: No node has this path.
+    They are in the order of the file. Raises KeyError if no node has this path.
     """
     prior: list[TaskNode] = []
     node = root
     while node.path != path:
-        prior.append(node)
-        for sub_task in node.sub_tasks:
-            if path == sub_task.path or path.startswith(f"{sub_task.path}/"):
-                node = sub_task
-                break
-            prior.append(sub_task)
-        else:
+        earlier = list(takewhile(lambda task: not f"{path}/".startswith(f"{task.path}/"), node.sub_tasks))
+        if len(earlier) == len(node.sub_tasks):
             raise KeyError(path)
+        prior += [node, *earlier]
+        node = node.sub_tasks[len(earlier)]
     return tuple(prior)

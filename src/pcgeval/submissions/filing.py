@@ -5,9 +5,7 @@ moves to `.pcgeval/replaced`.
 """
 
 import os
-import re
 import shutil
-import unicodedata
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,17 +18,14 @@ from pcgeval.core.files import write_text
 from pcgeval.core.layout import STATE, SUBMISSIONS
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
-from pcgeval.core.untrusted import printable_name, read_bounded_text
+from pcgeval.core.untrusted import printable_name
 from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes, submission_sha256
-from pcgeval.submissions.sources import find_readme
-from pcgeval.submissions.validate import MAX_README_BYTES, SubmissionCheck, check, name_fault, opened
+from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, opened
 
 PARAMS = Path("params.yaml")
 LOCK = STATE / "submit.lock"
 STAGING = STATE / "submit"
 REPLACED = STATE / "replaced"
-# a line such as `Team: Penguins` or `**Team name:** Penguins`
-_TEAM_LINE = re.compile(r"[\s#>*_-]*team(?:[ _-]*name)?[\s*_]*[:\uff1a][\s*_`]*(\w.*)", re.IGNORECASE)
 Status = Literal["filed", "replaced", "unchanged", "refused"]
 
 
@@ -115,25 +110,3 @@ def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Status:
         folder.rename(REPLACED / f"{folder.name}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}")
     staging.rename(folder)
     return "filed" if is_new else "replaced"
-
-
-def team_in_readme(folder: Path) -> str | None:
-    """Return the team's name as the README of a submission gives it, in a line such as `Team: Penguins`.
-
-    Raises:
-        UntrustedFileError: The README is too large or not UTF-8.
-    """
-    readme = find_readme(folder)
-    lines = read_bounded_text(readme, MAX_README_BYTES).splitlines() if readme else []
-    matches = (_TEAM_LINE.match(line[:300]) for line in lines)
-    return next((match[1].strip(" \t*_`.") for match in matches if match), None)
-
-
-def is_same_team(name: str, other: str) -> bool:
-    """Return whether two names differ at most in case, accents, signs and the word team."""
-
-    def bare(text: str) -> str:
-        plain = unicodedata.normalize("NFKD", text).casefold()
-        return "".join(character for character in plain if character.isalnum()).removeprefix("team")
-
-    return bare(name) == bare(other)

@@ -185,8 +185,10 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> Submissi
         if isinstance(work, Program) and work.entry not in sizes:
             findings.append(error(NOTES_FILE, f"entry {work.entry!r} is left out. Name another file"))
             work = None
-        if work is not None:
-            findings += work_findings(work, limits, files)
+        if isinstance(work, Prompt):
+            findings += [error(PROMPT_FILE, text) for text in prompt_findings(work.text, limits.prompt_words)]
+        elif work is not None:
+            findings += _program_findings(source, work.entry, files)
     ordered = sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "error")
     return SubmissionCheck(len(sizes), size, work, ordered)
 
@@ -248,15 +250,6 @@ def name_fault(name: str) -> str | None:
 def _is_left_out(path: Path) -> bool:
     """Return whether a file or folder is no part of a submission, such as a virtual environment."""
     return _LEFT_OUT.fullmatch(path.name.casefold()) is not None or os.path.lexists(path / "pyvenv.cfg")
-
-
-def work_findings(
-    work: Prompt | Program, limits: Limits, files: list[PythonFile] | None = None
-) -> list[SubmissionFinding]:
-    """Return what is wrong with a prompt, or with a program's packages and its files, if these are known already."""
-    if isinstance(work, Prompt):
-        return [error(PROMPT_FILE, text) for text in prompt_findings(work.text, limits.prompt_words)]
-    return list(_program_findings(work.folder, work.entry, files or python_files(work.folder)))
 
 
 def _program_findings(folder: Path, entry: str, files: list[PythonFile]) -> Iterator[SubmissionFinding]:
