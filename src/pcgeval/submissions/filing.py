@@ -93,20 +93,20 @@ def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Status:
         if folder.is_symlink() or not folder.is_dir():
             raise FilingError(f"{folder}: exists and is not a folder. Remove it, then submit again.")
         earlier = load_notes(folder)
-        is_same = submission_sha256(staging) == submission_sha256(folder)
-        if is_same and new.of_participant == earlier.of_participant:
+    notes = new.model_copy(update={"role": earlier.role, "disqualified": earlier.disqualified})
+    if not is_new:
+        if notes == earlier and submission_sha256(staging) == submission_sha256(folder):
             return "unchanged"
         if not may_replace:
             raise FilingError(
                 f"{folder}: there is another submission of {folder.name}. Replace it with --replace, which moves it to "
                 f"{REPLACED}; or give another name with --team."
             )
-    notes = new.model_copy(update={"role": earlier.role, "disqualified": earlier.disqualified})
+        REPLACED.mkdir(parents=True, exist_ok=True)
     if notes != new:
         values = notes.model_dump(mode="json", exclude_defaults=True)
         write_text(staging / NOTES_FILE, yaml.safe_dump(values, allow_unicode=True, sort_keys=False))
     if not is_new:
-        REPLACED.mkdir(parents=True, exist_ok=True)
         folder.rename(REPLACED / f"{folder.name}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}")
     staging.rename(folder)
     return "filed" if is_new else "replaced"

@@ -64,11 +64,6 @@ class Notes(BaseModel):
     role: Literal["participant", "baseline"] = "participant"
     disqualified: Annotated[str, Field(max_length=2000)] | None = None
 
-    @property
-    def of_participant(self) -> "Notes":
-        """The notes without the organiser's keys."""
-        return Notes(title=self.title, entry=self.entry)
-
 
 @dataclass(frozen=True)
 class Prompt:
