@@ -53,7 +53,6 @@ SLOW = {
     "generation/test_programs.py",
     "judge/test_attack.py",
     "judge/test_judge_budget.py",
-    "judge/test_judge_context.py",
     "judge/test_judge_endpoints.py",
     "judge/test_judge_resume.py",
     "levels/test_golden_levels.py",

@@ -150,8 +150,8 @@ def test_a_dead_endpoint_without_any_grade_is_no_guess_and_exit_code_1(capsys):
 
 @pytest.mark.usefixtures("competition")
 def test_settings_reach_the_model_but_not_its_temperature_for_trials(monkeypatch):
-    def seen(_matter, settings, *_):
-        judges.append(settings)
+    def seen(_task, client, *_):
+        judges.append(client.settings)
         raise GradingError("seen")
 
     judges = []

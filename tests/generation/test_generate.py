@@ -1,13 +1,12 @@
 """The stage generate: one response a trial, the teams in turn, nothing asked twice, nothing stale kept."""
 
-import os
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from params_for_tests import file_states
@@ -27,7 +26,6 @@ from pcgeval.submissions.packages import LOCK
 NO_SANDBOX = {"PCGEVAL_NO_SANDBOX": "1"}
 TRUST = {**NO_SANDBOX, "PCGEVAL_TRUST_PROGRAMS": "1"}
 ENDLESS = {"main.py": PROGRAM["main.py"].replace("return answer", "while True: pass")}
-WANTS_MANY = {"main.py": PROGRAM["main.py"].replace("(ctx, messages)", "(ctx, messages, n=128)")}
 
 
 @pytest.fixture
@@ -122,23 +120,11 @@ def test_a_failed_call_is_an_empty_response_and_the_failure_of_its_trial_alone(
     records = prompt.records()
     assert [record.reason is None for record in records] == [True, True, False, False]
     assert prompt.outputs()["m/alpha/B/alpha_B_1.txt"] == b""
-    (failure,) = records[2].failures
-    assert (failure.turn, failure.reason, records[2].cause) == (1, records[2].reason, None)
     prompt.generate()
     assert len(asked) == 4
     (prompt.folder / "data/raw/m/alpha/B/alpha_B_1.json").unlink()
     prompt.generate()
     assert asked[4:] == ["Build the letter B."]
-
-
-def test_what_no_file_can_hold_is_kept_as_it_can_be_and_not_asked_again(
-    prompt: CompetitionFolder, server: SlowOllama, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "words", lambda *_: ["a \ud800 b"])
-    for _ in range(2):
-        prompt.generate()
-        assert prompt.outputs()["m/alpha/A/alpha_A_1.txt"].decode() == "a \ufffd b"
-    assert len(server.asked) == 4
 
 
 # several teams
@@ -180,27 +166,8 @@ def test_what_no_trial_owns_is_removed_and_a_new_team_is_asked_alone(
     asked.clear()
     three_teams.generate()
     assert asked == ["Draw the letter A."] * 2
-    left = {name: content for name, content in three_teams.outputs().items() if not name.startswith("m/delta")}
-    assert left == {name: before[name] for name in before if name.startswith(("m/alpha/A", "m/gamma/A"))}
-
-
-def test_a_program_that_cannot_run_here_and_a_server_that_fails_hide_nothing(
-    three_teams: CompetitionFolder, server: SlowOllama
-) -> None:
-    """Two faults of a team and one of the next are three in a row; without them, the program stops no other team."""
-    teams = ("alpha", "beta", "gamma", "delta")
-    server.status = lambda text: 200 if text == "Build the letter A." else 500
-    three_teams.add_team("delta", PROGRAM)
-    three_teams.change_params("limits", seconds=0.5, call_seconds=0)
-    code, output = three_teams.run_and_fail(*STAGE, **NO_SANDBOX)
-    assert code == 2
-    for text in ("The sandbox is switched off", "gamma with m: 3 trials one after the other", "CUDA out of memory"):
-        assert text in output
-    assert [len(three_teams.records(team)) for team in teams] == [2, 2, 1, 0]
-    server.status = lambda _: 200
-    code, output = three_teams.run_and_fail(*STAGE, **NO_SANDBOX)
-    assert (code, "trials one after the other" in output) == (2, False)
-    assert [reasons(three_teams, team) for team in teams] == [[None] * 4] * 3 + [[]]
+    left = {name for name in three_teams.outputs() if not name.startswith("m/delta")}
+    assert left == {name for name in before if name.startswith(("m/alpha/A", "m/gamma/A"))}
 
 
 def test_faults_of_several_teams_are_all_told_and_done_again_alone(
@@ -211,7 +178,8 @@ def test_faults_of_several_teams_are_all_told_and_done_again_alone(
     code, output = three_teams.run_and_fail(*STAGE)
     assert (code, "take alpha out of `teams`" in output) == (2, True)
     for team, faults in (("alpha", 1), ("beta", 0), ("gamma", 1)):
-        assert output.count(f"{team} with m: 2 trials failed through no fault of the submission: B1 (") == faults
+        message = f"{team} with m: 2 trials failed through no fault of the submission, such as B1 ("
+        assert output.count(message) == faults
         assert len(three_teams.records(team)) == 4
     server.status = lambda text: asked.append(text) or 200
     asked.clear()
@@ -223,34 +191,31 @@ def test_faults_of_several_teams_are_all_told_and_done_again_alone(
 
 
 def test_all_that_makes_a_trial_is_in_its_fingerprint_and_all_else_is_not(tmp_path: Path) -> None:
-    (tmp_path / "prompts").mkdir()
-    for name in ("main.py", "prompts/build.txt", "submission.yaml"):
-        (tmp_path / name).write_text("1")
     limits, model = Limits(tokens=100, seconds=10, prompt_words=900), Model(backend="ollama", name="m:1")
     work = Program(tmp_path, "main.py")
     task = GenerationTask(Submission("alpha", work), model, DIGEST, limits, 6280)
 
-    def fingerprint(**changes: object) -> str:
-        return replace(task, **changes).fingerprint(Trial("A", 1))  # type: ignore[arg-type]
+    def fingerprint(trial: Trial = Trial("A", 1), **changes: object) -> str:  # noqa: B008
+        return replace(task, **changes).fingerprint(trial)  # type: ignore[arg-type]
 
     before = fingerprint()
     others = [
-        task.fingerprint(Trial("A", 2)),
-        task.fingerprint(Trial("B", 1)),
-        fingerprint(digest="cd" * 32),
-        fingerprint(master_seed=1),
-        fingerprint(model=Model(backend="ollama", name="m:2")),
-        fingerprint(model=model.model_copy(update={"options": {"num_predict": 5}})),
-        fingerprint(limits=limits.model_copy(update={"tokens": 99})),
-        fingerprint(limits=limits.model_copy(update={"seconds": 9})),
+        *(fingerprint(trial) for trial in (Trial("A", 2), Trial("B", 1))),
+        *(fingerprint(**change) for change in ({"digest": "cd" * 32}, {"master_seed": 1})),
+        *(
+            fingerprint(model=model.model_copy(update=change))
+            for change in ({"name": "m:2"}, {"options": {"top_k": 5}})
+        ),
+        *(fingerprint(limits=limits.model_copy(update=change)) for change in ({"tokens": 99}, {"seconds": 9})),
         fingerprint(submission=Submission("alpha", replace(work, entry="other.py"))),
     ]
-    (tmp_path / "__pycache__").mkdir()
-    for name in ("submission.yaml", "__pycache__/main.cpython-311.pyc"):
-        (tmp_path / name).write_text("2")
     elsewhere = Model(backend="ollama", name="m:1", host="http://other:1", concurrency=4)
     assert fingerprint(model=elsewhere, limits=limits.model_copy(update={"prompt_words": 1})) == before
-    for name in ("main.py", "prompts/build.txt", "new.py", LOCK):
+    for name in ("submission.yaml", "main.pyc/__pycache__/main.cpython-311.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("2")
+        assert fingerprint() == before
+    for name in ("main.py", "new.py", LOCK):
         (tmp_path / name).write_text("2")
         others.append(fingerprint())
     assert len({before, *others}) == 1 + len(others)
@@ -265,17 +230,6 @@ def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path:
     before = len(server.asked)
     competition.run(*STAGE, **NO_SANDBOX)  # what is finished needs no sandbox
     assert len(server.asked) == before
-
-
-def test_a_program_that_wants_too_many_replies_fails_for_good_and_stops_no_run(
-    tmp_path: Path, server: SlowOllama
-) -> None:
-    server.seconds = 0.1
-    competition = program(tmp_path, server, WANTS_MANY)
-    competition.change_params("limits", seconds=2, call_seconds=1)
-    competition.run(*STAGE, **TRUST)
-    records = competition.records()
-    assert [(record.cause, "did not end" in str(record.reason)) for record in records] == [(None, True)] * 2
 
 
 def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(
@@ -294,7 +248,7 @@ def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(
     monkeypatch.setattr(Sandbox, "start", start)
     code, output = competition.run_and_fail(*STAGE, **TRUST)
     assert code == 2
-    assert "alpha with m: 1 trials failed" in output
+    assert "alpha with m: 1 trial failed" in output
     assert "A1 (bwrap: no more processes)" in output
     assert [record.cause for record in competition.records()] == ["machine", None]
     competition.run(*STAGE, **TRUST)
@@ -305,21 +259,18 @@ def test_the_versions_of_its_packages_belong_to_a_trial(tmp_path: Path, server: 
     work = {"main.py": "import example\n" + PROGRAM["main.py"], "requirements.txt": "example\n"}
     competition = program(tmp_path / "c", server, work)
 
-    def generate(machine: str) -> set[str]:
-        index = {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path), **TRUST}
-        competition.run(*STAGE, PCGEVAL_CACHE=str(tmp_path / machine), **index)
+    def fingerprints(version: str) -> set[str]:
+        write_wheel(tmp_path, {"example.py": ""}, version=version)
+        cache = {"PCGEVAL_CACHE": str(tmp_path / version), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path)}
+        competition.run(*STAGE, **cache, **TRUST)
+        assert reasons(competition) == [None, None]
         return {record.fingerprint for record in competition.records()}
 
-    write_wheel(tmp_path, {"example.py": ""})
-    first = generate("first")
-    assert reasons(competition) == [None, None]
-    before, asked = competition.outputs(), len(server.asked)
-    write_wheel(tmp_path, {"example.py": ""}, version="2.0")
-    generate("second")  # which has the lock
-    assert competition.outputs() == before
+    first = fingerprints("1.0")
+    assert fingerprints("2.0") == first  # another machine has the lock
     (competition.folder / "data/submissions/alpha" / LOCK).unlink()
-    assert not generate("third") & first
-    assert len(server.asked) == asked  # the call log knows all replies
+    assert not fingerprints("3.0") & first
+    assert len(server.asked) == 2 * 3  # the call log knows all replies
 
 
 def test_packages_that_no_index_has_are_the_programs_fault_but_an_unreachable_index_decides_nothing(
@@ -333,11 +284,9 @@ def test_packages_that_no_index_has_are_the_programs_fault_but_an_unreachable_in
     assert (code, "cannot be reached" in output, competition.records()) == (2, True, [])
     assert len(competition.records("beta")) == len(server.asked) == 2
     competition.run(*STAGE, UV_NO_INDEX="1", UV_FIND_LINKS=str(tmp_path), **cache)
-    assert len(server.asked) == 2
     assert ["no-such-package" in str(reason) for reason in reasons(competition)] == [True, True]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 @pytest.mark.parametrize(
     ("environment", "how"),
     [
@@ -353,22 +302,11 @@ def test_an_interruption_ends_the_programs_and_fails_no_trial(
     competition = program(tmp_path, server, ENDLESS)
     process = competition.command(*STAGE, **environment)
     wait_until(lambda: len(competition.finished_calls()) >= 2 * 3, process)
-    started = descendants(process.pid)
+    started = psutil.Process(process.pid).children(recursive=True)
     assert started
     process.send_signal(how)
     _, output = process.communicate(timeout=300)
     assert (process.returncode, output.startswith("stopped"), output.count("\n")) == (130, True, 1)
-    assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
+    assert not [program for program in started if program.is_running()]
     assert not competition.records()
     assert len(competition.finished_calls()) == 2 * 3
-
-
-def descendants(pid: int) -> list[int]:
-    """Return all processes below one."""
-    children = [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-        if os.path.exists(f"/proc/{child}")  # noqa: PTH110 - a path that vanishes is no error
-    ]
-    return children + [descendant for child in children for descendant in descendants(child)]

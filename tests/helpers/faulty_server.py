@@ -5,21 +5,22 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from threaded_server import JsonHandler, ThreadedServer
+from threaded_server import ThreadedServer
 
-Act = Callable[[Any], None]
+Act = Callable[[BaseHTTPRequestHandler], None]
 
 
 class FaultyServer(ThreadedServer):
-    """Plays one act per request, the last one again and again; what is posted and what is got have their own scripts.
+    """Plays one act per POST, the last one again and again, and one of the listings per GET.
 
     `posted` are the paths, bodies and headers that were posted, `got` the paths that were got.
     """
 
-    def __init__(self, acts: Sequence[Act], listings: Sequence[Act] = (), port: int = 0) -> None:
-        super().__init__(_Player, port)
+    def __init__(self, acts: Sequence[Act], listings: Sequence[Act] = ()) -> None:
+        super().__init__(_Player)
         self.acts = list(acts)
         self.listings = list(listings)
         self.posted: list[tuple[str, Any, dict[str, str]]] = []
@@ -31,17 +32,22 @@ class FaultyServer(ThreadedServer):
         super().__exit__()
 
 
-class _Player(JsonHandler):
+class _Player(BaseHTTPRequestHandler):
     server: FaultyServer
+    protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.posted.append((self.path, self.body(), headers))
+        self.server.posted.append((self.path, json.loads(body), headers))
         _next(self.server.acts)(self)
 
     def do_GET(self) -> None:
         self.server.got.append(self.path)
         _next(self.server.listings)(self)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
 
 
 def _next(script: list[Act]) -> Act:
@@ -57,11 +63,15 @@ def unused_address() -> str:
 
 def status(code: int, text: str = '{"error": "overloaded"}', **headers: str) -> Act:
     """Answer with a status and a body."""
-    return lambda player: player.send(code, text.encode(), **headers)
 
+    def act(player: BaseHTTPRequestHandler) -> None:
+        player.send_response(code)
+        for name, value in {"Content_Length": str(len(text.encode())), **headers}.items():
+            player.send_header(name.replace("_", "-"), value)
+        player.end_headers()
+        player.wfile.write(text.encode())
 
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return act
 
 
 def lines(*values: object) -> Act:
@@ -71,43 +81,43 @@ def lines(*values: object) -> Act:
 
 def value(content: object) -> Act:
     """Answer with one JSON value."""
-    return status(200, json.dumps(content))
+    return status(200, json.dumps(content), Content_Type="application/json")
 
 
 def events(*values: object) -> Act:
     """Answer with a whole stream of server-sent events; a str stands for itself."""
-    return status(200, "".join(f"data: {_text(value)}\n\n" for value in values), kind="text/event-stream")
+    return status(200, "".join(f"data: {_text(value)}\n\n" for value in values), Content_Type="text/event-stream")
 
 
-def broken_off(*values: object) -> Act:
+def broken_off(begun: str) -> Act:
     """Promise more bytes than come, then hang up."""
 
-    def act(player: _Player) -> None:
-        _begin(player, *values)
+    def act(player: BaseHTTPRequestHandler) -> None:
+        _begin(player, begun)
         player.close_connection = True
 
     return act
 
 
-def stalled(*values: object) -> Act:
-    """Send some lines, then nothing, with the connection open."""
+def stalled(begun: str) -> Act:
+    """Send a part of an answer, then nothing, with the connection open."""
 
-    def act(player: _Player) -> None:
-        _begin(player, *values)
-        player.server.stopping.wait(60)
+    def act(player: BaseHTTPRequestHandler) -> None:
+        _begin(player, begun)
+        player.server.stopping.wait(60)  # type: ignore[attr-defined]
 
     return act
 
 
 def silent() -> Act:
     """Take the request and never answer."""
-    return lambda player: player.server.stopping.wait(60) and None
+    return lambda player: player.server.stopping.wait(60) and None  # type: ignore[attr-defined]
 
 
 def endless(piece: bytes, pause: float = 0.0) -> Act:
     """Send the same bytes for ever."""
 
-    def act(player: _Player) -> None:
+    def act(player: BaseHTTPRequestHandler) -> None:
         _begin(player)
         _repeat(player, piece, pause)
 
@@ -117,23 +127,26 @@ def endless(piece: bytes, pause: float = 0.0) -> Act:
 def headless() -> Act:
     """Send a header line that never ends."""
 
-    def act(player: _Player) -> None:
+    def act(player: BaseHTTPRequestHandler) -> None:
         player.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
         _repeat(player, b"x", 0.02)
 
     return act
 
 
-def _begin(player: _Player, *values: object) -> None:
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _begin(player: BaseHTTPRequestHandler, begun: str = "") -> None:
     player.send_response(200)
     player.send_header("Content-Length", str(2**40))
     player.end_headers()
-    for value in values:
-        player.wfile.write(value.encode() if isinstance(value, str) else json.dumps(value).encode() + b"\n")
+    player.wfile.write(begun.encode())
 
 
-def _repeat(player: _Player, piece: bytes, pause: float) -> None:
-    while not player.server.stopping.is_set():
+def _repeat(player: BaseHTTPRequestHandler, piece: bytes, pause: float) -> None:
+    while not player.server.stopping.is_set():  # type: ignore[attr-defined]
         player.wfile.write(piece)
         time.sleep(pause)
 

@@ -11,79 +11,42 @@ from pcgeval.judge.answers import UnreadableAnswer, read_ranking, read_score, re
 from pcgeval.judge.files import SubmissionFile, shown_name
 
 SHAPE = "# Expectations\nx\n# Reality\nScore: 0.87 in results.csv, 3 of 4 files\n"
-BELOW_HEADING = [
-    "# Score\n{}",
-    "## Score: {}",
-    "### **Score**\n\n**{}**",
-    "# Score\n{} - all of it, as in Section 3.3 and Figure 4",
-    "# Score\n{}\n\nThe mean of 10 numbers, 3 of 4 files.",
-    "# Score\n{}\n3 of 4 files are there, one is not.",
-    "# Score\n{}\n\n1. It does a.\n2. It does b.",
-    "# Score\n{} (all 12 of 12 steps)",
-    "# Score\n{} The submission has 3 runs.",
-    "# Score\nThe criterion is judged: {}.",
-    "# Score (0 or 1): {}",
-    "# Score\n{}/1",
-    "# Score\n{} out of 1",
-    "# Score\n`{}.0`",
-    "# Score\n$\\boxed{{{}}}$",
-    "# Final score\n{}",
-    "# Score\nScore: {} because it trains as in Section 3.3 and Figure 4.",
-    "# Score\n**Score: {}/1**",
-    "# Score\nI would assign a score of {}.",
-    "# Score\nBased on 3 files, the score is **{}**.",
-    "# Score\nThe submission earns a {}.",
-    "# Score\nNot looked at twice → {}",
-    "# Score\n[{}]",
-    '# Score\n```json\n{{"score": {}}}\n```',
-    "# Score\n{}\n\n---\n\nNote that 2 of 3 seeds differ.",
-    "# Score\n0.5\n# Score\n{}",  # the last heading counts
-    "# Score\n1. {}",
-    "# Score\n1. The score is {}.",
-    "\\# Score\n\\({}\\)",
-    "# Score\n<strong>{}</strong>",
-    "\n<score>{}</score>",
-    "\nScore\n{}",
-    "# Score\n### **{}**",
-    "# Score\n\u200b{}\ufe0f\u20e3",
-    "# Score\n✔ {}",
-    "# Score\n{} → the loss of Section 3.3 is there",
-    "# Score\n{} for meeting 3 of 3 requirements.",
-    "# Score\n{}: 1 of 2 parts was looked at twice.",
-    "# Score\nScore: {}, 2 of 3 functions were read twice.",
-    "# Score\nScore: {}, while the README says that the score is 0.9.",
-    "# Score\nScore: {} as its score is 1 in one log and 0 in the other.",
-    "# Score\nWe award {} point.",
-    "# Score\nHence, {}.",
-    "# Score\nAs the paper's score is 0.87, I assign a score of {}.",
-    "# Score\nResult: {} (met)",
-    "# Score\n{}\n\nIt splits the reply at `</think>`.",
-]
-WITHOUT_HEADING = [
-    "**Expectations**\nx\n**Reality**\ny 0.3\n**Score:** {}",
-    "Expectations: x\nReality: 3 of 4\nScore: {}",
-    "1. Expectations\nx\n2. Reality\ny\n3. Score\n{}",
-    "Expectations: x. Reality: y. Score: {}",
-    "# Expectations\nx\n# Reality\nThe log has 3 of 4 rows and Score: 0.3.\n\n**Score: {}**",
-    "Score: {}\n\nReasoning: 10 of 12 steps are there.",
-    "The code has 4 of 4 steps (Section 3).\n\n**Score: {}**",
-    "Expectations: x\nReality: y\nScore: {}\nNote: 0 warnings were printed.",
-    "I think the score is {}.",
-    "<think>Score: 0.5\n# Score\n0.5</think>\n# Score\n{}",
-    "**{}**",
-    "# Expectations\nx\n# Reality\nIt writes <think> and never ends it.\n# Score\n{}",
-]
+BELOW_HEADING = """\
+# Score|{}; ## Score: {}; ### **Score**||**{}**; # Score|{} - all of it, as in Section 3.3 and Figure 4
+# Score|{}||The mean of 10 numbers, 3 of 4 files.; # Score|{}|3 of 4 files are there, one is not.
+# Score|{}||1. It does a.|2. It does b.; # Score|{} (all 12 of 12 steps); # Score|{} The submission has 3 runs.
+# Score|The criterion is judged: {}.; # Score (0 or 1): {}; # Score|{}/1; # Score|{} out of 1; # Score|`{}.0`
+# Score|$\\boxed{{{}}}$; # Final score|{}; # Score|Score: {} because it trains as in Section 3.3 and Figure 4.
+# Score|**Score: {}/1**; # Score|I would assign a score of {}.; # Score|Based on 3 files, the score is **{}**.
+# Score|The submission earns a {}.; # Score|Not looked at twice → {}; # Score|[{}]
+# Score|```json|{{"score": {}}}|```; # Score|{}||---||Note that 2 of 3 seeds differ.; # Score|0.5|# Score|{}
+# Score|1. {}; # Score|1. The score is {}.; \\# Score|\\({}\\); # Score|<strong>{}</strong>; |<score>{}</score>
+|Score|{}; # Score|### **{}**; # Score|\u200b{}\ufe0f\u20e3; # Score|✔ {}
+# Score|{} → the loss of Section 3.3 is there; # Score|{} for meeting 3 of 3 requirements.
+# Score|{}: 1 of 2 parts was looked at twice.; # Score|Score: {}, 2 of 3 functions were read twice.
+# Score|Score: {}, while the README says that the score is 0.9.
+# Score|Score: {} as its score is 1 in one log and 0 in the other.; # Score|We award {} point.; # Score|Hence, {}.
+# Score|As the paper's score is 0.87, I assign a score of {}.; # Score|Result: {} (met)
+# Score|{}||It splits the reply at `</think>`."""
+WITHOUT_HEADING = """\
+**Expectations**|x|**Reality**|y 0.3|**Score:** {}; Expectations: x|Reality: 3 of 4|Score: {}
+1. Expectations|x|2. Reality|y|3. Score|{}; Expectations: x. Reality: y. Score: {}
+# Expectations|x|# Reality|The log has 3 of 4 rows and Score: 0.3.||**Score: {}**
+Score: {}||Reasoning: 10 of 12 steps are there.; The code has 4 of 4 steps (Section 3).||**Score: {}**
+Expectations: x|Reality: y|Score: {}|Note: 0 warnings were printed.; <think>Score: 0.5|# Score|0.5</think>|# Score|{}
+Expectations: x|Reality:|score = 1||**Score**|{}; **{}**
+# Expectations|x|# Reality|It writes <think> and never ends it.|# Score|{}"""
 
 
-@pytest.mark.parametrize("form", [*(SHAPE + form for form in BELOW_HEADING), *WITHOUT_HEADING])
+def answers(text):
+    """Return the answers of a text, in which "; " stands between them and | for a line end."""
+    return [answer.replace("|", "\n") for line in text.splitlines() for answer in line.split("; ")]
+
+
+@pytest.mark.parametrize("form", [*(SHAPE + form for form in answers(BELOW_HEADING)), *answers(WITHOUT_HEADING)])
 @pytest.mark.parametrize("score", [0, 1])
 def test_a_score_is_read_as_a_person_reads_it(form, score):
     assert read_score(form.format(score), continuous=False) == score
-
-
-@pytest.mark.parametrize("answer", ["One.", "１", "Score: one"])
-def test_a_number_may_be_a_word_or_wide(answer):
-    assert read_score(f"{SHAPE}# Score\n{answer}", continuous=False) == 1
 
 
 IN_DOUBT = """\
@@ -94,28 +57,22 @@ Thus 1 file is missing.; I rate 1 part as missing.; We score 1 seed only.; I can
 I would give this one full credit.; The score of one seed is missing.; A score of 1 would need all parts.; 1||Score: 0
 1 of the 3 steps is missing.; 3 of 4 files are there.; 1 file is missing; Parts:|1. Loads data|2. Trains nothing
 1. Loads data|2. Trains nothing; All in all the score is 7.; All in all the score is 1, or the score is 0.
-All in all the score is 1 or 0."""
+All in all the score is 1 or 0.; I rate it 0 in sum.|accuracy: 1; - 0.0 is what I give.|score = 1"""
+
+
+NO_SCORE = """\
+<think>Score: 1; I like it.; Note: 1 file is missing; Score: 1 for part A|Score: 0 for part B; I think the score is 1.
+Therefore, 1.; # Expectations|x|# Reality|main.py prints 'score: 1' and then the; # Expectations|It prints score: 1.
+# Expectations|x|# Reality|The log says:|Score: 1|but nothing else.; # Expectations|x|Score: 1|# Reality|It is not.
+**Expectations**|x|**Reality**|3. Score: 1|4. Loss: 0; score = 1||My score is 0."""
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "<think>Score: 1",
-        "I like it.",
-        "Note: 1 file is missing",
-        *(f"{SHAPE}# Score|{answer}" for line in IN_DOUBT.splitlines() for answer in line.split("; ")),
-        "Score: 1 for part A|Score: 0 for part B",
-        "# Expectations|x|# Reality|main.py prints 'score: 1' and then the",
-        "# Expectations|It prints score: 1.",
-        "# Expectations|x|# Reality|The log says:|Score: 1|but nothing else.",
-        "# Expectations|x|Score: 1|# Reality|It is not there.",
-        "**Expectations**|x|**Reality**|3. Score: 1|4. Loss: 0",
-    ],
+    "text", ["", *answers(NO_SCORE), *(f"{SHAPE}# Score\n{answer}" for answer in answers(IN_DOUBT))]
 )
 def test_what_is_in_doubt_is_no_score(text):
     with pytest.raises(UnreadableAnswer):
-        read_score(text.replace("|", "\n").strip(), continuous=False)
+        read_score(text, continuous=False)
 
 
 @pytest.mark.parametrize("text", ["Score: 1\nand", "The score is 1 and", "# Score\n0.7", "# Score\n1", "# Score"])
@@ -129,9 +86,12 @@ def test_a_cut_answer_counts_once_its_score_stands_under_its_heading(end):
     assert read_score(f"**Expectations**\nx\n**Reality**\ny\n{end}", continuous=False, cut=True) == 1
 
 
-@pytest.mark.parametrize(("answer", "score"), [("0.35", 0.35), (".5", 0.5), ("1", 1), ("0.7/1", 0.7), ("1e-1", 0.1)])
-def test_a_continuous_score_may_be_in_between(answer, score):
-    assert read_score(f"# Score\n{answer}", continuous=True) == score
+OTHER_NUMBERS = {"0.35": 0.35, ".5": 0.5, "0.7/1": 0.7, "1e-1": 0.1, "One.": 1, "１": 1, "Score: one": 1}
+
+
+@pytest.mark.parametrize(("answer", "score"), OTHER_NUMBERS.items())
+def test_a_continuous_score_may_be_in_between_and_a_number_a_word_or_wide(answer, score):
+    assert read_score(f"{SHAPE}# Score\n{answer}", continuous=True) == score
 
 
 @pytest.mark.parametrize("answer", ["Part A: 0.5, part B: 1", "0.33 -> 0.5", "0.5 to 0.7", "75%", "3/4", "about 0.6"])
@@ -143,18 +103,14 @@ def test_a_continuous_score_in_doubt_is_none(answer):
 GOOD = {"valid_score": True, "score": 1, "explanation": "it's there"}
 
 
+VERDICTS = """\
+{"valid_score": "true", "score": "1", "explanation": "it's there"}; {not json} GOOD; GOOD|GOOD
+<think>{"score": 0}</think>GOOD; {"Valid_Score": true, "SCORE": 1.0, "Explanation": "it's there"}
+Here it is:|```json|GOOD|```|I hope that helps {}."""
+
+
 @pytest.mark.parametrize(
-    "text",
-    [
-        json.dumps(GOOD, indent=4),
-        f"Here it is:\n```json\n{json.dumps(GOOD)}\n```\nI hope that helps {{}}.",
-        str(GOOD),
-        '{"valid_score": "true", "score": "1", "explanation": "it\'s there"}',
-        '{"Valid_Score": true, "SCORE": 1.0, "Explanation": "it\'s there"}',
-        f"{{not json}} {json.dumps(GOOD)}",
-        f"{json.dumps(GOOD)}\n{json.dumps(GOOD)}",
-        '<think>{"score": 0}</think>' + json.dumps(GOOD),
-    ],
+    "text", [json.dumps(GOOD, indent=4), str(GOOD), *answers(VERDICTS.replace("GOOD", json.dumps(GOOD)))]
 )
 def test_a_verdict_is_read_from_many_forms(text):
     verdict = read_verdict(text, continuous=False)
@@ -172,7 +128,7 @@ null; {}; {"valid_score": false, "score": 1}; {"score": null}; {"score": true}; 
 {"score": Infinity}; {"score": 0.5}; {"score": "7/10"}; {"score": 1}{"score": 0}; Score: 7/10"""
 
 
-@pytest.mark.parametrize("text", ["", *"; ".join(NO_VERDICT.splitlines()).split("; "), f'{{"score": 1{"0" * 400}}}'])
+@pytest.mark.parametrize("text", ["", *answers(NO_VERDICT), f'{{"score": 1{"0" * 400}}}'])
 def test_a_verdict_of_no_use_is_no_score(text):
     with pytest.raises(UnreadableAnswer):
         read_verdict(text, continuous=False)
@@ -219,22 +175,13 @@ def offered(*names):
     return [SubmissionFile(shown_name(name), Path("/sub") / name, ".py", 0.0) for name in names]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "src/b.py\na.py",
-        '{"files": ["src/b.py", "a.py"]}',
-        '```json\n["src/b.py", "a.py"]\n```',
-        "1. src/b.py\n2. a.py\n3. nothing.py",
-        "- `src/b.py`: the main one\n- **a.py**",
-        "I would look at src/b.py, then a.py.",
-        "./src/b.py\n./a.py\n./a.py",
-        "['src/b.py', 'a.py']",
-        "b.py\na.py",
-        "<think>a.py</think>src/b.py\na.py",
-        "/src/b.py\n/a.py",
-    ],
-)
+RANKINGS = """\
+src/b.py|a.py; {"files": ["src/b.py", "a.py"]}; ```json|["src/b.py", "a.py"]|```; 1. src/b.py|2. a.py|3. nothing.py
+- `src/b.py`: the main one|- **a.py**; I would look at src/b.py, then a.py.; ./src/b.py|./a.py|./a.py; b.py|a.py
+['src/b.py', 'a.py']; <think>a.py</think>src/b.py|a.py; /src/b.py|/a.py"""
+
+
+@pytest.mark.parametrize("text", answers(RANKINGS))
 def test_a_ranking_is_read_from_many_forms(text):
     assert [file.name for file in read_ranking(text, offered("a.py", "c.py", "src/b.py"))] == ["src/b.py", "a.py"]
 

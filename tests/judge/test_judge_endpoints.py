@@ -5,15 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
+from judged_attempt import ATTEMPT, graded_at, write_files, write_paper
 from rubric_trees import CODE, RESULT, leaf, node
 from scripted_endpoint import ScriptedEndpoint
 
 from pcgeval import JudgeOutput, extract_leaf_grades, get_grade_summary, load_rubric, run_judge
-from pcgeval.core.files import write_text
 from pcgeval.core.params import Model
 from pcgeval.core.profiles import ModelProfile, Price, known_profile
-from pcgeval.judge.calls import CallFiles
-from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings, model_of
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
@@ -22,24 +20,15 @@ LOCAL, HOSTED = "http://127.0.0.1:8000/v1", "https://api.example.com/v1"
 GPT_4O = "gpt-4o-2024-08-06"
 
 
-@pytest.fixture
-def attempt(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    tree = node("root", 1, leaf("code"), leaf("table", 1, RESULT))
-    write_text(tmp_path / "data/papers/toy/rubric.json", json.dumps(tree))
-    write_text(tmp_path / "data/papers/toy/paper.md", "# A toy")
-    write_text(tmp_path / "attempt/README.md", "We did it.")
-    write_text(tmp_path / "attempt/main.py", "print('it')")
-    write_text(tmp_path / "attempt/reproduce.log", "it ran")
-    write_text(tmp_path / "attempt/results.csv", "n,mean\n9,1\n")
-    return tmp_path / "attempt"
+@pytest.fixture(autouse=True)
+def attempt():
+    write_paper(node("root", 1, leaf("code"), leaf("table", 1, RESULT)))
+    write_files({"README.md": "We did it.", "main.py": "print('it')", "results.csv": "n,mean\n9,1\n"})
+    write_files({"reproduce.log": "it ran", "reproduce.log.creation_time": "0"})
 
 
-def judged(attempt, endpoint, name="m", options=None, profile=None, **settings):
-    model = Model(backend="openai", name=name, base_url=endpoint.base_url, options=options or {}, profile=profile)
-    settings = JudgeSettings.checked({"judge": "simple", "model": model, **settings})
-    output = grade_submission(attempt, "toy", settings, calls=CallFiles(log=None))
+def judged(endpoint, name="m", **more):
+    output = graded_at(endpoint, name, **more)
     assert output.num_invalid_leaf_nodes == 0
     return output
 
@@ -58,40 +47,35 @@ REASONING = {"max_completion_tokens": 10_000}
 USUAL = {"max_tokens": 4000, "temperature": 0, "seed": 0}
 BARE = {"temperature": None, "seed": False, "limit_field": "max_completion_tokens", "answer_tokens": 3000}
 OWN = {"num_predict": 777, "seed": 5, "reasoning_effort": "low", "temperature": 1}
+OWN_SENT = {"max_completion_tokens": 777, "seed": 5, "reasoning_effort": "low", "temperature": 1}
 
 
 @pytest.mark.parametrize(
     ("name", "more", "expected"),
     [
-        *((name, {}, REASONING) for name in ("o1", "o1-2024-12-17", "o3", "o4-mini-2025-04-16", "gpt-5", "gpt-5-mini")),
+        *((name, {}, REASONING) for name in ("o1", "o3", "o4-mini-2025-04-16", "gpt-5-mini")),
         ("o3-mini", {}, {**REASONING, "reasoning_effort": "high"}),
-        (GPT_4O, {}, USUAL),
-        ("gpt-4.1", {}, USUAL),
-        ("somebodys-own", {}, USUAL),
+        *((name, {}, USUAL) for name in (GPT_4O, "gpt-4.1", "somebodys-own")),
         ("deepseek-ai/DeepSeek-R1", {}, {"max_tokens": 10_000, "temperature": 0.6, "seed": 0}),
         ("Qwen/Qwen3-32B", {}, {"max_tokens": 6000, "temperature": 0.6, "seed": 0}),
         ("openai/gpt-oss-120b", {}, {"max_tokens": 10_000, "temperature": 1.0, "seed": 0}),
         ("gpt-4o", {"profile": BARE}, {"max_completion_tokens": 3000}),
         ("gpt-4o", {"profile": {"structured_output": None, "limit_field": None}}, {"temperature": 0, "seed": 0}),
         ("gpt-4o", {"max_tokens": 555}, {**USUAL, "max_tokens": 555}),
-        (
-            "o3",
-            {"options": OWN},
-            {"max_completion_tokens": 777, "seed": 5, "reasoning_effort": "low", "temperature": 1},
-        ),
+        ("o3", {"options": OWN}, OWN_SENT),
     ],
 )
-def test_models_are_sent_what_their_profile_says_and_options_come_first(attempt, name, more, expected):
+def test_models_are_sent_what_their_profile_says_and_options_come_first(name, more, expected):
     with ScriptedEndpoint(refuses=STRICT if REASONING.items() <= expected.items() else {}) as endpoint:
-        judged(attempt, endpoint, name, **more)
+        judged(endpoint, name, **more)
     assert endpoint.refused == []
     assert fields(endpoint) == {"model": name, **expected}
 
 
-def test_what_a_400_names_is_dropped_or_renamed_once(attempt, capsys):
+def test_what_a_400_names_is_dropped_or_renamed_once(capsys):
     refuses = {**STRICT, "stream_options": ""}
     with ScriptedEndpoint(refuses=refuses) as endpoint:
-        judged(attempt, endpoint, "a-new-one")
+        judged(endpoint, "a-new-one")
     assert len(endpoint.refused) == len(set(refuses) - {"top_p"})  # each of those sent, once for the whole grading
     assert all(body["max_completion_tokens"] == 4000 for body in endpoint.asked)
     told = capsys.readouterr().err
@@ -99,19 +83,11 @@ def test_what_a_400_names_is_dropped_or_renamed_once(attempt, capsys):
     assert "does not take temperature; it is left out from now on" in told
 
 
-def test_an_answer_that_was_cut_off_gets_twice_the_room_where_the_endpoint_takes_a_limit(attempt):
-    with ScriptedEndpoint(least_room=5000) as endpoint:
-        output = judged(attempt, endpoint, code_only=True)
-    assert [body["max_tokens"] for body in endpoint.asked] == [4000, 8000]
-    assert output.token_usage.total.calls == 2
-    with ScriptedEndpoint(least_room=10**10, thinks="# Score\n1\nThis is") as endpoint:
-        output = judged(attempt, endpoint, profile=ModelProfile(answer_tokens=None), code_only=True, evidence=False)
-    assert output.score == output.token_usage.total.calls == len(endpoint.asked) == 1
-
-
-def test_an_endpoint_that_reports_no_tokens_judges(attempt):
+def test_an_endpoint_that_reports_no_tokens_judges_as_many_calls_at_once_as_it_may():
     with ScriptedEndpoint(usage=False) as endpoint:
-        output = judged(attempt, endpoint)
+        endpoint.seconds = 0.2
+        output = judged(endpoint, concurrency=2)
+    assert (len(endpoint.asked), endpoint.most_at_once) == (LEAVES, 2)
     total = output.token_usage.total
     assert total.estimated
     asked = sum(len(message["content"]) for body in endpoint.asked for message in body["messages"])
@@ -128,18 +104,16 @@ def test_an_endpoint_that_reports_no_tokens_judges(attempt):
         "<|channel|>analysis<|message|># Score\n1<|end|><|start|>assistant<|channel|>final<|message|>",
     ],
 )
-def test_thoughts_are_not_the_answer(attempt, thinks):
+def test_thoughts_are_not_the_answer(thinks):
     with ScriptedEndpoint(thinks=thinks) as thinking, ScriptedEndpoint() as plain:
-        scores, expected = (
-            [node.score for node in judged(attempt, endpoint).graded_task_tree.leaves] for endpoint in (thinking, plain)
-        )
-    assert scores == expected
+        scores = [[node.score for node in judged(at).graded_task_tree.leaves] for at in (thinking, plain)]
+    assert scores[0] == scores[1]
 
 
-def test_cached_tokens_and_the_price_are_counted(attempt):
+def test_cached_tokens_and_the_price_are_counted():
     with ScriptedEndpoint() as endpoint:
-        output = judged(attempt, endpoint, "o3-mini")
-        assert judged(attempt, endpoint, "somebodys-own").cost is None
+        output = judged(endpoint, "o3-mini")
+        assert judged(endpoint, "somebodys-own").cost is None
     total = output.token_usage.total
     assert 0 < total.cached_tokens < total.prompt_tokens
     fresh = total.prompt_tokens - total.cached_tokens
@@ -148,9 +122,7 @@ def test_cached_tokens_and_the_price_are_counted(attempt):
     assert output.to_json()["price"] == known_profile("o3-mini").price.model_dump()
 
 
-@pytest.mark.parametrize(
-    "name", ["o1-pro", "o3-pro", "gpt-5-pro", "gpt-4o-2024-05-13", "openai/gpt-4o", "gpt-4o-audio"]
-)
+@pytest.mark.parametrize("name", ["o1-pro", "gpt-5-pro", "gpt-4o-2024-05-13", "openai/gpt-4o", "gpt-4o-audio"])
 def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
     model = Model(backend="openai", name=name, base_url=HOSTED)
     assert JudgeSettings(judge="simple", model=model).price is None
@@ -170,16 +142,6 @@ def test_a_hosted_endpoint_has_eight_calls_at_once(url, given, at_once):
     assert given or by_config.concurrency == at_once
 
 
-@pytest.mark.parametrize("at_once", [1, 2])
-def test_as_many_calls_run_at_once_as_the_model_allows(attempt, at_once):
-    with ScriptedEndpoint() as endpoint:
-        endpoint.seconds = 0.2
-        model = Model(backend="openai", name="m", base_url=endpoint.base_url, concurrency=at_once)
-        settings = JudgeSettings.checked({"judge": "simple", "model": model})
-        grade_submission(attempt, "toy", settings, calls=CallFiles(log=None))
-    assert (len(endpoint.asked), endpoint.most_at_once) == (LEAVES, at_once)
-
-
 @pytest.mark.parametrize(
     ("name", "context", "answer"),
     [("o3-mini", 128_000, 10_000), ("gpt-4.1", 128_000, 4000), ("qwen3:8b", 40_960, 6000), ("unknown", 32_768, 4000)],
@@ -191,18 +153,19 @@ def test_the_context_and_the_room_follow_from_the_profile(name, context, answer)
     assert rooms == [2000, 1024]
 
 
-def test_the_samples_by_which_others_call_the_judge(attempt, monkeypatch):
+def test_the_samples_by_which_others_call_the_judge(monkeypatch):
     def run(settings=None, judge_type="simple", config=None):
-        calls = run_judge(
-            submission_path=attempt,
-            paper_id="toy",
-            judge_type=judge_type,
-            code_only=False,
-            completer_config=config,
-            computer=None,
-            settings=settings,
+        return asyncio.run(
+            run_judge(
+                submission_path=ATTEMPT,
+                paper_id="toy",
+                judge_type=judge_type,
+                code_only=False,
+                completer_config=config,
+                computer=None,
+                settings=settings,
+            )
         )
-        return asyncio.run(calls)
 
     with ScriptedEndpoint(lists=[GPT_4O]) as endpoint:
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
@@ -214,29 +177,18 @@ def test_the_samples_by_which_others_call_the_judge(attempt, monkeypatch):
         assert run() == output == run(JudgeSettings(papers_dir=Path("data/papers")))
         assert len(endpoint.asked) == LEAVES
         assert [run(judge_type=judge).judge_type for judge in ("random", "dummy")] == ["random", "dummy"]
+        completer = {"model": GPT_4O, "temperature": 0.5, "max_tokens": 3000, "reasoning_effort": None}
+        assert run(config=completer).num_invalid_leaf_nodes == 0
+        assert endpoint.asked[-1].items() >= {"temperature": 0.5, "max_tokens": 3000, "seed": 0}.items()
+    with pytest.raises(GradingError, match=r"'modell' is not known\. Use some of model, base_url,"):
+        run(config={"model": GPT_4O, "modell": "o1"})
     assert isinstance(output, JudgeOutput)
     grade = output.to_json()
     assert {"score", "graded_task_tree", "num_leaf_nodes", "num_passed", "judge_type"} <= set(grade)
-    assert grade["graded_task_tree"]["score"] == output.graded_task_tree.score == output.score
     leaf_grades = extract_leaf_grades(grade["graded_task_tree"])
     assert [entry["id"] for entry in leaf_grades] == ["code", "table"]
-    assert all({"id", "requirements", "score", "explanation"} <= set(entry) for entry in leaf_grades)
     summary = get_grade_summary(grade["graded_task_tree"])
-    assert summary["overall_score"] == output.score
+    assert summary["overall_score"] == grade["graded_task_tree"]["score"] == output.score
     assert summary["passed"] == output.num_passed == sum(entry["score"] > 0.5 for entry in leaf_grades)
-    assert summary["passed"] + summary["failed"] == output.num_leaf_nodes == LEAVES
     assert set(summary["by_category"]) == {CODE, RESULT}
     assert load_rubric(Path("data/papers/toy/rubric.json")).id == "root"
-
-
-def test_a_completer_of_paperbench_is_a_model_of_openais_endpoint(attempt, monkeypatch):
-    async def run(**config):
-        return await run_judge(attempt, "toy", completer_config=config, calls=CallFiles(log=None))
-
-    with ScriptedEndpoint() as endpoint:
-        monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
-        output = asyncio.run(run(model=GPT_4O, temperature=0.5, max_tokens=3000, reasoning_effort=None))
-    assert (output.model, output.num_invalid_leaf_nodes) == (GPT_4O, 0)
-    assert fields(endpoint) == {"model": GPT_4O, "temperature": 0.5, "max_tokens": 3000, "seed": 0}
-    with pytest.raises(GradingError, match=r"'modell' is not known\. Use some of model, base_url,"):
-        asyncio.run(run(model="gpt-4o", modell="o1"))

@@ -18,6 +18,8 @@ from pcgeval.judge.settings import JudgeSettings
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference"))
 PUBLISHED = REFERENCE / "paperbench" / "judge_eval"
 MODEL = Model(backend="ollama", name="m:1", digest=DIGEST, options={"temperature": 0.5})
+DATA = Path("data/judge_eval")
+LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"
 
 
 def graded(value, **scores):
@@ -32,48 +34,43 @@ RUBRIC = node(
     "root",
     1,
     leaf("a", 1, CODE),
-    leaf("b", 1, "code development"),
+    leaf("b", 1, CODE),
     node("inner", 2, leaf("c", 1, RUN), leaf("d", 1, "Result Match"), leaf("e", 1, "Subtree")),
 )
 
 
 @pytest.fixture
-def data(tmp_path, monkeypatch):
+def data():
     """Two examples of one paper, and one of another with the file of grades beside its submission."""
-    monkeypatch.chdir(tmp_path)
     for place, scores in (
         ("toy/0/grading", {"a": 1, "c": 1}),
         ("toy/1/grading", {"b": {"score": 1, "valid_score": 1.0}, "d": {"score": 1.0}}),
         ("other", {"a": {"score": 0.0, "valid_score": 0.0}, "e": 1}),
     ):
-        folder = tmp_path / "data/judge_eval" / place
+        folder = DATA / place
         write_text(folder / "expected_result.json", json.dumps(graded(RUBRIC, **scores)))
         example = folder.parent if folder.name == "grading" else folder
         write_text(example / "submission/README.md", f"We did {place}.")
         write_text(example / f"submission/{example.name}.py", "print(1)")
     for paper in ("toy", "other"):
-        write_text(tmp_path / f"data/papers/{paper}/rubric.json", json.dumps(node("today", 1, leaf("x"))))
-        write_text(tmp_path / f"data/papers/{paper}/paper.md", "# A toy")
-    return tmp_path / "data/judge_eval"
+        write_text(Path(f"data/papers/{paper}/rubric.json"), json.dumps(node("today", 1, leaf("x"))))
+        write_text(Path(f"data/papers/{paper}/paper.md"), "# A toy")
+    return DATA
 
 
 def settings(judge="simple", **more):
     model = {"model": MODEL} if judge == "simple" else {}
-    return JudgeSettings.checked({"judge": judge, "papers_dir": "data/papers", **model, **more})
+    return JudgeSettings.checked({"judge": judge, **model, **more})
 
 
-def evaluate(data, judges, backend=None):
-    return evaluate_judges(read_examples(data), judges, Path("out"), open_backend=lambda _: backend)
+def evaluate(judges, backend=None, only=()):
+    return evaluate_judges(read_examples(DATA, only), judges, Path("out"), open_backend=lambda _: backend)
 
 
 def test_examples_are_read_and_their_leaves_pooled(data):
-    examples = read_examples(data)
-    assert [(example.id, example.paper_id) for example in examples] == [
-        ("other", "other"),
-        ("toy/0", "toy"),
-        ("toy/1", "toy"),
-    ]
-    (figures,) = evaluate(data, {"dummy": settings("dummy")})
+    examples = [(example.id, example.paper_id) for example in read_examples(data)]
+    assert examples == [("other", "other"), ("toy/0", "toy"), ("toy/1", "toy")]
+    (figures,) = evaluate({"dummy": settings("dummy")})
     pooled = figures.agreement
     assert pooled.overall.leaves == 14
     assert pooled.uncompared["invalid_in_b"] == ["other: root/a"]
@@ -86,50 +83,52 @@ def test_examples_are_read_and_their_leaves_pooled(data):
     assert pooled.overall.macro_f1.value == pytest.approx(2 * 5 / (14 + 5) / 2)
 
 
-def test_a_killed_evaluation_goes_on_and_pays_for_nothing_twice(data):
+@pytest.mark.usefixtures("data")
+def test_a_killed_evaluation_goes_on_and_pays_for_nothing_twice():
     whole, killed, again = ScriptedModel(), ScriptedModel(fails=dies_after(11)), ScriptedModel()
-    (partial,) = evaluate(data, {"m": settings()}, killed)
+    (partial,) = evaluate({"m": settings()}, killed)
     assert partial.invalid > 0
-    (resumed,) = evaluate(data, {"m": settings()}, again)
+    (resumed,) = evaluate({"m": settings()}, again)
     for file in Path(".pcgeval").rglob("*.jsonl"):
         file.unlink()
-    (expected,) = evaluate(data, {"m": settings()}, whole)
+    (expected,) = evaluate({"m": settings()}, whole)
     assert resumed.agreement == expected.agreement
     assert resumed.usage.calls == expected.usage.calls == len(whole.requests) == len(again.requests) + 11
     assert json.loads(Path("out/m/toy_0.json").read_text())["num_leaf_nodes"] == 5
-    assert "grades" not in json.loads(Path("out/results.json").read_text())["judges"]["m"]
 
 
-def test_one_budget_holds_for_all_gradings_of_a_judge(data):
+@pytest.mark.usefixtures("data")
+def test_one_budget_holds_for_all_gradings_of_a_judge():
     whole, again = ScriptedModel(), ScriptedModel()
-    (figures,) = evaluate(data, {"m": settings(token_budget=1500)}, whole)
+    (figures,) = evaluate({"m": settings(token_budget=1500)}, whole)
     assert "budget of 1500 tokens" in str(figures.to_json()["warnings"])
-    evaluate(data, {"m": settings(token_budget=1500)}, again)
+    evaluate({"m": settings(token_budget=1500)}, again)
     assert len(whole.requests) > 3
     assert not again.requests
 
 
-def test_checks_beside_the_paper_are_a_judge_too(data):
+@pytest.mark.usefixtures("data")
+def test_checks_beside_the_paper_are_a_judge_too():
     write_text(Path("data/papers/toy/rubric.json"), json.dumps(node("today", 1, leaf("a"), leaf("x"))))
     write_text(Path("data/papers/toy/checks.yaml"), "a: {name: file_exists, arguments: {path: README.md}}\n")
-    (figures,) = evaluate(data, {"checks": settings("checks")})
+    (figures,) = evaluate({"checks": settings("checks")})
     assert vars(figures.agreement.overall.confusion) == {"both_pass": 1, "only_a": 1, "only_b": 0, "both_fail": 0}
 
 
 def test_what_an_example_lacks_is_named_before_anything_is_paid_for(data):
     (data / "toy/0/submission").rename(data / "elsewhere")
-    write_text(data / "toy/1/submission/1.py", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    write_text(data / "toy/1/submission/1.py", LFS)
     Path("data/papers/other/paper.md").unlink()
     write_text(data / "elsewhere/submission/x.py", "")
     with pytest.raises(JudgeEvalError, match=r"elsewhere: no grading/expected_result.json. Add people's grades"):
         read_examples(data)
-    examples, model = read_examples(data, ["toy/0", "toy/1", "other"]), ScriptedModel()
+    examples, model = ["toy/0", "toy/1", "other"], ScriptedModel()
     with pytest.raises(JudgeEvalError) as error:
-        evaluate_judges(examples, {"m": settings()}, Path("out"), open_backend=lambda _: model)
+        evaluate({"m": settings()}, model, examples)
     for fault in ("toy/0: no folder", "1.py is only a pointer to Git LFS", "paper.md: is missing", "papers_dir"):
         assert fault in str(error.value)
     assert not model.requests
-    evaluate_judges(examples, {"random": settings("random")}, Path("out"))
+    evaluate({"random": settings("random")}, only=examples)
 
 
 def test_the_command_reads_tar_files_and_tabulates(data, capsys):
@@ -145,6 +144,7 @@ def test_the_command_reads_tar_files_and_tabulates(data, capsys):
     assert "| judge  | category         | leaves | accuracy" in shown.out
     assert "2 submissions that people graded, 10 leaves" in shown.out
     assert "not graded in B: 1\n      other: Do a." in shown.out
+    assert "checks and dummy differ on 10 leaves" in shown.out
     assert Path("judge_eval_results/results.md").read_text() == shown.out
     assert main([*arguments, "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
@@ -155,7 +155,7 @@ def test_the_command_reads_tar_files_and_tabulates(data, capsys):
     capsys.readouterr()
     assert main(arguments) == 0
     assert "not graded, as" not in capsys.readouterr().err
-    write_text(data / "toy/0/submission.tar", "version https://git-lfs.github.com/spec/v1\n")
+    write_text(data / "toy/0/submission.tar", LFS)
     assert main(arguments) == 2
     assert "Git LFS" in capsys.readouterr().err
 
@@ -186,11 +186,10 @@ def test_what_cannot_be_is_refused(data, arguments, advice, capsys):
 
 
 @pytest.mark.skipif(not PUBLISHED.is_dir(), reason="PaperBench's human grades are not here")
-def test_the_published_trees_are_used_as_they_are(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_published_trees_are_used_as_they_are():
     examples = read_examples(PUBLISHED)
     sizes = {example.id: len(example.expected.leaves) for example in examples}
     assert sizes == {"rice": 361, "semantic-self-consistency": 79}
-    figures, _ = evaluate_judges(examples, {judge: settings(judge) for judge in ("random", "dummy")}, tmp_path / "out")
+    (figures,) = evaluate_judges(examples, {"random": settings("random")}, Path("out"))
     assert (figures.agreement.overall.leaves, len(figures.agreement.criteria)) == (440, 440)
     assert set(figures.agreement.by_category) == {CODE, RUN, RESULT}

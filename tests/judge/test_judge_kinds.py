@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from rubric_trees import RESULT, leaf, node, rubric, rubrics
+from rubric_trees import RESULT, leaf, node, rubric
 from submissions_for_tests import write_submission
 
 from pcgeval.checks.gathering import gather_submission
@@ -16,7 +14,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.params import RubricParams
 from pcgeval.judge import JUDGES
-from pcgeval.judge.grading import check_verdict, judge_leaves, random_verdict
+from pcgeval.judge.grading import check_verdict, random_verdict
 from pcgeval.judge.human import HumanGradesError, human_verdict, read_human_grades
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
@@ -27,17 +25,6 @@ from pcgeval.rubric.tree import leaves
 
 ROOT = Path(__file__).parents[2]
 PAPERS = ROOT / "data/papers"
-
-
-@given(rubrics, st.integers(0, 99), st.integers(1, 8), st.randoms(use_true_random=False))
-def test_the_coin_and_the_tree_are_the_same_in_any_order_and_for_any_concurrency(tree, seed, concurrency, shuffler):
-    graded = judge_leaves(tree, partial(random_verdict, seed), concurrency)
-    assert graded == grade_tree(tree, partial(random_verdict, seed))
-    asked = list(leaves(tree))
-    shuffler.shuffle(asked)
-    scores = {node.path: node.score for node in graded.leaves}
-    assert {task.path: random_verdict(seed, task).score for task in asked} == scores
-    assert set(scores.values()) <= {0.0, 1.0}
 
 
 def test_the_coin_differs_by_seed_and_leaf_and_about_half_pass():
@@ -53,7 +40,7 @@ def test_a_leaf_without_a_check_or_without_what_it_looks_at_has_no_grade(tmp_pat
     mentions = {"name": "prompt_mentions", "arguments": {"text": "drop_block"}}
     not_run = leaf("not run", 4, check={"name": "mean_stability"})
     tree = rubric(node("root", 1, leaf("checked", 1, check=mentions), leaf("judged", 3), not_run))
-    output = JudgeOutput("checks", judge_leaves(tree, partial(check_verdict, evidence)))
+    output = JudgeOutput("checks", grade_tree(tree, partial(check_verdict, evidence)))
     assert (output.score, output.score_bounds.low, output.score_bounds.high) == (1 / 8, 1 / 8, 1.0)
     assert (output.num_leaf_nodes, output.num_passed, output.num_invalid_leaf_nodes) == (3, 1, 2)
     checked, judged, failed = output.graded_task_tree.leaves
@@ -82,8 +69,7 @@ FAULTY = """\
 - {path: root/b, score: one, author: '', reason: r}
 - {path: root/b, scor: 1, author: A, reason: r}
 - word
-- {path: root/c, score: 1, author: [A], reason: r}
-- {path: root, score: .nan, author: A, reason: r}
+- {path: root, score: .nan, author: [A], reason: r}
 """
 
 
@@ -93,7 +79,7 @@ def read(tmp_path, text):
 
 
 def test_the_last_entry_of_a_person_about_a_leaf_counts(tmp_path):
-    output = JudgeOutput("human", judge_leaves(TREE, partial(human_verdict, read(tmp_path, YAML))))
+    output = JudgeOutput("human", grade_tree(TREE, partial(human_verdict, read(tmp_path, YAML))))
     a, b, c, d = output.graded_task_tree.leaves
     assert (a.score, a.explanation, a.judge_metadata.author) == (0.0, "It is not: look again.", "Bo")
     assert (b.score, b.explanation, b.judge_metadata.date) == (0.5, "Half of it, as far as I see.", "2026-03-01")
@@ -106,10 +92,8 @@ def test_all_faults_of_a_persons_file_are_listed_with_their_lines(tmp_path):
     with pytest.raises(HumanGradesError) as raised:
         read(tmp_path, FAULTY)
     named = [(int(line), words) for line, words in re.findall(r"line (\d+): ('root/x'|\w*)", str(raised.value))]
-    assert named == [
-        *((1, "score"), (2, "'root/x'"), (3, "score"), (3, "author"), (4, "score"), (4, "scor"), (5, "")),
-        *((6, "author"), (7, "score")),
-    ]
+    faults = [(1, "score"), (2, "'root/x'"), (3, "score"), (3, "author"), (4, "score"), (4, "scor"), (5, "")]
+    assert named == [*faults, (6, "score"), (6, "author")]
 
 
 TWICE = "- {path: root/c, score: 1, path: root/c, author: A, reason: r}"

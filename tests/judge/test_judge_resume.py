@@ -1,102 +1,74 @@
-"""The real stage `grade` is killed, interrupted, run twice at once, and loses its server: nothing is paid twice."""
+"""Real gradings are killed, interrupted, run twice at once, and lose their server: nothing is paid twice."""
 
-import io
 import json
-import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from contextlib import chdir, redirect_stderr
 from pathlib import Path
 
 import pytest
-import yaml
+from judged_attempt import write_files, write_paper
 from rubric_trees import leaf, node
-from scripted_judge import DIGEST, SlowJudgeServer
+from scripted_judge import SlowJudgeServer
 from soak import SOAK
-from submissions_for_tests import write_results
 from waiting import wait_for_answers, wait_until
 
-from pcgeval import pipeline
-from pcgeval.core.console import stage_exit_code
-from pcgeval.core.files import write_text
-from pcgeval.core.layout import RUBRICS, grade_file, judge_recording_file, judgement_file
-from pcgeval.core.params import load_params
-from pcgeval.judge.stage import record_judgements
-
-ROOT = Path(__file__).parents[2]
-STAGE = ROOT / "stages" / "grade.py"
-TEAM = "team-one"
 AT_ONCE = 2  # calls
 LEAVES = 24
 MOMENTS = 12 if SOAK else 4
-CHECK = {"name": "prompt_mentions", "arguments": {"text": "drop_block"}}
+CHECK = {"name": "file_exists", "arguments": {"path": "README.md"}}
+TREE = node(
+    "root",
+    1,
+    leaf("checked", 1, check=CHECK),
+    *(node(f"group-{group}", 1, *[leaf(f"leaf-{group}-{number}") for number in range(4)]) for group in range(6)),
+)
 
 
-class Competition:
-    """A folder with one team whose README and prompt are judged."""
-
-    def __init__(self, folder: Path, address: str, **rubric):
-        self.folder, self.grade_file, self.calls_file = folder, folder / grade_file(TEAM), folder / judgement_file(TEAM)
-        groups = [node(f"group-{group}", 1, *[leaf(f"leaf-{group}-{n}") for n in range(4)]) for group in range(6)]
-        tree = node("root", 1, leaf("checked", 1, check=CHECK), *groups)
-        write_text(folder / RUBRICS / "competition" / "rubric.json", json.dumps(tree))
-        write_text(folder / RUBRICS / "competition" / "task.md", "Build letters of blocks.")
-        write_text(folder / "data/submissions" / TEAM / "README.md", "It is a prompt.")
-        write_text(folder / "data/submissions" / TEAM / "prompt.txt", "Build <OBJECT> with drop_block.")
-        write_results(folder, "small", TEAM)
-        model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": address, "concurrency": AT_ONCE}
-        self.params = {
-            "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
-            "teams": [TEAM],
-            "models": {"small": {"backend": "recorded", "name": "m:1", "digest": DIGEST}},
-            "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-            "rubric": {"judge": "simple", "model": model, **rubric},
-            **{section: {} for section in ("physics", "similarity", "diversity", "scoring")},
-        }
-        self.write_params()
-
-    def write_params(self, **model):
-        self.params["rubric"]["model"].update(model)
-        write_text(self.folder / "params.yaml", yaml.safe_dump(self.params))
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, *(arguments or (str(STAGE),))],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-            stderr=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def grade(self) -> str:
-        """Run the stage in this process, whose start takes longer; return its messages."""
-        messages = io.StringIO()
-        with chdir(self.folder), redirect_stderr(messages):
-            assert stage_exit_code(pipeline.grade) == 0, messages.getvalue()
-        return messages.getvalue()
-
-    def output(self):
-        return json.loads(self.grade_file.read_bytes())
-
-    def timeless(self) -> str:
-        """Return the grade and the exchanges but for the seconds that the server took."""
-        return re.sub(r'"seconds": ?[0-9.e-]+', "", self.grade_file.read_text() + self.calls_file.read_text())
+@pytest.fixture(autouse=True)
+def attempt():
+    write_paper(TREE)
+    write_files({"README.md": "It is a prompt.", "prompt.txt": "Build <OBJECT> with drop_block."})
 
 
-def test_killed_at_random_moments(tmp_path):
-    chance = random.Random(7)
+def start(server, *, out="grade.json", log="."):
+    """Grade the attempt in a process of its own, with the call log in a folder."""
+    assignments = {"model.digest": server.digest, "model.concurrency": AT_ONCE, "call_seconds": 5}
+    assignments |= {"model.host": server.address, "papers_dir": Path("data/papers").resolve()}
+    options = [part for key, value in assignments.items() for part in ("--set", f"rubric.{key}={value}")]
+    command = [sys.executable, "-m", "pcgeval", "grade", Path("attempt").resolve(), "--out", Path(out).resolve()]
+    Path(log).mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [*command, "--paper", "toy", "--model", "m:1", *options],
+        cwd=log,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def graded(server, code=0, **more):
+    """Grade to the end; return the messages and the grade."""
+    process = start(server, **more)
+    _, messages = process.communicate(timeout=300)
+    assert process.returncode == code, messages
+    return messages, json.loads(Path(more.get("out", "grade.json")).read_text())
+
+
+def timeless(grade):
+    """Return a grade but for the seconds that the server took."""
+    return re.sub(r'"seconds": ?[0-9.e-]+', "", json.dumps(grade))
+
+
+def test_killed_at_random_moments():
+    chance, killed = random.Random(7), 0
     with SlowJudgeServer() as server:
-        competition, undisturbed = (Competition(tmp_path / name, server.address) for name in ("killed", "undisturbed"))
-        killed = 0
         for moment in range(MOMENTS):
             enough = server.answered + chance.randint(1, 9)
-            process = competition.start()
+            process = start(server)
             if moment % 4 == 3:
                 time.sleep(chance.uniform(0, 0.5))  # while it starts
             else:
@@ -105,77 +77,47 @@ def test_killed_at_random_moments(tmp_path):
             process.kill()
             process.communicate()
             killed += process.returncode == -signal.SIGKILL
-        messages = competition.grade()
+        messages, grade = graded(server)
         assert killed > MOMENTS / 2
         assert len(server.asked) - len(set(server.asked)) <= killed * AT_ONCE  # only calls under way are lost
-        assert f"grade team-one: {LEAVES + 1}/{LEAVES + 1}" in messages
+        assert f"{LEAVES + 1}/{LEAVES + 1}" in messages
         asked = len(server.asked)
-        competition.grade()
+        graded(server)
         assert len(server.asked) == asked
-        undisturbed.grade()
-    assert competition.timeless() == undisturbed.timeless()
-    assert competition.output()["num_invalid_leaf_nodes"] == 0
-    assert competition.output()["token_usage"]["grade"]["calls"] == LEAVES
+        _, undisturbed = graded(server, log="elsewhere", out="other.json")
+    assert timeless(grade) == timeless(undisturbed)
+    assert (grade["num_invalid_leaf_nodes"], grade["token_usage"]["grade"]["calls"]) == (0, LEAVES)
 
 
-def test_a_replay_gives_the_same_bytes_without_the_server(tmp_path):
-    with SlowJudgeServer(0) as server:
-        competition = Competition(tmp_path, server.address)
-        competition.grade()
-    files = [competition.grade_file, competition.calls_file]
-    before = [path.read_bytes() for path in files]
-    with chdir(tmp_path):
-        record_judgements(load_params())
-    assert (tmp_path / judge_recording_file(TEAM)).read_bytes() == before[1]
-    shutil.rmtree(tmp_path / "data/judgements")
-    shutil.rmtree(tmp_path / "data/grades")
-    competition.write_params(backend="recorded")
-    competition.grade()
-    assert [path.read_bytes() for path in files] == before
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_ends_at_once_and_cleanly(tmp_path, how):
+def test_an_interruption_ends_at_once_and_cleanly():
     with SlowJudgeServer(60) as server:
-        process = Competition(tmp_path, server.address).start()
+        process = start(server)
         wait_until(lambda: len(server.asked) >= AT_ONCE, process)
-        process.send_signal(how)
+        process.send_signal(signal.SIGINT)
         _, messages = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert "run again" in messages
     assert len(messages.splitlines()) == 1
 
 
-@pytest.mark.parametrize("arguments", [("-m", "pcgeval", "grade", TEAM), ()], ids=["grade", "stage"])
-def test_pcgeval_grade_asks_nothing_while_the_same_submission_is_graded(tmp_path, arguments):
-    with SlowJudgeServer(60) as server:
-        competition = Competition(tmp_path, server.address)
-        first = competition.start(*arguments)
-        wait_until(lambda: server.asked, first)
-        second = competition.start("-m", "pcgeval", "grade", f"data/submissions/{TEAM}")
-        wait_until(lambda: second.poll() is not None or len(server.asked) > AT_ONCE)
-        second.kill()
-        first.kill()
-        first.communicate()
-        _, messages = second.communicate()
-    assert len(server.asked) <= AT_ONCE
-    assert second.returncode == 2
-    assert "working on it" in messages
+def test_two_gradings_of_a_submission_at_once_pay_for_each_call_once():
+    with SlowJudgeServer(0.05) as server:
+        both = [start(server), start(server, out="other.json")]
+        outcomes = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outcomes
+    assert len(server.asked) == len(set(server.asked)) == LEAVES
+    assert Path("grade.json").read_text() == Path("other.json").read_text()
 
 
-def test_a_server_that_goes_away_leaves_invalid_leaves_and_the_next_run_goes_on(tmp_path):
+def test_a_server_that_goes_away_leaves_invalid_leaves_and_the_next_run_goes_on():
     with SlowJudgeServer(0.01) as server:
-        competition = Competition(tmp_path, server.address, call_seconds=5)  # it is not waited for any longer
-        process = competition.start()
+        process = start(server)
         wait_until(lambda: server.answered >= 10, process)
     _, messages = process.communicate(timeout=300)
-    assert process.returncode == 0, messages
-    assert "Traceback" not in messages
-    grade, before = competition.output(), competition.calls_file.read_bytes().count(b"\n")
+    assert (process.returncode, "Traceback" in messages) == (1, False), messages
+    assert "no reply is paid for twice" in messages
+    grade = json.loads(Path("grade.json").read_text())
     assert 0 < grade["num_invalid_leaf_nodes"] < LEAVES
     assert any("ended early" in warning for warning in grade["warnings"])
     with SlowJudgeServer(0) as server:
-        competition.write_params(host=server.address)
-        competition.grade()
-        assert len(server.asked) == LEAVES - before
-    assert competition.output()["num_invalid_leaf_nodes"] == 0
+        assert graded(server)[1]["num_invalid_leaf_nodes"] == 0
+        assert len(server.asked) == grade["num_invalid_leaf_nodes"]

@@ -4,21 +4,31 @@ import json
 from pathlib import Path
 
 import pytest
+from judged_attempt import MODEL
 from params_for_tests import file_states
+from scripted_judge import ScriptedModel, dies_after
 from submissions_for_tests import PARAMS, write_results, write_submission
 
 from pcgeval.checks.gathering import evidence_stage
-from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, write_text
-from pcgeval.core.layout import EVIDENCE, GRADES, JUDGEMENTS, RUBRICS, evidence_file, judge_recording_file
+from pcgeval.core.layout import (
+    EVIDENCE,
+    GRADES,
+    JUDGEMENTS,
+    RUBRICS,
+    grade_file,
+    judge_recording_file,
+    judgement_file,
+)
 from pcgeval.core.params import load_params
+from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.judge.stage import competition_task, grade_stage, grade_team
+from pcgeval.judge.stage import competition_task, grade_stage, grade_team, record_judgements
 from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grades import get_grade_summary, judge_output_from_json
 from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.tree import CATEGORIES, RubricError, leaves
+from pcgeval.rubric.tree import CATEGORIES, leaves
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / RUBRICS / "competition" / "rubric.json"
@@ -58,50 +68,50 @@ def test_all_teams_are_graded_again_to_the_same_bytes_and_nothing_of_those_that_
     write_results(competition, "small", "team-two")
     write_results(competition, "large", "team-two")
     write_submission(competition, "team-two")
-    evidence_stage(PARAMS, competition)
-    grade_stage(PARAMS, competition)
+
+    def graded(params):
+        evidence_stage(params, competition)
+        grade_stage(params, competition)
+        return [file_states(competition / place) for place in (EVIDENCE, GRADES)]
+
+    before = graded(PARAMS)
     messages = capsys.readouterr().err
     assert all(f"grade of {team}: 0." in messages for team in PARAMS.teams)
-    places = [competition / EVIDENCE, competition / GRADES]
-    assert [sorted(path.name for path in place.iterdir()) for place in places] == [sorted(PARAMS.teams)] * 2
     assert (competition / JUDGEMENTS).is_dir()  # an output of the stage, although no model judged
-    before = [file_states(place) for place in places]
-    evidence_stage(PARAMS, competition)
-    grade_stage(PARAMS, competition)
-    assert [file_states(place) for place in places] == before
-    evidence_stage(ALONE, competition)
-    grade_stage(ALONE, competition)
-    assert [[path.name for path in place.iterdir()] for place in places] == [[TEAM]] * 2
+    assert graded(PARAMS) == before
+    graded(ALONE)
+    assert [[path.name for path in (competition / place).iterdir()] for place in (EVIDENCE, GRADES)] == [[TEAM]] * 2
 
 
-@pytest.mark.parametrize("judge", ["random", "dummy"])
-def test_other_judges_need_no_results(tmp_path, judge):
-    write_text(tmp_path / RUBRICS / "competition" / "rubric.json", OURS.read_text())
-    params = PARAMS.model_copy(update={"rubric": PARAMS.rubric.model_copy(update={"judge": judge})})
-    output = grade_team(params, TEAM, tmp_path)
-    assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == (judge, len(LEAVES), 0)
+def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(competition):
+    def grade(backend, asked="ollama"):
+        rubric = PARAMS.rubric.model_copy(
+            update={"judge": "simple", "model": MODEL.model_copy(update={"backend": asked})}
+        )
+        output = grade_team(
+            PARAMS.model_copy(update={"rubric": rubric}), TEAM, competition, open_backend=lambda _: backend
+        )
+        return output, [(competition / name(TEAM)).read_bytes() for name in (grade_file, judgement_file)]
 
-
-@pytest.mark.parametrize("content", ["[]", '{"trials": [{"model": 1}], "letters": []}', "{"])
-def test_evidence_that_was_edited_is_named(competition, content):
-    write_text(competition / evidence_file("large", TEAM), content)
-    with pytest.raises(FileError, match=r"large\.json.*dvc repro|large\.json.*Make it again"):
-        grade_team(PARAMS, TEAM, competition)
-
-
-def test_a_faulty_rubric_leaves_no_grade(competition):
-    faulty = OURS.read_text().replace("prompt_length", "length")
-    write_text(competition / RUBRICS / "competition" / "rubric.json", faulty)
-    with pytest.raises(RubricError, match="prompt-within-words: 'check': unknown check 'length'"):
-        grade_team(PARAMS, TEAM, competition)
-    assert not (competition / GRADES).exists()
+    _, (_, first) = grade(ScriptedModel())
+    write_text(competition / RUBRICS / "competition/task.md", "Build letters of blocks.")
+    partial, (_, calls) = grade(ScriptedModel(fails=dies_after(2)))
+    assert "were not judged" in partial.partial
+    assert set(first.splitlines()) < set(calls.splitlines())  # what was paid for before stays
+    whole, files = grade(ScriptedModel())
+    asked = [leaf for leaf in whole.graded_task_tree.leaves if leaf.judge_metadata.votes]
+    assert files[1].count(b"\n") == len(asked) == sum(leaf.check is None for leaf in LEAVES)
+    record_judgements(ALONE, competition)
+    assert (competition / judge_recording_file(TEAM)).read_bytes() == files[1]
+    (competition / judgement_file(TEAM)).unlink()
+    assert grade(None, "recorded") == (whole, files)
 
 
 @pytest.mark.parametrize("team", DEMO.teams)
 def test_the_demos_recorded_replies_are_to_the_very_prompts_of_today(team):
     task = competition_task(DEMO, str(ROOT / "data/submissions" / team), rubric=str(OURS))
     log = CallLog(None, [ROOT / judge_recording_file(team)])
-    output = grade(task, JudgeSettings.checked(dict(DEMO.rubric)), log)
+    output = grade(task, JudgeClient(JudgeSettings.checked(dict(DEMO.rubric)), log))
     judged = [leaf for leaf in output.graded_task_tree.leaves if "/quality/" in leaf.path]
     assert [leaf.valid_score for leaf in judged] == [True] * 4
     assert set(log.used) == set(log.known)

@@ -4,21 +4,21 @@ import json
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from judged_attempt import ATTEMPT, MODEL, graded, write_files, write_paper
 from page_for_tests import Page
 from rubric_trees import CODE, RESULT, RUN, leaf, node
 from scripted_judge import DIGEST
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_text
-from pcgeval.core.params import Model
 from pcgeval.judge.answers import UnreadableAnswer
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.quotes import MAX_QUOTE, verify_quote
-from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.judge.simple import MAX_ENUMERATED
 from pcgeval.llm.protocol import CallError, ChatReply
@@ -26,18 +26,23 @@ from pcgeval.report.gradings import grade_page
 from pcgeval.rubric.grade_files import judge_output_from_json, paperbench_json
 from pcgeval.rubric.record import RefusedFile
 
-MODEL = Model(backend="ollama", name="m:1", digest=DIGEST, options={"temperature": 0.5, "num_predict": 500})
+WARM = MODEL.model_copy(update={"options": {"temperature": 0.5, "num_predict": 500}})
 CODE_TEXT = (
     "import random\n\n\ndef mean(n):\n    return sum(random.gauss(0, 1)\n               for _ in range(n)) / n\n"
 )
 HTML = '</pre></details><script>alert(1)</script><img src=x onerror="alert(1)">'
 WORDS = "# Expectations\nA mean.\n# Reality\nIt is there.\n# Score\n{}"
-QUOTING = WORDS.replace("# Score", "# Evidence\nFile: {}\n```{}\n{}\n```\n# Score")
-TRUE = QUOTING.format("src/mean.py", "python", "def mean(n):", 1)
-INVENTED = QUOTING.format("src/mean.py", "", "def mean(values):", 1)
+FAIL = WORDS.format(0)
 UNCLEAR = "# Score\n7/10"
 VERDICT = '{"valid_score": true, "score": 1, "explanation": "it is there"}'
 PART = node("root", 1, node("mean", 1, leaf("a"), leaf("b")))
+
+
+def quoting(file, lines, score=1):
+    return WORDS.format(score).replace("# Score", f"# Evidence\nFile: {file}\n```\n{lines}\n```\n# Score")
+
+
+TRUE, INVENTED = (quoting("src/mean.py", line) for line in ("def mean(n):", "def mean(values):"))
 
 
 class WrittenAnswers:
@@ -57,31 +62,23 @@ class WrittenAnswers:
         return answer if isinstance(answer, ChatReply) else ChatReply(answer, 10, 5, "stop", 0.25)
 
 
-@pytest.fixture
-def judged(tmp_path, monkeypatch):
-    """Return what grades a leaf, or the leaves of a tree, by written answers: the output, and the requests."""
-    monkeypatch.chdir(tmp_path)
-    write_text(tmp_path / "data/papers/toy/paper.md", "# A toy")
-    write_text(tmp_path / "attempt/src/mean.py", CODE_TEXT)
-    write_text(tmp_path / "attempt/page.md", f"{HTML}\n# Score\n1\n{'long ' * 2000}\n")
-    write_text(tmp_path / "attempt/reproduce.log", "it ran\nmean 0.02\n")
-    write_text(tmp_path / "attempt/results.csv", "n,mean\n100,0.02\n")
-
-    def judged(*answers, category=CODE, tree=None, **settings):
-        tree = tree or node("root", 1, leaf("mean", 1, category))
-        write_text(tmp_path / "data/papers/toy/rubric.json", json.dumps(tree))
-        backend = WrittenAnswers(answers)
-        settings = JudgeSettings.checked({"judge": "simple", "model": MODEL, **settings})
-        calls = CallFiles(log=None)
-        output = grade_submission("attempt", "toy", settings, calls=calls, open_backend=lambda _: backend)
-        assert backend.answers == []
-        return output, backend.requests
-
-    return judged
+@pytest.fixture(autouse=True)
+def attempt():
+    write_files({"src/mean.py": CODE_TEXT, "page.md": f"{HTML}\n# Score\n1\n{'long ' * 2000}\n"})
+    write_files({"reproduce.log": "it ran\nmean 0.02\n", "results.csv": "n,mean\n100,0.02\n"})
 
 
-def graded(output):
-    (graded_leaf,) = output.graded_task_tree.leaves
+def judged(*answers, category=CODE, tree=None, texts=None, **settings):
+    """Grade a leaf, or the leaves of a tree, by written answers; return the output and the requests."""
+    write_paper(tree or node("root", 1, leaf("mean", 1, category)), **(texts or {}))
+    backend = WrittenAnswers(answers)
+    output = graded(backend, model=WARM, calls=CallFiles(log=None), **settings)
+    assert backend.answers == []
+    return output, backend.requests
+
+
+def leaf_of(*answers, **more):
+    (graded_leaf,) = judged(*answers, **more)[0].graded_task_tree.leaves
     return graded_leaf
 
 
@@ -90,122 +87,124 @@ def prompt(request):
 
 
 @pytest.fixture
-def many_files(judged, tmp_path):
+def many_files():
     """More than are shown without a ranking."""
-    for number in range(20):
-        write_text(tmp_path / f"attempt/src/{number}.py", "x = 1\n")
-    return judged
+    write_files({f"src/{number}.py": "x = 1\n" for number in range(20)})
 
 
-def test_of_more_files_the_model_ranks_which_to_show(many_files, tmp_path):
-    output, (ranked, asked) = many_files('{"files": ["src/mean.py", "src/1.py"]}', TRUE)
-    assert graded(output).judge_metadata.files.picked == ("src/mean.py", "src/1.py")
-    assert graded(output).judge_metadata.usage.rank.calls == 1
+@pytest.mark.usefixtures("many_files")
+def test_of_more_files_the_model_ranks_which_to_show():
+    output, (ranked, asked) = judged('{"files": ["src/mean.py", "src/1.py"]}', TRUE)
+    record = output.graded_task_tree.leaves[0].judge_metadata
+    assert (record.files.picked, record.usage.rank.calls) == (("src/mean.py", "src/1.py"), 1)
     assert ranked.schema["properties"]["files"]["items"]["enum"][:3] == ["page.md", "src/0.py", "src/1.py"]
     assert "\npage.md\nsrc/0.py\n" in prompt(ranked)
     assert "alert" not in prompt(asked)
-    output, _ = many_files("../secret.py\n/etc/passwd", WORDS.format(0))
-    assert graded(output).judge_metadata.files.picked[:2] == ("page.md", "src/0.py")
-    assert "named no file" in graded(output).judge_metadata.files.how
-    for number in range(MAX_ENUMERATED):
-        write_text(tmp_path / f"attempt/more/{number}.py", "x = 1\n")
-    _, (ranked, _) = many_files("src/mean.py", TRUE)
+    files = leaf_of("../secret.py\n/etc/passwd", FAIL).judge_metadata.files
+    assert files.picked[:2] == ("page.md", "src/0.py")
+    assert "named no file" in files.how
+    write_files({f"more/{number}.py": "x = 1\n" for number in range(MAX_ENUMERATED)})
+    _, (ranked, _) = judged("src/mean.py", TRUE)
     assert ranked.schema["properties"]["files"]["items"] == {"type": "string"}  # hosted models bound a schema
-    unranked = graded(many_files(CallError("no reply"))[0])
+    unranked = leaf_of(CallError("no reply"))
     assert (unranked.valid_score, unranked.explanation) == (False, "the files could not be ranked: no reply")
 
 
-def test_what_most_leaves_below_a_node_chose_stands_first(many_files):
+@pytest.mark.usefixtures("many_files")
+def test_what_most_leaves_below_a_node_chose_stands_first():
     tree = node("root", 1, *(leaf(f"leaf{number}") for number in range(3)))
     rankings = ["src/1.py\nsrc/9.py", "src/2.py\nsrc/9.py", "src/9.py"]
-    _, requests = many_files(*rankings, *[WORDS.format(0)] * 3, tree=tree)
+    _, requests = judged(*rankings, *[FAIL] * 3, tree=tree)
     shown = [re.findall(r"<file \w+>\n(\S+)", prompt(request)) for request in requests[3:]]
     assert shown == [["src/9.py", "src/1.py"], ["src/9.py", "src/2.py"], ["src/9.py"]]
 
 
-@pytest.mark.parametrize("unclear", [UNCLEAR, "# Score\nunclear", "I like it."])
-def test_words_that_cannot_be_read_are_parsed_by_the_model(judged, unclear):
+@pytest.mark.parametrize("unclear", [UNCLEAR, "# Score\nunclear", "I like it. I assign a 1."])
+def test_words_that_cannot_be_read_are_parsed_by_the_model(unclear):
     output, (_, parsing) = judged(unclear, VERDICT, evidence=False)
-    assert (output.score, graded(output).explanation) == (1.0, "it is there")
+    assert (output.score, output.graded_task_tree.leaves[0].explanation) == (1.0, "it is there")
     assert unclear in prompt(parsing)
     assert parsing.schema["properties"]["score"]["enum"] == [0, 1]
 
 
-def test_an_answer_of_no_use_is_asked_for_once_more_with_what_was_wrong(judged):
+def test_an_answer_of_no_use_is_asked_for_once_more_with_what_was_wrong():
     output, requests = judged(UNCLEAR, "no idea", TRUE)
     assert output.score == 1
     assert "Your last answer was of no use: its score is a part of 10" in prompt(requests[2])
     assert "no use" not in prompt(requests[0])
-    failed = graded(judged(UNCLEAR, "no idea", UNCLEAR)[0])  # the same answer is parsed once
+    failed = leaf_of(UNCLEAR, "no idea", UNCLEAR)  # the same answer is parsed once
     assert "answered twice without use; the second time its score is a part of 10" in failed.explanation
     record = failed.judge_metadata
     assert (record.reason, record.usage.grade.calls, record.usage.parse.calls) == (failed.explanation, 2, 2)
 
 
 @pytest.mark.parametrize(
-    ("reply", "reason"),
+    ("text", "done", "reason"),
     [
-        (ChatReply("", 10, 0, "content_filter", 1.0), "refused to answer"),
-        (ChatReply("<think>is it 1?</think>", 10, 9, "stop", 1.0), "only thoughts"),
-        (ChatReply("", 10, 0, "stop", 1.0), "empty"),
+        ("", "content_filter", "refused to answer"),
+        ("<think>is it 1?</think>", "stop", "only thoughts"),
+        ("", "stop", "empty"),
     ],
 )
-def test_an_answer_without_words_is_named_and_not_paid_for_twice(judged, reply, reason):
-    output, _ = judged(reply)
-    assert not graded(output).valid_score
-    assert reason in graded(output).explanation
+def test_an_answer_without_words_is_named_and_not_paid_for_twice(text, done, reason):
+    failed = leaf_of(ChatReply(text, 10, 0, done, 1.0))
+    assert (failed.valid_score, reason in failed.explanation) == (False, True)
 
 
-def test_an_answer_that_was_cut_off_gets_twice_the_room_and_is_not_graded_by_what_it_quotes(judged):
+def test_an_answer_that_was_cut_off_gets_twice_the_room_and_is_not_graded_by_what_it_quotes():
     cut = ChatReply("# Expectations\nx\n# Reality\nmain.py prints\nScore: 1\nand then", 10, 400, "length", 1.0)
     output, requests = judged(cut, cut, cut, cut)
-    assert not graded(output).valid_score
+    assert output.num_invalid_leaf_nodes == 1
     assert [request.options["num_predict"] for request in requests] == [500, 1000] * 2
     output, _ = judged(cut, TRUE)
     assert (output.score, output.token_usage.grade.calls) == (1, 2)
-    assert judged(replace(cut, text=f"{TRUE} "), CallError("no room"))[0].score == 1
+    assert leaf_of(replace(cut, text=f"{TRUE} "), CallError("no room")).score == 1
     thoughts = replace(cut, text="<think>Score: 1")
-    assert "all its room went into thoughts" in graded(judged(thoughts, thoughts)[0]).explanation
+    assert "all its room went into thoughts" in leaf_of(thoughts, thoughts).explanation
+    for quoted in ("```\n# T\n# Score\n1\n", "# T\n# Score\n1\n", "```\n# T\n```\n```\n# Score\n1\n"):
+        within_evidence = replace(cut, text=f"# Evidence\nFile: page.md\n{quoted}and")
+        assert not leaf_of(*[within_evidence] * 4).valid_score
 
 
-def test_odd_files_are_graded_with_a_note_and_a_submission_without_any_is_0(judged, tmp_path):
+def test_odd_files_are_graded_with_a_note_and_a_submission_without_any_is_0():
     for name, content in (("a.py", b"caf\xe9"), ("b.py", b"x = 1\n" * 100_000), ("c.md", b"\0"), ("d.md", b" \n")):
-        (tmp_path / "attempt" / name).write_bytes(content)
-    output, (asked,) = judged(WORDS.format(0), context=10**6)
-    record = graded(output).judge_metadata.files
+        (ATTEMPT / name).write_bytes(content)
+    output, (asked,) = judged(FAIL, context=10**6)
+    record = output.graded_task_tree.leaves[0].judge_metadata.files
     assert record.picked == ("a.py", "b.py", "d.md", "page.md", "src/mean.py")
     assert record.refused == (RefusedFile(name="c.md", reason="is binary"),)
     assert record.notes == {"a.py": "1 characters are not UTF-8", "b.py": "200000 bytes in the middle left out"}
     assert "a.py (1 characters are not UTF-8)\ncaf" in prompt(asked)
     assert "d.md\n(the file is empty)" in prompt(asked)
-    for path in (tmp_path / "attempt").rglob("*.*"):
+    for path in ATTEMPT.rglob("*.*"):
         path.unlink()
-    assert graded(judged()[0]).valid_score
+    assert leaf_of().valid_score
 
 
 @pytest.mark.parametrize(
     ("answers", "tree", "score", "agreement"),
     [
         ((1, 0, 1), None, 1, 2 / 3),
-        ((0, 0, 0), None, 0, 1.0),
         ((1, 1, 1, 0, 0), None, 1, 0.6),
         (("failed", 0, 0), None, 0, 1.0),
         ((1, 0), None, None, None),
         ((0.5, 1, 0.75), PART, 0.75, 0.5),
         ((0.5, "failed"), PART, 0.5, 1.0),
     ],
-    ids=["two of three", "all", "three of five", "one failed", "tied", "mean", "mean of one"],
+    ids=["two of three", "three of five", "one failed", "tied", "mean", "mean of one"],
 )
-def test_the_majority_of_votes_decides_and_continuous_ones_are_averaged(judged, answers, tree, score, agreement):
+def test_the_majority_of_votes_decides_and_continuous_ones_are_averaged(answers, tree, score, agreement):
     replies = [CallError("no reply") if answer == "failed" else WORDS.format(answer) for answer in answers]
     depth = {"max_depth": 2} if tree else {}
     output, requests = judged(*replies, tree=tree, votes=len(answers), evidence=False, **depth)
-    assert (graded(output).graded_score, graded(output).judge_metadata.agreement) == (score, agreement)
+    (judged_leaf,) = output.graded_task_tree.leaves
+    record = judged_leaf.judge_metadata
+    assert (judged_leaf.graded_score, record.agreement) == (score, agreement)
     assert [request.options["seed"] for request in requests] == list(range(len(answers)))
-    votes = [(vote.score, vote.reason) for vote in graded(output).judge_metadata.votes]
+    votes = [(vote.score, vote.reason) for vote in record.votes]
     assert votes == [(None, "no reply") if answer == "failed" else (answer, None) for answer in answers]
     assert ("| Do a. (weight: 1)\n| Do b. (weight: 1)\n" in prompt(requests[0])) == (tree is PART)
-    assert ("the votes are tied, 1 to 1" in graded(output).explanation) == (score is None)
+    assert ("the votes are tied, 1 to 1" in judged_leaf.explanation) == (score is None)
 
 
 @pytest.mark.parametrize(
@@ -216,11 +215,10 @@ def test_the_majority_of_votes_decides_and_continuous_ones_are_averaged(judged, 
         (RESULT, "Compare the values", ["reproduce.sh", "reproduce.log", "page.md", "results.csv"]),
     ],
 )
-def test_a_category_has_its_question_and_its_files(judged, tmp_path, category, question, shown):
-    write_text(tmp_path / "data/papers/toy/addendum.md", "Use seed 1.")
-    write_text(tmp_path / "data/papers/toy/judge.addendum.md", "Any style will do.")
+def test_a_category_has_its_question_and_its_files(category, question, shown):
     tree = node("root", 1, *(leaf(f"leaf{number}", 1, category) for number in range(60)))
-    _, requests = judged(*[WORDS.format(0)] * 60, tree=tree)
+    texts = {"addendum": "Use seed 1.", "judge_addendum": "Any style will do."}
+    _, requests = judged(*[FAIL] * 60, tree=tree, texts=texts)
     asked = prompt(requests[-1])
     assert question in asked
     tags = re.findall(r"^<([a-z.-]+)(?: \w+)?>(?:\n(.+\.\w+)$)?", asked, re.MULTILINE)
@@ -229,6 +227,9 @@ def test_a_category_has_its_question_and_its_files(judged, tmp_path, category, q
     assert [name for tag, name in tags if tag == "file"] == shown[-2:]
     before = asked.partition("<earlier-criteria>\n")[2].partition("\n</earlier")[0].split("\n")
     assert (len(before), before[0], before[-1]) == (40, "- All of root.", "- Do leaf58.")
+
+
+ODD = '"we\\"ird*.md"'
 
 
 @pytest.mark.parametrize(
@@ -246,114 +247,90 @@ def test_a_category_has_its_question_and_its_files(judged, tmp_path, category, q
         ("src/mean.py", "def mean(n):\r\n", "src/mean.py, line 4", "def mean(n):"),
         ("** `src/mean.py`, lines 4-5", "def mean(n):", "src/mean.py, line 4", "def mean(n):"),
         ("mean.py:4", "def mean(n):", "src/mean.py, line 4", "def mean(n):"),
-        ('"we\\"ird*.md"', "x = 1\ny = 2", '"we\\"ird*.md", lines 3 to 4', "x = 1\ny = 2"),
-        ('"we\\"ird*.md"', "```\n# Score\n1\n```", '"we\\"ird*.md", lines 5 to 7', "```\n# Score\n1"),
+        (ODD, "x = 1\ny = 2", f"{ODD}, lines 3 to 4", "x = 1\ny = 2"),
+        (ODD, "```\n# Score\n1\n```", f"{ODD}, lines 5 to 7", "```\n# Score\n1"),
     ],
     ids=["path in quotes", "bare name", "across white space", "whole file", "CRLF", "lines", "line", "odd", "fence"],
 )
-def test_a_true_quote_is_recorded_with_its_place_and_the_files_own_text(judged, tmp_path, file, lines, place, text):
-    write_text(tmp_path / 'attempt/we"ird*.md', "max = 10\nabcx = 1\nx = 1\ny = 2\n```\n# Score\n1\n```\n")
-    output, (asked,) = judged(QUOTING.format(file, "", lines, 1))
-    (vote,) = graded(output).judge_metadata.votes
-    assert (output.score, vote.quote.place, vote.quote.text) == (1.0, place, text)
+def test_a_true_quote_is_recorded_with_its_place_and_the_files_own_text(file, lines, place, text):
+    write_files({'we"ird*.md': "max = 10\nabcx = 1\nx = 1\ny = 2\n```\n# Score\n1\n```\n"})
+    output, (asked,) = judged(quoting(file, lines))
+    (quote,) = output.graded_task_tree.leaves[0].judge_metadata.quotes
+    assert (output.score, quote.place, quote.text) == (1.0, place, text)
     assert "# Evidence" in prompt(asked)
     assert output.prompts == "pcgeval, with evidence"
     assert judge_output_from_json(json.loads(json.dumps(output.to_json()))) == output
     assert judge_output_from_json(paperbench_json(output)).graded_task_tree == output.graded_task_tree
 
 
-UNQUOTED = WORDS.format(1)
-
-
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
         (INVENTED, "are not in that file"),
-        (QUOTING.format("page.md", "", "def mean(n):", 1), "are not in that file"),
-        (QUOTING.format("src/secret.py", "", "def mean(n):", 1), "was not shown"),
-        (QUOTING.format("reproduce.log", "", "it ran", 1), "as it was shown"),  # which is not for a leaf about code
-        (QUOTING.format("../attempt/src/mean.py", "", "def mean(n):", 1), "was not shown"),
-        (QUOTING.format("src/mean.py", "", "", 1), "needs a file and its lines"),
-        (QUOTING.format("src/mean.py", "", "):", 1), "needs a file and its lines"),
-        (QUOTING.format("src/mean.py", "", "n", 1), "only a part of a line"),
-        (QUOTING.format("reproduce.sh", "", "(reproduce.sh: cannot be read", 1), "are not in that file"),
-        (QUOTING.format("src/mean.py.bak", "", "def mean(n):", 1), "was not shown"),
-        (UNQUOTED, "needs a file and its lines"),
-        (QUOTING.format("page.md", "", "long " * 2001, 1), "are not in that file"),
-        (QUOTING.format("page.md", "", "x" * 90_000, 1), "needs a file and its lines"),
+        (quoting("page.md", "def mean(n):"), "are not in that file"),
+        (quoting("src/secret.py", "def mean(n):"), "was not shown"),
+        (quoting("reproduce.log", "it ran"), "as it was shown"),  # which is not for a leaf about code
+        (quoting("../attempt/src/mean.py", "def mean(n):"), "was not shown"),
+        (quoting("src/mean.py", ""), "needs a file and its lines"),
+        (quoting("src/mean.py", "):"), "needs a file and its lines"),
+        (quoting("src/mean.py", "n"), "only a part of a line"),
+        (quoting("reproduce.sh", "(reproduce.sh: cannot be read"), "are not in that file"),
+        (quoting("src/mean.py.bak", "def mean(n):"), "was not shown"),
+        (WORDS.format(1), "needs a file and its lines"),
+        (quoting("page.md", "long " * 2001), "are not in that file"),
+        (quoting("page.md", "x" * 90_000), "needs a file and its lines"),
     ],
     ids=["false", "other", "no", "log", "path", "empty", "marks", "letter", "ours", "bak", "none", "many", "long"],
 )
-def test_a_pass_without_a_true_quote_twice_has_no_grade_and_says_why(judged, answer, reason):
+def test_a_pass_without_a_true_quote_twice_has_no_grade_and_says_why(answer, reason):
     output, requests = judged(answer, answer)
-    explanation = graded(output).explanation
-    assert (graded(output).valid_score, output.score, output.token_usage.grade.calls) == (False, 0.0, 2)
-    assert "answered twice without use" in explanation
-    assert reason in explanation
-    assert graded(output).judge_metadata.quotes == ()
-    assert f"Your last answer was of no use: {explanation.rpartition('the second time ')[2]}" in prompt(requests[1])
+    (failed,) = output.graded_task_tree.leaves
+    assert (failed.valid_score, output.score, output.token_usage.grade.calls) == (False, 0.0, 2)
+    assert "answered twice without use" in failed.explanation
+    assert reason in failed.explanation
+    assert failed.judge_metadata.quotes == ()
+    assert f"Your last answer was of no use: {failed.explanation.rpartition('second time ')[2]}" in prompt(requests[1])
     assert "def mean(values)" not in prompt(requests[1])
 
 
-def test_a_score_that_is_no_pass_needs_no_quote_and_an_invented_one_is_asked_for_once_more(judged):
-    output, _ = judged("# Reality\nIt is not there.\n# Evidence\nnone\n# Score\n0")
-    assert (graded(output).valid_score, output.score) == (True, 0.0)
-    output, _ = judged(INVENTED, TRUE)
-    assert (output.score, graded(output).judge_metadata.quotes[0].first_line) == (1.0, 4)
+def test_a_score_that_is_no_pass_needs_no_quote_and_an_invented_one_is_asked_for_once_more():
+    failed = leaf_of("# Reality\nIt is not there.\n# Evidence\nnone\n# Score\n0")
+    assert (failed.valid_score, failed.score) == (True, 0.0)
+    passed = leaf_of(INVENTED, TRUE)
+    assert (passed.score, passed.judge_metadata.quotes[0].first_line) == (1.0, 4)
+    assert leaf_of(f"<think>{TRUE}</think>{TRUE.replace('```', '````')}").score == 1
 
 
-def test_a_log_and_results_are_evidence_for_a_leaf_about_results(judged):
+def test_only_lines_that_were_shown_are_evidence():
     for file, lines in (("reproduce.log", "mean 0.02"), ("results.csv", "100,0.02")):
-        output, _ = judged(QUOTING.format(file, "", lines, 1), category=RESULT)
-        assert graded(output).judge_metadata.quotes[0].place == f"{file}, line 2"
-
-
-def test_only_lines_that_were_shown_are_evidence(judged, tmp_path):
-    write_text(tmp_path / "attempt/long.py", "".join(f"line_{number} = {number}\n" for number in range(10_000)))
+        (quote,) = leaf_of(quoting(file, lines), category=RESULT).judge_metadata.quotes
+        assert quote.place == f"{file}, line 2"
+    write_files({"long.py": "".join(f"line_{number} = {number}\n" for number in range(10_000))})
     for line, valid in (("line_0 = 0", True), ("line_9000 = 9000", False)):
-        answer = QUOTING.format("long.py", "", line, 1)
-        output, (asked, *_) = judged(*[answer] * (1 if valid else 2), context=2000)
-        assert (f"\n{line}\n" in prompt(asked), graded(output).valid_score) == (valid, valid)
-    (tmp_path / "attempt/reproduce.log").unlink()
-    ours = QUOTING.format("reproduce.log", "", "(reproduce.sh was not run)", 1)
-    assert not graded(judged(ours, ours, tree=node("root", 1, leaf("a", 1, RUN)))[0]).valid_score
+        output, (asked, *_) = judged(*[quoting("long.py", line)] * (1 if valid else 2), context=2000)
+        assert (f"\n{line}\n" in prompt(asked), not output.num_invalid_leaf_nodes) == (valid, valid)
+    (ATTEMPT / "reproduce.log").unlink()
+    ours = quoting("reproduce.log", "(reproduce.sh was not run)")
+    assert not leaf_of(ours, ours, category=RUN).valid_score
 
 
-def test_a_draft_in_the_thoughts_is_no_evidence_and_a_fence_may_be_longer(judged):
-    assert judged(f"<think>{TRUE}</think>{TRUE.replace('```', '````')}")[0].score == 1
-
-
-def test_an_answer_that_was_cut_off_within_its_evidence_has_no_score(judged):
-    for quoted in ("```\n# T\n# Score\n1\n", "# T\n# Score\n1\n", "```\n# T\n```\n```\n# Score\n1\n"):
-        cut = ChatReply(f"# Evidence\nFile: page.md\n{quoted}and", 10, 400, "length", 1.0)
-        assert not graded(judged(cut, cut, cut, cut)[0]).valid_score
-
-
-def test_every_vote_quotes_for_itself(judged):
-    other = QUOTING.format("src/mean.py", "", "import random", 1)
-    output, _ = judged(TRUE, INVENTED, INVENTED, other, TRUE, votes=4)
-    assert (output.score, [quote.first_line for quote in graded(output).judge_metadata.quotes]) == (1.0, [4, 1])
-    assert [vote.score for vote in graded(output).judge_metadata.votes] == [1, None, 1, 1]
-
-
-def test_a_hostile_quote_is_text_on_the_page_and_is_no_score(judged, tmp_path, capsys):
-    lines = f"{HTML}\n# Score\n1\n{'long ' * 2000}"
-    output, _ = judged(QUOTING.format("page.md", "", lines, 1))
-    (quote,) = graded(output).judge_metadata.quotes
+def test_a_hostile_quote_is_text_on_the_page_and_is_no_score(capsys):
+    output, _ = judged(quoting("page.md", f"{HTML}\n# Score\n1\n{'long ' * 2000}"))
+    (quote,) = output.graded_task_tree.leaves[0].judge_metadata.quotes
     assert (quote.first_line, quote.last_line, len(quote.text)) == (1, 4, MAX_QUOTE)
     page = Page(grade_page(output, "x"))
     assert f"Evidence: page.md, lines 1 to 4 {HTML}" in " ".join(page.text.split())
     assert [tag for tag, _ in page.elements if tag in ("script", "img")] == ["script"]  # the page's own
-    write_text(tmp_path / "grade.json", json.dumps(output.to_json()))
+    write_text(Path("grade.json"), json.dumps(output.to_json()))
     assert main(["rubric", "show", "grade.json", "--leaf", "mean"]) == 0
     assert f"Evidence: page.md, lines 1 to 4\n       > {HTML}\n" in capsys.readouterr().out
-    assert judged(QUOTING.format("page.md", "", f"{HTML}\n# Score\n1", 0))[0].score == 0
+    assert leaf_of(quoting("page.md", f"{HTML}\n# Score\n1", score=0)).score == 0
 
 
 @pytest.mark.parametrize(("settings", "is_strict"), [({"evidence": False}, False), ({"prompts": "paperbench"}, True)])
-def test_without_evidence_nothing_is_asked_or_looked_up(judged, settings, is_strict):
+def test_without_evidence_nothing_is_asked_or_looked_up(settings, is_strict):
     output, (asked,) = judged(INVENTED, **settings)
-    assert (output.score, graded(output).judge_metadata.quotes) == (1.0, ())
+    assert (output.score, output.graded_task_tree.leaves[0].judge_metadata.quotes) == (1.0, ())
     assert "Evidence" not in prompt(asked)
     assert ("strict" in asked.messages[0].content) == is_strict
     assert output.prompts == output.to_json()["prompts"] == settings.get("prompts", "pcgeval")
@@ -379,7 +356,7 @@ def test_any_lines_or_long_part_of_a_file_are_found_where_they_stand(text, start
 
 
 @pytest.mark.parametrize(
-    "text", ["# Evidence\n" * 20_000, "File:" * 20_000, "```\n" * 30_000, "# Score\n" * 20_000, ""]
+    "text", ["# Evidence\n" * 20_000, "File:" * 20_000, "File: a.py\n" + "```\n" * 30_000, "# Score\n" * 20_000, ""]
 )
 def test_hostile_answers_about_evidence_end_soon(text):
     with pytest.raises(UnreadableAnswer):

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -38,7 +36,6 @@ from pcgeval.llm.protocol import (
     Backend,
     CallError,
     ChatRequest,
-    ContextExceededError,
     LlmError,
     Message,
     RefusedError,
@@ -78,11 +75,11 @@ class Interface:
     """How one interface is asked and how it answers."""
 
     open: Callable[..., Backend]
-    digest: str
     good: Act  # "Hello", streamed
     whole: Act  # the same, not streamed
     begun: str  # the first part of a stream
     listing: Act
+    digest: str
     faults: dict[str, Act]  # transient ones that only this interface knows
 
     @property
@@ -92,29 +89,28 @@ class Interface:
 
 OLLAMA = Interface(
     open=ollama,
-    digest=DIGEST,
     good=LINES,
     whole=lines(WHOLE_LINE),
     begun=json.dumps(line("Hel")) + "\n",
     listing=lines({"models": [{"model": "toy:latest", "digest": DIGEST}]}),
+    digest=DIGEST,
     faults={
         "error in the stream": lines(line("Hel"), {"error": "the runner died"}),
         "an error that is no text": lines({"error": {"code": 1}}),
         "ended without its end": lines(line("Hel")),
         "no JSON": lines("<html>"),
         "an array": lines([1, 2]),
-        "a number": lines(7),
         "another shape": lines({"message": "Hello", "done": True}),
         "deeply nested": lines("[" * 200_000),
     },
 )
 OPENAI = Interface(
     open=openai,
-    digest=unpinned_digest("toy"),
     good=CHUNKS,
     whole=completion(),
     begun=f"data: {json.dumps(chunk('Hel'))}\n\n",
     listing=LISTING,
+    digest=unpinned_digest("toy"),
     faults={
         "error in the stream": events(chunk("Hel"), {"error": {"message": "the engine died"}}),
         "an error that is no text": events({"error": 7}),
@@ -122,7 +118,6 @@ OPENAI = Interface(
         "no JSON": events("<html>"),
         "a page": lines("<html>"),
         "an array": events([1, 2]),
-        "a number": events(7),
         "another shape": events({"choices": "Hello"}),
         "no choices": value({"choices": []}),
         "no delta": events({"choices": [{"index": 0}]}),
@@ -134,7 +129,6 @@ INTERFACES = {"ollama": OLLAMA, "openai": OPENAI}
 FAULTS = {
     "500": lambda _: status(500),
     "429 with an odd wait": lambda _: status(429, Retry_After="Fri, 99 Foo 20000 99:99:99 GMT"),
-    "429 with a negative wait": lambda _: status(429, Retry_After="-5"),
     "nothing at all": lambda _: lines(),
     "broken off": lambda api: broken_off(api.begun),
     "stalled": lambda api: stalled(api.begun),
@@ -174,13 +168,6 @@ def api(request):
     return INTERFACES[request.param]
 
 
-def chat(api, *acts, timeout=20.0, request=None, **how):
-    """Ask a server that plays the acts; return the reply and the number of requests, or raise."""
-    with FaultyServer(acts, [api.listing]) as server:
-        reply = api.open(server.address, **how).chat(request or api.request, timeout)
-        return reply, len(server.posted)
-
-
 def failure(api, *acts, timeout=20.0, kind=CallError, **how):
     """Return the message of the error that the acts lead to, and the number of requests."""
     with FaultyServer(acts, [api.listing]) as server:
@@ -206,58 +193,43 @@ def test_a_reply_is_read_with_its_costs_over_one_connection(api, stream):
 
 
 @pytest.mark.parametrize(("name", "fault"), EACH_FAULT)
-def test_a_transient_error_is_retried(name, fault):
-    api = INTERFACES[name]
+def test_a_transient_error_is_told_and_retried(name, fault):
+    api, reports = INTERFACES[name], []
     act = api.faults[fault] if fault in api.faults else FAULTS[fault](api)
-    reply, requests = chat(api, act, api.good)
-    assert (reply.text, requests) == ("Hello", 2)
+    with FaultyServer([act, api.good]) as server:
+        assert api.open(server.address, reports=reports).chat(api.request, 20).text == "Hello"
+    assert len(server.posted) == 2
+    assert ["trying again" in report for report in reports] == [True]
 
 
-@pytest.mark.parametrize("fault", ["500", "broken off", "compressed"])
-def test_pauses_double_and_end_before_the_deadline(api, slept, fault):
-    for seconds, pauses in ((500, [1, 2, 4, 8, 16]), (6, [1, 2]), (0.5, [])):
-        slept.clear()
-        message, requests = failure(api, FAULTS[fault](api), timeout=seconds)
-        assert message.startswith("model toy: ")
-        assert f"{requests} request{'s' * (requests > 1)} in {seconds} s" in message
-        assert (requests, slept) == (len(pauses) + 1, pauses)
-
-
-def test_a_wait_that_the_server_asks_for_is_waited_if_there_is_time(api, slept):
-    for seconds, pause in (("0", 1), ("30", 30)):
-        slept.clear()
-        assert chat(api, status(429, Retry_After=seconds), api.good, timeout=500)[0].text == "Hello"
-        assert slept == [pause]
-    slept.clear()
-    message, requests = failure(api, status(503, Retry_After="3600"), timeout=500)
-    assert "wait 3600 s" in message
-    assert (requests, slept) == (1, [])
-
-
-def test_a_person_is_told_once_that_a_server_fails_and_once_that_it_answers_again(api):
-    reports = []
-    with FaultyServer([status(500), status(500), api.good]) as server:
-        backend = api.open(server.address, reports=reports)
-        for _ in range(2):
-            backend.chat(api.request, 20)
-    assert ["trying again" in reports[0], "answers again" in reports[1], len(reports)] == [True, True, 2]
+@pytest.mark.parametrize(
+    ("act", "seconds", "pauses"),
+    [
+        (status(500), 500, [1, 2, 4, 8, 16]),
+        (status(500), 6, [1, 2]),
+        (status(429, Retry_After="30"), 62, [30, 30]),
+        (status(503, Retry_After="3600"), 500, []),
+    ],
+)
+def test_pauses_double_or_are_those_that_the_server_wants_and_end_before_the_deadline(api, slept, act, seconds, pauses):
+    message, requests = failure(api, act, timeout=seconds)
+    assert f"{requests} request{'s' * (requests > 1)} in {seconds} s" in message
+    assert (requests, slept) == (len(pauses) + 1, pauses)
 
 
 @pytest.mark.parametrize("code", [400, 413, 422])
 def test_a_refused_request_is_not_repeated(api, code):
-    message, requests = failure(api, status(code, '{"error": "the context is too small"}'), kind=RefusedError)
-    assert f"{code}: " in message
-    assert "the context is too small" in message
+    act = status(code, '{"error": "the seed is too small", "param": "seed"}')  # a trial is asked as it is, or fails
+    message, requests = failure(api, act, kind=RefusedError)
+    assert f"{code}: the seed is too small" in message
     assert requests == 1
 
 
-@BOTH_WAYS
-def test_a_server_that_refuses_schemas_is_asked_without(api, stream):
+def test_a_server_that_refuses_schemas_is_asked_without(api):
     asked = replace(api.request, schema={"type": "object"})
-    good = api.good if stream else api.whole
-    acts = [good, status(400), status(400, "no such option"), status(400, "no grammar"), status(500), good]
+    acts = [api.good, status(400), status(400, "no such option"), status(400, "no grammar"), status(500), api.good]
     with FaultyServer(acts, [api.listing]) as server:
-        backend = api.open(server.address, stream=stream)
+        backend = api.open(server.address)
         assert backend.chat(asked, 20).text == "Hello"
         with pytest.raises(RefusedError, match="no such option"):  # with and without: the schema is not at fault
             backend.chat(asked, 20)
@@ -269,7 +241,7 @@ def test_a_server_that_refuses_schemas_is_asked_without(api, stream):
 @pytest.mark.parametrize("act", [silent(), endless(b"x", 0.02), headless()], ids=["silent", "dripping", "headless"])
 @BOTH_WAYS
 def test_the_deadline_ends_a_call_that_would_not_end(api, act, stream):
-    assert "0.4 s" in failure(api, act, timeout=0.4, kind=ServerFaultError, stream=stream)[0]
+    assert "in 0.4 s" in failure(api, act, timeout=0.4, kind=ServerFaultError, stream=stream)[0]
 
 
 @pytest.mark.parametrize("piece", [None, b"x" * 65_536, b":\n" * 30_000], ids=["parts", "one line", "comments"])
@@ -281,20 +253,29 @@ def test_an_endless_reply_is_cut_off(api, piece):
     assert requests == 1 or api is OLLAMA
 
 
-@BOTH_WAYS
-def test_no_server_says_how_to_start_one(api, stream):
+def test_no_server_says_how_to_start_one(api):
     address = unused_address()
-    backend = api.open(address, stream=stream)
+    backend = api.open(address)
     for call in (backend.digest, lambda: backend.chat(api.request, 20)):
         with pytest.raises(LlmError, match=rf"no .* server answers at {address}.*\(.+\).*params\.yaml"):
             call()
 
 
+UNPAID = json.dumps({"error": {"message": "no credit", "code": "insufficient_quota"}})
+
+
 @pytest.mark.parametrize(
-    ("code", "fragment"), [(401, "API_KEY"), (403, "refuses access"), (402, "paid"), (404, "toy is not")]
+    ("act", "fragment"),
+    [
+        *((status(code), "_API_KEY and what is left on its account") for code in (401, 402, 403)),
+        (status(429, UNPAID), r"429: no credit\)\. Check"),
+        (status(404), "toy is not at"),
+    ],
 )
-def test_what_concerns_all_calls_stops_the_run(api, code, fragment):
-    assert fragment in failure(api, status(code), kind=LlmError)[0]
+def test_what_concerns_all_calls_stops_the_run(api, act, fragment):
+    with FaultyServer([act]) as server, pytest.raises(LlmError, match=fragment):
+        api.open(server.address).chat(api.request, 20)
+    assert len(server.posted) == 1
 
 
 @pytest.mark.parametrize(
@@ -319,7 +300,8 @@ def test_a_reply_without_its_costs_fails_a_trial_and_is_estimated_for_a_judge(ap
     reason = failure(api, act)[0]
     assert "token limit cannot be kept" in reason
     assert len(reason) < 500
-    reply, _ = chat(api, act, request=replace(api.request, adaptable=True))
+    with FaultyServer([act]) as server:
+        reply = api.open(server.address).chat(replace(api.request, adaptable=True), 20)
     assert (reply.prompt_tokens, reply.output_tokens, reply.estimated) == (4, 2, True)
 
 
@@ -342,38 +324,36 @@ def test_an_ollama_server_gets_the_request_as_it_is_and_a_reply_that_is_all_thou
     assert {"keep_alive", "format", "think"}.isdisjoint(least)
 
 
-@pytest.mark.parametrize(("act", "stream"), [(CHUNKS, True), (completion(), False)])
+@pytest.mark.parametrize(("act", "stream"), [(CHUNKS, True), (completion(), False), (completion(), True)])
 def test_an_endpoint_gets_the_names_of_its_interface(act, stream):
     with FaultyServer([act]) as server:
         backend = openai(server.address, stream=stream)
-        backend.chat(ASKED, 20)
+        assert backend.chat(ASKED, 20).text == "Hello"
         backend.chat(replace(ASKED, schema=SCHEMA, options={"num_predict": -1}), 20)
     ((path, body, headers), (_, other, _)) = server.posted
-    usual = {"model": "toy", "messages": MESSAGES}
+    usual = {"model": "toy", "messages": MESSAGES, "stream": stream}
     if stream:
-        usual |= {"stream": True, "stream_options": {"include_usage": True}}
+        usual |= {"stream_options": {"include_usage": True}}
     options = {"temperature": 1, "top_p": 0.9, "seed": 5, "max_tokens": 20, "stop": "END", "top_k": 40}
     form = {"type": "json_schema", "json_schema": {"name": "reply", "schema": SCHEMA, "strict": True}}
     assert (path, headers["authorization"]) == ("/v1/chat/completions", "Bearer none")
     assert headers["accept-encoding"] == "identity"
-    assert {"stream": False, **body} == {"stream": False, **usual, **options}
-    assert {"stream": False, **other} == {"stream": False, **usual, "response_format": form}
+    assert {"stream": False, **body} == {**usual, **options}
+    assert {"stream": False, **other} == {**usual, "response_format": form}
 
 
 @pytest.mark.parametrize(
     ("backend", "options", "fragment"),
     [
-        (ollama, {"temprature": 1}, r"no option 'temprature'\. Did you mean 'temperature'\?"),
-        (ollama, {"xyz": 1}, r"Use some of .*num_ctx"),
+        (ollama, {"temprature": 1}, "no option 'temprature'.* temperature"),
         (openai, {"num_ctx": 2048}, "'num_ctx' is no option"),
         (openai, {"max_tokens": 5}, "'max_tokens' is no option .*num_predict"),
-        (openai, {"num_predict": "many"}, "num_predict is 'many'"),
     ],
 )
 def test_options_and_addresses_that_cannot_be_used_are_refused_at_once(backend, options, fragment):
     with pytest.raises(LlmError, match=fragment):
         backend("http://127.0.0.1:9", options=options)
-    with pytest.raises(LlmError, match=r"is no (address|URL)"):
+    with pytest.raises(LlmError, match="is no address"):
         backend("http://127.0.0.1:port")
 
 
@@ -382,24 +362,16 @@ def listed_digest(listing, backend=openai, name="toy"):
         return backend(server.address, name=name).digest()
 
 
-def test_the_digest_of_an_ollama_model_is_the_one_in_the_list():
-    for digest in (DIGEST, f"sha256:{DIGEST}", DIGEST.upper()):
-        other = {"model": "toy:2b", "digest": "cd" * 32}
-        listing = lines({"models": [other, {"model": "Toy:latest", "digest": digest}]})
-        assert listed_digest(listing, ollama) == DIGEST
-    for digest in (None, "", "ab", DIGEST + "0", "sha512:" + DIGEST, DIGEST * 1000):
-        with pytest.raises(LlmError, match="names no SHA-256") as caught:
-            listed_digest(lines({"models": [{"model": "toy:latest", "digest": digest}]}), ollama)
-        assert len(str(caught.value)) < 1000
+def test_the_digest_is_the_one_in_ollamas_list_and_pins_a_name_at_other_endpoints():
+    other = {"model": "toy:2b", "digest": "cd" * 32}
+    listing = lines({"models": [other, {"model": "Toy:latest", "digest": f"sha256:{DIGEST}"}]})
+    assert listed_digest(listing, ollama) == DIGEST
+    with pytest.raises(LlmError, match="names no SHA-256"):
+        listed_digest(lines({"models": [{"model": "toy:latest", "digest": "ab"}]}), ollama)
     with pytest.raises(LlmError, match=r"toy:2b\).* Get it with `ollama pull toy:1b`\."):
-        listed_digest(lines({"models": [{"model": "toy:2b"}]}), ollama, "toy:1b")
-
-
-def test_the_digest_of_an_endpoint_pins_a_name_whether_or_not_it_lists_its_models():
+        listed_digest(lines({"models": [other]}), ollama, "toy:1b")
     assert listed_digest(LISTING) == unpinned_digest("toy") != listed_digest(LISTING, name="other")
-    assert unpinned_digest("toy").startswith("unpinned:")
-    for code in (404, 405, 501):
-        assert listed_digest(status(code), name="nobody") == unpinned_digest("nobody")
+    assert listed_digest(status(404), name="nobody") == unpinned_digest("nobody")
     with pytest.raises(LlmError, match=r"model nobody is not at http.*other, toy.*base_url"):
         listed_digest(LISTING, name="nobody")
 
@@ -420,33 +392,16 @@ def test_the_key_comes_from_the_environment_and_stands_in_no_message(monkeypatch
     assert KEY not in " ".join(reports)
 
 
-def test_refusals_say_what_they_mean_for_the_run():
-    with pytest.raises(LlmError, match="wants to be paid"):
-        asked(status(429, json.dumps({"error": {"message": "no credit", "code": "insufficient_quota"}})))
-    text = "This model's maximum context length is 4096 tokens. Please reduce the length."
-    with pytest.raises(ContextExceededError, match="too long") as caught:
-        asked(status(400, json.dumps({"error": {"message": text}})))
-    assert caught.value.context == 4096
-
-
-def test_a_changed_fingerprint_is_told_once_and_another_model_stops_the_run():
-    reports = []
-    names = [("toy-v1", "fp_1"), ("toy-v1", "fp_1"), (None, None), ("toy-v1", "fp_2"), ("toy-v2", "fp_2")]
-    names += [("toy-v2" * 10_000, "fp_2")]
-    acts = [
-        events({**chunk("x", "stop", usage=USAGE, system_fingerprint=fingerprint), "model": model})
-        for model, fingerprint in names
-    ]
+def test_an_endpoint_that_answers_as_another_model_stops_the_run():
+    acts = [events({**chunk("x", "stop", usage=USAGE), "model": name}) for name in ("v1", None, "v2", "v2" * 10_000)]
     with FaultyServer(acts) as server:
-        backend = openai(server.address, reports=reports)
-        for _ in range(4):
+        backend = openai(server.address)
+        for _ in range(2):
             backend.chat(ASKED, 20)
         for _ in range(2):
-            with pytest.raises(LlmError, match="answered as toy-v1 before and answers as toy-v2") as caught:
+            with pytest.raises(LlmError, match="answered as v1 before and answers as v2") as caught:
                 backend.chat(ASKED, 20)
             assert len(str(caught.value)) < 1000
-    assert len(reports) == 1
-    assert "system_fingerprint fp_2 now, fp_1 before" in reports[0]
 
 
 def message(content, reason="stop", **more):
@@ -475,52 +430,15 @@ def test_a_reply_without_an_answer_is_kept_and_says_why(act, reason):
     assert (reply.text, reply.output_tokens, reply.done_reason) == ("Yes." if reason == "stop" else "", 3, reason)
 
 
-@pytest.mark.parametrize(
-    "usage",
-    [{"prompt_tokens_details": {"cached_tokens": 8}}, {"prompt_cache_hit_tokens": 8}],
-    ids=["OpenAI", "DeepSeek"],
-)
-def test_cached_tokens_are_read_for_a_judge(usage):
-    act = completion(usage={**USAGE, **usage})
-    assert [asked(act, JUDGE).cached_tokens, asked(act).cached_tokens] == [8, None]
-
-
-def refusal(text, param=None):
-    return status(400, json.dumps({"error": {"message": text, "param": param, "code": "unsupported"}}))
-
-
-def test_a_judge_s_fields_that_an_endpoint_refuses_are_renamed_or_left_out_once_for_all_calls():
-    reports = []
-    acts = [refusal("Use 'max_completion_tokens' instead.", "max_tokens"), refusal("no 'seed' here"), completion()]
-    with FaultyServer(acts) as server:
-        backend = openai(server.address, reports=reports)
-        for _ in range(2):
-            assert backend.chat(JUDGE, 20).text == "Hello"
-    sent = [body for _, body, _ in server.posted]
-    assert ["max_tokens" in body for body in sent] == [True, False, False, False]
-    assert [body.get("max_completion_tokens") for body in sent] == [None, 20, 20, 20]
-    assert ["seed" in body for body in sent] == [True, True, False, False]
-    assert len(reports) == 2
-    with FaultyServer([acts[0], completion()]) as server, pytest.raises(RefusedError):
-        openai(server.address).chat(ASKED, 20)  # a trial is asked as it is, or fails
-
-
 @pytest.mark.parametrize("text", ["the stream broke", "no temperature, seed, top_p, top_k, stop, stream or max_tokens"])
 def test_a_refusal_that_no_adaptation_ends_costs_a_request_for_each_field_and_is_forgotten(text):
     reports = []
-    with FaultyServer([refusal(text)]) as server:
+    with FaultyServer([status(400, json.dumps({"error": {"message": text}}))]) as server:
         backend = openai(server.address, reports=reports)
         with pytest.raises(RefusedError, match=text):
             backend.chat(JUDGE, 20)
-        requests = len(server.posted)
-        assert requests <= len(OPTIONS) + 3
-        server.acts = [completion()]
-        backend.chat(JUDGE, 20)
+        assert len(server.posted) <= len(OPTIONS) + 3
+        server.acts = [completion(usage={**USAGE, "prompt_cache_hit_tokens": 8})]
+        assert backend.chat(JUDGE, 20).cached_tokens == 8
     assert server.posted[-1][1] == server.posted[0][1]
     assert reports == []
-
-
-def test_a_missing_client_says_what_to_install():
-    hide = "import sys; sys.modules['openai'] = None; import pcgeval.llm.openai"
-    done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, check=False)
-    assert "pip install 'pcgeval[openai]'" in done.stderr

@@ -58,34 +58,22 @@ def test_a_submission_that_is_replaced_while_it_is_evaluated(
         replace_submission(competition, other)
         competition.generate()
         assert first_words(competition) <= {"Construct"}
-        assert not {record.fingerprint for record in competition.records()} & {
-            word for content in before.values() for word in content.decode().split('"')
-        }
     assert not [path for path in (tmp_path / ".pcgeval/snapshots").rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize(
-    ("section", "values"),
-    shortened(
-        [("competition", {"seed": 1}), ("competition", {"trials": 2}), ("limits", {"tokens": 9_000}), ("", {})], 0, 3
-    ),
-)
-def test_params_that_are_changed_while_a_submission_is_evaluated(
-    tmp_path: Path, section: str, values: dict[str, object]
-):
+@pytest.mark.parametrize("change", shortened([{"seed": 1}, {"trials": 2}, {}], 0, 2))
+def test_params_that_are_changed_while_a_submission_is_evaluated(tmp_path: Path, change: dict[str, int]):
     with SlowOllama(0.05) as server:
         competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=10)
         process = started(competition, server)
-        if section:
-            competition.change_params(section, **values)
-        else:
+        competition.change_params("competition", **change)
+        if not change:
             competition.add_team("beta", OTHER_PROMPT)
         _, stderr = process.communicate(timeout=300)
         assert (process.returncode, "error: params.yaml: changed while" in stderr) == (2, True)
         assert not competition.records("beta")
         competition.generate()
-        assert len(competition.records("beta")) == (0 if section else 20)
-        assert section or len(server.asked) == 40
+        assert len(competition.records("beta")) == (0 if change else 20)
 
 
 @pytest.mark.needs_sandbox
@@ -99,18 +87,3 @@ def test_what_changes_no_trial_may_be_changed_meanwhile(tmp_path: Path):
         replace_submission(competition, {"submission.yaml": "disqualified: copied from beta\n"})
         _, stderr = process.communicate(timeout=300)
         assert process.returncode == 0, stderr
-
-
-@pytest.mark.needs_sandbox
-def test_a_run_that_is_killed_leaves_one_copy_of_the_program_at_most(tmp_path: Path):
-    with SlowOllama(0.05) as server:
-        competition = competition_folder(tmp_path, server.address, PROGRAM, letters="AB", trials=TRIALS)
-        for _ in range(2):
-            process = started(competition, server, calls=2)
-            process.kill()
-            process.communicate()
-            copies = list((tmp_path / ".pcgeval/snapshots").rglob("main.py"))
-            assert len(copies) == 1
-            assert not copies[0].stat().st_mode & 0o222
-        competition.generate()
-    assert not list((tmp_path / ".pcgeval/snapshots").rglob("main.py"))

@@ -9,11 +9,9 @@ from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, compet
 from slow_ollama import SlowOllama
 from soak import shortened
 
-SIZE = {"letters": "ABCDEF", "trials": 2}
-
 
 def competition(folder: Path, server: SlowOllama, work: dict[str, str] = PROMPT) -> CompetitionFolder:
-    tested = competition_folder(folder, server.address, work, **SIZE)  # type: ignore[arg-type]
+    tested = competition_folder(folder, server.address, work, letters="ABCDEF", trials=2)
     tested.change_params("limits", seconds=1.5, call_seconds=0)  # so that a call is given up after two requests
     tested.change_model(concurrency=1)
     return tested
@@ -45,7 +43,6 @@ def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
         code, output = tested.run_and_fail(*STAGE)
         assert (code, sum(reasons(tested).values())) == (2, 3)
         assert "3 trials one after the other" in output
-        assert len(server.asked) in ({3} if status == 0 else range(3, 7))  # a program that starts late asks once
         server.asked.clear()
         server.status = lambda _: 200
         tested.generate()

@@ -76,7 +76,7 @@ def grade(
     """
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.files import write_json
-    from pcgeval.judge.grading import GradingProgress, no_report
+    from pcgeval.judge.calls import JudgeClient
     from pcgeval.judge.grading import grade as grade_task
     from pcgeval.judge.many import ManyGradings
     from pcgeval.judge.plan import plan_grading
@@ -110,16 +110,14 @@ def grade(
         return
     task, settings, calls = _input(params, submission, paper, rubric, settings, recordings)
     if dry_run:
-        with calls.opened(task.folder, settings, read_only=True) as log:
-            plans = [plan_grading(submission, task, settings, log)]
-        print_plans({settings.judge: plans}, json=json)
+        log = calls.open_log(settings, read_only=True)
+        print_plans({settings.judge: [plan_grading(submission, task, settings, log)]}, json=json)
         return
-    report = GradingProgress(f"grade {submission}") if settings.judge == "simple" else no_report
+    title = f"grade {submission}"
     if paper is not None:
-        output = grade_submission(submission, paper, settings, computer, calls, report)
+        output = grade_submission(submission, paper, settings, computer, calls, title)
     else:
-        with calls.opened(task.folder, settings) as log:
-            output = grade_task(task, settings, log, report)
+        output = grade_task(task, JudgeClient(settings, calls.open_log(settings)), title)
     if out is not None:
         write_json(out, output.to_json())
     _print_grade(output, page, submission if paper is None else f"{submission}, {paper}", json=json)

@@ -138,7 +138,6 @@ def judge_eval(
     Exit code 1: a grading has more than --max-invalid leaves without a grade.
     """
     from pcgeval.judge import judge_eval as evaluation
-    from pcgeval.judge.grading import GradingProgress
     from pcgeval.rubric.judge_figures import judge_eval_json, judge_eval_lines
 
     keys = assignments or []
@@ -156,7 +155,7 @@ def judge_eval(
             plans = {name: evaluation.plan_judge(examples, settings) for name, settings in judges.items()}
             print_plans(plans, json=json)
             return
-        results = evaluation.evaluate_judges(examples, judges, out, GradingProgress)
+        results = evaluation.evaluate_judges(examples, judges, out)
     people = {example.id: example.expected for example in examples}
     if json:
         print_json(judge_eval_json(people, results))
@@ -193,7 +192,6 @@ def attack(
     unchanged submission got no grade, or an attack exceeds --max-inflation.
     """
     from pcgeval.judge.attack import attack_judge, plan_attacks
-    from pcgeval.judge.grading import GradingProgress
 
     judges = named_judges(model, judge, base_url, assignments)
     if dry_run:
@@ -201,9 +199,7 @@ def attack(
         print_plans(plans, json=json)
         return
     results = [
-        result
-        for name, settings in judges.items()
-        for result in attack_judge(name, settings, submission, paper, GradingProgress)
+        result for name, settings in judges.items() for result in attack_judge(name, settings, submission, paper)
     ]
     if json:
         print_json({"gradings": [result.to_json() for result in results]})

@@ -1,11 +1,11 @@
-"""Serve the calls of a program, enforce the limits of its trial, and flag what an inspector should see.
+"""Serve the calls of a program, enforce the limits of its trial, and flag facts for the organisers.
 
-Tokens, seconds, seed, model and options are decided in this process, which the program cannot reach; its own counters
-and claims change nothing. As with the competition's package, a call that goes over the tokens raises ValueError in the
-program and one that begins after the seconds TimeoutError, and a program that catches them may hand in its results.
-A call that is under way when the seconds end continues for `limits.call_seconds` at most; by then the program has to
-end as well. If one call wants more replies than come by then, the server is not at fault. A call counts with the
-seconds that the model took for its reply: neither a replay nor a server that first failed changes a program's time.
+This process, which the program cannot reach, decides tokens, seconds, seed, model and options; the program's counters
+and claims change nothing. As in the official package, a call that goes over the tokens raises ValueError in the program
+and one that begins after the seconds TimeoutError, and a program that catches them may hand in its results. A call that
+is under way when the seconds end continues for `limits.call_seconds` at most; by then the program has to end as well.
+If one call wants more replies than come by then, the server is not at fault. A call counts with the seconds that the
+model took for its reply: neither a replay nor a server that first failed changes a program's time.
 
 The first reply to a conversation has the trial's seed. Every further one, to another call or to one that wants several
 (`n`), has a seed derived from it, so that the branches of a tree of thought differ.
@@ -27,15 +27,14 @@ from pcgeval.core.params import Limits
 from pcgeval.core.trials import Exchange, Flag, FlagKind
 from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.tasks import TrialJob
-from pcgeval.llm.protocol import Backend, CallError, Message, ServerFaultError
+from pcgeval.llm.protocol import CallError, Chat, Message, ServerFaultError
 
 LINE_BYTES = 2 * 2**20  # of one message: some ten times a trial's tokens
-TRIAL_BYTES = 64 * 2**20  # of all messages of a trial, which its record may come to hold
-TRIAL_LINES = 10_000
+TRIAL_BYTES = 64 * 2**20  # of all messages of a trial; its record may hold them
 CHUNK_BYTES = 65_536
-MAX_REPLIES = 128  # to one call, as with the API that the competition's package speaks
+MAX_REPLIES = 128  # to one call, as OpenAI's interface allows
 LAST_WORDS_SECONDS = 5.0  # at least, for a program to hand in its results once its time is up
-MAX_FLAGS = 10  # of one kind; an inspector reads a page
+MAX_FLAGS = 10  # of one kind in a trial
 _CALL = re.compile(r"drop_block\s*\([^()]*\)")
 
 
@@ -48,13 +47,13 @@ class TrialFailed(Exception):  # noqa: N818 - an outcome
 
 
 class Pipe:
-    """The connection to a program, a JSON message a line."""
+    """The connection to a program, with one JSON message per line."""
 
     def __init__(self) -> None:
         """Open both ends."""
         self._host, self._guest = socket.socketpair()
         self._buffer = bytearray()
-        self._bytes = self._lines = 0
+        self._bytes = 0
 
     @property
     def guest_end(self) -> int:
@@ -71,15 +70,9 @@ class Pipe:
         self._guest.close()
 
     def receive(self, deadline: float) -> Any:
-        """Return the program's next message: any JSON value.
+        """Return the program's next message before a time of the monotonic clock: any JSON value.
 
-        Args:
-            deadline: On the clock of time.monotonic.
-
-        Raises:
-            PipeClosed: There will be none.
-            TimeoutError: None came in time.
-            TrialFailed: It is not JSON, or too much.
+        Raises PipeClosed if there will be none, TimeoutError, and TrialFailed if it is too large or no JSON.
         """
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
@@ -99,73 +92,53 @@ class Pipe:
             self._buffer += chunk
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
-        self._lines += 1
-        if self._lines > TRIAL_LINES:
-            raise TrialFailed(f"sent more than {TRIAL_LINES} messages")
         try:
-            return json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+            return json.loads(line.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             raise TrialFailed("sent something that is no message of the interface (not valid JSON)") from error
 
     def send(self, values: Mapping[str, object], deadline: float) -> None:
-        """Send the program a message, unless it has ended; its last messages can still be received.
-
-        Raises:
-            TimeoutError: It did not read the message in time.
-        """
+        """Send the program a message, unless it has ended; raises TimeoutError if it did not read it in time."""
         self._wait_until(deadline)
-        with suppress(ConnectionError):
+        with suppress(ConnectionError):  # its last messages can still be received
             self._host.sendall(json.dumps(values).encode() + b"\n")
 
     def _wait_until(self, deadline: float) -> None:
         self._host.settimeout(max(0.001, deadline - time.monotonic()))
 
 
-def _refuse_constant(constant: str) -> object:
-    raise ValueError(constant)  # NaN and Infinity are no JSON
-
-
 class Broker:
-    """Serve the calls of one trial until it is over, and keep the record of it.
+    """Serve the calls of one trial until it is over, and keep the record of it."""
 
-    Attributes:
-        exchanges: Every call that was answered, in order.
-        flags: Findings for an inspector, in the order in which they were noticed.
-        limit: What the program is told of the limit that was reached, if any.
-    """
-
-    def __init__(self, job: TrialJob, backend: Backend, limits: Limits, pipe: Pipe) -> None:
+    def __init__(self, job: TrialJob, chat: Chat, limits: Limits, pipe: Pipe) -> None:
         """Start the trial's clock."""
-        self._job, self._backend, self._limits, self._pipe = job, backend, limits, pipe
+        self._job, self._chat, self._limits, self._pipe = job, chat, limits, pipe
         self._start = time.monotonic()
-        self._replayed = 0.0  # seconds that replies took the model, less those for which they were waited for now
+        self._replayed = 0.0  # seconds that the model took for its replies, less those that this process waited
         self._late_since: float | None = None  # when it was noticed that time is up
         self._tokens = 0
         self._replies: list[str] = []  # as `_comparable` returns them
-        self._asked: Counter[str] = Counter()  # replies asked for, by the key of a conversation's first
+        self._asked: Counter[str] = Counter()  # replies to each conversation, by the key of its first request
         self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
         self.exchanges: tuple[Exchange, ...] = ()
         self.flags: tuple[Flag, ...] = ()
-        self.limit: ValueError | TimeoutError | None = None
+        self.limit: ValueError | TimeoutError | None = None  # as the program sees it
 
     def serve(self) -> str:
         """Answer the program's calls until it hands in an answer; return that.
 
-        Raises:
-            TrialFailed: There will be no answer.
-            PipeClosed: The program closed the pipe; how it ended tells why.
-            LlmError: The model cannot be asked at all.
+        Raises TrialFailed or PipeClosed if there will be no answer, and LlmError if the model cannot be asked at all.
         """
         try:
             while True:
                 match self._pipe.receive(self._deadline):
-                    case {"op": "chat", "messages": messages, "n": n, **others} if not others:
+                    case {"op": "chat", "messages": messages, "n": n}:
                         self._pipe.send(self._reply_to(messages, n), self._deadline)
-                    case {"op": "contact", "text": str(text), **others} if not others:
+                    case {"op": "contact", "text": str(text)}:
                         self._flag("other-host", text)
-                    case {"op": "failure", "text": str(text), **others} if not others:
+                    case {"op": "failure", "text": str(text)}:
                         raise TrialFailed(printable_line(text))
-                    case {"op": "answer", "text": str(text), **others} if not others:
+                    case {"op": "answer", "text": str(text)}:
                         answer = well_formed(text)
                         self._inspect(answer)
                         return answer
@@ -176,7 +149,7 @@ class Broker:
 
     @property
     def _deadline(self) -> float:
-        """The time at which to stop waiting for a reply or the program, on the clock of time.monotonic."""
+        """The time at which to stop waiting for a reply or the program, on the monotonic clock."""
         end = self._start + self._limits.seconds + self._limits.call_seconds - self._replayed
         return end if self._late_since is None else max(end, self._late_since + LAST_WORDS_SECONDS)
 
@@ -186,7 +159,9 @@ class Broker:
         texts: list[str] = []
         refusal: Exception | None
         try:
-            sent, wanted = conversation(messages), reply_count(n)
+            sent = conversation(messages)
+            if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_REPLIES:
+                raise ValueError(f"n must be a whole number from 1 to {MAX_REPLIES}")  # noqa: TRY301
         except ValueError as error:
             refusal = error
         else:
@@ -195,7 +170,7 @@ class Broker:
                     self._flag_text("invented-reply", "the model never said in this trial", message.content)
             if self._is_late() and self.limit is None:
                 self.limit = TimeoutError(f"took more than {self._limits.seconds:g} s")
-            while self.limit is None and len(texts) < wanted:
+            while self.limit is None and len(texts) < n:
                 texts.append(self._ask(sent))
             refusal = self.limit
         replies = [exchange.reply for exchange in self.exchanges[before:]]
@@ -213,7 +188,7 @@ class Broker:
         seconds = max(0.001, self._deadline - started)
         was_late = self._late_since is not None  # so this is a further reply to one call
         try:
-            reply = self._backend.chat(request, seconds)
+            reply = self._chat(request, seconds)
         except CallError as error:
             is_servers = isinstance(error, ServerFaultError) and time.monotonic() < self._deadline
             raise TrialFailed(self._limits.overtime if was_late and not is_servers else str(error)) from error
@@ -226,7 +201,7 @@ class Broker:
         self._conversation = (*messages, Message("assistant", reply.text))
         self._tokens += reply.prompt_tokens + reply.output_tokens
         self._replies.append(_comparable(reply.text))
-        if reply.seconds > seconds:  # when the model was really asked
+        if reply.seconds > seconds:  # a replay comes at once, but the model took longer
             raise TrialFailed(self._limits.overtime)
         if self._tokens > self._limits.tokens:
             self.limit = ValueError(f"used {self._tokens} tokens; the limit is {self._limits.tokens}")
@@ -243,12 +218,9 @@ class Broker:
     def _inspect(self, answer: str) -> None:
         """Flag an answer that the model did not write; one that is empty scores nothing."""
         text = _comparable(answer)
-        # a program that reached a limit may hand in the replies that it has, as the official tree of thought does
+        # after a limit a program may hand in the replies that it has, as the official tree of thought does
         if text and text not in self._replies and not (self.limit and self._is_joined(text)):
-            why = "none of the model's replies in this trial is the answer"
-            if not self.exchanges:
-                why = "the model gave no reply in this trial; the answer"
-            self._flag_text("altered-answer", why, answer)
+            self._flag_text("altered-answer", "none of the model's replies in this trial is the answer", answer)
 
     def _is_joined(self, text: str) -> bool:
         """Tell whether a text is several whole replies in the order in which they came."""
@@ -268,48 +240,30 @@ class Broker:
 
 
 def conversation(messages: object) -> tuple[Message, ...]:
-    """Return the messages of a call as the model is sent them.
+    """Return the messages of a call as the model is sent them; raises ValueError if it is no conversation.
 
-    Args:
-        messages: A program's JSON values: dicts with `role` and `content`, the content a text or a list of parts
-            `{"type": "text", "text": ...}`; other keys are left out.
-
-    Raises:
-        ValueError: It is no conversation; the text says why.
+    A program sends dicts with `role` and `content`, a text or a list of parts `{"type": "text", "text": ...}`; other
+    keys are left out.
     """
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list of at least one message")
     sent = []
     for message in messages:
         match message:
-            case {"role": "system" | "user" | "assistant" as role, "content": content}:
-                sent.append(Message(role, well_formed(_content_text(content))))
+            case {"role": "system" | "user" | "assistant" as role, "content": str(text)}:
+                sent.append(Message(role, well_formed(text)))
+            case {"role": "system" | "user" | "assistant" as role, "content": [_, *_] as parts}:
+                sent.append(Message(role, well_formed("".join(map(_part_text, parts)))))
             case _:
                 raise ValueError("a message must be a dict with a role (system, user or assistant) and a content")
     return tuple(sent)
 
 
-def _content_text(content: object) -> str:
-    parts = content if isinstance(content, list) and content else [{"type": "text", "text": content}]
-    texts = []
-    for part in parts:
-        match part:
-            case {"type": "text", "text": str(text)}:
-                texts.append(text)
-            case _:
-                raise ValueError("the content of a message must be a text, or parts that are texts")
-    return "".join(texts)
-
-
-def reply_count(n: object) -> int:
-    """Return how many replies a call wants.
-
-    Raises:
-        ValueError: It is no number of replies.
-    """
-    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MAX_REPLIES:
-        raise ValueError(f"n must be a whole number from 1 to {MAX_REPLIES}")
-    return n
+def _part_text(part: object) -> str:
+    match part:
+        case {"type": "text", "text": str(text)}:
+            return text
+    raise ValueError("the content of a message must be a text, or parts that are texts")
 
 
 def _comparable(text: str) -> str:

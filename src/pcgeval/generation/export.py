@@ -1,7 +1,7 @@
 """Export finished trials as recordings, so that others replay them without the models.
 
-The recording of a prompt holds its calls. That of a program holds its trials, which are replayed without running the
-program as long as it stays the same. A program that was changed runs again, on the recorded replies.
+The recording of a prompt holds its calls. The recording of a program holds its trials, which are replayed without
+running the program as long as it stays the same. A program that was changed runs again, on the recorded replies.
 """
 
 from pathlib import Path
@@ -18,23 +18,19 @@ from pcgeval.submissions.load import Program, load_submissions
 def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[Path]:
     """Write the recordings of each model and team from the records in data/raw; return the files.
 
-    Raises:
-        FileError: A trial has no record, or is to be repeated; run the generate stage first.
+    Raises FileError if a trial has no record or is to be repeated.
     """
     recordings = []
     for team, submission in load_submissions(params.teams, submissions).items():
         for model in params.models:
-            folder = stage_dir("raw", model, team)
             lines: list[LoggedCall | RecordedTrial] = []
-            faults = []
             for trial in sorted(trials(params)):
-                path = record_path(folder, team, trial)
+                path = record_path(stage_dir("raw", model, team), team, trial)
                 record = read_record(path)
                 if not record.is_final:
-                    faults.append(f"{trial.letter}{trial.number}")
-                elif isinstance(submission.work, Program):
-                    response = read_text(path.with_suffix(".txt"))
-                    sha256 = sha256_file(path)
+                    raise FileError(f"{path}: failed through no fault of {team}. Run `dvc repro` first.")
+                if isinstance(submission.work, Program):
+                    response, sha256 = read_text(path.with_suffix(".txt")), sha256_file(path)
                     lines.append(
                         RecordedTrial(
                             letter=trial.letter, trial=trial.number, response=response, record=record, sha256=sha256
@@ -42,10 +38,6 @@ def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[
                     )
                 else:
                     lines += trial_calls(trial, record)
-            if faults:
-                raise FileError(
-                    f"{folder}: {', '.join(faults)} failed through no fault of {team}. Run `dvc repro` first."
-                )
             recordings.append(recording_file(model, team))
             write_recording(recordings[-1], lines)
     return recordings

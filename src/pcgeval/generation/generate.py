@@ -2,9 +2,9 @@
 
 Teams take turns letter by letter, so that an hour in which the server is slow costs all of them alike, and a stopped
 run has results of every team. A finished trial lies on disk with a fingerprint of everything that decides its response,
-and every reply lies in the call log. An interrupted run therefore continues where it stopped. A trial whose prompt or
-program, model, options, seed or limits changed runs again, and pays only for calls that were never made. A trial of a
-recorded model counts only while it equals its recording.
+and every reply lies in the call log, so an interrupted run continues where it stopped. A trial with other inputs runs
+again, and pays only for calls that were never made. A trial of a recorded model counts only while it equals its
+recording.
 
 A trial that fails through its model's server or through this machine is no result of the submission: the stage
 finishes the other trials and then fails, and the next run repeats it. After three such trials in a row the stage stops.
@@ -18,8 +18,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pcgeval.core.console import Progress
-from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.console import Progress, count
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import remove_others, sha256_text
 from pcgeval.core.layout import (
     CALLS,
@@ -59,12 +59,11 @@ from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.packages import InstallError, RequirementsError, lock_requirements
 
 FAULTS_IN_A_ROW = 3  # trials that fail through the server or this machine, after which no other begins
-_SHOWN_FAULTS = 5  # of a team, in a message
 _SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches this process
 
 
 class InputsChangedError(PcgevalError):
-    """The submission or params.yaml changed while trials ran, so that the trials have other inputs."""
+    """A submission or params.yaml changed while trials ran, so that the trials have other inputs."""
 
 
 class TrialFaultError(PcgevalError):
@@ -76,17 +75,11 @@ Report = Callable[[Trial, TrialRecord, bool], None]  # a trial, its record, and 
 
 @dataclass(frozen=True)
 class TeamTrials:
-    """The trials of one team with a model.
-
-    Attributes:
-        submission: The team's prompt or program.
-        backend: Where the model is asked.
-        folder: The raw folder of the model and team; finished trials in it stay.
-    """
+    """The trials of one team with a model."""
 
     submission: Submission
     backend: Backend
-    folder: Path
+    folder: Path  # with the trials' files; finished ones stay
 
 
 def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
@@ -99,10 +92,8 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
 
     Raises:
         FolderBusyError: Another process works on the same model.
-        LlmError: The model cannot be asked, or the disk is full; the next run continues.
-        TrialFaultError: Trials failed through no fault of a submission; the next run repeats them.
         InputsChangedError: The submissions or params.yaml changed meanwhile.
-        PcgevalError: A program cannot run here; the trials of the other teams are done.
+        PcgevalError: As `do_trials`.
     """
     settings, submissions = params.models[model], load_submissions(params.teams, root / SUBMISSIONS)
     live = None if settings.backend == "recorded" else open_backend(settings)
@@ -140,6 +131,25 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
     _check_unchanged(params, model, root)
 
 
+def _check_unchanged(params: Params, model: str, root: Path) -> None:
+    """Raise InputsChangedError if the trials have other inputs than the files now, as DVC hashes those."""
+    now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
+    is_same = model in now.models and [*trials(now)] == [*trials(params)] and {*now.teams} == {*params.teams}
+    trial = next(trials(params))  # one tells for all: a team's trials are made from one state of its submission
+    for team, submission in submissions.items():
+        record = read_record(record_path(root / stage_dir("raw", model, team), team, trial))
+        if present_fingerprint(params, model, submission)(trial, record.digest) != record.fingerprint:
+            changed = SUBMISSIONS / team
+        elif not is_same or present_fingerprint(now, model, submission)(trial, record.digest) != record.fingerprint:
+            changed = Path(PARAMS_FILE)
+        else:
+            continue
+        raise InputsChangedError(
+            f"{changed}: changed while the trials of {team} with {model} ran on its old state. They are kept. Run "
+            "again to repeat them with the new state, or restore the old state first."
+        )
+
+
 def do_trials(
     params: Params,
     model: str,
@@ -159,7 +169,7 @@ def do_trials(
         teams: The teams. The files of a program are copied first, and its trials run from the copy.
         report: Called with each trial, finished before or just now.
         state: Where the programs' copies lie.
-        calls: The call log's folder; a recorded model has no need of it.
+        calls: The call log's folder.
         trust_programs: Run programs without a sandbox where there is none.
         observer: Called while trials run, with the output of programs.
 
@@ -222,7 +232,7 @@ def _run_in_turn(to_do: Sequence[tuple["_TeamRun", Trial]], model: str, threads:
                 raise TrialFaultError(
                     f"{run.trials.submission.team} with {model}: {faults_in_a_row} trials one after the other failed "
                     f"through no fault of the submission, the last one {trial.letter}{trial.number}: {record.reason}. "
-                    "No other was begun. Look at the log of the model's server, then run again; finished trials stay."
+                    "Look at the log of the model's server, then run again; finished trials stay."
                 )
         return run, trial, record
 
@@ -253,19 +263,17 @@ class _TeamRun:
         team, folder, backend = self.trials.submission.team, self.trials.folder, self.trials.backend
         fingerprint = self.task.fingerprint(trial)
         record = finished_trial(folder, team, trial, fingerprint)
-        if record and not record.is_final:
-            record = None
-        if isinstance(backend, RecordedModel):
-            recorded = backend.finished_trial(trial, fingerprint)
-            if recorded and record != recorded.record:
-                write_trial(folder, team, trial, recorded.response, recorded.record)
-                self.finish(trial, recorded.record, is_new=True)
-                return True
-            if record and not backend.replays(record):
-                record = None
-        if record:
-            self.finish(trial, record, is_new=False)
-        return record is not None
+        recorded = backend.finished_trial(trial, fingerprint) if isinstance(backend, RecordedModel) else None
+        if recorded and record != recorded.record:
+            write_trial(folder, team, trial, recorded.response, recorded.record)
+            self.finish(trial, recorded.record, is_new=True)
+            return True
+        if record is None or not record.is_final:
+            return False
+        if isinstance(backend, RecordedModel) and not backend.replays(record):
+            return False
+        self.finish(trial, record, is_new=False)
+        return True
 
     def run(self, trial: Trial, stopping: threading.Event) -> TrialRecord:
         """Run a trial and write it; a sandbox that fails is a fault of this machine."""
@@ -276,7 +284,7 @@ class _TeamRun:
             self.observer.asking(trial, 0)
         job, backend = self.task.job(trial), TrialBackend(self.trials.backend, self.log, team, trial, self.observer)
         try:
-            run = self.runner(job, backend)
+            run = self.runner(job, backend.chat)
             cause = None if run.reason in (None, self.task.limits.overtime) else backend.cause
         except SandboxError as error:
             run, cause = TrialRun(reason=str(error)), "machine"
@@ -303,27 +311,20 @@ class _TeamRun:
 
     def fault_error(self, model: str) -> TrialFaultError:
         """Return the error that names the trials to repeat."""
-        team, number = self.trials.submission.team, len(self.faults)
-        shown = [f"{trial.letter}{trial.number} ({self.faults[trial]})" for trial in sorted(self.faults)]
-        more = f", and {number - _SHOWN_FAULTS} more" if number > _SHOWN_FAULTS else ""
+        team, (trial, reason) = self.trials.submission.team, min(self.faults.items())
         return TrialFaultError(
-            f"{team} with {model}: {number} trials failed through no fault of the submission: "
-            f"{', '.join(shown[:_SHOWN_FAULTS])}{more}. Run again to repeat these trials alone. If they always fail, "
-            f"take {team} out of `teams` in params.yaml."
+            f"{team} with {model}: {count(len(self.faults), 'trial')} failed through no fault of the submission, such "
+            f"as {trial.letter}{trial.number} ({reason}). Run again to repeat them. If they always fail, take {team} "
+            "out of `teams` in params.yaml."
         )
 
 
 @contextmanager
 def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
-    """Yield a submission with a copy of its program as it is now; a prompt is in memory already.
+    """Yield a submission with a read-only copy of its program; a prompt is in memory already.
 
-    Args:
-        submission: The submission; messages go on to name its folder.
-        folder: Where the copy goes, readable to all and writable to nobody, and is removed at the end. It belongs to
-            the process that holds the lock of the model; an old copy of a killed run is removed.
-
-    Raises:
-        FileError: A file cannot be copied.
+    The folder belongs to the process that holds the lock of the model. It is removed at the end, as is an old copy of a
+    killed run. Messages go on to name the program's own folder.
     """
     program = submission.work
     if not isinstance(program, Program):
@@ -336,36 +337,6 @@ def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(program.folder / name, target, follow_symlinks=False)
             target.chmod(0o444 | target.stat().st_mode & 0o111)
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise FileError(
-            f"{program.folder}: cannot be copied to {folder} ({error.strerror}). Make room on its disk, then run again."
-        ) from error
-    try:
         yield replace(submission, work=replace(program, folder=folder, original=program.folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _check_unchanged(params: Params, model: str, root: Path) -> None:
-    """Compare the inputs of the trials with the files as they are now, because DVC records the hashes of these.
-
-    Raises:
-        InputsChangedError: A submission, or params.yaml in what decides a trial, changed meanwhile.
-    """
-    now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
-    others = model not in now.models or [*trials(now)] != [*trials(params)] or {*now.teams} != {*params.teams}
-    trial = next(trials(params))  # all trials of a team were made from one state of its submission: one of them tells
-    for team, submission in submissions.items():
-        folder = root / stage_dir("raw", model, team)
-        record = read_record(record_path(folder, team, trial))
-        if present_fingerprint(params, model, submission)(trial, record.digest) != record.fingerprint:
-            changed = SUBMISSIONS / team
-        elif others or present_fingerprint(now, model, submission)(trial, record.digest) != record.fingerprint:
-            changed = Path(PARAMS_FILE)
-        else:
-            continue
-        raise InputsChangedError(
-            f"{changed}: changed while the trials of {team} with {model} ran. They were made from its state before and "
-            f"stay in {folder}. Run again to repeat them with the present state, or restore the old state first."
-        )

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from pcgeval.core.files import derived_seed
 from pcgeval.core.layout import Trial
@@ -13,10 +14,10 @@ from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import Exchange, FailedCall, FaultCause, Flag
 from pcgeval.core.untrusted import printable_line, well_formed
-from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed
+from pcgeval.generation.broker import Broker, Pipe, PipeClosed, TrialFailed
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
 from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
+from pcgeval.llm.protocol import Backend, CallError, Chat, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
@@ -38,24 +39,19 @@ class TrialRun:
     flags: tuple[Flag, ...] = ()
     reason: str | None = None
     contained: bool = True  # False for a program that ran without a sandbox
-    printed: str = ""  # by the program, if it is wanted: a stranger's text
+    printed: str = ""  # by the program, on demand: a stranger's text
 
 
-Runner = Callable[[TrialJob, Backend], TrialRun]  # raises LlmError if the model cannot be asked at all, SandboxError
+Runner = Callable[[TrialJob, Chat], TrialRun]  # raises LlmError if the model cannot be asked at all, SandboxError
 
 
 @contextmanager
 def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool = False) -> Iterator[Runner]:
     """Yield the function that runs a trial of a submission; several threads may call it.
 
-    Args:
-        task: The submission and its limits.
-        trust_programs: Run a program without a sandbox where there is none.
-        keep_output: Return the output of a program with each trial; then it also gets a moment to end by itself.
-
-    Raises:
-        InstallError: The packages of a program cannot be installed now, through no fault of the program.
-        SandboxError: There is no sandbox for a program.
+    With `trust_programs`, a program runs without a sandbox where there is none. With `keep_output`, its output is
+    returned with each trial, and it gets a moment to end by itself. Raises InstallError or SandboxError if it cannot
+    run now, through no fault of the program.
     """
     work, limits = task.submission.work, task.limits
     if isinstance(work, Prompt):
@@ -68,59 +64,61 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
         yield lambda *_: refused
         return
     with open_sandbox(ResourceLimits(), trust_programs) as sandbox:
-        yield ProgramRunner(work, sandbox, limits, interpreter, keep_output=keep_output).run_trial
+        yield ProgramRunner(work, sandbox, limits, interpreter, keep_output).run_trial
 
 
-def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, backend: Backend) -> TrialRun:
-    """Send the prompt; as for programs, the reply to the first call counts if it ends."""
+def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, chat: Chat) -> TrialRun:
+    """Send the prompt; as for programs, the reply to the first call counts if it ends in time."""
     request = job.request(Message("user", prompt.for_letter(job.trial.letter)))
     seconds = limits.seconds + limits.call_seconds
     try:
-        reply = backend.chat(request, seconds)
+        reply = chat(request, seconds)
     except CallError as error:
         return TrialRun(reason=str(error))
     reason = None
     if (used := reply.prompt_tokens + reply.output_tokens) > limits.tokens:
         reason = f"used {used} tokens; the limit is {limits.tokens}"
-    elif reply.seconds > seconds:  # when the model was really asked
+    elif reply.seconds > seconds:  # a replay comes at once, but the model took longer
         reason = limits.overtime
     return TrialRun(reply.text, (Exchange(request.key, reply),), reason=reason)
 
 
+@dataclass(frozen=True)
 class ProgramRunner:
     """Starts a program in a fresh process for each trial; several threads may run trials at once."""
 
-    def __init__(
-        self, program: Program, sandbox: Sandbox, limits: Limits, interpreter: Path, *, keep_output: bool = False
-    ) -> None:
-        """Read the program's files; `interpreter` is the Python with the packages that the program requires."""
-        self._program, self._sandbox, self._limits = program, sandbox, limits
-        self._command = [str(interpreter), program.entry]
-        self._flags = unseeded_random(python_files(program.folder))
-        self._keep_output = keep_output
+    program: Program
+    sandbox: Sandbox
+    limits: Limits
+    interpreter: Path  # the Python with the packages that the program requires
+    keep_output: bool = False
 
-    def run_trial(self, job: TrialJob, backend: Backend) -> TrialRun:
-        """Run one trial and return its outcome, whatever the program does.
+    @cached_property
+    def _flags(self) -> tuple[Flag, ...]:
+        return unseeded_random(python_files(self.program.folder))
 
-        Raises:
-            LlmError: The model cannot be asked at all.
-            SandboxError: The sandbox could not be set up.
-        """
+    def run_trial(self, job: TrialJob, chat: Chat) -> TrialRun:
+        """Run one trial; raises LlmError if the model cannot be asked at all, and SandboxError."""
+        response, reason = "", None
         with closing(Pipe()) as pipe:
-            broker = Broker(job, backend, self._limits, pipe)
+            broker = Broker(job, chat, self.limits, pipe)
             process = self._start(job, pipe)
             try:
                 pipe.close_guest_end()
-                response, reason = _serve(process, broker)
-                self._printed(process)  # it has a moment to end by itself
+                response = broker.serve()
+            except TrialFailed as failure:
+                reason = str(failure)
+            except PipeClosed:
+                reason = _ending(process)
             finally:
+                if self.keep_output:
+                    process.output(SETTLING_SECONDS)  # it has a moment to end by itself
                 process.kill()
-            printed = self._printed(process)
+            printed = process.output(SETTLING_SECONDS) if self.keep_output else ""
+        if reason and broker.limit:
+            reason = str(broker.limit)
         flags = (*self._flags, *broker.flags)
-        return TrialRun(response, broker.exchanges, flags, reason, self._sandbox.contained, printed)
-
-    def _printed(self, process: SandboxedProcess) -> str:
-        return process.output(SETTLING_SECONDS) if self._keep_output else ""
+        return TrialRun(response, broker.exchanges, flags, reason, self.sandbox.contained, printed)
 
     def _start(self, job: TrialJob, pipe: Pipe) -> SandboxedProcess:
         trial = {
@@ -129,29 +127,17 @@ class ProgramRunner:
             "model": job.model.name,
             "chance": derived_seed(job.seed, "chance"),
             "pipe": pipe.guest_end,
-            "line_bytes": LINE_BYTES,
         }
         environment = {"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial)}
-        if self._keep_output:
-            environment["PYTHONUNBUFFERED"] = "1"  # a program that is killed prints everything before
-        return self._sandbox.start(
-            self._command,
-            folder=self._program.folder,
+        if self.keep_output:
+            environment["PYTHONUNBUFFERED"] = "1"  # else the last output of a killed program is lost
+        return self.sandbox.start(
+            [str(self.interpreter), self.program.entry],
+            folder=self.program.folder,
             readable=(GUEST,),
             descriptors=(pipe.guest_end,),
             environment=environment,
         )
-
-
-def _serve(process: SandboxedProcess, broker: Broker) -> tuple[str, str | None]:
-    """Return the response, or an empty one and the reason: the limit, where one was reached."""
-    try:
-        return broker.serve(), None
-    except TrialFailed as failure:
-        reason = str(failure)
-    except PipeClosed:
-        reason = _ending(process)
-    return "", str(broker.limit) if broker.limit else reason
 
 
 def _ending(process: SandboxedProcess) -> str:
@@ -165,82 +151,48 @@ def _ending(process: SandboxedProcess) -> str:
     return printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")
 
 
+@dataclass
 class TrialBackend:
-    """The model as one trial asks it: the call log answers calls that were made before.
+    """The model as one trial asks it: the call log answers calls that were made before."""
 
-    Attributes:
-        failures: The calls so far that the backend gave up.
-        cause: Whose fault the last of them was, if not the submission's.
-    """
-
-    def __init__(
-        self, backend: Backend, log: CallLog, team: str, trial: Trial, observer: TrialObserver | None = None
-    ) -> None:
-        """Wrap a model's backend; the log names team and trial with every call."""
-        self._backend, self._log, self._team, self._trial = backend, log, team, trial
-        self._observer = observer
-        self._turns = 0
-        self.failures: list[FailedCall] = []
-        self.cause: FaultCause | None = None
-
-    def digest(self) -> str:
-        """Return the model's digest; see the backend."""
-        return self._backend.digest()
+    backend: Backend
+    log: CallLog
+    team: str
+    trial: Trial
+    observer: TrialObserver | None
+    turns: int = 0
+    failures: list[FailedCall] = field(default_factory=list)
+    cause: FaultCause | None = None  # of the last failure, if the submission is not at fault
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Answer as the backend does, or did.
-
-        Raises:
-            CallError: The backend gives this call up.
-            LlmError: The backend cannot serve, or the log cannot keep its reply.
-        """
-        self._turns += 1
-        if isinstance(self._backend, RecordedModel):
+        """Answer as the backend does, or did; raises CallError, or LlmError if the log cannot keep the reply."""
+        self.turns += 1
+        if isinstance(self.backend, RecordedModel):
             call = self._ask(request, timeout)
         else:
-            call = self._log.answer(request.key, partial(self._ask, request), timeout)
+            call = self.log.answer(request.key, partial(self._ask, request), timeout)
         if call.reply is None:
-            self.failures.append(FailedCall(self._turns, request.key, call.reason or ""))
+            self.failures.append(FailedCall(self.turns, request.key, call.reason or ""))
             self.cause = call.cause
             raise (ServerFaultError if call.cause == "server" else CallError)(call.reason)
         return call.reply
 
     def _ask(self, request: ChatRequest, seconds: float) -> LoggedCall:
-        if self._observer:
-            self._observer.asking(self._trial, self._turns)
-        reply, reason = None, None
-        cause: FaultCause | None = None
+        if self.observer:
+            self.observer.asking(self.trial, self.turns)
+        trial: dict[str, Any] = {"letter": self.trial.letter, "trial": self.trial.number, "turn": self.turns}
+        call = partial(LoggedCall, key=request.key, model=request.model, team=self.team, **trial)
         try:
-            reply = self._backend.chat(request, seconds)
+            return call(reply=self.backend.chat(request, seconds))
         except CallError as error:
-            reason = well_formed(str(error))
-            cause = "server" if isinstance(error, ServerFaultError) else None
-        return LoggedCall(
-            key=request.key,
-            reply=reply,
-            reason=reason,
-            cause=cause,
-            model=request.model,
-            team=self._team,
-            letter=self._trial.letter,
-            trial=self._trial.number,
-            turn=self._turns,
-        )
+            cause: FaultCause | None = "server" if isinstance(error, ServerFaultError) else None
+            return call(reason=well_formed(str(error)), cause=cause)
 
 
 def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: str) -> Iterator[tuple[str, str | None]]:
-    """Start every program as a trial does, several at once, until it asks the model or answers.
+    """Start every team's program as a trial of a letter does, several at once, until it asks the model or answers.
 
-    Args:
-        programs: The programs by team; the packages that they require are installed.
-        sandbox: Where they are started.
-        letter: The trial's letter.
-
-    Yields:
-        A team, and why its program did not come that far; None if it did.
-
-    Raises:
-        SandboxError: The sandbox could not be set up.
+    Yields a team, and why its program did not come that far; None if it did. Raises SandboxError.
     """
     limits = Limits(tokens=1, seconds=START_SECONDS, prompt_words=1, call_seconds=0)
     job = TrialJob(Trial(letter, 1), Model(backend="recorded", name="none"), "0" * 64, 0)
@@ -249,7 +201,7 @@ def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: st
     def start(team: str) -> tuple[str, str | None]:
         program = programs[team]
         try:
-            run = ProgramRunner(program, sandbox, limits, interpreter_for(program.folder)).run_trial(job, model)
+            run = ProgramRunner(program, sandbox, limits, interpreter_for(program.folder)).run_trial(job, model.chat)
         except LlmError:  # it asked the model
             return team, None
         if run.reason == limits.overtime:

@@ -28,9 +28,7 @@ class TrialJob:
     def request(self, *messages: Message, repetition: int = 0) -> ChatRequest:
         """Return the request of a conversation, with the options that the competition and not the team decides.
 
-        Args:
-            messages: The conversation.
-            repetition: How often the trial asked the same before; every repetition has another seed.
+        `repetition` says how often the trial asked the same before: every repetition has another seed.
         """
         seed = derived_seed(self.seed, repetition) if repetition else self.seed
         options = {"temperature": TEMPERATURE, **self.model.options, "seed": seed}
@@ -44,7 +42,7 @@ class TrialObserver(Protocol):
         """Note that a trial's program starts (call 0), or that the trial makes its first call (1), second call..."""
 
     def ended(self, trial: Trial, printed: str) -> None:
-        """Take what a trial's program printed: a stranger's text of bounded length. The record does not exist yet."""
+        """Take the output of a trial's program: a stranger's text of bounded length. The record follows later."""
 
 
 @dataclass(frozen=True)
@@ -62,20 +60,17 @@ class GenerationTask:
         return TrialJob(trial, self.model, self.digest, derived_seed(self.master_seed, trial.letter, trial.number))
 
     def request(self, trial: Trial) -> ChatRequest:
-        """Return the one request of a prompt's trial."""
+        """Return the only request of a prompt's trial."""
         assert isinstance(self.submission.work, Prompt)  # noqa: S101 - the caller knows
         return self.job(trial).request(Message("user", self.submission.work.for_letter(trial.letter)))
 
     def fingerprint(self, trial: Trial) -> str:
         """Return the SHA-256 of everything that decides a trial's response."""
+        limits = self.limits.model_dump(exclude={"prompt_words"})
         if isinstance(self.submission.work, Prompt):
-            return sha256_json([PROMPT_INTERFACE, self.request(trial).key, vars(trial), self._limits])
+            return sha256_json([PROMPT_INTERFACE, self.request(trial).key, vars(trial), limits])
         key = self.job(trial).request().key
-        return sha256_json([PROGRAM_INTERFACE, self._program, key, vars(trial), self._limits])
-
-    @cached_property
-    def _limits(self) -> dict[str, object]:
-        return self.limits.model_dump(exclude={"prompt_words"})
+        return sha256_json([PROGRAM_INTERFACE, self._program, key, vars(trial), limits])
 
     @cached_property
     def _program(self) -> list[object]:
@@ -86,7 +81,7 @@ class GenerationTask:
 
 
 def present_fingerprint(params: Params, model: str, submission: Submission) -> Callable[[Trial, str], str]:
-    """Return a function from a trial, and the digest in its record, to the fingerprint that it has if nothing changed.
+    """Return a function from a trial, and the digest in its record, to the fingerprint that it would have now.
 
     That digest counts where params.yaml pins none. The files of a program are read once for each digest.
     """

@@ -7,19 +7,17 @@ the key of the call as the settings have it, so that a replay finds it.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.core.files import sha256_json
-from pcgeval.core.layout import CALLS, state_name
-from pcgeval.core.locks import lock_folder
+from pcgeval.core.layout import CALLS
 from pcgeval.core.params import Model
-from pcgeval.judge.prompts import CALL_KINDS, FittedCall, JudgeCall
-from pcgeval.judge.settings import GradingError, JudgeSettings
+from pcgeval.judge.prompts import FittedCall, JudgeCall
+from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import open_backend, pinned_digest
-from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
+from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import (
     Backend,
@@ -50,147 +48,56 @@ _OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings o
 
 @dataclass(frozen=True)
 class CallFiles:
-    """The files from which the model's replies of one grading come, and in which they are kept."""
+    """The files that hold replies of the judge's model."""
 
-    # the folder of the call log, so that a grading that was killed goes on; None keeps nothing on disk
-    log: Path | None = CALLS
+    log: Path | None = CALLS  # the folder of the call log, which gets every new reply; None: they stay in memory
     recordings: tuple[Path, ...] = ()  # files that are only read
-    # a recording that is written of the calls that the grading used; earlier calls in it are known, too
-    export: Path | None = None
-    shared: CallLog | None = None  # a log that several gradings of this process share, instead of all these files
 
-    @contextmanager
-    def opened(self, submission: Path, settings: JudgeSettings, *, read_only: bool = False) -> Iterator[CallLog]:
-        """Open the log and the recordings; a replay (backend `recorded`) knows the recordings alone.
-
-        One grading at a time asks a model about a submission and logs the replies: two would pay for each call.
-
-        Raises:
-            FolderBusyError: Another grading asks about it at this moment.
-            FileError: A recording is missing, or a file holds something else than calls.
-        """
-        log, recordings = None if settings.is_replay and not read_only else self.log, self.recordings
-        with ExitStack() as stack:
-            if not (settings.is_replay or read_only):
-                if log is not None and settings.judge == "simple":
-                    lock = log.parent / "judgements" / state_name(submission) / "grading.lock"
-                    stack.enter_context(lock_folder(submission, lock))
-                if self.export is not None and self.export.is_file():
-                    recordings = (*recordings, self.export)
-            yield self.shared or CallLog(log, recordings, read_only=read_only)
-
-    def write_export(self, log: CallLog, *, keep_others: bool) -> None:
-        """Write the calls that a grading used, in an order that does not depend on their timing.
-
-        With `keep_others` earlier calls of the file stay that it did not use, as after a grading that ended early.
-        """
-        if self.export is None or not log.used:
-            return
-        others = read_recording(self.export) if keep_others and self.export.is_file() else ()
-        calls = {call.key: call for call in (*others, *log.used)}
-        write_recording(self.export, sorted(calls.values(), key=_recording_order))
-
-
-def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
-    """Return the place of a call in a recording: by leaf, vote, kind and attempt, whenever it was made."""
-    kind = CALL_KINDS.index(call.kind) if call.kind in CALL_KINDS else len(CALL_KINDS)
-    return call.leaf or "", call.vote or 0, kind, call.attempt or 0, call.key
-
-
-class CallLimits:
-    """The budget of several gradings, and whether the model can be asked at all.
-
-    A reply counts when it is used, whenever it was paid for: a grading that is begun again has what is left of the
-    budget. No call begins once the budget is used up; those under way then come to their end, and may pass it.
-    """
-
-    def __init__(self, settings: JudgeSettings) -> None:
-        """Take the limits of the settings."""
-        self._settings = settings
-        self._lock = threading.Lock()
-        self._counted: set[str] = set()  # keys of calls
-        self._cost, self._tokens, self._failures = 0.0, 0, 0
-        self._ended: str | None = None  # why no call begins any more
-
-    def count(self, key: str, usage: CallUsage) -> None:
-        """Count a call, or all calls of a grading that was finished before, once."""
-        price = self._settings.price
-        with self._lock:
-            if key in self._counted:
-                return
-            self._counted.add(key)
-            self._tokens += usage.prompt_tokens + usage.output_tokens
-            if price is not None:
-                self._cost += price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
-
-    def reason_to_end(self) -> str | None:
-        """Return why no call may begin: the budget is used up, or earlier calls failed; None if one may."""
-        most_cost, most_tokens, spent = self._settings.max_cost, self._settings.token_budget, None
-        if most_cost is not None and self._cost >= most_cost:
-            spent = f"{most_cost} US dollars (max_cost)"
-        elif most_tokens is not None and self._tokens >= most_tokens:
-            spent = f"{most_tokens} tokens (token_budget)"
-        if spent and not self._ended:
-            self._ended = f"the budget of {spent} is used up. Raise it, and grade again to go on."
-        return self._ended
-
-    def note(self, error: Exception | None) -> None:
-        """Note how a call ended: after five failures in a row, or one that holds for all calls, none begins."""
-        with self._lock:
-            self._failures = 0 if error is None else self._failures + 1
-            if isinstance(error, LlmError):
-                self._ended = self._ended or str(error)
-            elif self._failures >= _FAILURES:
-                self._ended = self._ended or f"{_FAILURES} calls in a row failed, the last one so: {error}"
+    def open_log(self, settings: JudgeSettings, *, read_only: bool = False) -> CallLog:
+        """Return the log with the recordings, or for a replay the recordings alone; raises FileError if one is none."""
+        return CallLog(None if settings.is_replay else self.log, self.recordings, read_only=read_only)
 
 
 class JudgeClient:
-    """The model of one grading; several threads may use it.
+    """The model of one grading, or of several, one after the other, which share a budget; threads may share it.
 
-    After an LlmError (the endpoint died, the disk is full, the deadline has passed) no call is made any more: calls
+    A reply counts when it is used, whenever it was paid for: a grading that is begun again has what is left of the
+    budget. No call begins once the budget is used up; those under way then come to their end, and may pass it. After
+    five failures in a row, or an LlmError (the endpoint died, the disk is full), no call begins any more, either: calls
     that are not in the log then fail with the same reason.
     """
 
-    def __init__(
-        self,
-        settings: JudgeSettings,
-        log: CallLog,
-        *,
-        stopping: threading.Event,
-        open_backend: OpenBackend = open_backend,
-        limits: CallLimits | None = None,
-    ) -> None:
-        """Prepare the client; the model is opened with the first call that is not in the log.
-
-        Without `limits`, those of the settings hold for this client alone.
-
-        Raises:
-            GradingError: The settings name no model.
-        """
-        if settings.model is None:
-            raise GradingError(f"the judge simple needs a model. {WAYS}")
-        self.model, self._settings, self._log = settings.model, settings, log
-        self._stopping, self._limits = stopping, limits or CallLimits(settings)
-        self._ends = None if settings.deadline is None else time.monotonic() + settings.deadline
-        self._open_backend = open_backend
-        self._lock = threading.Lock()
+    def __init__(self, settings: JudgeSettings, log: CallLog, open_backend: OpenBackend = open_backend) -> None:
+        """Prepare the client; the model is opened with the first call that is not in the log."""
+        self.settings, self.log, self._open_backend = settings, log, open_backend
+        self._lock = threading.RLock()
         self._backend: Backend | None = None
-        self._context = settings.context_tokens  # smaller once the endpoint says so
-        self.digest = settings.model.digest
-        if settings.model.backend == "openai":
-            self.digest = unpinned_digest(settings.model.name)
-        self.called: set[str] = set()  # the leaves about which a call was made and not found in the log
-        self.stopped: str | None = None  # why no call is made any more
+        self._context = 0 if settings.model is None else settings.context_tokens  # smaller once the endpoint says so
+        self._counted: set[str] = set()  # keys of calls
+        self._cost, self._tokens, self._failures = 0.0, 0, 0
+        self._ended: str | None = None  # why no call begins any more
+        self.digest: str | None = None
+        if settings.model is not None:
+            is_hosted = settings.model.backend == "openai"
+            self.digest = unpinned_digest(settings.model.name) if is_hosted else settings.model.digest
+        self.begin(threading.Event())
+
+    def begin(self, stopping: threading.Event) -> None:
+        """Begin a grading, which ends when `stopping` is set, and forget what is only of the one before."""
+        self._stopping, seconds = stopping, self.settings.deadline
+        self._ends = None if seconds is None else time.monotonic() + seconds
+        self.called: set[str] = set()  # the leaves about which the model was asked just now
+        self.stopped: str | None = None  # why no call of this grading is made any more
         self.failed: dict[str, str] = {}  # why a call failed, by its leaf
 
     def fitted(self, call: JudgeCall) -> FittedCall:
         """Return a call as it fits the context of the settings; raises ContextError."""
-        return call.fitted(self._settings.context_tokens, self._room(call) or 0)
+        return call.fitted(self.settings.context_tokens, self._room(call) or 0)
 
     def knows(self, call: JudgeCall) -> bool:
         """Return whether the reply to a call is there already; the model is not opened for it."""
         try:
-            return self.digest is not None and self._log.find(self.key(call)) is not None
+            return self.digest is not None and self.log.find(self.key(call)) is not None
         except CallError:
             return False
 
@@ -203,16 +110,16 @@ class JudgeClient:
         """
         try:
             key = self.key(call)
-            logged = self._log.find(key, failed_too=self._settings.is_replay)
-            if logged is None and self._settings.is_replay:
+            logged = self.log.find(key, failed_too=self.settings.is_replay)
+            if logged is None and self.settings.is_replay:
                 raise CallError(
-                    f"no reply of {self.model.name} to this call is recorded: it was never made, or the criterion, the "
-                    "files, the prompts or the model changed since. Set the judge's backend to the one that has the "
-                    "model, grade again, and keep the replies with `pcgeval export recordings`."
+                    f"no reply of {self.settings.judge_model.name} to this call is recorded: it was never made, or the "
+                    "criterion, the files, the prompts or the model changed since. Set the judge's backend to the one "
+                    "that has the model, grade again, and keep the replies with `pcgeval export recordings`."
                 )
             if logged is None:
                 self._check_running()
-                logged = self._log.answer(key, lambda _: self._call(call, key), self._seconds_left())
+                logged = self.log.answer(key, lambda _: self._call(call, key), self._seconds_left())
         except LlmError as error:
             self.stopped = self.stopped or str(error)
             self.failed[call.leaf] = self.stopped
@@ -220,66 +127,93 @@ class JudgeClient:
         if logged.reply is None:
             self.failed[call.leaf] = logged.reason or "the call failed"
             raise CallError(self.failed[call.leaf])
-        self._limits.count(key, CallUsage.of(logged.reply))
+        self.count(key, CallUsage.of(logged.reply))
         return logged.reply
 
     def key(self, call: JudgeCall) -> str:
-        """Return the SHA-256 of what is sent; the model is opened if nobody has given its digest.
-
-        Raises:
-            ContextError: It does not fit the context.
-            LlmError: The model cannot be opened, or is only recorded and has no digest.
-        """
-        if self.digest is None and self._settings.is_replay:
+        """Return the SHA-256 of what is sent; the model is opened if nobody has given its digest."""
+        model = self.settings.judge_model
+        if self.digest is None and self.settings.is_replay:
             raise LlmError("a recorded judge needs its model's digest: replies are found by it. Add it to the model.")
         if self.digest is None:
             self._opened()
         values = {
-            "model": self.model.name,
+            "model": model.name,
             "digest": self.digest,
-            "endpoint": self.model.base_url,
+            "endpoint": model.base_url,
             "options": self._options(call),
             "messages": [[message.role, message.content] for message in self.fitted(call).messages],
             "schema": call.schema,
         }
         return sha256_json(values)
 
+    def count(self, key: str, usage: CallUsage) -> None:
+        """Count a call, or all calls of a grading that was finished before, once."""
+        price = self.settings.price
+        with self._lock:
+            if key not in self._counted:
+                self._counted.add(key)
+                self._tokens += usage.prompt_tokens + usage.output_tokens
+                if price is not None:
+                    self._cost += price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
+
+    def reason_to_end(self) -> str | None:
+        """Return why no call may begin: the budget is used up, or earlier calls failed; None if one may."""
+        most_cost, most_tokens = self.settings.max_cost, self.settings.token_budget
+        if most_cost is not None and self._cost >= most_cost:
+            spent = f"{most_cost} US dollars (max_cost)"
+        elif most_tokens is not None and self._tokens >= most_tokens:
+            spent = f"{most_tokens} tokens (token_budget)"
+        else:
+            return self._ended
+        return self._ended or f"the budget of {spent} is used up. Raise it, and grade again to go on."
+
+    def _note(self, error: Exception | None) -> None:
+        """Note how a call ended."""
+        with self._lock:
+            self._failures = 0 if error is None else self._failures + 1
+            if isinstance(error, LlmError):
+                self._ended = self._ended or str(error)
+            elif self._failures >= _FAILURES:
+                self._ended = self._ended or f"{_FAILURES} calls in a row failed, the last one so: {error}"
+
     def _options(self, call: JudgeCall) -> dict[str, Option]:
         """Return the options that decide an answer: the profile's, then the user's own; what is None is not sent."""
-        profile = self.model.known_profile
+        model, profile = self.settings.judge_model, self.settings.judge_model.known_profile
         usual = {"temperature": profile.temperature, "reasoning_effort": profile.reasoning_effort}
         options = {name: value for name, value in usual.items() if value is not None}
-        options |= {name: value for name, value in self.model.options.items() if name not in _OF_SETTINGS}
-        if profile.seed or "seed" in self.model.options:
-            options["seed"] = int(self.model.options.get("seed", self._settings.seed)) + call.vote
+        options |= {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
+        if profile.seed or "seed" in model.options:
+            options["seed"] = int(model.options.get("seed", self.settings.seed)) + call.vote
         if (room := self._room(call)) is not None:
             options["num_predict"] = room
         return options
 
     def _room(self, call: JudgeCall) -> int | None:
         """Return the room for the answer in tokens; CallError where one that was cut off has no more room."""
-        usual = self._settings.answer_tokens
+        usual = self.settings.answer_tokens
         if call.rooms == 1:
             return usual
         if usual is None:  # the same call again would be the same reply, counted twice
             raise CallError("the endpoint cut the answer off, and the profile has no answer_tokens to raise")
-        if (most := min(call.rooms * usual, self._settings.context_tokens // 2)) < 1.5 * usual:
+        if (most := min(call.rooms * usual, self.settings.context_tokens // 2)) < 1.5 * usual:
             raise CallError(f"the answer has more than {usual} tokens, and the context has no more room for it")
         return most
 
     def _opened(self) -> Backend:
         """Open the backend once and check its digest."""
+        model = self.settings.judge_model
         with self._lock:
             self._check_running()
             if self._backend is None:
                 try:
-                    backend = self._open_backend(_for_judging(self.model, self._settings.context_tokens))
-                    digest = pinned_digest(self.model, backend)
+                    backend = self._open_backend(_for_judging(model, self.settings.context_tokens))
+                    digest = pinned_digest(model, backend)
                 except LlmError as error:
-                    by_name = self.model.backend == "ollama" and self.model.digest is None
-                    self._limits.note(error)
-                    self.stopped = f"{error} {WAYS}" if by_name else str(error)  # before another thread tries the same
-                    raise LlmError(self.stopped) from error
+                    is_named_alone = model.backend == "ollama" and model.digest is None
+                    reason = LlmError(f"{error} {WAYS}") if is_named_alone else error
+                    self._note(reason)
+                    raise reason from error
                 self._backend, self.digest = backend, self.digest or digest
             return self._backend
 
@@ -289,19 +223,19 @@ class JudgeClient:
         self.called.add(call.leaf)
         try:
             reply = self._reply(backend, call)
-            self._limits.note(None)
+            self._note(None)
         except LlmError as error:
-            self._limits.note(error)
+            self._note(error)
             raise
         except CallError as error:
             self._check_running()  # a call that was cut short by the deadline says nothing about the leaf
-            self._limits.note(error)
+            self._note(error)
             reason = str(error)
         return LoggedCall(
             key=key,
             reply=reply,
             reason=reason,
-            model=self.model.name,
+            model=self.settings.judge_model.name,
             leaf=call.leaf,
             kind=call.kind,
             vote=call.vote,
@@ -310,17 +244,17 @@ class JudgeClient:
 
     def _reply(self, backend: Backend, call: JudgeCall) -> ChatReply:
         """Ask the model, with less if the endpoint finds the prompt too long."""
-        options = self._options(call)
-        if self.model.backend in _OWN_CONTEXT:
-            options["num_ctx"] = self._settings.context_tokens
-        schema = call.schema if self.model.known_profile.structured_output else None
+        options, model, most = self._options(call), self.settings.judge_model, self.settings.context_tokens
+        if model.backend in _OWN_CONTEXT:
+            options["num_ctx"] = most
+        schema = call.schema if model.known_profile.structured_output else None
         for _ in range(_ANSWERS_TO_LENGTH):
             context, fitted = self._context, self.fitted(call)
-            if context < self._settings.context_tokens:
+            if context < most:
                 if "num_predict" in options:
                     options["num_predict"] = min(int(options["num_predict"]), context // 2)
                 fitted = call.fitted(context, int(options.get("num_predict", 0)))
-            request = ChatRequest(self.model.name, self.digest or "", fitted.messages, options, schema, adaptable=True)
+            request = ChatRequest(model.name, self.digest or "", fitted.messages, options, schema, adaptable=True)
             self._check_running()
             try:
                 return backend.chat(request, self._seconds_left())
@@ -332,40 +266,21 @@ class JudgeClient:
 
     def _seconds_left(self) -> float:
         """Return how long a call that begins now may take."""
-        seconds = self._settings.call_seconds
+        seconds = self.settings.call_seconds
         return seconds if self._ends is None else max(_LEAST_SECONDS, min(seconds, self._ends - time.monotonic()))
 
     def _check_running(self) -> None:
-        if self.stopped is None and self._ends is not None and time.monotonic() >= self._ends:
-            self.stopped = (
-                f"the deadline of {self._settings.deadline:g} s for this grading has passed. Raise it, and grade again "
-                "to go on."
-            )
-        if self.stopped is None and self._stopping.is_set():
-            self.stopped = "the grading was stopped. Grade again to go on."
-        if reason := self.stopped or self._limits.reason_to_end():
+        reason, deadline = self.stopped or self.reason_to_end(), self.settings.deadline
+        if reason is None and self._ends is not None and time.monotonic() >= self._ends:
+            reason = f"the deadline of {deadline:g} s for this grading has passed. Raise it, and grade again to go on."
+        if reason is None and self._stopping.is_set():
+            reason = "the grading was stopped. Grade again to go on."
+        if reason:
             raise LlmError(reason)
 
 
-def opened_once(open_backend: OpenBackend) -> OpenBackend:
-    """Return what opens each model's backend once, for several gradings one after the other."""
-    opened: dict[str, Backend] = {}
-
-    def open_or_reuse(model: Model) -> Backend:
-        key = model.model_dump_json()
-        if key not in opened:
-            opened[key] = open_backend(model)
-        return opened[key]
-
-    return open_or_reuse
-
-
 def check_judge(model: Model) -> None:
-    """Check that a judge's model can be asked, before anything is paid for that it should judge.
-
-    Raises:
-        LlmError: The model is not where it should be, or is another one than the pinned.
-    """
+    """Raise LlmError if a judge's model is not where it should be, or is another one than the pinned."""
     if model.backend == "llamacpp":
         model_file(model.name, model.digest)  # not loaded yet: that takes its memory
     elif model.backend != "recorded":

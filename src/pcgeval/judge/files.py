@@ -38,10 +38,9 @@ MAX_TAIL = 100_000
 _SNIFFED = 4096
 _CONTINUATION = bytes(range(0x80, 0xC0))  # the later bytes of a character in UTF-8
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_BROKEN = re.compile("[\udc80-\udcff\ufffd]")  # a byte that is not UTF-8, as Python's surrogateescape keeps it
 # keep tabs and line ends alone of the control characters; an escape begins a colour or a movement
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-
-_AS_LATIN_1 = "pcgeval.latin-1"  # how bytes that are not UTF-8 are read, as in PaperBench
 
 MAX_ALIKE = 50  # lines of a log that differ in their numbers alone
 MAX_LINE = 2000  # characters; of a longer line the beginning and the end are kept
@@ -113,6 +112,26 @@ def list_files(folder: Path) -> SubmissionFiles:
     return SubmissionFiles(tuple(files), tuple(sorted(refused, key=lambda file: file.name)))
 
 
+def _is_own_work(folder: str) -> bool:
+    base = folder.rpartition("/")[2]
+    return not any(name in base for name in SKIPPED_FOLDERS)
+
+
+def _fault(folder: Path, entry: FolderEntry) -> str:
+    """Return why a file is not shown, or nothing."""
+    if entry.status is not None and S_ISLNK(entry.status.st_mode):
+        return "is a link, which is not followed"
+    if not entry.is_file:
+        return "is no regular file"
+    if len(shown_name(entry.name)) > MAX_NAME:
+        return f"has a name of more than {MAX_NAME} characters"
+    try:
+        start = read_start(folder / entry.name, _SNIFFED)
+    except UntrustedFileError as error:
+        return error.reason
+    return "is binary" if b"\0" in start and not start.startswith(_UTF16) else ""
+
+
 def offered(files: tuple[SubmissionFile, ...], leaf: TaskNode, run: PaperEvidence | None) -> tuple[SubmissionFile, ...]:
     """Return the files that a leaf of its category may be judged by.
 
@@ -137,11 +156,6 @@ def may_be_made_by(run: PaperEvidence, file: SubmissionFile) -> bool:
     return run.log is not None and (run.log_written is None or file.written >= run.log_written)
 
 
-def _is_own_work(folder: str) -> bool:
-    base = folder.rpartition("/")[2]
-    return not any(name in base for name in SKIPPED_FOLDERS)
-
-
 def shown_name(path: str) -> str:
     """Return a path as the judge sees it; one with unusual characters is quoted, with escapes instead of them."""
     plain = path.isprintable() and not any(character in path for character in "\"'`\\<>") and path == path.strip()
@@ -149,7 +163,10 @@ def shown_name(path: str) -> str:
 
 
 def read_file(path: Path) -> FileText:
-    """Read a file's text, of a huge one the beginning and the end; of a notebook, the sources of its cells."""
+    """Read a file's text, of a huge one the beginning and the end; of a notebook, the sources of its cells.
+
+    Bytes that are not UTF-8 are read as Latin-1, as in PaperBench.
+    """
     tail, left_out = b"", 0
     try:
         with open_regular(path) as file:
@@ -160,51 +177,24 @@ def read_file(path: Path) -> FileText:
     except UntrustedFileError as error:
         missing = "cannot be read (No such file or directory)"  # stands in prompts, by which recordings are found
         return FileText("", missing if error.kind == "missing" else error.reason)
-    encoding = "utf-16" if head.startswith(_UTF16) else "utf-8-sig"
-
-    def decoded(errors: str) -> str:
-        text = codecs.getincrementaldecoder(encoding)(errors).decode(head, final=not left_out)
-        # the end of a UTF-16 file cannot be decoded without its byte order
-        end = tail.lstrip(_CONTINUATION).decode("utf-8", errors) if encoding == "utf-8-sig" else ""
-        return f"{text}\n[... {left_out} bytes left out ...]\n{end}" if left_out else text
-
-    text = decoded("replace")
+    if head.startswith(_UTF16):  # whose end cannot be decoded without its byte order
+        encoding, end = "UTF-16", ""
+        text = codecs.getincrementaldecoder("utf-16")("replace").decode(head, final=not left_out)
+    else:
+        encoding, end = "UTF-8", tail.lstrip(_CONTINUATION).decode("utf-8", "surrogateescape")
+        text = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode(head, final=not left_out)
+    text = f"{text}\n[... {left_out} bytes left out ...]\n{end}" if left_out else text
+    text, broken = _BROKEN.subn(lambda byte: chr(ord(byte[0]) - 0xDC00) if byte[0] != "\ufffd" else byte[0], text)
     notes = [f"{left_out} bytes in the middle left out"] if left_out else []
-    if broken := text.count("\ufffd"):
-        notes.append(f"{broken} characters are not {encoding.removesuffix('-sig').upper()}")
-        text = decoded(_AS_LATIN_1) if encoding == "utf-8-sig" else text
+    notes += [f"{broken} characters are not {encoding}"] if broken else []
     if path.suffix.casefold() == ".ipynb" and not left_out:
         text = _notebook(text)
     return FileText(clean(text), "; ".join(notes))
 
 
-def _latin_1(error: UnicodeError) -> tuple[str, int]:
-    """Return the characters that stand for the bytes at which decoding stopped, and where it goes on."""
-    assert isinstance(error, UnicodeDecodeError)  # noqa: S101 - registered for decoding alone
-    return error.object[error.start : error.end].decode("latin-1"), error.end
-
-
-codecs.register_error(_AS_LATIN_1, _latin_1)
-
-
 def clean(text: str) -> str:
     """Return text with one kind of line end and without control characters and terminal colours."""
     return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-
-
-def _fault(folder: Path, entry: FolderEntry) -> str:
-    """Return why a file is not shown, or nothing."""
-    if entry.status is not None and S_ISLNK(entry.status.st_mode):
-        return "is a link, which is not followed"
-    if not entry.is_file:
-        return "is no regular file"
-    if len(shown_name(entry.name)) > MAX_NAME:
-        return f"has a name of more than {MAX_NAME} characters"
-    try:
-        start = read_start(folder / entry.name, _SNIFFED)
-    except UntrustedFileError as error:
-        return error.reason
-    return "is binary" if b"\0" in start and not start.startswith(_UTF16) else ""
 
 
 def _notebook(text: str) -> str:
@@ -228,7 +218,10 @@ def condensed(log: str) -> str:
     line that was overwritten in place, as with a carriage return, is kept as it was last. The result depends on the
     log alone, and takes linear time.
     """
-    lines = map(_line, _bounded(log).replace("\r\n", "\n").split("\n"))
+    if len(log) > MAX_LOG:
+        end = len(log) - (MAX_LOG - _MOST_TO_HEAD)
+        log = f"{log[:_MOST_TO_HEAD]}\n[... {end - _MOST_TO_HEAD} characters left out ...]\n{log[end:]}"
+    lines = map(_line, log.replace("\r\n", "\n").split("\n"))
     without_progress: list[str] = []
     for is_progress, run in groupby(lines, key=lambda line: _PROGRESS.search(line) is not None):
         *earlier, last = run
@@ -239,6 +232,18 @@ def condensed(log: str) -> str:
         times = sum(1 for _ in repeats)
         shown += [line, f"[the line above {times} times]"] if times > 1 and line else [line]
     return "\n".join(_thinned(shown))
+
+
+def _line(line: str) -> str:
+    if not line:  # a hostile log may have millions
+        return line
+    line = line.rstrip("\r \t").rpartition("\r")[2]
+    if len(line) > MAX_LINE:
+        half = MAX_LINE // 2
+        line = f"{line[:half]} [... {len(line) - 2 * half} characters left out ...] {line[-half:]}"
+    line = clean(line)
+    stamp = _STAMP.match(line)
+    return line[stamp.end() :] if stamp else line
 
 
 def _thinned(lines: list[str]) -> Iterator[str]:
@@ -255,23 +260,3 @@ def _thinned(lines: list[str]) -> Iterator[str]:
     for is_left_out, run in groupby(range(len(lines)), key=left_out.__contains__):
         numbers = list(run)
         yield from [f"[{len(numbers)} lines like these left out]"] if is_left_out else (lines[at] for at in numbers)
-
-
-def _bounded(log: str) -> str:
-    if len(log) <= MAX_LOG:
-        return log
-    left_out = len(log) - MAX_LOG
-    tail = log[len(log) - (MAX_LOG - _MOST_TO_HEAD) :]
-    return f"{log[:_MOST_TO_HEAD]}\n[... {left_out} characters left out ...]\n{tail}"
-
-
-def _line(line: str) -> str:
-    if not line:
-        return line
-    line = line.rstrip("\r \t").rpartition("\r")[2]
-    if len(line) > MAX_LINE:
-        half = MAX_LINE // 2
-        line = f"{line[:half]} [... {len(line) - 2 * half} characters left out ...] {line[-half:]}"
-    line = clean(line)
-    stamp = _STAMP.match(line)
-    return line[stamp.end() :] if stamp else line

@@ -8,7 +8,7 @@ there is none, an `other_submission` is graded.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +17,9 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.judge import JUDGES
-from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
+from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import list_files
-from pcgeval.judge.grading import Report, grade, no_report
+from pcgeval.judge.grading import grade
 from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.run import SUBMISSION, submission_folder, submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
@@ -28,16 +28,12 @@ from pcgeval.rubric.grade_files import read_graded_tree
 from pcgeval.rubric.grades import GradedTaskNode, Verdict, grade_tree
 from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_eval_lines
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
-from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, TaskNode, leaves
+from pcgeval.rubric.tree import CATEGORIES, RESULT_ANALYSIS, TaskNode, leaves
 
 EXPECTED = "expected_result.json"
 _OF_EXAMPLE = (SUBMISSION, EXPECTED, f"grading/{EXPECTED}")
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
-_SPELLINGS = {  # of a category, without what is no letter
-    **dict.fromkeys(("codedevelopment", "codedev", "development"), CODE_DEVELOPMENT),
-    **dict.fromkeys(("codeexecution", "execution"), CODE_EXECUTION),
-    **dict.fromkeys(("resultanalysis", "resultsanalysis", "resultmatch", "resmatch"), RESULT_ANALYSIS),
-}
+_CATEGORIES = {**{name: name for name in CATEGORIES}, "Result Match": RESULT_ANALYSIS}  # as PaperBench's text says
 _SUBMISSIONS = tuple(  # the first that is there is graded
     f"{name}{ending}" for name in (SUBMISSION, f"other_{SUBMISSION}") for ending in ("", ".tar", ".tar.gz", ".tgz")
 )
@@ -72,14 +68,13 @@ class Example:
 
 
 def _criterion(node: GradedTaskNode) -> TaskNode:
-    letters = re.sub(r"[^a-z]", "", (node.task_category or "").casefold())
     return TaskNode(
         path=node.path,
         id=node.id,
         requirements=node.requirements,
         weight=node.weight,
         sub_tasks=tuple(map(_criterion, node.sub_tasks)),
-        task_category=_SPELLINGS.get(letters) if node.is_leaf else None,
+        task_category=_CATEGORIES.get(node.task_category or "") if node.is_leaf else None,
         finegrained_task_category=node.finegrained_task_category,
     )
 
@@ -137,16 +132,18 @@ def unpacked(examples: Sequence[Example]) -> Iterator[tuple[Example, ...]]:
 
 
 def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings]) -> None:
-    """Check that the judges find what they need of each example, before anything is paid for.
-
-    Raises:
-        JudgeEvalError: A submission or a paper is missing or was not fetched; the message says for each what to do.
-    """
+    """Raise JudgeEvalError if judges lack a submission or a paper, before anything is paid for."""
     demanding = {settings.judge: settings for settings in judges if JUDGES[settings.judge].reads_submission}
     faults: list[str] = []
     for example in examples if demanding else ():
-        if fault := _submission_fault(example.submission):
-            faults.append(f"{example.id}: {fault}")
+        folder = example.submission
+        files = [folder] if folder.is_file() else [file.path for file in list_files(folder).files]
+        pointers = [file for file in files if is_lfs_pointer(file)]
+        if not folder.exists():
+            faults.append(f"{example.id}: no folder {folder}. Put it there, or grade the other examples alone.")
+        elif pointers or not files:
+            fault = f"{pointers[0]} is only a pointer to Git LFS" if pointers else f"{folder} has no file to be read"
+            faults.append(f"{example.id}: {fault}. Fetch the files: {LFS_ADVICE}.")
         try:
             for judge, settings in demanding.items():
                 load_paper(Path(settings.papers_dir), example.paper_id, needs_text=judge == "simple")
@@ -154,19 +151,6 @@ def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings])
             faults.append(f"{example.id}: {error} Or name the folder of the papers in rubric.papers_dir.")
     if faults:
         raise JudgeEvalError("judge-eval", faults)
-
-
-def _submission_fault(submission: Path) -> str | None:
-    if not submission.exists():
-        return (
-            f"no folder {submission}. Put the submission that people graded there, or grade the other examples "
-            "alone; the judges random and dummy need none."
-        )
-    files = [submission] if submission.is_file() else [file.path for file in list_files(submission).files]
-    if not files:
-        return f"{submission} has no file that a judge could read. Fetch the submission: {LFS_ADVICE}."
-    pointers = [file for file in files if is_lfs_pointer(file)]
-    return f"{pointers[0]} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}." if pointers else None
 
 
 def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
@@ -189,25 +173,21 @@ def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
 def plan_judge(examples: Sequence[Example], settings: JudgeSettings) -> list[GradingPlan]:
     """Return what the gradings by one judge would cost; see `plan_grading`."""
     check_examples(examples, [settings])
-    with CallFiles().opened(examples[0].submission, settings, read_only=True) as log:
-        return [plan_grading(example.id, grading_task(example, settings), settings, log) for example in examples]
+    log = CallFiles().open_log(settings, read_only=True)
+    return [plan_grading(example.id, grading_task(example, settings), settings, log) for example in examples]
 
 
 def evaluate_judges(
     examples: Sequence[Example],
     judges: Mapping[str, JudgeSettings],
     out: Path,
-    report_of: Callable[[str], Report] = lambda _: no_report,
     *,
     open_backend: OpenBackend = open_backend,
 ) -> tuple[JudgeFigures, ...]:
     """Let every judge grade every example, and compare the gradings with people's.
 
-    Replies of a model are kept in the call log, so that an evaluation that was killed goes on where it was. The budget
-    is one for all gradings of a judge.
-
-    Below `out` stand each grading, `JUDGE/EXAMPLE.json`, as soon as it has ended; results.json and the tables,
-    results.md.
+    An evaluation that was killed goes on where it was. The budget is one for all gradings of a judge. Below `out` stand
+    each grading, `JUDGE/EXAMPLE.json`, as soon as it has ended; results.json and the tables, results.md.
 
     Raises:
         JudgeEvalError: An example lacks what a judge needs, or `out` is a folder with files of something else.
@@ -219,17 +199,12 @@ def evaluate_judges(
     figures: list[JudgeFigures] = []
     people = {example.id: example.expected for example in examples}
     write_json(results, judge_eval_json(people, figures))
-    open_backend = opened_once(open_backend)
     for name, settings in judges.items():
-        outputs, limits = {}, CallLimits(settings)
+        outputs, client = {}, JudgeClient(settings, CallFiles().open_log(settings), open_backend)
         for example in examples:
-            report = report_of(f"{name}, {example.id}") if settings.judge == "simple" else no_report
-            task = grading_task(example, settings)
-            with CallFiles().opened(example.submission, settings) as log:
-                outputs[example.id] = grade(task, settings, log, report, open_backend=open_backend, limits=limits)
+            outputs[example.id] = grade(grading_task(example, settings), client, f"{name}, {example.id}")
             write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", outputs[example.id].to_json())
-        expected = {example.id: example.people(settings) for example in examples}
-        figures.append(JudgeFigures.of(name, outputs, expected))
+        figures.append(JudgeFigures.of(name, outputs, {example.id: example.people(settings) for example in examples}))
         write_json(results, judge_eval_json(people, figures))
     write_text(out / "results.md", "\n".join(judge_eval_lines(people, figures)) + "\n")
     return tuple(figures)

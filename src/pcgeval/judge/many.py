@@ -5,29 +5,23 @@ since. That is noted in the kept state and not in its file, which is the same wh
 """
 
 import json
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_json
-from pcgeval.core.layout import CALLS, GRADE_FILE, own_or_packaged
-from pcgeval.core.locks import lock_folder
-from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend, opened_once
-from pcgeval.judge.grading import GradingProgress
+from pcgeval.core.layout import GRADE_FILE, own_or_packaged
+from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.run import grade_submission, state_folder, state_of, submission_folder, submission_task
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.backends import open_backend
-from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grade_table import RunGrade
-from pcgeval.rubric.papers import list_papers, load_paper
+from pcgeval.rubric.papers import list_papers
 from pcgeval.rubric.runs import PaperRun, find_runs
-from pcgeval.rubric.tree import leaves
 from pcgeval.submissions.reproduction import Computer, computer_identity
 
 _NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # settings of the way and not of the result
@@ -42,24 +36,16 @@ class ManyGradings:
     settings: JudgeSettings  # the settings of all gradings; the budget is for all of them together
     computer: Computer | None = None  # where reproduce.sh is run first, of one submission at a time
     recordings: tuple[Path, ...] = ()  # recorded replies, which are only read
-    open_backend: OpenBackend = field(default_factory=lambda: opened_once(open_backend))  # opens the model
+    open_backend: OpenBackend = open_backend  # opens the model
 
     @property
     def runs(self) -> list[PaperRun]:
-        """The runs, sorted.
-
-        Raises:
-            FileError: There are none.
-        """
+        """The runs, sorted; raises FileError if there are none."""
         return find_runs(self.folder, list_papers(Path(self.settings.papers_dir)))
 
     def plan(self) -> tuple[list[GradingPlan], list[RunGrade]]:
-        """Return what the gradings would cost, without a run of reproduce.sh, and those that would fail.
-
-        Raises:
-            FileError: There are no runs.
-        """
-        log = CallLog(CALLS, self.recordings, read_only=True)
+        """Return what the gradings would cost, without a run of reproduce.sh, and those that would fail."""
+        log = CallFiles(recordings=self.recordings).open_log(self.settings, read_only=True)
         plans: list[GradingPlan] = []
         failed: list[RunGrade] = []
         for run in self.runs:
@@ -72,24 +58,15 @@ class ManyGradings:
         return plans, failed
 
     def grade(self, *, max_invalid: int = 0) -> list[RunGrade]:
-        """Grade all runs and return their figures, sorted; a grading that fails does not stop the others.
-
-        Raises:
-            FileError: There are no runs.
-            GradingError: `out` lies among the runs.
-            FolderBusyError: Another process grades into the same folder.
-        """
-        runs, settings = self.runs, self.settings
+        """Grade all runs and return their figures, sorted; a grading that fails does not stop the others."""
+        runs = self.runs
         if self.out.resolve().is_relative_to(self.folder.resolve()):
             raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades.")
-        calls = CallFiles(shared=CallLog(None if settings.is_replay else CALLS, self.recordings))
-        limits, report = CallLimits(settings), GradingProgress(f"grade {self.folder}", self._leaves(runs))
-        with lock_folder(self.out, state_folder(self.out) / "gradings.lock"):
-            return [self._graded(run, calls, limits, report, max_invalid) for run in runs]
+        log = CallFiles(recordings=self.recordings).open_log(self.settings)
+        client = JudgeClient(self.settings, log, self.open_backend)
+        return [self._graded(run, client, max_invalid) for run in runs]
 
-    def _graded(
-        self, run: PaperRun, calls: CallFiles, limits: CallLimits, report: GradingProgress, max_invalid: int
-    ) -> RunGrade:
+    def _graded(self, run: PaperRun, client: JudgeClient, max_invalid: int) -> RunGrade:
         """Grade one run, unless that is done, and write its file; a fault of the run is its result."""
         file = self.out / run.group / run.name / GRADE_FILE
         note = state_folder(file.parent) / "finished.json"  # the SHA-256 of what decided the grade, and of its file
@@ -98,25 +75,16 @@ class ManyGradings:
             inputs = self._inputs(run, submission)
             if file.is_file() and note.is_file() and json.loads(note.read_bytes()) == [inputs, sha256_file(file)]:
                 output = read_grade(file)
-                for _ in range(output.num_leaf_nodes):
-                    report.step("graded before", repeated=True)
-                limits.count(run.id, output.token_usage.total)
+                client.count(run.id, output.token_usage.total)
                 return RunGrade.of(run, output, max_invalid=max_invalid)
             # a grade of before is not that of what is there now: `pcgeval rubric table` tells of a run without one
             file.parent.mkdir(parents=True, exist_ok=True)
             file.unlink(missing_ok=True)
-            if self.computer is not None and (reason := limits.reason_to_end()) is not None:
+            if self.computer is not None and (reason := client.reason_to_end()) is not None:
                 return RunGrade(run, problem=f"reproduce.sh was not run: {reason}")
             with submission_folder(submission) as folder:
                 output = grade_submission(
-                    folder,
-                    run.paper_id,
-                    self.settings,
-                    self.computer,
-                    calls,
-                    report,
-                    open_backend=self.open_backend,
-                    limits=limits,
+                    folder, run.paper_id, self.settings, self.computer, title=f"grade {run.id}", client=client
                 )
             write_json(file, output.to_json())
             if output.partial is None:
@@ -125,26 +93,15 @@ class ManyGradings:
             return RunGrade.failed(run, error)
         return RunGrade.of(run, output, max_invalid=max_invalid)
 
-    def _leaves(self, runs: Sequence[PaperRun]) -> int:
-        """Return how many leaves the gradings have together; of a paper that cannot be graded, none."""
-        counts = dict.fromkeys((run.paper_id for run in runs), 0)
-        for paper_id in counts:
-            with suppress(PcgevalError):
-                rubric = load_paper(Path(self.settings.papers_dir), paper_id, needs_text=False).rubric
-                counts[paper_id] = sum(1 for _ in leaves(self.settings.cut(rubric)))
-        return sum(counts[run.paper_id] for run in runs)
-
     def _inputs(self, run: PaperRun, submission: Path) -> str:
         """Return a hash of all that decides a grading, as far as names, sizes and times of files tell."""
+        prompts = prompt_version(self.settings.prompts, evidence=self.settings.needs_evidence)
+        computer = None if self.computer is None else computer_identity(self.computer)
+        paper = own_or_packaged(Path(self.settings.papers_dir)) / run.paper_id
+        others = (self.settings.checks_file, *(self.recordings if self.settings.is_replay else ()))
+        places = [place.resolve() for place in (submission, paper, *others) if place is not None]
+        files = [(str(place), state_of(place)) for place in places]
         settings = self.settings.model_dump(
             mode="json", exclude={"model": {"concurrency": True}, **dict.fromkeys(_NOT_DECIDING, True)}
         )
-        paper = own_or_packaged(Path(self.settings.papers_dir)) / run.paper_id
-        others = [self.settings.checks_file, *(self.recordings if self.settings.is_replay else ())]
-        places = [place.resolve() for place in (submission, paper, *others) if place is not None and place.exists()]
-        files = [
-            state_of(place) if place.is_dir() else (place.stat().st_size, place.stat().st_mtime_ns) for place in places
-        ]
-        computer = None if self.computer is None else computer_identity(self.computer)
-        version_of_prompts = prompt_version(self.settings.prompts, evidence=self.settings.needs_evidence)
-        return sha256_json([version("pcgeval"), version_of_prompts, settings, computer, list(map(str, places)), files])
+        return sha256_json([version("pcgeval"), prompts, settings, computer, files])

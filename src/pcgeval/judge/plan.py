@@ -6,9 +6,7 @@ A token is four bytes; an endpoint has in its cache the beginning that a prompt 
 """
 
 import os
-import threading
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -57,9 +55,8 @@ class GradingPlan:
         return {**vars(self), "cost": self.cost, "price": self.price and self.price.model_dump()}
 
 
-def total_plan(plans: Iterable[GradingPlan]) -> GradingPlan:
+def total_plan(plans: Sequence[GradingPlan]) -> GradingPlan:
     """Return the plan of all gradings together."""
-    plans = list(plans)
     sums = {name: sum(getattr(plan, name) for plan in plans) for name in _COUNTS}
     return GradingPlan("all", **sums, price=next((plan.price for plan in plans if plan.price), None))
 
@@ -74,18 +71,16 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
     plan = GradingPlan(name, price=settings.price)
     if settings.judge != "simple" or settings.model is None or settings.is_replay:
         return plan
-    task = replace(task, rubric=settings.cut(task.rubric))
-    model = settings.model
-    if model.backend == "llamacpp":  # to open it would take its memory
-        model = model.model_copy(update={"digest": model.digest or sha256_file(model_file(model.name))})
-    elif model.backend == "ollama":  # its list of models: nothing is asked
-        model = model.model_copy(update={"digest": model.digest or open_backend(model).digest()})
-    settings = settings.model_copy(update={"model": model})
-    client = JudgeClient(settings, log, stopping=threading.Event())
-    judge, before, kinds = LeafJudge(task, client, settings), "", Counter[str]()
+    task, model, client = replace(task, rubric=settings.cut(task.rubric)), settings.model, JudgeClient(settings, log)
+    if client.digest is None and model.backend == "llamacpp":  # to open it would take its memory
+        client.digest = sha256_file(model_file(model.name))
+    elif client.digest is None and model.backend == "ollama":  # its list of models: nothing is asked
+        client.digest = open_backend(model).digest()
+    judge, before = LeafJudge(task, client), ""
     asked = [leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks]
     # the files that leaves have chosen before decide in which order the prompts of a large context show them
     judge.rank_all([leaf for leaf in asked if client.knows(judge.rank_call(leaf, judge.offered(leaf)))], 1)
+    usual = {kind: _answer_tokens(settings, log, kind) for kind in _USUAL_ANSWERS}
     for leaf in asked:
         plan.leaves_of_results += leaf.task_category == RESULT_ANALYSIS and judge.zero_reason(leaf) is not None
         for call in judge.planned_calls(leaf):
@@ -95,19 +90,17 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
             prompt = "\n".join(message.content for message in client.fitted(call).messages)
             cached = usual_tokens(os.path.commonprefix([before, prompt]))  # noqa: RUF071 - of texts, not of paths
             before = prompt
-            kinds[call.kind] += 1
+            plan.calls += 1
             plan.prompt_tokens += usual_tokens(prompt)
             plan.cached_tokens += cached if cached >= _LEAST_CACHED else 0
-    plan.calls = kinds.total()
-    plan.output_tokens = sum(number * _answer_tokens(settings, log, kind) for kind, number in kinds.items())
+            plan.output_tokens += usual[call.kind]
     return plan
 
 
 def _answer_tokens(settings: JudgeSettings, log: CallLog, kind: str) -> int:
     """Return the mean tokens of the model's logged answers to calls of this kind, else the stated figure."""
-    name = settings.model and settings.model.name
-    logged = (call.reply for call in log.known if call.kind == kind and call.model == name)
-    if lengths := [reply.output_tokens for reply in logged if reply is not None]:
+    calls = (call for call in log.known if call.kind == kind and call.model == settings.judge_model.name)
+    if lengths := [call.reply.output_tokens for call in calls if call.reply is not None]:
         return round(sum(lengths) / len(lengths))
     thinks = (settings.answer_tokens or 0) > _USUAL_ROOM
     return _USUAL_ANSWERS[kind] + (_THOUGHTS[kind] if thinks else 0)

@@ -1,17 +1,14 @@
 """One call to the judge's model: its messages, and how they are made to fit the model's context.
 
-What is the same in all calls of a grading stands first - instructions, paper, addenda, reproduce.sh and its log - so
-that an endpoint reads it once and has it in its cache for all other calls; the criterion stands last.
+What is the same in all calls of a grading stands first (instructions, paper, addenda, reproduce.sh and its log), so
+that an endpoint has it in its cache for all other calls; the criterion stands last. The messages follow from the
+submission, the rubric and the settings alone, never from the endpoint: replies are found by their SHA-256. So tokens
+are estimated, a little too high for common texts.
 
 A submission's text stands between tags that carry a key, `<file 3fa9c1>` to `</file 3fa9c1>`. There is one key for a
 grading, and a text that holds it is shown with a space in it, so that none can hold a tag that ends it. What the
-paper's and the rubric's authors wrote stands between tags without the key.
-
-An entry in a competition is small and has little in common with the next call: each of its calls has its own key, which
-occurs in none of its texts. The replies that the demo has recorded are to exactly these prompts.
-
-The messages follow from the submission, the rubric and the settings alone, never from the endpoint or from what is
-installed: replies are found by their SHA-256. So tokens are estimated, a little too high for common texts.
+paper's and the rubric's authors wrote stands between tags without the key. Each call about an entry in a competition,
+which has little in common with the next call, has its own key, which occurs in none of its texts.
 """
 
 import re
@@ -83,7 +80,7 @@ class PromptPart:
 class GradingPrompt:
     """The common parts of the prompts of one grading."""
 
-    family: str  # the family of prompts
+    family: str  # of prompts
     about: Literal["paper", "competition"]  # what is graded
     run: str = ""  # what we know of the run of reproduce.sh
     key: str = ""  # the key of the tags; empty: each call has its own
@@ -145,17 +142,14 @@ class JudgeCall:
         """Return the messages, which have room in a context of so many tokens together with the answer.
 
         Our own text and the criterion stay whole. What is shared comes next, always in the same cut. Files are whole
-        in the order of their rank until the context is full; the last one ends at a line.
-
-        Raises:
-            ContextError: Our own text has no room.
+        in the order of their rank until the context is full; the last one ends at a line. Raises ContextError where our
+        own text has no room.
         """
         if (context, answer_tokens) not in self._fitted:
-            self._fitted[context, answer_tokens] = self._fit(context, answer_tokens)
+            self._fitted[context, answer_tokens] = self._fit(context - answer_tokens - 2 * _MESSAGE_OVERHEAD, context)
         return self._fitted[context, answer_tokens]
 
-    def _fit(self, context: int, answer_tokens: int) -> FittedCall:
-        room = context - answer_tokens - 2 * _MESSAGE_OVERHEAD
+    def _fit(self, room: int, context: int) -> FittedCall:
         system, task = self._own_text()
         left = room - count_tokens(system) - count_tokens(task)
         if left < 0:
@@ -170,25 +164,23 @@ class JudgeCall:
         earlier = []
         for part in self.earlier:
             most = int(left * _EARLIER_SHARE) if self.files else left
-            text = cut(self.prompt.keyless(part), most - _TAGS, part.tail)
-            earlier.append((part, text))
-            left -= count_tokens(text) + _TAGS
-        shown_files = []
+            earlier.append((part, cut(self.prompt.keyless(part), most - _TAGS, part.tail)))
+            left -= count_tokens(earlier[-1][1]) + _TAGS
+        files = []
         for part in self.files:
             whole = self.prompt.keyless(part)
             if text := cut(whole, left - _TAGS, part.tail):
-                shown_files.append((part, text))
+                files.append((part, text))
             left = left - count_tokens(text) - _TAGS if text == whole else 0
         if self.prompt.key and context >= SMALL_CONTEXT:
             place = {label: number for number, label in enumerate(self.order)}
-            shown_files.sort(key=lambda pair: place.get(pair[0].label, 0))
-        of_leaf = [*shown_files, *earlier] if self.prompt.key else [*earlier, *shown_files]
+            files.sort(key=lambda pair: place.get(pair[0].label, 0))
+        of_leaf = [*files, *earlier] if self.prompt.key else [*earlier, *files]
         blocks = [self._block(part, text) for part, text in (*shared, *of_leaf) if text]
-        shares = {part.label: 0.0 for part in self.files if part.text}
-        for part, text in (*shared, *shown_files):
-            length = len(part.escaped_text)
-            shares[part.label] = 1.0 if len(text) >= length else round(len(text) / length, 3)
         messages = Message("system", system), Message("user", "\n\n".join([*blocks, task]))
+        lengths = {part.label: 0 for part in self.files} | {part.label: len(text) for part, text in (*shared, *files)}
+        wholes = {part.label: len(part.escaped_text) for part in (*self.files, *(part for part, _ in shared))}
+        shares = {label: round(lengths[label] / whole, 3) for label, whole in wholes.items() if whole}
         return FittedCall(messages, {label: share for label, share in shares.items() if share < 1})
 
     def _own_text(self) -> tuple[str, str]:

@@ -86,18 +86,13 @@ def verify_quote(answer: str, texts: Mapping[str, str], prompt: str) -> QuoteRec
 
 def _quoted_lines(text: str) -> str:
     """Return what stands between the first fence and the next that can close it, or without a fence, all of a text."""
-    fences = list(_FENCE.finditer(text))
-    if not fences:
+    fence = _FENCE.search(text)
+    if fence is None:
         return text
-    mark, start = fences[0]["mark"], fences[0].end()
-    letter = _LETTER.search(text, start)  # before it a fence is itself quoted
-    ends = (
-        fence.start()
-        for fence in fences[1:]
-        if fence["mark"].startswith(mark) and not fence["language"].strip()
-        if letter is None or fence.start() > letter.start()
-    )
-    return text[start : next(ends, len(text))]
+    letter = _LETTER.search(text, fence.end())  # before it a fence is itself quoted
+    start = letter.start() if letter else fence.end()
+    closing = re.compile(rf"^[ \t]*{fence['mark']}{fence['mark'][0]}*[ \t\r]*$", re.MULTILINE).search(text, start)
+    return text[fence.end() : closing.start() if closing else len(text)]
 
 
 def _shown_name(written: str, texts: Mapping[str, str]) -> str | None:

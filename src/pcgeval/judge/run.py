@@ -1,12 +1,13 @@
 """Grading an attempt to reproduce a paper, from Python: `run_judge`, and beneath it `grade_submission`."""
 
 import asyncio
+import os
 import re
 import shutil
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -22,13 +23,14 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, walk
 from pcgeval.judge import JUDGES
-from pcgeval.judge.calls import CallFiles, CallLimits, OpenBackend
+from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import read_file
-from pcgeval.judge.grading import Report, grade, no_report
+from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import GPT_4O, GradingError, GradingTask, JudgeSettings, model_of
 from pcgeval.llm.backends import open_backend
+from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
-from pcgeval.rubric.papers import Paper, is_lfs_pointer, load_paper
+from pcgeval.rubric.papers import is_lfs_pointer, load_paper
 from pcgeval.rubric.record import ReproductionRecord, record_of
 from pcgeval.submissions.reproduction import (
     CREATION_TIME,
@@ -81,8 +83,8 @@ async def run_judge(
         GradingError: A setting is invalid, or as `grade_submission` does.
     """
     values: dict[str, Any] = {"judge": "simple"} if settings is None else dict(settings)
-    values |= {} if judge_type is None else {"judge": judge_type}
-    values |= {} if code_only is None else {"code_only": code_only}
+    changes = {"judge": judge_type, "code_only": code_only}
+    values |= {name: value for name, value in changes.items() if value is not None}
     if completer_config is not None:
         values["model"] = model_of(completer_config)
     elif values["judge"] == "simple" and values.get("model") is None:
@@ -95,19 +97,16 @@ async def run_judge(
         )
     finally:
         stopping.set()
-    if settings.judge != "simple":
-        return output
     leaves = output.graded_task_tree.leaves
     records = [record_of(leaf.judge_metadata) for leaf in leaves if leaf.valid_score]
     # a leaf that is 0 without a call (no results, no files) says too little to stand for a whole rubric
     is_graded = len(records) == len(leaves) or any(record.usage.grade.calls or record.check for record in records)
-    return output if is_graded else guessed(output)
+    return output if is_graded or settings.judge != "simple" else guessed(output)
 
 
 def guessed(output: JudgeOutput) -> JudgeOutput:
     """Return a guess in place of a grading that could not run: 0.5 if reproduce.sh succeeded, else 0.2."""
-    reasons = [leaf.explanation for leaf in output.graded_task_tree.leaves if not leaf.valid_score]
-    first = max(set(reasons), key=lambda reason: (reasons.count(reason), reason))
+    (first, _), *_ = reasons_without_grade(output.graded_task_tree)
     has_reproduced = output.reproduction is not None and output.reproduction.exit_code == 0
     ran = "reproduce.sh succeeded" if has_reproduced else "no reproduce.sh succeeded"
     guess = REPRODUCED if has_reproduced else NOT_REPRODUCED
@@ -121,54 +120,46 @@ def grade_submission(
     settings: JudgeSettings,
     computer: Computer | None = None,
     calls: CallFiles | None = None,
-    report: Report = no_report,
+    title: str | None = None,
     *,
     stopping: threading.Event | None = None,
     open_backend: OpenBackend = open_backend,
-    limits: CallLimits | None = None,
+    client: JudgeClient | None = None,
 ) -> JudgeOutput:
     """Grade an attempt to reproduce a paper; the arguments are those of `run_judge`.
 
-    When `stopping` is set from another thread, the grading ends early. `limits` are those that several gradings share.
+    With a title, progress is shown on stderr. When `stopping` is set from another thread, the grading ends early. A
+    `client` that several gradings share is used instead of `calls`.
 
     Raises:
         GradingError: There is no such submission, or the judge lacks what it needs.
         PaperError: There is no such paper, or it is faulty.
         RubricError: Nothing of the rubric would be graded.
-        FolderBusyError: Another grading asks a model about the submission, or runs its reproduce.sh.
+        FolderBusyError: Another grading runs the submission's reproduce.sh.
         FileError: There is no such recording, or it is a file of another kind.
     """
-    calls, submission = calls or CallFiles(), Path(submission_path)
-    paper = _paper(submission, paper_id, settings)
+    calls, submission, run = calls or CallFiles(), Path(submission_path), None
+    task = submission_task(submission, paper_id, settings)  # a fault shows before reproduce.sh is run
+    client = client or JudgeClient(settings, calls.open_log(settings), open_backend)
     with ExitStack() as stack:
-        log = stack.enter_context(calls.opened(submission, settings))
-        run = place = None
         if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)
             run = _reproduced(computer, submission, place)
-        task = _task(paper, submission, run, settings)
-        try:
-            output = grade(task, settings, log, report, stopping=stopping, open_backend=open_backend, limits=limits)
-            if run is not None:
-                record = ReproductionRecord(exit_code=run.exit_code, reason=run.reason, seconds=round(run.seconds, 1))
-                output = replace(output, reproduction=record)
-        finally:
-            calls.write_export(log, keep_others=True)
-        if place is not None and output.partial is None:  # else grading again goes on with the same results
+            task = submission_task(submission, paper_id, settings, run)
+        output = grade(task, client, title, stopping=stopping)
+        if run is None:
+            return output
+        if output.partial is None:  # else grading again goes on with the same results
             shutil.rmtree(place, ignore_errors=True)
-    return output
+    record = ReproductionRecord(exit_code=run.exit_code, reason=run.reason, seconds=round(run.seconds, 1))
+    return replace(output, reproduction=record)
 
 
 @contextmanager
 def submission_folder(submission: Path) -> Iterator[Path]:
-    """Give a submission's folder; a tar file is unpacked until the end of the block, always at the same place.
+    """Give a submission's folder; a tar file is unpacked until the end of the block, for one process at a time.
 
-    So a run of its reproduce.sh that was killed, or whose grading is partial, is found again. What is no such file, or
-    only a pointer to Git LFS, is given as it is.
-
-    Raises:
-        FolderBusyError: Another process grades it or plans its grading.
-        UntrustedFileError: It is no tar file, a damaged one, or one that names a place outside of its folder.
+    It is always unpacked at the same place, so that a run of its reproduce.sh that was killed is found again.
     """
     if not submission.is_file() or is_lfs_pointer(submission):
         yield submission
@@ -185,27 +176,15 @@ def submission_folder(submission: Path) -> Iterator[Path]:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
 
-def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeSettings) -> GradingTask:
-    """Return an attempt to reproduce a paper as it lies, without a run of its reproduce.sh.
-
-    Raises:
-        GradingError: There is no such submission.
-        PaperError: There is no such paper, or it is faulty.
-    """
+def submission_task(
+    submission_path: Path | str, paper_id: str, settings: JudgeSettings, run: ReproductionRun | None = None
+) -> GradingTask:
+    """Return an attempt to reproduce a paper as it is after a run of its reproduce.sh, or as it lies."""
     submission = Path(submission_path)
-    return _task(_paper(submission, paper_id, settings), submission, None, settings)
-
-
-def _paper(submission: Path, paper_id: str, settings: JudgeSettings) -> Paper:
     if not submission.is_dir():
         raise GradingError(f"{submission}: no folder. Name the folder of a submission.")
-    return load_paper(
-        Path(settings.papers_dir), paper_id, needs_text=settings.judge == "simple", checks_file=settings.checks_file
-    )
-
-
-def _task(paper: Paper, submission: Path, run: ReproductionRun | None, settings: JudgeSettings) -> GradingTask:
-    """Return the submission as it is after the run, or as it lies, with the log that lies there."""
+    needs_text = settings.judge == "simple"
+    paper = load_paper(Path(settings.papers_dir), paper_id, needs_text=needs_text, checks_file=settings.checks_file)
     if run is not None:
         evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, paper.blacklist)
     elif settings.code_only:
@@ -214,7 +193,7 @@ def _task(paper: Paper, submission: Path, run: ReproductionRun | None, settings:
         log, began, warnings = _earlier_run(submission)
         evidence = PaperEvidence(submission, log, began, blacklist=paper.blacklist, warnings=warnings)
     texts = (paper.paper, paper.addendum, paper.judge_addendum)
-    return GradingTask(paper.rubric, evidence.folder, evidence, *texts, checks_sha256=paper.checks_sha256)
+    return GradingTask(paper.rubric, evidence.folder, evidence, *texts, paper.checks_sha256)
 
 
 def _earlier_run(submission: Path) -> tuple[str | None, float | None, tuple[str, ...]]:
@@ -223,48 +202,43 @@ def _earlier_run(submission: Path) -> tuple[str | None, float | None, tuple[str,
     PaperBench keeps the time beside the log. Else a log of our own says it, and its file has that time; a checkout or
     a copy gives all files new times, which tell nothing about which of them the run has made. Of another log there is
     only the file's time, as in PaperBench. Where reproduce.sh has about the same, both may come from a checkout, and so
-    may results that are hardly older. A time or a log that is a link, a pipe or no time is as good as none.
+    may results that are hardly older.
     """
-    path, script, warnings = submission / REPRODUCE_LOG, submission / REPRODUCE_SCRIPT, []
+    path, script, time = (submission / name for name in (REPRODUCE_LOG, REPRODUCE_SCRIPT, CREATION_TIME))
     log = read_file(path).text if not path.is_symlink() and path.is_file() else None
-    try:
-        text = read_bounded_text(submission / CREATION_TIME, _MAX_TIME_BYTES).strip()
-        if re.fullmatch("[0-9]{1,11}", text):
-            return log or "", float(text), ()  # it was run, even if its log is gone
-        warnings.append(f"{CREATION_TIME} holds no whole number of seconds since 1970 and is not used.")
-    except UntrustedFileError as error:
-        if error.kind != "missing":
-            warnings.append(f"{CREATION_TIME} {error.reason} and is not used.")
+    warnings: tuple[str, ...] = ()
+    if os.path.lexists(time):
+        with suppress(UntrustedFileError):
+            if re.fullmatch("[0-9]{1,11}", text := read_bounded_text(time, _MAX_TIME_BYTES).strip()):
+                return log or "", float(text), ()  # it was run, even if its log is gone
+        warnings = (f"{CREATION_TIME} holds no whole number of seconds since 1970 and is not used.",)
     if log is None:
-        return None, None, tuple(warnings)
+        return None, None, warnings
     written, first = path.stat().st_mtime, log.partition("\n")[0]
     if first.startswith(STARTED):
         try:
             started = datetime.fromisoformat(first.removeprefix(STARTED).strip()).timestamp()
         except (ValueError, OverflowError):
-            return log, None, tuple(warnings)
-        return log, written if abs(written - started) <= _SAME_TIME else None, tuple(warnings)
-    # where a link leads may be no path at all
-    of_script = script.stat().st_mtime if not script.is_symlink() and script.exists() else written + _CHECKOUT
-    warnings.append(f"There is no {CREATION_TIME}: files older than {path.name} count as no results.")
-    return log, written - (_CHECKOUT if abs(of_script - written) < _CHECKOUT else 0), tuple(warnings)
-
-
-def _run_folder(submission: Path, stack: ExitStack, *, is_kept: bool) -> Path:
-    """Return where reproduce.sh is run: in the kept state and for this grading alone, or in a temporary folder.
-
-    A submission that is the present folder has its state within it, where no copy of it may lie.
-    """
-    state = state_folder(submission)
-    if not is_kept or state.resolve().is_relative_to(submission.resolve()):
-        return Path(stack.enter_context(tempfile.TemporaryDirectory())) / "reproduction"
-    stack.enter_context(lock_folder(submission, state / "reproduction.lock"))
-    return state / "reproduction"
+            return log, None, warnings
+        return log, written if abs(written - started) <= _SAME_TIME else None, warnings
+    of_script = script.lstat().st_mtime if os.path.lexists(script) else written + _CHECKOUT
+    warnings += (f"There is no {CREATION_TIME}: files older than {path.name} count as no results.",)
+    return log, written - (_CHECKOUT if abs(of_script - written) < _CHECKOUT else 0), warnings
 
 
 def state_folder(submission: Path) -> Path:
     """Return where the state of a submission's gradings is kept."""
     return STATE / "judgements" / state_name(submission)
+
+
+def _run_folder(submission: Path, stack: ExitStack, *, is_kept: bool) -> Path:
+    """Return where reproduce.sh is run: in the kept state and for this grading alone, or in a temporary folder."""
+    state = state_folder(submission)
+    # a submission that is the present folder has the state within it, where no copy of it may lie
+    if not is_kept or state.resolve().is_relative_to(submission.resolve()):
+        return Path(stack.enter_context(tempfile.TemporaryDirectory()), "reproduction")
+    stack.enter_context(lock_folder(submission, state / "reproduction.lock"))
+    return state / "reproduction"
 
 
 def _reproduced(computer: Computer, submission: Path, place: Path) -> ReproductionRun:
@@ -281,12 +255,14 @@ def _reproduced(computer: Computer, submission: Path, place: Path) -> Reproducti
     return run
 
 
-def state_of(submission: Path) -> list[tuple[str, str | tuple[int, int]]]:
-    """Return the names, sizes and times of a submission's files, without the state that pcgeval keeps there.
+def state_of(place: Path) -> list[tuple[str, str | tuple[int, int]]]:
+    """Return the names, sizes and times of a folder's files, without the state that pcgeval keeps there, or a file's.
 
     A place that cannot be looked at has its fault instead: what a submission contains never prevents its grading.
     """
-    entries = walk(submission, depth=_MAX_DEPTH, enter=lambda name: name.rpartition("/")[2] != STATE.name)
+    if place.is_file():
+        return [("", (place.stat().st_size, place.stat().st_mtime_ns))]
+    entries = walk(place, depth=_MAX_DEPTH, enter=lambda name: name.rpartition("/")[2] != STATE.name)
     return [
         (entry.name, (entry.status.st_size, entry.status.st_mtime_ns) if entry.status else entry.fault)
         for entry in entries

@@ -42,7 +42,8 @@ class JudgeSettings(RubricParams):
     def _check_calls(self) -> Self:
         if self.judge != "simple" or self.model is None:
             return self
-        if self.votes > 1 and self.temperature == 0:
+        temperature = self.model.options.get("temperature", self.model.known_profile.temperature)
+        if self.votes > 1 and temperature is not None and float(temperature) == 0:
             raise ValueError(
                 f"votes is {self.votes}, but at temperature 0 all votes are the same. Give the model a temperature (in "
                 "its options), or ask for 1 vote"
@@ -75,12 +76,6 @@ class JudgeSettings(RubricParams):
         return self.model
 
     @property
-    def temperature(self) -> float | None:
-        """The temperature of the model's answers; None where none is sent."""
-        temperature = self.judge_model.options.get("temperature", self.judge_model.known_profile.temperature)
-        return None if temperature is None else float(temperature)
-
-    @property
     def context_tokens(self) -> int:
         """Tokens of one call, the answer included."""
         if given := self.context or self.judge_model.options.get("num_ctx"):
@@ -105,19 +100,13 @@ class JudgeSettings(RubricParams):
 
     @classmethod
     def checked(cls, values: Mapping[str, Any]) -> Self:
-        """Return settings with these values.
-
-        Raises:
-            GradingError: A value is invalid.
-        """
+        """Return settings with these values; raises GradingError if one is invalid."""
         try:
             return cls(**values)
         except ValidationError as error:
-            faults = (
-                f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" if fault["loc"] else fault["msg"]
-                for fault in error.errors(include_url=False)
-            )
-            text = "; ".join(fault.replace("Value error, ", "") for fault in faults)
+            faults = [(".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors(include_url=False)]
+            text = "; ".join(f"{place}: {fault}" if place else fault for place, fault in faults)
+            text = text.replace("Value error, ", "")
             raise GradingError(f"{text}. See `rubric` in params.yaml.") from error
 
     def cut(self, rubric: TaskNode) -> TaskNode:
@@ -129,11 +118,11 @@ class JudgeSettings(RubricParams):
         return rubric if self.max_depth is None else prune(rubric, self.max_depth)
 
 
-# the names of a PaperBench completer's settings, and whose they are here
+# settings of a completer of PaperBench, and the names of the options that they are here
 _COMPLETER = {
-    **dict.fromkeys(("max_tokens", "max_completion_tokens"), "num_predict"),
-    **{name: name for name in ("temperature", "top_p", "seed", "reasoning_effort", "presence_penalty", "num_predict")},
+    **{name: name for name in ("temperature", "top_p", "seed", "reasoning_effort", "presence_penalty")},
     "frequency_penalty": "frequency_penalty",
+    **dict.fromkeys(("max_tokens", "max_completion_tokens", "num_predict"), "num_predict"),
     "n_ctx": "num_ctx",
 }
 

@@ -25,7 +25,7 @@ from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.files import SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
 from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, fence_key, filled, section
 from pcgeval.judge.quotes import verify_quote, without_evidence
-from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.judge.settings import GradingTask
 from pcgeval.llm.protocol import REASONING, REFUSAL, CallError, ChatReply, LlmError
 from pcgeval.rubric.grades import PASSED, Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
@@ -53,31 +53,29 @@ class FileRanking(NamedTuple):
 class LeafJudge:
     """Judges the leaves of one submission by a model; several threads may use it at once."""
 
-    def __init__(self, task: GradingTask, client: JudgeClient, settings: JudgeSettings) -> None:
+    def __init__(self, task: GradingTask, client: JudgeClient) -> None:
         """List the submission's files, and prepare what the prompts share; the rubric is cut to the graded leaves."""
-        self._task, self._client, self._settings = task, client, settings
+        self._task, self._client, self._settings = task, client, client.settings
         self.files = list_files(task.folder)
         self.file_text = lru_cache(_TEXTS_KEPT)(lambda file: read_file(file.path))
+        run, settings, family = task.run, client.settings, client.settings.prompts
+        texts = {"paper" if run else "rules": task.paper, "addendum": task.addendum, "notes": task.judge_addendum}
         self._background = tuple(
-            PromptPart(name, clean(text).strip(), tail=0.1, is_data=task.run is None)
-            for name, text in (
-                ("paper" if task.run else "rules", task.paper),
-                ("addendum", task.addendum),
-                ("notes", task.judge_addendum),
-            )
+            PromptPart(name, clean(text).strip(), tail=0.1, is_data=run is None)
+            for name, text in texts.items()
             if text.strip()
         )
         self._run_parts: tuple[PromptPart, ...] = ()
         self._run_texts: dict[str, str] = {}  # of these without our own words
-        if task.run is not None and not settings.code_only:
+        if run is not None and not settings.code_only:
             script = read_file(task.folder / REPRODUCE_SCRIPT)
             text = f"({REPRODUCE_SCRIPT}: {script.note})\n{script.text}" if script.note else script.text
-            self._run_texts = {REPRODUCE_SCRIPT: script.text, REPRODUCE_LOG: condensed(task.run.log or "")}
-            log = "(reproduce.sh was not run)" if task.run.log is None else self._run_texts[REPRODUCE_LOG]
+            self._run_texts = {REPRODUCE_SCRIPT: script.text, REPRODUCE_LOG: condensed(run.log or "")}
+            log = "(reproduce.sh was not run)" if run.log is None else self._run_texts[REPRODUCE_LOG]
             self._run_parts = PromptPart(REPRODUCE_SCRIPT, text, 0.3), PromptPart(REPRODUCE_LOG, log, 0.7)
-        parts, family = (*self._background, *self._run_parts), settings.prompts
+        parts = (*self._background, *self._run_parts)
         self.prompt = GradingPrompt(family, "competition", parts=parts, evidence=settings.needs_evidence)
-        if (run := task.run) is not None:
+        if run is not None:
             how = "ours" if run.is_ours else "none" if run.log is None else "brought"
             how = "code only" if settings.code_only else how
             key = fence_key((), [*(part.digest for part in parts), *(file.name for file in self.files.files)])
@@ -88,8 +86,8 @@ class LeafJudge:
 
     def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
         """Return the files that a leaf may be judged by, sorted by name; reproduce.sh is shown to every leaf anyway."""
-        hidden = REPRODUCE_SCRIPT if self._run_parts else None
-        return tuple(file for file in offered(self.files.files, leaf, self._task.run) if file.name != hidden)
+        files = offered(self.files.files, leaf, self._task.run)
+        return tuple(file for file in files if not self._run_parts or file.name != REPRODUCE_SCRIPT)
 
     def zero_reason(self, leaf: TaskNode) -> str | None:
         """Return why a leaf is 0 without a call: PaperBench's rule for results, or a submission without any text."""
@@ -104,27 +102,22 @@ class LeafJudge:
         return None if is_fresh else "reproduce.sh made or changed no file of results"
 
     def rank(self, leaf: TaskNode) -> FileRanking:
-        """Return the files to show, asked for once; at most ten are all shown, unless a recording has their ranking.
-
-        Raises:
-            LlmError: The model cannot be asked any more.
-        """
-        if leaf.path in self._rankings:
-            return self._rankings[leaf.path]
-        files, usage, how = self.offered(leaf), TokenUsage(), "all files that count here"
-        call = self.rank_call(leaf, files)
-        try:
-            if len(files) > MAX_PICKED or self._client.knows(call):
-                reply = self._client.ask(call)
-                usage, picked, how = TokenUsage(rank=CallUsage.of(reply)), read_ranking(reply.text, files), ""
-                if not picked:
-                    how = "the model named no file that was offered: the first ones, from the top folder down"
-                files = picked or tuple(sorted(files, key=lambda file: file.name.count("/"))[:MAX_PICKED])
-            ranking = FileRanking(files, how, usage)
-        except CallError as error:
-            ranking = FileRanking((), fault=str(error))
-        self._rankings[leaf.path] = ranking
-        return ranking
+        """Return the files to show, asked for once; at most ten are all shown, unless a recording has their ranking."""
+        if leaf.path not in self._rankings:
+            files = self.offered(leaf)
+            ranking, call = FileRanking(files, "all files that count here"), self.rank_call(leaf, files)
+            try:
+                if len(files) > MAX_PICKED or self._client.knows(call):
+                    reply = self._client.ask(call)
+                    picked, how = read_ranking(reply.text, files), ""
+                    if not picked:
+                        how = "the model named no file that was offered: the first ones, from the top folder down"
+                        picked = tuple(sorted(files, key=lambda file: file.name.count("/"))[:MAX_PICKED])
+                    ranking = FileRanking(picked, how, TokenUsage(rank=CallUsage.of(reply)))
+            except CallError as error:
+                ranking = FileRanking((), fault=str(error))
+            self._rankings[leaf.path] = ranking
+        return self._rankings[leaf.path]
 
     def rank_all(self, leaves: Iterable[TaskNode], concurrency: int) -> None:
         """Rank the files of all leaves with more than ten, before the first of these is graded.
@@ -184,13 +177,12 @@ class LeafJudge:
                 reply = self._ask(call, usage)
                 fitted = self._client.fitted(call)
                 self.shown |= {(leaf.path, name): share for name, share in fitted.shown.items()}
-                words = _words_of(reply)
+                words, quote = _words_of(reply), None
                 try:
                     score, explanation = self._read(leaf, call, reply, usage)
-                    if not self._settings.needs_evidence or score <= PASSED:
-                        return VoteRecord(score=score, explanation=explanation, answer=words)
-                    texts = self._run_texts | {file.name: self.file_text(file).text for file in files}
-                    quote = verify_quote(words, texts, fitted.messages[-1].content)
+                    if self._settings.needs_evidence and score > PASSED:
+                        texts = self._run_texts | {file.name: self.file_text(file).text for file in files}
+                        quote = verify_quote(words, texts, fitted.messages[-1].content)
                     return VoteRecord(score=score, explanation=explanation, answer=words, quote=quote)
                 except UnreadableAnswer as error:
                     problem = str(error)
@@ -232,9 +224,10 @@ class LeafJudge:
             return
         files = self.offered(leaf)
         call = self.rank_call(leaf, files)
-        if len(files) > MAX_PICKED or self._client.knows(call):
+        is_known = self._client.knows(call)
+        if len(files) > MAX_PICKED or is_known:
             yield call
-        files = tuple(self.rank(leaf).files) if self._client.knows(call) else files[:MAX_PICKED]
+        files = tuple(self.rank(leaf).files) if is_known else files[:MAX_PICKED]
         for vote in range(self._settings.votes):
             yield self.grade_call(leaf, files, vote)
 
@@ -255,16 +248,14 @@ class LeafJudge:
 
         A large context shows first what most leaves below the same node chose, so that their prompts begin alike.
         """
-        parts = [self._file_part(file) for file in files]
         chosen = self._chosen.get(leaf.path.rpartition("/")[0], Counter())
         by_choice = sorted(files, key=lambda file: (-chosen[file.name], file.name))
-        if not parts:
-            parts = [PromptPart("file", "(the submission has no file of the kinds that count here)")]
+        parts = [self._file_part(file) for file in files]
         before = prior_nodes(self._task.rubric, leaf.path)
         if len(before) > _MAX_EARLIER:
             before = (before[0], *before[1 - _MAX_EARLIER :])
         criteria = "\n".join(f"- {' '.join(node.requirements.split())}" for node in before)
-        earlier = [PromptPart("earlier-criteria", criteria, 0.7, is_data=self._task.run is None)] if before else []
+        earlier = PromptPart("earlier-criteria", criteria, 0.7, is_data=self._task.run is None)
         # the log says nothing about mere code
         run = self._run_parts[:1] if leaf.task_category == CODE_DEVELOPMENT else self._run_parts
         return JudgeCall(
@@ -272,10 +263,10 @@ class LeafJudge:
             leaf.path,
             self.prompt,
             self._fields(leaf, problem),
-            tuple(part.name for part in (*self._background, *run)),
-            tuple(earlier),
-            tuple(parts),
-            tuple(self._file_part(file).label for file in by_choice),
+            shared=tuple(part.name for part in (*self._background, *run)),
+            earlier=(earlier,) if before else (),
+            files=tuple(parts or [PromptPart("file", "(the submission has no file of the kinds that count here)")]),
+            order=tuple(self._file_part(file).label for file in by_choice),
             vote=vote,
             attempt=attempt,
         )

@@ -1,4 +1,4 @@
-"""From a model in params.yaml to the place where it is asked."""
+"""From a model in params.yaml to its backend."""
 
 import os
 from collections.abc import Callable
@@ -18,19 +18,19 @@ def open_backend(
     report: Callable[[str], None] = print_stderr,
     on_text: OnText | None = None,
 ) -> Backend:
-    """Open a model's backend; it may be used from several threads.
+    """Open a model's backend; several threads may use it.
 
     Args:
         model: The model, as params.yaml describes it.
-        recording: Where its exchanges lie, for the backend `recorded`.
-        report: Receives messages for a person, such as that a server begins to fail, changes, or answers again.
-        on_text: Receives each piece of a reply as it comes, where the model sends its replies in pieces.
+        recording: The file of its recorded calls, for the backend `recorded`.
+        report: Receives messages for a person, such as that a server fails.
+        on_text: Receives each piece of a reply as it arrives.
 
     Raises:
-        LlmError: The recording, the model file, or an option is missing or wrong; the message says what to do.
+        LlmError: The recording, the model file, or an option is missing or wrong.
         MissingPackageError: An extra is not installed.
     """
-    # what makes HTTP requests is imported where it is needed: a replay need not load it
+    # a replay need not load the HTTP clients
     match model.backend:
         case "recorded":
             return RecordedModel.read(recording, model.digest)
@@ -51,8 +51,8 @@ def open_backend(
 def named_model(name: str, base_url: str | None = None, host: str | None = None) -> Model:
     """Return the model that a person means by a name alone.
 
-    With a `base_url` it is at that endpoint of OpenAI's interface, with a `host` on that Ollama server. Else it is one
-    of OpenAI's models, at OPENAI_BASE_URL or OpenAI's endpoint; a local model; or a model of the Ollama server.
+    A `base_url` means OpenAI's interface at that endpoint, a `host` that Ollama server. Otherwise it is one of OpenAI's
+    models, at OPENAI_BASE_URL or OpenAI's endpoint; a local model; or a model of the Ollama server.
     """
     if base_url is not None or (host is None and is_openai_model(name)):
         url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
@@ -63,11 +63,7 @@ def named_model(name: str, base_url: str | None = None, host: str | None = None)
 
 
 def pinned_digest(model: Model, backend: Backend) -> str:
-    """Return the digest of a model that its backend serves.
-
-    Raises:
-        LlmError: It is not the one that params.yaml pins, or the model is not available.
-    """
+    """Return the digest of a model that its backend serves; raises LlmError if params.yaml pins another one."""
     digest = backend.digest()
     if model.digest is not None and digest != model.digest:
         raise LlmError(

@@ -1,12 +1,12 @@
-"""The call log: every reply that a language model gave, so that no identical call is ever paid for twice.
+"""The call log: every reply of a language model, so that nobody pays twice for the same call.
 
 A `CallLog` is an append-only folder of JSON-lines files, `.pcgeval/calls`, which trials, `pcgeval try`, rounds and the
-judge share. Each line is a `LoggedCall`. Its key is the SHA-256 of everything that decides the reply: model digest,
-messages, options with the seed, and schema, but no time limit. A reply stays until the folder is removed.
+judge share. Each line is a `LoggedCall` under the SHA-256 of everything that decides its reply: model digest, messages,
+options with the seed, and schema. Each process appends to another file, so several can run at once, and copying files
+merges logs. A failed call is logged too, but the next run makes it again.
 
-Every process appends to its own file, so several can run at once, and copying files merges the logs of several
-machines. A failed call is logged, too, but the next run makes it again. A recording is one file of the same lines and
-replays a run with its failed calls; of a program it holds each finished trial as a `RecordedTrial`, calls included.
+A recording is one file of the same lines, and replays a run with its failed calls; of a program it holds the finished
+trials, each a `RecordedTrial` with its calls.
 """
 
 import os
@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Tag, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sha256_text, sync_folder, to_json, write_text
+from pcgeval.core.files import sha256_text, to_json, write_text
 from pcgeval.core.layout import Trial
 from pcgeval.core.locks import lock_briefly
 from pcgeval.core.stage_files import refusal
@@ -40,12 +40,15 @@ class _Line(BaseModel):
         return well_formed(to_json(self.model_dump(exclude_defaults=True), indent=None)) + "\n"
 
 
+_AnyLine = TypeVar("_AnyLine", bound=_Line)
+
+
 class LoggedCall(_Line):
-    """A call by its key, its reply or the reason why it has none, and its origin for a reader."""
+    """A call by its key, with its reply or the reason why it has none, and its origin for a reader."""
 
     key: str  # SHA-256 of the request
-    reply: ChatReply | None = None  # None for a call that failed
-    reason: str | None = None  # why it failed, without lone surrogates
+    reply: ChatReply | None = None
+    reason: str | None = None  # of a failed call, without lone surrogates
     cause: FaultCause | None = None  # who is at fault, unless it is the request
     model: str | None = None
     team: str | None = None  # the submission that asked, or is judged
@@ -59,16 +62,10 @@ class LoggedCall(_Line):
     sent: str | None = None  # SHA-256 of the messages after they were cut to the model's context
     shown: dict[str, float] | None = None  # the share of each part of the prompt that was cut, by its name
 
-    @model_validator(mode="after")
-    def _has_one_outcome(self) -> Self:
-        if (self.reply is None) == (self.reason is None):
-            raise ValueError("a call has either a reply or the reason why there is none")
-        return self
-
     @property
     def outcome(self) -> ChatReply | str:
         """The reply, or the reason why there is none."""
-        return self.reply or self.reason or ""
+        return self.reply or self.reason or "failed"
 
     @property
     def calls(self) -> "list[LoggedCall]":
@@ -87,7 +84,7 @@ class RecordedTrial(_Line):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is as the stage wrote it. If a person edited a reply, the program runs again and gets that one."""
+        """Whether it is as the stage wrote it. After a person edited a reply, the program runs again on that reply."""
         is_response = self.record.response_sha256 == sha256_text(self.response)
         return is_response and self.sha256 == sha256_text(record_text(self.record))
 
@@ -97,18 +94,8 @@ class RecordedTrial(_Line):
         return trial_calls(Trial(self.letter, self.trial), self.record)
 
 
-def _kind(line: Any) -> str:
-    return "trial" if isinstance(line, dict) and "record" in line else "call"
-
-
-_AnyLine = TypeVar("_AnyLine", LoggedCall, RecordedTrial, LoggedCall | RecordedTrial)
-_LINES: TypeAdapter[LoggedCall | RecordedTrial] = TypeAdapter(
-    Annotated[Annotated[LoggedCall, Tag("call")] | Annotated[RecordedTrial, Tag("trial")], Discriminator(_kind)]
-)
-
-
 def trial_calls(trial: Trial, record: TrialRecord) -> list[LoggedCall]:
-    """Return the calls of a trial, the failed ones among them, as a recording has them."""
+    """Return the calls of a trial as a recording has them, the failed ones included."""
     calls = []
     for turn, call in enumerate(record.calls, start=1):
         reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
@@ -118,21 +105,22 @@ def trial_calls(trial: Trial, record: TrialRecord) -> list[LoggedCall]:
     return calls
 
 
+def _parsed(line: bytes) -> LoggedCall | RecordedTrial:
+    """Parse a line; only a trial has a record. Raises ValidationError."""
+    return (RecordedTrial if b'"record":' in line else LoggedCall).model_validate_json(line)
+
+
 class CallLog:
     """The calls of a folder and of recordings; several threads and several processes may use it at once."""
 
     def __init__(self, folder: Path | None, recordings: Iterable[Path] = (), *, read_only: bool = False) -> None:
-        """Read recordings, then the folder, which is created with the first call; without one the disk keeps nothing.
+        """Read recordings, which win over the folder, the first of several; raises FileError.
 
-        Where both know a call, the recording wins, and the first of several. If it is `read_only`, new calls stay in
-        memory.
-
-        Raises:
-            FileError: A recording cannot be read, or a line of it is no call; the message names it.
+        The folder is created with the first call. Without one, or if it is `read_only`, new calls stay in memory.
         """
         self._folder = folder and folder.absolute()  # a thread may outlive the caller's working directory
-        self._target = None if read_only else self._folder
-        self._name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(6)}.jsonl"
+        self._file = self._folder and self._folder / f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(6)}.jsonl"
+        self._is_written = self._folder is not None and not read_only
         self._calls: dict[str, LoggedCall] = {}
         self._recorded_failures: dict[str, LoggedCall] = {}
         self._used: dict[str, LoggedCall] = {}
@@ -145,25 +133,20 @@ class CallLog:
 
     @property
     def used(self) -> tuple[LoggedCall, ...]:
-        """The calls that were found or appended so far, failed ones included."""
+        """The calls that were found or made so far, failed ones included."""
         with self._lock:
             return tuple(self._used.values())
 
     @property
     def known(self) -> tuple[LoggedCall, ...]:
-        """The calls with a reply that were read or appended so far."""
+        """The answered calls that were read or made so far."""
         with self._lock:
             return tuple(self._calls.values())
 
     def find(self, key: str, *, failed_too: bool = False) -> LoggedCall | None:
-        """Return a call that any process made before; None if nobody did.
+        """Return the answered call of any process with this key.
 
-        Args:
-            key: The SHA-256 of the request.
-            failed_too: Also return a call that failed when it was recorded, for a replay.
-
-        Raises:
-            LlmError: A file of the folder cannot be read.
+        With `failed_too`, a call that failed when it was recorded counts too, for a replay.
         """
         with self._lock:
             if key not in self._calls:
@@ -174,28 +157,20 @@ class CallLog:
             return call
 
     def answer(self, key: str, ask: Callable[[float], LoggedCall], seconds: float) -> LoggedCall:
-        """Return a call that any process made before, or make and log it.
+        """Return the answered call of any process with this key, or let `ask` make it, in at most so many seconds.
 
-        Of several threads and processes that want the same call at once, one makes it and the others wait for it; if
-        it fails, the next one makes it.
-
-        Args:
-            key: The SHA-256 of the request.
-            ask: Makes the call, in at most so many seconds.
-            seconds: The longest time for all, the wait for another process included; a call that only waited has
-                failed by a fault of the server, and is not logged.
-
-        Raises:
-            LlmError: A file of the folder cannot be read, or the reply cannot be kept.
+        If several threads and processes want the same call at once, one makes it and the others wait for it; if it
+        fails, the next one makes it. A call that waited for all its `seconds` fails by a fault of the server, and is
+        not logged. Raises LlmError if the reply cannot be kept.
         """
         if known := self.find(key):
             return known
         ends = time.monotonic() + seconds
         with ExitStack() as stack:
-            if self._target is not None:
+            if self._folder and self._is_written:
                 try:
-                    self._check_room(self._target)
-                    stack.enter_context(lock_briefly(self._target / "asking" / key, seconds))
+                    self._check_room(self._folder)
+                    stack.enter_context(lock_briefly(self._folder / "asking" / key, seconds))
                 except TimeoutError:
                     reason = f"another process has been asking the same for {seconds:g} s"
                     return LoggedCall(key=key, reason=reason, cause="server")
@@ -210,16 +185,13 @@ class CallLog:
             raise self._cannot_keep(f"only {free // 2**20} MB are free on its disk, {ROOM // 2**20} are needed")
 
     def _keep(self, call: LoggedCall) -> LoggedCall:
-        """Return a new call as a replay will have it; the disk has it when this returns.
-
-        Where two threads without a folder have made the same call at once, the first reply answers both.
-        """
+        """Return a new call as a replay will have it; the disk has it when this returns."""
         line = call.line()
         call = LoggedCall.model_validate_json(line)  # without what a file cannot hold
         with self._lock:
-            if self._target is not None:
+            if self._file and self._is_written:
                 try:
-                    _append(self._target / self._name, line.encode())
+                    _append(self._file, line.encode())
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
             call = self._calls.setdefault(call.key, call) if call.reply else call
@@ -227,52 +199,37 @@ class CallLog:
         return call
 
     def _read_new_lines(self) -> None:
-        """Read what other processes and earlier runs appended, except torn lines and others that are no calls."""
+        """Read the lines that other processes and earlier runs appended, except torn lines."""
         for path in sorted(self._folder.glob("*.jsonl")) if self._folder else ():
-            if path.name == self._name:
-                continue
             start = self._read_until.get(path, 0)
-            try:
-                if path.stat().st_size <= start:
-                    continue
-                with path.open("rb") as file:
-                    file.seek(start)
-                    lines = file.read().split(b"\n")
-            except (FileNotFoundError, IsADirectoryError):  # removed since it was listed, or not one of our files
+            if path == self._file or path.stat().st_size <= start:
                 continue
-            except OSError as error:
-                raise LlmError(
-                    f"{path}: cannot be read ({error.strerror}), and the calls in it would be paid for again. Make it "
-                    "readable, or remove it."
-                ) from error
-            whole = lines[:-1]  # behind the last line end, another process may be writing
+            with path.open("rb") as file:
+                file.seek(start)
+                whole = file.read().split(b"\n")[:-1]  # behind the last line end, another process may be writing
             for call in answered_calls(whole):
                 self._calls.setdefault(call.key, call)
             self._read_until[path] = start + sum(len(line) + 1 for line in whole)
 
     def _cannot_keep(self, reason: str | None) -> LlmError:
-        return LlmError(f"{self._target}: a reply cannot be kept: {reason}. Make room on the disk, then run again.")
+        return LlmError(f"{self._folder}: a reply cannot be kept: {reason}. Make room on the disk, then run again.")
 
 
 def answered_calls(lines: Iterable[bytes]) -> Iterator[LoggedCall]:
-    """Yield the calls with a reply in the lines of a log; skip torn lines and others that are no calls."""
+    """Yield the calls with a reply in the lines of a log; skip lines that are no calls, such as torn ones."""
     for line in lines:
         with suppress(ValidationError):
-            yield from (call for call in _LINES.validate_json(line).calls if call.reply)
+            yield from (call for call in _parsed(line).calls if call.reply)
 
 
 def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:
-    """Yield the calls and trials of a recording line by line; empty lines are passed over.
-
-    Raises:
-        FileError: The file cannot be read, or a line is neither; the message names it.
-    """
+    """Yield the calls and trials of a recording; raises FileError, which names the line that is neither."""
     number = 0
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):  # noqa: B007 - the error names it
                 if line.strip():
-                    yield _LINES.validate_json(line)
+                    yield _parsed(line)
     except ValidationError as error:
         place = f"{path}:{number}: not a recorded call or trial"
         raise refusal(place, error, "Restore the file from git.") from error
@@ -281,7 +238,7 @@ def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:
 
 
 def read_recording(path: Path) -> Iterator[LoggedCall]:
-    """Yield the calls of a recording; raises FileError if the file cannot be read or a line holds no calls."""
+    """Yield the calls of a recording; raises FileError as `read_lines` does."""
     for line in read_lines(path):
         yield from line.calls
 
@@ -292,18 +249,14 @@ def write_recording(path: Path, lines: Iterable[_AnyLine]) -> None:
 
 
 def _append(path: Path, content: bytes) -> None:
-    """Append to a file of this process; raises OSError and leaves the file as it was."""
-    is_new = not path.exists()
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    size = os.fstat(file).st_size
+    """Append to a file of this process and sync it; raises OSError and leaves the file as it was."""
+    size = path.stat().st_size if path.exists() else 0
     try:
-        while content:
-            content = content[os.write(file, content) :]
-        os.fsync(file)
+        with path.open("ab") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
     except OSError:
-        os.ftruncate(file, size)
+        with suppress(FileNotFoundError):
+            os.truncate(path, size)
         raise
-    finally:
-        os.close(file)
-    if is_new:
-        sync_folder(path.parent)

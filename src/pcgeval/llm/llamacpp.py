@@ -1,12 +1,12 @@
-"""llama.cpp's own server on this machine (extra `local-llm`), asked through OpenAI's interface.
+"""llama.cpp's server on this machine (extra `local-llm`), asked through OpenAI's interface.
 
 Options have Ollama's names and defaults, so that the same request means the same to either server. The number of
-threads and the size of the context do not change a text; a cached prompt does, so the cache stays off for trials.
+threads and the size of the context do not change a text; a cached prompt does, so the cache is off for trials.
 """
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,11 @@ from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
 from pcgeval.core.packages import packages_for
 from pcgeval.core.params import Model
-from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.openai import OpenAiServer
-from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, Message, OnText, Option
+from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, OnText, Option
 
-CONTEXT = 4096  # tokens; Ollama's default num_ctx
-_HTTP_THREADS = 64  # calls that wait for their turn hold one each
+_CONTEXT = 4096  # tokens; Ollama's default num_ctx
+_HTTP_THREADS = 64  # a call that waits for its turn holds one
 # Ollama's documented defaults (its API reference, "Parameters")
 _DEFAULTS: dict[str, Option] = {
     "temperature": 0.8,
@@ -47,19 +46,13 @@ class LlamaCpp(OpenAiServer):
         report: Callable[[str], None] = print_stderr,
         on_text: OnText | None = None,
     ) -> None:
-        """Load a GGUF file, with a context of so many tokens, and serve it at a free port of 127.0.0.1.
+        """Load a GGUF file with a context of so many tokens, and serve it on a free port of 127.0.0.1.
 
-        `report` and `on_text` receive what `open_backend` says.
-
-        Raises:
-            LlmError: The context is no size, or the file is missing or no model.
-            MissingPackageError: The extra is not installed.
+        `open_backend` describes `report` and `on_text`. Raises LlmError if llama.cpp cannot load the file.
         """
-        context = CONTEXT if context is None else context
-        if isinstance(context, bool) or not isinstance(context, int) or context < 1:
-            raise LlmError(f"{path.name}: num_ctx is {context!r}. Set it to a number of tokens, such as {CONTEXT}.")
-        if not path.is_file():
-            raise LlmError(f"{path}: no such model file. Fetch it with `pcgeval models fetch`.")
+        context = _CONTEXT if context is None else context
+        if type(context) is not int or context < 1:
+            raise LlmError(f"{path.name}: num_ctx is {context!r}. Set it to a number of tokens, such as {_CONTEXT}.")
         self.path = path
         self._digest: str | None = None
         self._server = _start(path, context)
@@ -72,33 +65,17 @@ class LlamaCpp(OpenAiServer):
         return self._digest
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Answer one request within `timeout` seconds, waiting for other calls included.
-
-        The same request gives the same text.
-
-        Raises:
-            CallError: There was no reply in time, or llama.cpp refused the request.
-            LlmError: An option is not known.
-        """
-        messages = tuple(Message(message.role, well_formed(message.content)) for message in request.messages)
-        options = _native_options(request.options) | {"cache_prompt": request.adaptable}
-        return super().chat(replace(request, messages=messages, options=options), timeout)
-
-
-def _native_options(options: Mapping[str, Option]) -> dict[str, Option]:
-    """Return a request's options with Ollama's defaults for absent ones, without those of loading a model."""
-    if unknown := sorted(set(options) - _OPTIONS):
-        raise LlmError(f"option {unknown[0]!r} is not known. Use some of {', '.join(sorted(_OPTIONS))}.")
-    return {name: value for name, value in {**_DEFAULTS, **options}.items() if name != "num_ctx"}
+        """Answer within `timeout` seconds, the wait for other calls included; raises LlmError for unknown options."""
+        if unknown := sorted(request.options.keys() - _OPTIONS):
+            raise LlmError(f"option {unknown[0]!r} is not known. Use some of {', '.join(sorted(_OPTIONS))}.")
+        options = {**_DEFAULTS, **request.options, "cache_prompt": request.adaptable}
+        options.pop("num_ctx", None)  # the model is loaded with it
+        return super().chat(replace(request, options=options), timeout)
 
 
 def serve(path: Path, name: str, port: int) -> None:
-    """Serve a GGUF file under this name with OpenAI's interface on 127.0.0.1 until Ctrl-C, a call at a time.
-
-    Raises:
-        LlmError: llama.cpp cannot load the file or listen on the port.
-    """
-    server = _start(path, CONTEXT, name, port)
+    """Serve a GGUF file under a name, with OpenAI's interface, on 127.0.0.1 until Ctrl-C; raises LlmError."""
+    server = _start(path, _CONTEXT, name, port)
     print_stderr(f"{name}: {server.listening_address}/v1 (Ctrl-C stops it)")
     threading.Event().wait()
 
@@ -125,6 +102,6 @@ def _start(path: Path, context: int, name: str = "", port: int = 0) -> Any:
         raise LlmError(
             f"{path}: llama.cpp cannot load it ({error}). Fetch it again with `pcgeval models fetch`."
         ) from error
-    # its queue answers this only once it runs; a server that is freed before that waits for its own thread for ever
+    # the queue answers this only once it runs; a server that is freed earlier waits for its thread for ever
     server.handle_metrics()
     return server

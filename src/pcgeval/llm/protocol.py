@@ -13,12 +13,11 @@ from pcgeval.core.untrusted import well_formed
 __all__ = ["ChatReply", "Message"]  # from elsewhere
 
 Option = int | float | str | bool
-OnText = Callable[[str], None]  # receives the pieces of replies as they come, in a background thread
-UNPINNED = "unpinned:"  # begins a digest that vouches for a name alone
-# the `done_reason` of replies that hold no answer; a third one, "content_filter", is the endpoint's
+OnText = Callable[[str], None]  # receives the pieces of a reply as they arrive, in a background thread
+# values of `done_reason` for replies without an answer; endpoints add "content_filter"
 REFUSAL = "refusal"
-REASONING = "reasoning"  # all of the reply is thought
-_TOKEN_BYTES = 4  # as in English prose and in code
+REASONING = "reasoning"  # the reply has thoughts only
+_TOKEN_BYTES = 4  # mean of English prose and of code
 
 
 class LlmError(PcgevalError):
@@ -26,15 +25,20 @@ class LlmError(PcgevalError):
 
 
 class CallError(PcgevalError):
-    """One call failed (out of time, prompt too long, a fault of the server); its trial is recorded as failed."""
+    """One call failed; its trial is recorded as failed."""
 
 
 class RefusedError(CallError):
-    """A request that is wrong in itself, such as one with an invalid option; asking again cannot help."""
+    """The server refused the request itself: its answer begins with `body` and may name the field `param`."""
+
+    def __init__(self, text: str, param: object = None, body: str = "") -> None:
+        """Describe the refusal."""
+        super().__init__(text)
+        self.param, self.body = param, body
 
 
 class ContextExceededError(CallError):
-    """A prompt is longer than the model's context; `context` is its size in tokens where the server names it."""
+    """A prompt is longer than the model's context; `context` is its size in tokens if the server says it."""
 
     def __init__(self, text: str, context: int | None = None) -> None:
         """Describe the refusal."""
@@ -48,12 +52,11 @@ class ServerFaultError(CallError):
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """Everything that determines a reply: model, its digest, the conversation, and options by their Ollama names.
+    """Everything that determines a reply: the model, its digest, the conversation, and options by their Ollama names.
 
-    With a `schema` (JSON Schema) the reply is JSON of that schema, unless the server takes no schemas.
-
-    A judge's request is `adaptable`: an option that the server refuses is left out, tokens that it does not report are
-    estimated, and a prefix that was read before need not be read again. None of this is fair to a competition's trials.
+    With a `schema` (JSON Schema) the reply is JSON of that schema, unless the server refuses schemas. For a judge's
+    request, which is `adaptable`, an option that the server refuses is left out, missing token counts are estimated,
+    and the server may use a cached prefix.
     """
 
     model: str
@@ -69,29 +72,28 @@ class ChatRequest:
         values = vars(self) | {"messages": [vars(message) for message in self.messages]}
         del values["adaptable"]
         if self.schema is None:
-            del values["schema"]  # recordings were made before requests could have one
+            del values["schema"]  # the first recordings had no schemas
         return sha256_json(values)
 
 
 class Backend(Protocol):
-    """One model that can be asked, from several threads."""
+    """One model that several threads may ask."""
 
     def digest(self) -> str:
-        """Return the digest that identifies the model: the SHA-256 of its bytes, or one that begins with UNPINNED.
-
-        Raises:
-            LlmError: The model is not available.
-        """
+        """Return the SHA-256 of the model's bytes, or `unpinned_digest`; raises LlmError without the model."""
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer within `timeout` seconds; raises CallError for this call or LlmError for all of them."""
 
 
+Chat = Callable[[ChatRequest, float], ChatReply]  # as `Backend.chat`
+
+
 def unpinned_digest(model: str) -> str:
     """Return the digest of a model of which only the name is known: it pins the name and not the bytes."""
-    return UNPINNED + sha256_bytes(f"openai:{model}".encode())
+    return "unpinned:" + sha256_bytes(f"openai:{model}".encode())
 
 
 def usual_tokens(text: str) -> int:
-    """Return about how many tokens a text has."""
+    """Estimate the number of tokens of a text."""
     return math.ceil(len(well_formed(text).encode()) / _TOKEN_BYTES)

@@ -1,4 +1,4 @@
-"""The backend of recorded models: a real model gave the replies once, and the SHA-256 of a request finds them."""
+"""The backend of recorded models: a model gave the replies once, and the SHA-256 of a request finds them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +13,7 @@ from pcgeval.llm.protocol import CallError, ChatRequest, LlmError
 class RecordedModel:
     """Replays one recording; a request that was never recorded is an error, not an empty reply.
 
-    Of several outcomes of the same request the first counts, as in the call log; a program runs again with that.
+    Of several outcomes of the same request the first counts, as in the call log.
     """
 
     def __init__(self, lines: Iterable[LoggedCall | RecordedTrial], digest: str, source: str) -> None:
@@ -29,12 +29,7 @@ class RecordedModel:
 
     @classmethod
     def read(cls, recording: Path, digest: str | None) -> Self:
-        """Read a recording; `digest` is the model's as params.yaml pins it.
-
-        Raises:
-            LlmError: There is no digest, or no such file.
-            FileError: A line of the file is neither a call nor a trial.
-        """
+        """Read a recording; `digest` is the model's as params.yaml pins it. Raises LlmError or FileError."""
         if digest is None:
             raise LlmError("a recorded model needs its digest in params.yaml: recordings are found by it.")
         if not recording.is_file():
@@ -42,22 +37,17 @@ class RecordedModel:
         return cls(read_lines(recording), digest, str(recording))
 
     def digest(self) -> str:
-        """Return the pinned digest; the replies of other bytes have other keys."""
+        """Return the pinned digest."""
         return self._digest
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:  # noqa: ARG002 - a replay takes no time
-        """Return the recorded reply of exactly this request.
-
-        Raises:
-            CallError: The call failed when it was recorded.
-            LlmError: It was never recorded.
-        """
+        """Return the recorded reply; raises CallError for a failed call, LlmError for an unknown request."""
         outcome = self._outcomes.get(request.key)
         if outcome is None:
             raise LlmError(
                 f"{self._source}: no reply of {request.model} ({request.digest[:12]}) is recorded for this request: "
-                "prompt, options, seed or digest changed since. "
-                "Set the model's backend to ollama or llamacpp and run again to ask it for real."
+                "the prompt, options, seed or digest changed since. "
+                "Set the model's backend to ollama or llamacpp and run again to ask it."
             )
         if isinstance(outcome, str):
             raise CallError(outcome)
@@ -68,7 +58,7 @@ class RecordedModel:
         return request.key in self._outcomes
 
     def replays(self, record: TrialRecord) -> bool:
-        """Tell whether the calls of a trial would end as they did."""
+        """Tell whether the calls of a trial would have the same outcomes."""
         return all(self._outcomes.get(key) == outcome for key, outcome in record.call_outcomes)
 
     def finished_trial(self, trial: Trial, fingerprint: str) -> RecordedTrial | None:

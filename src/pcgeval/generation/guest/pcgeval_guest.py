@@ -1,10 +1,10 @@
 """The competition's interface as a program sees it, and the pipe over which the program asks the model and answers.
 
 The official package asks the model, counts tokens and seconds and keeps the answer in the program's process. Here the
-broker does so, where the program cannot reach. The pipe carries one JSON message a line.
+broker does so, where the program cannot reach. The pipe carries one JSON message per line.
 
 `PCGEVAL_TRIAL` in the environment names the trial and the descriptor of the pipe. It is taken out of the environment,
-so that Python processes which the program starts do not take themselves for it.
+so that Python processes which the program starts do not use the pipe.
 """  # noqa: INP001 - found through PYTHONPATH, as all here
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import os
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
-from inspect import signature
 from pathlib import Path
 from threading import Lock
 from time import perf_counter
@@ -42,79 +42,71 @@ if _trial is not None:
     _calls, _replies = open(_trial["pipe"], "wb"), open(_trial["pipe"], "rb", closefd=False)  # noqa: SIM115, PTH123
 _asking = Lock()
 _contacts: set[str] = set()
-_started: list[str] = []
+_is_started = False
 
 
+@dataclass(eq=False)
 class TrialContext:
     """One trial. A program can plan with its counters; the broker's decide."""
 
-    def __init__(
-        self,
-        team_name: str,
-        character: str,
-        trial_number: int,
-        log_file_path: Path,
-        model_name: str | None = None,
-        local_model_base_url: str | None = None,
-    ) -> None:
-        """Start the program's clock and counters."""
-        self._team_name, self._character, self._trial_number = team_name, character, trial_number
-        self._log_file_path = log_file_path
-        self._model_name, self._local_model_base_url = model_name, local_model_base_url
-        self._start_time = perf_counter()
-        self._prompt_token_count = self._output_token_count = 0
+    team_name: str
+    character: str
+    trial_number: int
+    log_file_path: Path
+    model_name: str | None = None
+    local_model_base_url: str | None = None
+    start_time: float = field(default_factory=perf_counter)
+    prompt_token_count: int = 0
+    output_token_count: int = 0
 
     def get_team_name(self) -> str:
         """Return the name that the program gave itself."""
-        return self._team_name
+        return self.team_name
 
     def get_character(self) -> str:
         """Return the letter that is asked for."""
-        return self._character
+        return self.character
 
     def get_trial_number(self) -> int:
         """Return the number of the trial, from 1."""
-        return self._trial_number
+        return self.trial_number
 
     def get_start_time(self) -> float:
         """Return when the trial started, in seconds on the clock of time.perf_counter."""
-        return self._start_time
+        return self.start_time
 
     def get_log_file_path(self) -> Path:
         """Return a file that the program may append to; it vanishes with the trial."""
-        return self._log_file_path
+        return self.log_file_path
 
     def get_output_folder_path(self) -> Path:
         """Return a folder that the program may write to; it vanishes with the trial."""
-        return _scratch_folder(self._team_name) / "raw" / str(self._character)
+        return _scratch_folder(self.team_name) / "raw" / self.character
 
     def get_output_file_path(self) -> Path:
         """Return the name that the official package writes the answer to; here the broker takes it."""
-        name = _scratch_folder(self._team_name).name
-        return self.get_output_folder_path() / f"{name}_{self._character}_{self._trial_number}.txt"
+        name = _scratch_folder(self.team_name).name
+        return self.get_output_folder_path() / f"{name}_{self.character}_{self.trial_number}.txt"
 
     def add_prompt_token_count(self, count: int) -> None:
         """Count tokens of a prompt."""
-        self._prompt_token_count += count
+        self.prompt_token_count += count
 
     def add_output_token_count(self, count: int) -> None:
         """Count tokens of a reply."""
-        self._output_token_count += count
+        self.output_token_count += count
 
     def get_total_token_count(self) -> int:
         """Return the tokens of all prompts and replies so far."""
-        return self._prompt_token_count + self._output_token_count
+        return self.prompt_token_count + self.output_token_count
 
     def get_model_name(self) -> str | None:
         """Return the name of the model that answers."""
-        return self._model_name
+        return self.model_name
 
     def get_local_model_base_url(self) -> str | None:
         """Return an address at which nobody answers: the model is reached through the interface alone."""
-        return self._local_model_base_url
-
-    def __str__(self) -> str:
-        return f"TrialContext({', '.join(f'{name[1:]}={value}' for name, value in vars(self).items())})"
+        return self.local_model_base_url
 
 
 class TrialLoop(ABC):
@@ -137,23 +129,22 @@ def run_evaluation(
     """Run the one trial of this process with a subclass of TrialLoop, or an instance of one.
 
     The program's files go by `team_name`. The other arguments change nothing; the broker is told of an address that is
-    not this machine's.
+    not this machine's. Of several evaluations in a program the first counts.
     """
+    global _is_started  # noqa: PLW0603
     address = _ADDRESS.match(str(local_model_base_url or "")[:1000])
     if address and address[1].lower() not in THIS_MACHINE:
         tell_contact(f"gave run_evaluation the address of {address[1]}, which was not used")
-    if _started:  # a program may evaluate several loops; the first is its entry
+    if _is_started:
         return
-    _started.append(team_name)
+    _is_started = True
     try:
         context = _context(team_name)
-        run = _runnable(fn)
         _renew_generators(_own_trial()["chance"])
-        answer = run(context, context.get_character())
-        if isinstance(answer, str):
-            _send({"op": "answer", "text": answer})
-        else:
-            _send({"op": "failure", "text": f"returned {_kind(answer)} from TrialLoop.run instead of a text"})
+        answer = fn.run(context, context.get_character())
+        if not isinstance(answer, str):
+            raise TypeError(f"TrialLoop.run returned a {type(answer).__name__} instead of a text")  # noqa: TRY301
+        _send({"op": "answer", "text": answer})
     except BaseException as error:
         _send({"op": "failure", "text": _description(error)})
         raise
@@ -162,11 +153,7 @@ def run_evaluation(
 def chat_with_llm(ctx: TrialContext, messages: list[Any], n: int = 1) -> list[str]:
     """Ask the model for `n` replies to a conversation, a list of dicts with `role` and `content`.
 
-    Each reply to the same conversation has another seed, which follows from the trial's.
-
-    Raises:
-        TimeoutError: The trial's seconds are used up.
-        ValueError: The trial's tokens are used up, or the conversation is none.
+    Raises TimeoutError after the trial's seconds, and ValueError after its tokens or for no conversation.
     """
     with _asking:  # each of several threads gets the reply to its call
         _send({"op": "chat", "messages": messages, "n": n})
@@ -199,21 +186,9 @@ def tell_contact(text: str) -> None:
 
 
 def _send(message: dict[str, object]) -> None:
-    line = json.dumps(message, default=_plain).encode() + b"\n"
-    limit = _own_trial()["line_bytes"]
-    if len(line) > limit:
-        name = "a conversation" if message["op"] == "chat" else "an answer"
-        raise ValueError(f"{name} of {len(line)} bytes is over the limit of {limit}")
-    _calls.write(line)
+    _own_trial()
+    _calls.write(json.dumps(message).encode() + b"\n")
     _calls.flush()
-
-
-def _plain(value: Any) -> object:
-    """Return a message object, such as the openai package has, as JSON values."""
-    if hasattr(value, "model_dump"):
-        plain: object = value.model_dump(exclude_none=True)
-        return plain
-    raise TypeError(f"a conversation consists of dicts and texts; this one has a {type(value).__name__}")
 
 
 def _own_trial() -> dict[str, Any]:
@@ -233,17 +208,9 @@ def _context(team_name: str) -> TrialContext:
 
 
 def _scratch_folder(team_name: str) -> Path:
-    """Return the team's folder where writing is allowed, under a name that cannot lead out of it."""
+    """Return the team's folder where writing is allowed."""
     name = re.sub(r"[^\w.-]", "_", str(team_name)[:64]).lstrip(".")
     return Path(os.environ.get("TMPDIR") or "/tmp", name or "team")  # noqa: S108 - in the sandbox, the program's alone
-
-
-def _runnable(fn: Any) -> Callable[[TrialContext, str], object]:
-    """Return `run` of a class or an instance, or of a new instance if `run` takes `self`, too."""
-    parameters = signature(fn.run).parameters.values()
-    required = sum(one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
-    run: Callable[[TrialContext, str], object] = fn().run if required > len(("ctx", "letter")) else fn.run
-    return run
 
 
 def _renew_generators(chance: int) -> None:
@@ -253,29 +220,19 @@ def _renew_generators(chance: int) -> None:
     continues from trial to trial. Here each trial has a process. A generator that `run` seeds begins anew in each
     trial in both cases.
     """
-    numpy: Any = getattr(sys.modules.get("numpy.random"), "BitGenerator", None)
-    if numpy is None and "random" not in sys.modules:
-        return
+    numpy: Any = getattr(sys.modules.get("numpy.random"), "BitGenerator", ())
     for generator in gc.get_objects():
         kind = type(generator)
         if issubclass(kind, _random.Random):
             _random.Random.seed(generator, _renewed(_random.Random.getrandbits(generator, 64), chance))
-            if "gauss_next" in getattr(generator, "__dict__", ()):
+            if hasattr(generator, "gauss_next"):
                 generator.gauss_next = None
-        elif numpy is not None and issubclass(kind, numpy) and kind.__module__.startswith("numpy."):
+        elif issubclass(kind, numpy) and kind.__module__.startswith("numpy."):
             generator.state = kind(_renewed(generator.random_raw(), chance)).state
 
 
 def _renewed(drawn: int, chance: int) -> int:
     return int.from_bytes(sha256(f"{drawn}/{chance}".encode()).digest()[:8], "big")
-
-
-def _kind(answer: object) -> str:
-    name = type(answer).__name__
-    if name == "coroutine":
-        answer.close()  # type: ignore[attr-defined]
-        return "a coroutine (run must not be async)"
-    return "nothing" if answer is None else f"a value of type {name}"
 
 
 def _description(error: BaseException) -> str:

@@ -24,10 +24,10 @@ MODULES = ("", ".competition", ".models", ".models.trial_context", ".models.tria
 
 
 class SortedScan(Iterator[os.DirEntry[Any]], AbstractContextManager[Any]):
-    """An os.scandir sorted by name: the order of names on a disk must not decide an answer."""
+    """An os.scandir sorted by name, because the order of names on a disk must not decide an answer."""
 
     def __init__(self, path: Any = None) -> None:
-        """Read the whole folder; raises what os.scandir raises."""
+        """Read the whole folder."""
         with _scandir(path) as entries:
             self._entries = iter(sorted(entries, key=attrgetter("name")))
 
@@ -35,15 +35,7 @@ class SortedScan(Iterator[os.DirEntry[Any]], AbstractContextManager[Any]):
         return next(self._entries)
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Have nothing to close."""
-
-
-def sorted_names(path: Any = None) -> list[Any]:
-    """Return what os.listdir returns, by name."""
-    return sorted(_listdir(path))
+        pass
 
 
 def watch(event: str, details: tuple[Any, ...]) -> None:
@@ -55,14 +47,13 @@ def watch(event: str, details: tuple[Any, ...]) -> None:
     else:
         return
     if host:
-        pcgeval_guest.tell_contact(
-            f"tried to reach {host.decode(errors='replace') if isinstance(host, bytes) else host}"
-        )
+        name = host.decode(errors="replace") if isinstance(host, bytes) else host
+        pcgeval_guest.tell_contact(f"tried to reach {name}")
 
 
 _scandir, _listdir = os.scandir, os.listdir
 os.scandir = SortedScan  # type: ignore[assignment]
-os.listdir = sorted_names
+os.listdir = lambda path=None: sorted(_listdir(path))  # type: ignore[assignment]
 os.supports_fd |= {os.scandir, os.listdir}
 for package in PACKAGES:  # before any program runs: a copy in the submission is never used
     for module in MODULES:

@@ -21,13 +21,10 @@ class OpenAI:
         """Take any settings."""
 
     def __getattr__(self, name: str) -> object:
-        raise OpenAIError(
-            f"{type(self).__name__}.{name}: programs ask the model with chat_with_llm or chat_with_chatgpt"
-        )
+        raise OpenAIError(f"OpenAI.{name}: programs ask the model with chat_with_llm or chat_with_chatgpt")
 
 
-class AsyncOpenAI(OpenAI):
-    """The same for programs that wait."""
+AsyncOpenAI = OpenAI
 
 
 def __getattr__(name: str) -> type:

@@ -1,0 +1,54 @@
+"""A toy paper and an attempt at it in the working directory, graded by a scripted model or by any other judge."""
+
+import json
+from pathlib import Path
+
+from scripted_judge import DIGEST
+
+from pcgeval.core.files import write_text
+from pcgeval.core.params import Model
+from pcgeval.judge.calls import CallFiles
+from pcgeval.judge.run import grade_submission
+from pcgeval.judge.settings import JudgeSettings
+
+MODEL = Model(backend="ollama", name="m:1", digest=DIGEST, concurrency=1)
+PAPER, ATTEMPT = Path("data/papers/toy"), Path("attempt")
+
+
+def write_files(files, folder=ATTEMPT):
+    for name, text in files.items():
+        write_text(folder / name, text)
+
+
+def write_paper(tree, **texts):
+    """Write a rubric, and the paper's other files by their names without the ending .md."""
+    write_text(PAPER / "rubric.json", json.dumps(tree))
+    write_files({f"{name.replace('_', '.')}.md": text for name, text in {"paper": "# A toy", **texts}.items()}, PAPER)
+
+
+def graded(backend=None, *, computer=None, calls=None, stopping=None, **settings):
+    """Grade the attempt; a model that is not scripted may not be asked."""
+
+    def open_backend(_):
+        assert backend is not None, "no call was to be made"
+        return backend
+
+    settings = JudgeSettings.checked({"judge": "simple", "model": MODEL, **settings})
+    return grade_submission(ATTEMPT, "toy", settings, computer, calls, stopping=stopping, open_backend=open_backend)
+
+
+def by_id(output):
+    return {leaf.id: leaf for leaf in output.graded_task_tree.leaves}
+
+
+def reasons(output):
+    """Return why leaves have no grade, by their id."""
+    return {leaf.id: leaf.explanation for leaf in output.graded_task_tree.leaves if not leaf.valid_score}
+
+
+def graded_at(endpoint, name="m", *, calls=None, computer=None, options=None, **settings):
+    """Grade the attempt by a model of an endpoint of OpenAI's interface, without a call log."""
+    fields = {key: settings.pop(key) for key in ("profile", "concurrency") if key in settings}
+    model = Model(backend="openai", name=name, base_url=endpoint.base_url, options=options or {}, **fields)
+    settings = JudgeSettings.checked({"judge": "simple", "model": model, **settings})
+    return grade_submission(ATTEMPT, "toy", settings, computer, calls or CallFiles(log=None))

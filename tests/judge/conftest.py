@@ -1,0 +1,9 @@
+"""Every test of the judge works in a folder of its own."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
