@@ -428,7 +428,7 @@ def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run: Run)
     """
     source = loop(body).replace('"name", Loop', '"name", Loop, local_model_base_url="http://key@llm.example.net:80/v1"')
     noticed = [
-        ("unseeded-random", "main.py:21 uses random, which no file of the program seeds"),
+        ("unseeded-random", "main.py:21 uses random without a fixed seed"),
         ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),
         ("other-host", "tried to reach example.org"),
         ("other-host", "tried to reach example.com"),

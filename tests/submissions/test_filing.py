@@ -20,7 +20,7 @@ from pcgeval.submissions.load import load_submission, submission_sha256
 PARAMS = {
     "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
     "teams": ["a", "base"],
-    "models": {name: {"backend": "recorded", "name": name} for name in ("b", "b-c")},
+    "models": {"b": {"backend": "recorded", "name": "b"}},
     "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 30},
     **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
 }
@@ -64,7 +64,6 @@ def test_a_folder_and_a_zip_file_are_filed_as_they_are_and_take_part(competition
     assert (filed["status"], filed["folder"], filed["sha256"]) == ("filed", str(folder), submission_sha256(folder))
     assert contents(folder) == given
     assert tree(SUBMISSIONS) == ["program", *(f"program/{name}" for name in tree(competition / "program"))]
-    assert any("no recordings of this team with b, b-c" in line for line in filed["to_do"])
     assert submit(competition / "program")["status"] == submit(folder)["status"] == "unchanged"
     archive = write_zip(competition / "beta.v2.zip", {f"wrapped/{name}": text for name, text in PROGRAM_FILES.items()})
     assert submit(archive, "--team", "beta")["sha256"] == filed["sha256"]
@@ -77,17 +76,15 @@ def test_a_folder_and_a_zip_file_are_filed_as_they_are_and_take_part(competition
     assert contents(folder) == {**given, "submission.yaml": b"title: P\n"}
     assert main(["submit", str(competition / "alpha")]) == 0
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[-1] == "data/submissions/alpha"
-    digest = submission_sha256(SUBMISSIONS / "alpha")
-    assert all(text in printed.err for text in (digest, "git add data/submissions/alpha params.yaml"))
+    assert printed.out == "data/submissions/alpha\n"
+    assert submission_sha256(SUBMISSIONS / "alpha") in printed.err
     assert teams() == ["a", "base", "program", "beta", "alpha"]
 
 
 @pytest.mark.parametrize(
     ("name", "counts"),
     [
-        *((name, False) for name in ("submission.yaml", "requirements-lock.txt", "__pycache__/main.cpython-311.pyc")),
-        *((name, False) for name in ("z/a.pyc", ".gitignore", "a.link")),
+        *((name, False) for name in ("submission.yaml", "requirements-lock.txt", "z/a.pyc", ".gitignore", "a.link")),
         *((name, True) for name in ("prompt.txt", "README.md", "z/submission.yaml", "z/requirements-lock.txt")),
     ],
 )
@@ -126,33 +123,15 @@ def test_a_submission_with_errors_is_not_filed(competition, submit):
     assert teams() == ["a", "base"]
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        *(
-            (name, "Give the name with --team")
-            for name in ("", ".", "..", "../alpha", "a/b", "/etc/x", "logs", "Result")
-        ),
-        *((name, "Give the name with --team") for name in ("é", "a b", "_a", "x" * 65, "CON", "a\n")),
-        ("My Team (final)", "such as --team My-Team-final."),
-        ("BASE", "upper and lower case"),
-        ("other", "exists as 'Other', the same to some disks"),
-    ],
-)
-def test_odd_and_reserved_names_are_refused(competition, submit, name, words):
-    (SUBMISSIONS / "Other").mkdir(parents=True)
+BAD_NAMES = ["", ".", "..", "../alpha", "a/b", "/etc/x", "logs", "Result", "é", "a b", "_a", "x" * 65, "CON", "a\n"]
+
+
+@pytest.mark.parametrize("name", [*BAD_NAMES, "BASE"])
+def test_odd_and_reserved_names_are_refused(competition, submit, name):
+    words = "Give another name with --team" if name in BAD_NAMES else "upper and lower case"
     assert words in submit(competition / "alpha", "--team", name, code=2)
-    if name == "My Team (final)":
-        assert words in submit(write_folder(competition / name, PROMPT_FILES), code=2)
-    assert tree(SUBMISSIONS) == ["Other"]
+    assert not SUBMISSIONS.exists()
     assert teams() == ["a", "base"]
-
-
-def test_a_readme_that_names_another_team_is_a_warning(competition, submit):
-    for name, is_other in {"Team: *Omega*": True, "Team name: TEAM-Alphá": False}.items():
-        write_folder(competition / "alpha", {"README.md": f"# {name}\n\nIt is a prompt.\n"})
-        warnings = [finding["text"] for finding in submit(competition / "alpha", "--replace")["findings"]]
-        assert any("names the team" in text and "alpha" in text for text in warnings) == is_other
 
 
 def test_the_organisers_notes_are_the_organisers(competition, submit):
@@ -168,9 +147,6 @@ def test_the_organisers_notes_are_the_organisers(competition, submit):
     write_folder(competition / "alpha", {"submission.yaml": "title: New\n", "prompt.txt": "New <OBJECT>"})
     submit(competition / "alpha", "--replace")
     assert yaml.safe_load(notes.read_text()) == {"title": "New", "role": "baseline", "disqualified": "it cheated"}
-    text = "# our notes\nentry:   main.py\n"  # without the organiser's words they stay as they are
-    submit(write_folder(competition / "program", {"submission.yaml": text}))
-    assert (SUBMISSIONS / "program" / "submission.yaml").read_text() == text
 
 
 def test_links_busy_folders_and_other_places_are_refused(competition, submit):
@@ -180,7 +156,6 @@ def test_links_busy_folders_and_other_places_are_refused(competition, submit):
     assert (competition / "alpha" / "README.md").exists()
     with lock_folder(SUBMISSIONS, Path(".pcgeval/submit.lock")):
         assert f"process {os.getpid()}" in submit(competition / "program", code=2)
-    assert submit(competition / "program")["folder"]
     (elsewhere := competition / "elsewhere").mkdir()
     os.chdir(elsewhere)
     assert "params.yaml" in submit(competition / "alpha", code=2)
@@ -212,17 +187,16 @@ def test_killed_at_any_moment_no_half_of_a_submission_is_filed(competition, subm
         ("teams:\r\n    - a\r\n    - base\r\n", "teams:\r\n    - a\r\n    - base\r\n    - new\r\n"),
     ],
 )
-@pytest.mark.parametrize("is_last", [True, False])
-def test_a_team_is_added_and_the_rest_of_params_stays(competition, submit, given, added, is_last):
+def test_a_team_is_added_and_the_rest_of_params_stays(competition, submit, given, added):
     others = yaml.safe_dump({key: value for key, value in PARAMS.items() if key != "teams"})
-    before = f"# é\n{others}{given}" if is_last else f"{given}\n{others}"
-    Path("params.yaml").write_bytes(before.encode())
-    submit(competition / "alpha", "--team", "new")
-    assert Path("params.yaml").read_bytes().decode() == before.replace(given, added)
-    numbers = ["123", "no", "1e5", "2026-08-01", "2026-13-45", "null"]  # in YAML, these would not be names
-    for team in numbers if is_last else ():
+    for before in (f"# é\n{others}{given}", f"{given}\n{others}"):
+        Path("params.yaml").write_bytes(before.encode())
+        submit(competition / "alpha", "--team", "new")
+        assert Path("params.yaml").read_bytes().decode() == before.replace(given, added)
+    numbers = ["123", "no", "1e5", "2026-08-01", "null"]  # in YAML, these would not be names
+    for team in numbers:
         submit(competition / "alpha", "--team", team)
-    assert teams() == ["a", "base", "new", *(numbers if is_last else ())]
+    assert teams() == ["a", "base", "new", *numbers]
 
 
 def test_teams_in_a_form_that_cannot_be_edited_are_left(competition, submit):

@@ -37,14 +37,15 @@ def folder_with(folder: Path, requirements: str | bytes) -> Path:
     ("text", "expected"),
     [
         ("", []),
-        ("llms4pcg==2.0.0\n", []),
         ("python-dotenv~=1.0.0\nchatgpt4pcg~=1.2.1", ["python-dotenv~=1.0.0"]),
         ("LLM4PCG\nChatGPT4PCG>=1 # the interface\nnumpy>=2,<3", ["numpy<3,>=2"]),
         ("llm4pcg @ file:///home/someone/llm4pcg\nllms4pcg @ git+https://example.org/x\n", []),
         ("# only a comment\n\n  numpy == 2.0  # newest\n", ["numpy==2.0"]),
         ("numpy \\\n  >=2 \\\n  ,<3\nnltk\n", ["numpy<3,>=2", "nltk"]),
-        ("pywin32==306; sys_platform == 'win32'\n", ['pywin32==306; sys_platform == "win32"']),
-        ("httpx[http2]\r\nnltk\r\n", ["httpx[http2]", "nltk"]),
+        (
+            "httpx[http2]\r\npywin32==306; sys_platform == 'win32'\r\n",
+            ["httpx[http2]", 'pywin32==306; sys_platform == "win32"'],
+        ),
         ("nltk==3.9 \\\n    --hash=sha256:" + "a" * 64, ["nltk==3.9 --hash=sha256:" + "a" * 64]),
         ("\ufeffnumpy\n", ["numpy"]),
         ("numpy\nnltk\n".encode("utf-16"), ["numpy", "nltk"]),  # `pip freeze > requirements.txt` in PowerShell
@@ -54,13 +55,12 @@ def test_packages_are_read(tmp_path: Path, text: str | bytes, expected: list[str
     assert read_requirements(folder_with(tmp_path, text)) == expected
 
 
-OPTIONS_PLACES_AND_NO_PACKAGES = """
+REFUSED = """
 -e .
 --editable=git+https://example.org/x.git#egg=x
 -r ../other/requirements.txt
 -c /etc/passwd
 --index-url https://example.org/simple
--i https://example.org/simple
 --find-links /home
 --no-binary :all:
 numpy --global-option=x
@@ -77,17 +77,13 @@ numpy===${SECRET}
 numpy; platform_version == "${SECRET}"
 python=3.11
 <html>
-"""
-REFUSED = OPTIONS_PLACES_AND_NO_PACKAGES.strip().split("\n")
+""".strip().splitlines()
 
 
-@pytest.mark.parametrize("line", [*REFUSED, "x" * 5_000, "numpy" + " " * 50_000 + "x"])
+@pytest.mark.parametrize("line", [*REFUSED, "numpy" + " " * 50_000 + "x", "numpy;" + "(" * 50_000])
 def test_anything_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     with pytest.raises(RequirementsError, match=r"requirements\.txt:3: "):
         read_requirements(folder_with(tmp_path, f"nltk\n# a comment\n{line}\nnumpy\n"))
-
-
-STRANGE = [b"x" * (MAX_BYTES + 1), b"numpy\n" * 501, b"caf\xe9\n", b"n\0u\0m\0p\0y\0"]
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
@@ -98,19 +94,18 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
 
 
 def test_strange_and_irregular_files_are_refused(tmp_path: Path) -> None:
-    for content in STRANGE:
+    for content in (b"x" * (MAX_BYTES + 1), b"caf\xe9\n", b"n\0u\0m\0p\0y\0"):
         with pytest.raises(RequirementsError, match=r"requirements\.txt"):
             read_requirements(folder_with(tmp_path, content))
     secret, path = tmp_path / "secret", tmp_path / "requirements.txt"
     path.unlink()
     secret.write_text("the-organisers-secret\n")
     path.symlink_to(secret)
-    for make, reason in ((lambda: os.mkfifo(path), "is a link"), (path.mkdir, "not a regular file")):
-        with pytest.raises(RequirementsError, match=reason) as caught:
-            read_requirements(tmp_path)
-        assert "the-organisers-secret" not in str(caught.value)
-        path.unlink()
-        make()
+    with pytest.raises(RequirementsError, match="is a link") as caught:
+        read_requirements(tmp_path)
+    assert "the-organisers-secret" not in str(caught.value)
+    path.unlink()
+    os.mkfifo(path)
     with pytest.raises(RequirementsError, match="not a regular file"):
         read_requirements(tmp_path)
 
@@ -187,17 +182,15 @@ def test_a_lock_gives_another_machine_the_same_versions_or_none(
 
 
 HEADER, HASH = f"# {'a' * 64}, Python 3, m\n", f"--hash=sha256:{'a' * 64}"
-
-
-OTHER_INDEX = [
-    f"example==1 --index-url http://x \\\n    {HASH}\n",
-    f"example==1 \\\n    {HASH}\n--index-url http://x\n",
+STRANGE_LOCKS = [
+    *("{", "", "[" * 90_000, f"{HEADER}-e .\n", f"{HEADER}example==1.0\n"),
+    f"{HEADER}example==1 --index-url http://x \\\n    {HASH}\n",
+    f"{HEADER}example==1 \\\n    {HASH}\n--index-url http://x\n",
 ]
 
 
-@pytest.mark.parametrize("lines", ["-e .\n", "example==1.0\n", *OTHER_INDEX])
-def test_a_strange_lock_is_refused(program: Path, lines: str) -> None:
-    for content in ("{", "", "[" * 90_000, HEADER + lines):
+def test_a_strange_lock_is_refused(program: Path) -> None:
+    for content in STRANGE_LOCKS:
         (program / LOCK).write_text(content)
         with pytest.raises(RequirementsError, match=LOCK):
             interpreter_for(program)
@@ -234,9 +227,7 @@ def test_startup_code_of_a_wheel_runs_in_the_sandbox_only(tmp_path: Path, wheels
     assert not marker.exists()
 
 
-def test_why_packages_cannot_be_installed(
-    tmp_path: Path, wheels: Path, program: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_why_packages_cannot_be_installed(wheels: Path, program: Path) -> None:
     write_wheel(wheels, {}, "1.0", requires="example==2.0")
     write_wheel(wheels, {}, "2.0")
     for requirement, reason, hidden in [
@@ -246,12 +237,6 @@ def test_why_packages_cannot_be_installed(
         with pytest.raises(RequirementsError, match=reason) as caught:
             lock_requirements(folder_with(program, f"{requirement}\n"))
         assert hidden not in str(caught.value)
-    no_space = write_folder(tmp_path, {"python": "#!/bin/sh\necho 'Error: No space left on device' >&2\nexit 1\n"})
-    (no_space / "python").chmod(0o755)
-    monkeypatch.setattr("sys.executable", str(no_space / "python"))  # no fault of the program
-    with pytest.raises(InstallError, match=r"cannot be made: .*No space left"):
-        interpreter_for(folder_with(program, ""))
-    assert not list(environments_folder().glob("*.ready"))
 
 
 def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path, program: Path) -> None:
@@ -280,10 +265,8 @@ def test_an_unfinished_or_outdated_environment_is_made_again(tmp_path: Path, pro
     python.symlink_to(tmp_path / "python-of-last-year")
     assert interpreter_for(program) == python
     assert python.is_file()
-    environment = python.parents[1]
-    environment.with_suffix(".ready").unlink()
+    python.parents[1].with_suffix(".ready").unlink()
     python.unlink()
     python.write_text("#!/bin/sh\nexit 1\n")  # starting it would fail
     assert interpreter_for(program) == python
     assert python.is_symlink()
-    assert list(environment.glob("lib/python*/site-packages/example.py"))

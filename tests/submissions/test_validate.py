@@ -13,20 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.cli.main import main
-from pcgeval.core.untrusted import UntrustedFileError
 from pcgeval.submissions.load import MAX_NOTES_BYTES, Program, SubmissionError, load_submission, prompt_findings
-from pcgeval.submissions.validate import (
-    SubmissionFinding,
-    copy_files,
-    name_fault,
-    printable_findings,
-    select,
-    validate,
-)
+from pcgeval.submissions.validate import name_fault, printable_findings, validate
 
 
 @pytest.mark.parametrize("files", [PROMPT_FILES, PROGRAM_FILES], ids=["prompt", "program"])
 def test_good_submissions_have_no_findings(tmp_path: Path, files: dict[str, str]):
+    if files is PROGRAM_FILES:
+        helper = "import os, json, cv2, dotenv\nfrom . import b, requests\nimport llm4pcg\n"
+        requirements = "llms4pcg\nopencv-python-headless\nnumpy\nsome-package-of-theirs\n"
+        files = {
+            **files,
+            "helper.py": helper,
+            "requirements.txt": requirements,
+            "old.py": PROGRAM,
+        }
     archives = [write_zip(tmp_path / name, files) for name in ("team.zip", "...zip")]
     for path in (write_folder(tmp_path / "team", files), *archives):
         result = validate(path)
@@ -38,8 +39,7 @@ def test_good_submissions_have_no_findings(tmp_path: Path, files: dict[str, str]
 def test_a_single_folder_is_unwrapped(tmp_path: Path):
     files = {f"My Team: final/v2/{name}": text for name, text in PROGRAM_FILES.items()}
     result = validate(write_zip(tmp_path / "x.zip", {**files, "__MACOSX/My Team: final/._a": "x"}))
-    assert (result.passed, result.kind) == (True, "program")
-    assert "My Team: final/v2/: holds everything; its contents were taken" in texts(result.findings, "note")
+    assert (result.kind, list(result.findings)) == ("program", [])
     folder = write_folder(tmp_path / "outer", {f"inner/{name}": text for name, text in PROGRAM_FILES.items()})
     assert validate(folder).work == Program(folder / "inner", "main.py")
 
@@ -52,26 +52,19 @@ def test_all_findings_are_listed_at_once(tmp_path: Path):
         "helper.py": "import requests, random\n\nprint(random.random())\n",
         "nul.txt": "x",
         "requirements.txt": "-e .\ngit+https://example.org/x\n",
-        "submission.yaml": "role: baseline\n",
-        ".DS_Store": "x",
     }
     result = validate(write_zip(tmp_path / "x.zip", files))
     assert [re.split(r" \(|;", line)[0] for line in texts(result.findings)] == [
         "nul.txt: has a name that Windows cannot store",
         "prompts/one.txt: has on some disks the same name as prompts/ONE.txt",
         ": has no README.md",
-        "requirements.txt:1: '-e .' is no package of the package index, such as `numpy>=2`",
-        "requirements.txt:2: 'git+https://example.org/x' is no package of the package index, such as `numpy>=2`",
+        "requirements.txt:1: '-e .' is no package of the package index",
+        "requirements.txt:2: 'git+https://example.org/x' is no package of the package index",
     ]
-    assert [
-        line.split(";")[0].removesuffix(": the organiser sets them after filing")
-        for line in texts(result.findings, "warning")
-    ] == [
-        "submission.yaml: role and disqualified are left out",
+    assert [line.split(";")[0] for line in texts(result.findings, "warning")] == [
         "helper.py:1: imports requests: there is no network",
-        ": helper.py:3 uses random, which no file of the program seeds",
+        ": helper.py:3 uses random without a fixed seed",
     ]
-    assert texts(result.findings, "note") == [".DS_Store: was left out (of the operating system)"]
 
 
 # Errors and warnings
@@ -83,21 +76,14 @@ ERRORS_OF_ANY = [
     ({"README.md": "x" * 1_000_001}, "README.md: is larger than 1000000"),
     ({"prompt.txt": "Draw it."}, "prompt.txt: the prompt lacks the token <OBJECT>"),
     ({"prompt.txt": "<OBJECT> " + "word " * 900}, "prompt.txt: the prompt has 901 words; 900 are allowed"),
-    ({"prompt.txt": "<OBJECT> é"}, "prompt.txt: the prompt has 1 character that the rules do not allow: é (U+00E9)"),
+    ({"prompt.txt": "<OBJECT> é"}, "prompt.txt: the prompt has characters that the rules do not allow: é (U+00E9)"),
 ]
 # these cannot be run either, so a competition refuses to load them
 NOT_RUNNABLE = [
-    ({"prompt.txt": None}, ": holds neither prompt.txt nor a program"),
-    ({"prompt.txt": None, "Prompt.txt": PROMPT}, "Prompt.txt: is not read as the prompt; save it as prompt.txt"),
-    ({"prompt.txt": None, "promt.md": PROMPT}, "promt.md: is not read as the prompt"),
-    ({"prompt.txt": None, "prompts/a.txt": PROMPT}, ": holds neither prompt.txt nor a program"),
-    ({"prompt.txt": None, "a.py": "x = = 1"}, "a.py:1: is not valid Python (invalid syntax). Correct it: no other"),
+    ({"prompt.txt": None, "Prompt.txt": PROMPT}, ": holds neither prompt.txt nor a program"),
     ({"prompt.txt": b"\xff\xfe<"}, "prompt.txt: is not UTF-8 text"),
     ({"prompt.txt": "  \n"}, "prompt.txt: is empty"),
     ({"prompt.txt": "x" * 1_000_001}, "prompt.txt: is larger than 1000000"),
-    ({"submission.yaml": "kind: prompt", "prompt.txt": None}, "prompt.txt: is missing"),
-    ({"submission.yaml": "kind: program"}, ": holds no program"),
-    ({"submission.yaml": "kind: poem"}, "submission.yaml: kind: Input should be 'prompt' or 'program'"),
     ({"submission.yaml": "rol: baseline"}, "submission.yaml: rol: Extra inputs are not permitted. Known keys"),
     ({"submission.yaml": "a: ["}, "submission.yaml: while parsing"),
     ({"submission.yaml": b"\xff"}, "submission.yaml: is not UTF-8 text"),
@@ -106,22 +92,18 @@ NOT_RUNNABLE = [
     ({"submission.yaml": "title: !!python/object/apply:os.getcwd []"}, "could not determine a constructor"),
     ({"submission.yaml": "entry: main.py"}, "submission.yaml: entry 'main.py' is missing"),
     ({"submission.yaml": "entry: folder.py", "folder.py/x": ""}, "entry 'folder.py' is not a regular file"),
-    ({"submission.yaml": "entry: ../team/main.py"}, "entry '../team/main.py' is not the name of a .py file"),
-    ({"submission.yaml": "entry: /etc/main.py"}, "entry '/etc/main.py' is not the name of a .py file"),
+    ({"submission.yaml": "entry: ../team/main.py"}, "entry '../team/main.py' leads out of the folder"),
+    ({"submission.yaml": "entry: /etc/main.py"}, "entry '/etc/main.py' leads out of the folder"),
     ({"submission.yaml": "entry: prompt.txt"}, "is not the name of a .py file"),
     ({"submission.yaml": 'entry: "a\\0.py"'}, "is missing"),
     ({"submission.yaml": f"entry: {'x' * 300}.py"}, "cannot be read"),
-    ({"submission.yaml": f"entry: {'x' * 500}.py"}, "at most 400"),
 ]
-WITHOUT_START = PROGRAM.partition("if __name__")[0]
 PROGRAMS_NOT_RUNNABLE = [
-    ({"old.py": PROGRAM, "README.md": "x"}, "not clear which file starts the program: main.py, old.py. Name it in"),
+    ({"old.py": PROGRAM, "README.md": "x"}, "several files start a program: main.py, old.py. Name one in"),
     ({"main.py": PROGRAM + "x = = 1"}, "main.py:14: is not valid Python (invalid syntax)"),
-    ({"main.py": PROGRAM + "x = (\n", "README.md": "x"}, "main.py:14: is not valid Python ('(' was never"),
-    ({"main.py": PROGRAM.encode("utf-16")}, "main.py: is UTF-16 text"),
+    ({"main.py": PROGRAM + "x = (\n"}, "main.py:14: is not valid Python ('(' was never"),
     ({"main.py": PROGRAM + "\0"}, "main.py: is not valid Python"),
-    ({"main.py": WITHOUT_START}, "main.py: has Mine, a subclass of TrialLoop, but nothing starts it. End"),
-    ({"main.py": WITHOUT_START, "prompt.txt": PROMPT}, "Or write `kind: prompt` in submission.yaml"),
+    ({"main.py": PROGRAM.partition("if __name__")[0]}, ": holds neither prompt.txt nor a program"),
 ]
 ERRORS_OF_PROGRAMS = [
     ({"submission.yaml": "entry: main.py", "main.py": "x = = 1"}, "main.py:1: is not valid Python"),
@@ -158,52 +140,28 @@ def test_an_error_is_listed_once_with_its_place(tmp_path: Path, given: dict, cha
     [
         ("a.py", "import httpx", "a.py:1: imports httpx: there is no network"),
         ("a.py", "from urllib import request", "a.py:1: imports urllib.request: there is no network"),
-        ("a.py", "import openai", "a.py:1: imports openai: there is no network"),
+        ("a.py", "\nimport openai.types as t", "a.py:2: imports openai: there is no network"),
         ("a.py", "print 'x'", "a.py:1: is not valid Python"),
         ("a.py", "# " + "x" * 2**18, "a.py: is larger than 262144"),
         ("llm4pcg/__init__.py", "", "llm4pcg: is not used"),
-        ("README.md", "# Alpha\n", "README.md: does not say how to run the program, such as `python main.py`"),
-        ("main.py", PROGRAM + "    run_evaluation('b', Mine)\n", "main.py: calls run_evaluation 2 times"),
-        ("main.py", PROGRAM.replace('if __name__ == "__main__"', "if True"), "main.py: has no `if __name__"),
-        ("main.py", PROGRAM.replace("run_evaluation(", "print("), "main.py: never calls run_evaluation"),
-        ("prompt.txt", PROMPT, "prompt.txt: is not used: `python main.py` is run"),
-        ("src/main.py", PROGRAM, "src/main.py: is started as `python src/main.py` in the submission's folder"),
-        ("README", README, "README: is not called README.md"),
-        ("readme.txt", README, "readme.txt: is not called README.md"),
+        ("submission.yaml", "entry: a.py", "a.py: never calls run_evaluation"),
     ],
 )
 def test_warnings_about_programs(tmp_path: Path, name: str, content: str, words: str):
     files = {**PROGRAM_FILES, name: content}
-    if name == "src/main.py":
-        files |= {"README.md": "python src/main.py", "main.py": ""}
-    if name.lower().startswith("readme") and name != "README.md":
-        del files["README.md"]
+    if "entry" in content:
+        files |= {"main.py": "", "a.py": ""}
     result = validate(write_folder(tmp_path / "team", files))
     assert result.passed
     assert [line for line in texts(result.findings, "warning") if words in line]
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("a.py", "import os, json\nimport helper\nfrom . import b, requests\nimport llm4pcg, dotenv"),
-        ("requirements.txt", "llms4pcg\nopencv-python-headless\nnumpy\nsome-package-of-theirs\n"),
-        ("README.md", "Start it: python3 ./main.py\n"),
-        ("old.py", PROGRAM),  # the README says which
-    ],
-)
-def test_good_programs_have_no_warning(tmp_path: Path, name: str, content: str):
-    files = {**PROGRAM_FILES, "helper.py": "import cv2", name: content}
-    assert not validate(write_folder(tmp_path / "team", files)).findings
 
 
 def test_findings_of_a_hostile_program_are_bounded(tmp_path: Path):
     files = {**PROGRAM_FILES, **{f"{number}.py": "import requests\n" * 2000 for number in range(20)}}
     result = validate(write_folder(tmp_path / "team", files))
     assert len(result.findings) == 20
-    first, second = printable_findings([SubmissionFinding("error", "", "is bad", "bad"), *result.findings])
-    assert first == "error: is bad [bad]"
-    assert second.startswith("warning: 0.py:1, 1.py:1, 10.py:1, 11.py:1, 12.py:1 and 15 more: imports requests")
+    (line,) = printable_findings(result.findings)
+    assert line.startswith("warning: 0.py:1, 1.py:1, 10.py:1, 11.py:1, 12.py:1 and 15 more: imports requests")
 
 
 def test_the_limits_come_from_params_where_there_are_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -225,8 +183,7 @@ ALLOWED = (
 @given(st.text(max_size=60))
 def test_allowed_characters_are_those_of_the_rules(text: str):
     strange = {character for character in text if character not in ALLOWED and not character.isspace()}
-    findings = prompt_findings("<OBJECT> " + text, words=10_000)
-    assert list(findings) == (["prompt-characters"] if strange else [])
+    assert len(prompt_findings("<OBJECT> " + text, words=10_000)) == bool(strange)
 
 
 # Files
@@ -243,9 +200,8 @@ def test_links_pipes_and_sockets_are_listed_and_not_opened(tmp_path: Path):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / "socket"))
         result = validate(folder)
-    links, others = ["loop", "prompt.txt", "to_file", "to_folder"], ["socket", "submission.yaml"]
-    assert [line.partition(": is a link")[0] for line in texts(result.findings) if ": is a link; " in line] == links
-    assert [line.partition(": is a pipe")[0] for line in texts(result.findings) if ": is a pipe" in line] == others
+    refused = [line.partition(": is a link, a pipe")[0] for line in texts(result.findings) if ": is a link, " in line]
+    assert refused == ["loop", "prompt.txt", "socket", "submission.yaml", "to_file", "to_folder"]
     assert result.files == 1
     with pytest.raises(SubmissionError, match=r"submission\.yaml: is not a regular file"):
         load_submission(folder)
@@ -261,15 +217,12 @@ def test_folders_that_are_left_out_are_not_entered(tmp_path: Path):
     folder = write_folder(tmp_path / "team", {".git/objects/aa/bb": "x", **environment})
     (folder / "env" / "python").symlink_to("/usr/bin/python3")
     (folder / ".git" / "link").symlink_to("/etc")
-    result = validate(folder)
-    left_out = [line.partition(" was left out")[0] for line in texts(result.findings, "note")]
-    assert left_out == [".git:", "env:"]
-    assert texts(result.findings) == [": holds no files"]
+    assert texts(validate(folder).findings) == [": holds no files"]
     write_folder(folder, PROGRAM_FILES)
     result = validate(folder)
-    assert (result.work, texts(result.findings, "warning")) == (Program(folder, "main.py"), [])
+    assert (result.work, result.files, list(result.findings)) == (Program(folder, "main.py"), len(PROGRAM_FILES), [])
     result = validate(write_folder(folder, {"submission.yaml": "entry: env/bin/tool.py"}))
-    assert texts(result.findings) == ["submission.yaml: entry 'env/bin/tool.py' was left out. Name another file"]
+    assert texts(result.findings) == ["submission.yaml: entry 'env/bin/tool.py' is left out. Name another file"]
 
 
 def test_folders_in_folders_files_and_bytes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -287,54 +240,39 @@ def test_folders_in_folders_files_and_bytes_are_bounded(tmp_path: Path, monkeypa
     assert any("(1 GB) are allowed with all data" in line for line in texts(validate(folder).findings))
 
 
-@pytest.mark.parametrize("becomes", ["nothing", "a link", "a pipe"])
-def test_a_file_that_became_something_else_is_not_followed(tmp_path: Path, becomes: str):
-    folder = write_folder(tmp_path / "team", {"a": "x"})
-    source, sizes, _ = select(folder)
-    (folder / "a").unlink()
-    if becomes == "a link":
-        (folder / "a").symlink_to("/etc/passwd")
-    elif becomes == "a pipe":
-        os.mkfifo(folder / "a")
-    with pytest.raises(UntrustedFileError):
-        copy_files(source, sizes, tmp_path / "target")
-    assert not any(path.is_file() for path in (tmp_path / "target").rglob("*"))
-
-
 # Names
 
-USUAL = ["prompts/zero shot.txt", "a.b-c_d/(1)/[2]/é.txt", "日本語/プロンプト.txt", "communication", ".env"]
+USUAL = ["prompts/zero shot.txt", "a.b-c_d/(1)/[2]/é.txt", "日本語/プロンプト.txt", "communication"]
 USUAL += ["Screenshot 3.04.05\u202fPM.png", "console.py", "nullable/com10.txt", "A/b", "A/B2", "a.txt", "B2"]
 UNSTORABLE = ["a\nb", "\x1b[31mred", "\u202etxt.exe", "zero\u200bwidth", "\udcff", "con", "CON.txt", "com1", "LPT9.x"]
 UNSTORABLE += ["folder/Nul .tar.gz", "com¹.txt", "a:b", "what?.txt", "a*", '"a"', "<a>", "a|b", "end.", "end "]
 UNSTORABLE += [" start", "-rf", "a/-m.py", "/".join(["x" * 99] * 5)]
 LEFT_OUT = [".git/config", "a/.GIT/hooks/post-checkout", "__MACOSX/a/._main.py", "a/.DS_Store", "dvc.yaml", "data.dvc"]
 LEFT_OUT += ["a/__pycache__/m.cpython-311.pyc", "requirements-lock.txt", "Requirement\u017f-Lock.txt", ".gitattributes"]
-LEFT_OUT += ["._main.py", ".main.py.swp"]
+LEFT_OUT += ["._main.py", ".main.py.swp", ".env"]
 SAME = [("a.txt", "A.txt"), ("Prompts/a.txt", "prompts/b.txt"), ("caf\u00e9", "cafe\u0301"), ("stra\u00dfe", "STRASSE")]
 SAME += [("\u212b", "\u00e5"), ("x", "Submission.yaml"), ("x", "\u017fubmission.yaml")]
 
 
 @pytest.mark.parametrize(
-    ("names", "error", "note"),
+    ("names", "error", "files"),
     [
-        (USUAL, None, None),
-        *(((name,), "rename it|shorten it", None) for name in UNSTORABLE),
-        *((names, "the same name", None) for names in SAME),
-        *(((name,), None, name) for name in LEFT_OUT),
+        (USUAL, None, len(USUAL)),
+        *(((name,), "rename it|shorten it", 0) for name in UNSTORABLE),
+        *((names, "the same name", 1) for names in SAME),
+        *(((name,), None, 0) for name in LEFT_OUT),
     ],
 )
-def test_names(tmp_path: Path, names: tuple[str, ...], error: str | None, note: str | None):
-    findings = validate(write_folder(tmp_path, {**PROMPT_FILES, **dict.fromkeys(names, "x")})).findings
-    assert [bool(re.search(error or "$^", line)) for line in texts(findings)] == ([True] if error else [])
-    left_out = [(note or "").startswith(line.partition(":")[0]) for line in texts(findings, "note")]
-    assert left_out == ([True] if note else [])
+def test_names(tmp_path: Path, names: tuple[str, ...], error: str | None, files: int):
+    result = validate(write_folder(tmp_path, {**PROMPT_FILES, **dict.fromkeys(names, "x")}))
+    assert [bool(re.search(error or "$^", line)) for line in texts(result.findings)] == ([True] if error else [])
+    assert result.files == len(PROMPT_FILES) + files
 
 
 @given(st.text(max_size=50))
 def test_any_name_gets_an_answer(name: str):
     assert name_fault(f"{name}\0") is not None
-    assert name_fault(f"{name}{'é' * 128}") is not None
+    assert name_fault(f"{name}{'é' * 201}") is not None
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -352,7 +290,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (folder / "\x1b[2Jevil\u202e.txt").write_text("x")
     assert main(["validate", str(folder)]) == 1
     first, second = capsys.readouterr().out.splitlines()
-    assert first == "error: \\x1b[2Jevil\\u202e.txt: has unprintable characters; rename it [file-name]"
+    assert first == "error: \\x1b[2Jevil\\u202e.txt: has unprintable characters; rename it"
     assert second.startswith("error: has no README.md")
     assert main(["validate", str(folder), "--json"]) == 1
     values = json.loads(capsys.readouterr().out)

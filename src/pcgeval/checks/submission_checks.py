@@ -47,7 +47,7 @@ def prompt_characters(evidence: Evidence) -> CheckResult:
     # with the token and without a word limit, only the characters are left to object to
     text = _text(evidence.prompt) + PLACEHOLDER
     findings = prompt_findings(text, words=len(text))
-    return yes_or_no(not findings, "; ".join(findings.values()) or "all characters are allowed")
+    return yes_or_no(not findings, "; ".join(findings) or "all characters are allowed")
 
 
 def prompt_names_object(evidence: Evidence) -> CheckResult:

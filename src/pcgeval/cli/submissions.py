@@ -82,5 +82,3 @@ def submit(
         raise typer.Exit(EXIT_CHECK_FAILED)
     print_stderr(f"{filed.status} {filed.folder}: {filed.check.summary}")
     print_stderr(f"SHA-256 of the submission: {filed.sha256}")
-    for line in filed.to_do:
-        print_stderr(line)

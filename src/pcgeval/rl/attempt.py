@@ -53,8 +53,8 @@ def run_command(sandbox: Sandbox, folder: Path, command: str, seconds: float, ma
         return f"[the command was not run: give one without NUL and of at most {MAX_COMMAND_BYTES} bytes]"
     work, paper = folder / WORK, folder / PAPER
     check_room(work)
-    before = disk_use(work)  # a folder that is too large already can still be cleared up
-    allowed = DiskLimits(max(max_bytes, before.total_bytes), max(MAX_FILES, before.files))
+    size, files = disk_use(work)  # a folder that is too large already can still be cleared up
+    allowed = DiskLimits(max(max_bytes, size), max(MAX_FILES, files))
     words = ["/bin/bash", "-c", 'cd -- "$1" && exec /bin/bash -c "$2" 2>&1', "shell", str(work), text]
     process = sandbox.start(words, folder=paper, readable=(paper,), writable=(work,))
     try:

@@ -1,4 +1,4 @@
-"""Limit the disk space and the number of files of a program; the sandbox limits the size of each file alone."""
+"""Limit the disk space and the number of files of a program; the sandbox itself limits only the size of each file."""
 
 import errno
 import os
@@ -19,67 +19,64 @@ WATCH_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class DiskLimits:
-    """The disk space and the number of files that a program may use."""
+    """The disk space and the number of files and folders that a program may use."""
 
     total_bytes: int = 2_000 * MEGABYTE
-    files: int = 50_000  # and folders
+    files: int = 50_000
 
     def __str__(self) -> str:
         """Return the limits in words that follow "more than"."""
         return f"{self.files} files or {self.total_bytes / MEGABYTE:g} MB"
 
 
-@dataclass(frozen=True)
-class DiskUse:
-    """The space and number of a folder's files, or of those counted until there were too many."""
-
-    total_bytes: int
-    files: int  # and folders
-
-
 def check_room(folder: Path) -> None:
-    """Raise SandboxError where the disk is too full for a program to be started."""
+    """Raise SandboxError if the disk is too full to start a program."""
     if _free_bytes(folder) < MIN_FREE_BYTES:
         raise SandboxError(f"{folder}: less than {MIN_FREE_BYTES / MEGABYTE:g} MB are free. Make room there.")
 
 
-def disk_use(folder: Path, most: DiskLimits | None = None) -> DiskUse:
-    """Count what is in a folder, until it is more than `most`.
+def disk_use(folder: Path, most: DiskLimits | None = None) -> tuple[int, int]:
+    """Return the bytes and the number of files and folders in a folder; stop counting once they exceed `most`.
 
-    What cannot be listed counts as empty; where folders lie too deep to be opened by their paths, there is no end.
+    A folder that cannot be listed counts as empty, and one that lies too deep to be opened by its path as endless.
     """
-    count = size = 0
+    files = size = 0
     waiting = [str(folder)]
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
-                    count += 1
+                    files += 1
                     with suppress(FileNotFoundError):
                         size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if most is not None and (count > most.files or size > most.total_bytes):
-                        return DiskUse(size, count)
+                    if most is not None and (size > most.total_bytes or files > most.files):
+                        return size, files
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
-                return DiskUse(size, sys.maxsize)
-    return DiskUse(size, count)
+                return size, sys.maxsize
+    return size, files
+
+
+def exceeds(folder: Path, most: DiskLimits) -> bool:
+    """Return whether a folder holds more than it may."""
+    size, files = disk_use(folder, most)
+    return size > most.total_bytes or files > most.files
 
 
 @contextmanager
 def limited_disk(process: SandboxedProcess, folder: Path, most: DiskLimits) -> Iterator[None]:
-    """Stop a running program once its folder holds more than it may, or the disk is nearly full."""
+    """Stop a running program once its folder exceeds the limits, or the disk is nearly full."""
     ended = threading.Event()
 
     def watch() -> None:
         pause = WATCH_SECONDS
         while not ended.wait(pause):
             started = monotonic()
-            if _free_bytes(folder) < MIN_FREE_BYTES:  # also by files that have no name any more
+            if _free_bytes(folder) < MIN_FREE_BYTES:  # deleted files that are still open also take space
                 process.kill(f"left less than {MIN_FREE_BYTES / MEGABYTE:g} MB of the disk free")
-            use = disk_use(folder, most)
-            if use.files > most.files or use.total_bytes > most.total_bytes:
+            if exceeds(folder, most):
                 process.kill(f"made more than {most}")
             pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
 
@@ -93,4 +90,4 @@ def limited_disk(process: SandboxedProcess, folder: Path, most: DiskLimits) -> I
 
 
 def _free_bytes(folder: Path) -> int:
-    return shutil.disk_usage(folder.parent).free  # of the folder itself a program may have taken away all rights
+    return shutil.disk_usage(folder.parent).free  # a program may have taken away all rights to the folder itself

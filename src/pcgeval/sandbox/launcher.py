@@ -1,28 +1,39 @@
-"""Start a program inside the sandbox: `python -I -S -c SOURCE LIFELINE REPORTS PROGRAM...`; SOURCE is this file.
+"""Start a program with its limits: `python -I -S -c SOURCE NAME=NUMBER... -- PROGRAM...`; SOURCE is this file.
 
-It uses the standard library alone, as nothing of pcgeval is visible in the sandbox.
+It uses the standard library alone, because the sandbox shows nothing of pcgeval. The names are resources such as
+RLIMIT_AS, and in the sandbox `user`, the id to become, and `lifeline`, a pipe whose other end pcgeval holds open.
 """
 
 import ctypes
 import os
+import resource
 import select
 import struct
 import sys
 
-# what stays readable of the kernel's own files in /proc: libraries choose their instructions by these
+# Readable files in /proc beside /proc/sys: libraries choose their instructions by them
 SHOWN_IN_PROC = ("cpuinfo", "filesystems", "sys", "version")
 READ_FILE, REFER = 1 << 2, 1 << 13  # rights of Landlock: read files, and move them from one folder to another
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # system calls, by the same numbers on every machine
+CAPABILITIES_VERSION = 0x20080522  # linux/capability.h
+
+
+def become_user(user: int) -> None:
+    """Change from root to another user for good."""
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    ctypes.CDLL(None).capset(struct.pack("=Ii", CAPABILITIES_VERSION, 0), bytes(24))
 
 
 def hide_processes() -> None:
-    """Deny this process for good to read what /proc shows of processes, such as the host's paths in `mountinfo`.
+    """Deny reading what /proc shows of processes, such as the host's paths in `mountinfo`.
 
-    Their folders appear and vanish with processes and cannot be covered by mounts; Landlock (Linux 5.19, landlock(7))
-    allows reading by a list of all else. Where the kernel lacks it, the files stay readable.
+    Mounts cannot cover folders that appear and vanish with processes. Landlock (Linux 5.19, landlock(7)) allows reading
+    by a list of everything else. Where the kernel lacks it, the files stay readable.
     """
     call = ctypes.CDLL(None).syscall
-    if call(CREATE_RULESET, None, ctypes.c_size_t(0), 1) < 2:  # its version; the first denies to move files
+    if call(CREATE_RULESET, None, ctypes.c_size_t(0), 1) < 2:  # its version; the first denies moving files
         return
     handled = struct.pack("Q", READ_FILE | REFER)
     rules = call(CREATE_RULESET, handled, ctypes.c_size_t(len(handled)), 0)
@@ -38,16 +49,23 @@ def hide_processes() -> None:
 
 
 def main() -> None:
-    """Become the program, unless pcgeval has ended, which bubblewrap acts on only from the moment of this start on."""
-    hide_processes()
-    lifeline, reports = map(int, sys.argv[1:3])
-    ended = select.poll()
-    ended.register(lifeline)
-    if ended.poll(0):
-        sys.exit("pcgeval has ended")
-    os.close(lifeline)
-    os.close(reports)
-    command = sys.argv[3:]
+    """Set the limits and become the program."""
+    end = sys.argv.index("--")
+    command, settings = sys.argv[end + 1 :], dict(argument.split("=") for argument in sys.argv[1:end])
+    user, lifeline = int(settings.pop("user", 0)), int(settings.pop("lifeline", -1))
+    for name, limit in settings.items():
+        resource.setrlimit(getattr(resource, name), (int(limit), int(limit)))
+    if lifeline >= 0:  # in the sandbox
+        with open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123 - as above
+            score.write("1000")  # where memory runs out, the kernel ends this program first
+        if user:
+            become_user(user)
+        hide_processes()
+        ended = select.poll()
+        ended.register(lifeline)
+        if ended.poll(0):  # bubblewrap ends with pcgeval, but only from this moment on
+            sys.exit("pcgeval has ended")
+        os.close(lifeline)
     try:
         os.execvp(command[0], command)  # noqa: S606
     except OSError as error:

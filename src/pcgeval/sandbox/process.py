@@ -1,29 +1,30 @@
-"""Watch a started program: limit its output, memory, processes and files, and kill all of it at once."""
+"""Watch a running program: limit its output, memory, processes and files, and kill all of it at once."""
 
-import contextlib
 import json
 import os
-import select
 import selectors
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
 from pcgeval.core.errors import PcgevalError
 
 MEGABYTE = 1_000_000
-MAX_SCRATCH_FILES = 50_000  # an empty file costs the kernel about 1 kB that no other limit counts
+SUBMISSION = "/submission"  # where the sandbox shows the program's folder
+SCRATCH_FOLDERS = ("/tmp", "/dev/shm", SUBMISSION)  # noqa: S108 - of the sandbox: in memory, with a limited size
+MAX_SCRATCH_FILES = 50_000  # in them together: an empty file costs the kernel about 1 kB that no other limit counts
 TAIL_BYTES = 8_000
 CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
 WATCH_SHARE = 0.05  # the most of one processor core that watching takes: psutil looks at all processes of the machine
-REPORT_SECONDS = 120.0  # bubblewrap reports within milliseconds, but not on a machine that can hardly work
 GRACE_SECONDS = 5.0  # for the kernel to clear killed processes away
 
 
@@ -33,53 +34,33 @@ class SandboxError(PcgevalError):
 
 @dataclass(frozen=True)
 class ResourceLimits:
-    """The resources that one started program, with all processes that it starts, may use.
+    """The resources that one started program, with all processes that it starts, may use."""
 
-    Attributes:
-        memory_bytes: Resident memory of all processes together; pages that they share count once.
-        processes: Processes and threads at once.
-        scratch_bytes: Size of its private /tmp, and of what it writes beside its files; both lie in memory and come
-            on top of `memory_bytes`.
-        file_bytes: Size of a single file.
-        output_bytes: All that it prints together.
-        kept_output_bytes: What is kept of the beginning, and as much of the end, of all that it prints.
-        open_files: Open descriptors per process.
-        cpu_seconds: Processor time per process, for when nobody waits for its end.
-    """
-
-    memory_bytes: int = 4_000 * MEGABYTE
-    processes: int = 64
-    scratch_bytes: int = 256 * MEGABYTE
-    file_bytes: int = 64 * MEGABYTE
-    output_bytes: int = 64 * MEGABYTE
-    kept_output_bytes: int = 65_536
-    open_files: int = 1_024
-    cpu_seconds: int = 7_200
+    memory_bytes: int = 4_000 * MEGABYTE  # resident, of all processes together; pages that they share count once
+    processes: int = 64  # and threads, at once
+    scratch_bytes: int = 256 * MEGABYTE  # of each of the SCRATCH_FOLDERS, on top of `memory_bytes`
+    file_bytes: int = 64 * MEGABYTE  # of a single file
+    output_bytes: int = 64 * MEGABYTE  # that it prints together
+    kept_output_bytes: int = 65_536  # that are kept of the beginning of its output, and as many of the end
+    open_files: int = 1_024  # per process
 
 
 @dataclass(frozen=True)
 class ExitStatus:
-    """How a program ended.
+    """How a program ended."""
 
-    Attributes:
-        code: Its exit code, 128 + the signal's number if a signal ended it; None if it was stopped.
-        reason: Why it was stopped or which signal ended it, in words that follow "the program"; None if it ended by
-            itself, whatever its exit code.
-        stderr_tail: The last 8 kB that it printed on standard error.
-    """
-
-    code: int | None
-    reason: str | None
-    stderr_tail: str
+    code: int | None  # its exit code, 128 + the signal's number if a signal ended it; None if it was stopped
+    reason: str | None  # why it was stopped or which signal ended it, in words that follow "the program"; else None
+    stderr_tail: str  # the last 8 kB that it printed on standard error
 
 
 class SandboxedProcess:
     """A running program with all processes that it starts.
 
-    In the sandbox these share a PID namespace: when its first process is killed, the kernel kills all others in it.
-    Without a sandbox they share a session; a process that starts a session of its own gets away.
+    In the sandbox they share a PID namespace: when its first process ends, the kernel kills all others. Without a
+    sandbox they share a session; a process that starts a new session escapes.
 
-    The thread that starts a program must outlive it: the kernel ends a sandbox with the thread that started it.
+    The thread that starts a program must outlive it, because the kernel ends a sandbox with the thread that started it.
     """
 
     def __init__(
@@ -87,16 +68,12 @@ class SandboxedProcess:
         process: subprocess.Popen[bytes],
         limits: ResourceLimits,
         clean_up: Callable[[], object],
-        reports: int | None = None,
+        reports: IO[bytes] | None = None,
     ) -> None:
-        """Watch a process whose standard output and error are pipes.
+        """Watch bubblewrap, or without a sandbox the program itself: a process that leads its session and has pipes.
 
-        Args:
-            process: bubblewrap, or without a sandbox the program itself, which leads its session.
-            limits: Memory, processes, output and files in /tmp are watched from outside.
-            clean_up: Called once after all has ended.
-            reports: The descriptor on which bubblewrap writes lines of JSON (--json-status-fd), closed by `clean_up`;
-                None without a sandbox.
+        `clean_up` is called once after everything has ended; it closes `reports`, the lines of JSON that bubblewrap
+        writes (--json-status-fd).
         """
         self._process, self._limits, self._clean_up = process, limits, clean_up
         self._lock = threading.Lock()
@@ -105,21 +82,16 @@ class SandboxedProcess:
         self._first_output, self._last_output = bytearray(), bytearray()  # of standard output and error, as it came
         self._printed_bytes = 0
         self._ended = threading.Event()
-        self._first = process.pid  # all other processes of the program descend from it
-        self._handle: int | None = None  # stands for the namespace's first process, also once its number is reused
-        self._reports, self._report = reports, b""
+        self._reports = reports
+        self._reported: dict[str, int] = {}
+        self._first: psutil.Process | None = None  # all others descend from it; None once it has ended
         try:
-            if reports is not None:
-                self._report = _first_report(reports)
-                self._first = self._reported("child-pid") or process.pid
-                with contextlib.suppress(ProcessLookupError):
-                    self._handle = os.pidfd_open(self._first)
+            if reports is not None and (line := reports.readline()):
+                self._reported.update(json.loads(line))
+            with suppress(psutil.NoSuchProcess):
+                self._first = psutil.Process(self._reported.get("child-pid", process.pid))
             threading.Thread(target=self._watch, name="sandbox watcher", daemon=True).start()
         except BaseException:  # such as no descriptor or thread left
-            # bubblewrap's end alone is not enough: at its start the first process does not end with it yet
-            for kill, target in ((os.kill, self._first), (os.killpg, process.pid)):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    kill(target, signal.SIGKILL)
             self._end()
             raise
 
@@ -135,7 +107,7 @@ class SandboxedProcess:
         tail = self._stderr_tail.decode("utf-8", errors="replace")
         if self._reason is not None:
             return ExitStatus(None, self._reason, tail)
-        code = self._process.returncode if self._reports is None else self._reported("exit-code")
+        code = self._process.returncode if self._reports is None else self._reported.get("exit-code")
         if code is None:
             raise SandboxError(
                 f"The sandbox could not be set up, or was ended from outside: {tail.strip() or 'no message'}. "
@@ -148,9 +120,9 @@ class SandboxedProcess:
             return ExitStatus(code, None, tail)
 
     def output(self, timeout: float) -> str:
-        """Return what the program printed, once it has ended or `timeout` seconds have passed: a stranger's text.
+        """Return what the program printed, once it has ended or `timeout` seconds have passed; untrusted text.
 
-        Of much output the beginning and the end are returned, with a line between them that tells how much is left out.
+        Of long output it returns the beginning and the end, with a line between them that gives the bytes left out.
         """
         self._ended.wait(timeout)
         with self._lock:
@@ -166,12 +138,12 @@ class SandboxedProcess:
                 self._kill_all()
 
     def _kill_all(self) -> None:
-        if self._handle is not None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._handle, signal.SIGKILL)
-        elif self._reports is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
-                os.killpg(self._first, signal.SIGKILL)
+        if self._reports is not None and self._first is not None:
+            with suppress(psutil.NoSuchProcess):
+                self._first.kill()  # bubblewrap itself ends when all others in the namespace have
+        else:
+            with suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _watch(self) -> None:
         """Read the output and check usage until the program ends, then give its pipes time to close."""
@@ -196,10 +168,6 @@ class SandboxedProcess:
 
     def _read(self, pipes: selectors.BaseSelector) -> None:
         """Keep the beginning and the end of the output; wait a moment if there is none."""
-        if not pipes.get_map():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(WATCH_SECONDS)
-            return
         most = self._limits.kept_output_bytes
         for key, _ in pipes.select(WATCH_SECONDS):
             chunk = os.read(key.fd, CHUNK_BYTES)
@@ -217,85 +185,60 @@ class SandboxedProcess:
             self.kill(f"printed more than {self._limits.output_bytes / MEGABYTE:g} MB")
 
     def _end(self) -> None:
-        """Kill the remaining processes and release all that the program held."""
+        """Kill the remaining processes and release everything that the program held."""
         self._kill_all()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(GRACE_SECONDS)
-        self._process.kill()  # only if bubblewrap itself hangs
         with self._process:  # closes its pipes, and waits
             pass
-        with self._lock:
-            while self._reports is not None and (chunk := os.read(self._reports, CHUNK_BYTES)):
-                self._report += chunk
-            if self._handle is not None:
-                os.close(self._handle)
-                self._handle = None
+        for line in self._reports or ():
+            self._reported.update(json.loads(line))
         self._clean_up()
         self._ended.set()
 
     def _check_usage(self) -> None:
         """Stop the program if it uses more than it may; processes that end meanwhile count as nothing."""
         limits = self._limits
-        processes: list[psutil.Process] = []
-        with contextlib.suppress(psutil.Error):
-            first = psutil.Process(self._first)
-            processes = [first, *first.children(recursive=True)]
-        tasks = memory = 0
+        if self._first is None:
+            return
+        processes, tasks, memory = [self._first], 0, 0
+        with suppress(psutil.Error):
+            processes += self._first.children(recursive=True)
         for process in processes:
-            with contextlib.suppress(psutil.Error):
+            with suppress(psutil.Error):
                 memory += process.memory_info().rss
                 tasks += len(process.threads())  # num_threads reads a file in which the process's name can imitate it
         if tasks > limits.processes + 1:  # the first process may be bubblewrap's own
             self.kill(f"had more than {limits.processes} processes and threads")
         elif memory > limits.memory_bytes and sum(map(_memory_share, processes)) > limits.memory_bytes:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
-        elif self._reports is not None and max(map(_scratch_files, processes), default=0) > MAX_SCRATCH_FILES:
+        elif self._reports is not None and _scratch_files(self._first.pid) > MAX_SCRATCH_FILES:
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
-
-    def _reported(self, name: str) -> int | None:
-        """Return a number that bubblewrap has reported."""
-        entries = [json.loads(line) for line in self._report.splitlines() if line.strip()]
-        return next((entry[name] for entry in entries if name in entry), None)
-
-
-def _first_report(descriptor: int) -> bytes:
-    """Return the line that bubblewrap writes in pieces when it starts, or less if it ends before."""
-    line = b""
-    while select.select([descriptor], [], [], REPORT_SECONDS)[0]:
-        chunk = os.read(descriptor, CHUNK_BYTES)
-        line += chunk
-        if not chunk or line.endswith(b"\n"):
-            return line
-    raise SandboxError(
-        f"The sandbox did not start within {REPORT_SECONDS:g} s. Run again when the machine has less to do."
-    )
 
 
 def _memory_share(process: psutil.Process) -> int:
     """Return the resident memory of a process with its share of shared pages; slow, as the kernel walks all pages."""
-    with contextlib.suppress(psutil.NoSuchProcess):
+    with suppress(psutil.NoSuchProcess):
         try:
             memory = process.memory_full_info()
         except psutil.AccessDenied:
             memory = process.memory_info()
-        return int(getattr(memory, "pss", memory.rss))  # Linux alone knows the share
+        return int(getattr(memory, "pss", memory.rss))  # only Linux knows the share
     return 0
 
 
-def _scratch_files(process: psutil.Process) -> int:
-    """Return the number of files in a process's private /tmp and beside its program; 0 if they cannot be counted.
+def _scratch_files(first: int) -> int:
+    """Return the number of files in the folders in memory of the sandbox with this first process.
 
     Until bubblewrap has given the process a root, it sees the host's disk, which is not counted.
     """
     files = 0
-    with contextlib.suppress(OSError):
-        root = os.open(f"/proc/{process.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(OSError):
+        root = os.open(f"/proc/{first}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if os.path.samestat(os.fstat(root), Path("/").stat()):
                 return 0
-            for folder in ("tmp", "submission"):
+            for folder in SCRATCH_FOLDERS:
                 # below the descriptor: whatever the process does meanwhile, this is the root that was compared
-                space = os.statvfs(f"/proc/self/fd/{root}/{folder}")
+                space = os.statvfs(f"/proc/self/fd/{root}{folder}")
                 files += 0 if space.f_flag & os.ST_RDONLY else space.f_files - space.f_ffree
         finally:
             os.close(root)

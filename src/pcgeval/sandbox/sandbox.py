@@ -1,33 +1,37 @@
 """Run untrusted programs with bubblewrap, which shows them only the parts of the machine that they need."""
 
-import contextlib
 import itertools
 import os
+import platform
+import re
 import secrets
-import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 from weakref import WeakSet
 
 from pcgeval.sandbox import launcher
 from pcgeval.sandbox.bubblewrap import (
-    SCRATCH,
     bubblewrap,
     folder_options,
     interpreter_paths,
     is_root,
-    limiting_command,
     open_to_all,
     system_options,
-    tool,
 )
-from pcgeval.sandbox.process import ExitStatus, ResourceLimits, SandboxedProcess, SandboxError
+from pcgeval.sandbox.process import (
+    MEGABYTE,
+    SCRATCH_FOLDERS,
+    ExitStatus,
+    ResourceLimits,
+    SandboxedProcess,
+    SandboxError,
+)
 from pcgeval.sandbox.seccomp import filter_program
 
 __all__ = ["ExitStatus", "ResourceLimits", "Sandbox", "SandboxError", "SandboxedProcess", "open_sandbox"]
@@ -36,7 +40,12 @@ TRUST_PROGRAMS = "PCGEVAL_TRUST_PROGRAMS"  # set to 1 by `make final-eval TRUST_
 NO_SANDBOX = "PCGEVAL_NO_SANDBOX"  # 1: as on a machine where no sandbox can start
 TRUST_MEANS = (
     "Trusted programs run as you: they can read and change all that you can and use the network and other processes; "
-    "only their time, output, memory, processor time, open files and the size of a file are limited."
+    "only their time, output, memory, open files and the size of a file are limited."
+)
+ADVICE = (
+    "In a container, start it with the right to make namespaces (`docker run --privileged`). Ordinary users need user "
+    "namespaces: `sysctl kernel.unprivileged_userns_clone=1` (Debian), "
+    "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile for bwrap (Ubuntu)."
 )
 LAUNCHER = (str(Path(sys.executable).resolve()), "-I", "-S", "-c", Path(launcher.__file__).read_text("utf-8"))
 PROBE_SECONDS = 20
@@ -44,38 +53,37 @@ CLOSING_SECONDS = 5.0
 # User ids that no account has, one for each program that root starts: the kernel counts the processes of each user.
 FIRST_USER, USERS = 61_184, 4_336
 _users = itertools.count(secrets.randbelow(USERS))
+# Libraries map far more addresses than they use (PyTorch some 4 GB), so the kernel's limit on addresses only stops a
+# single huge request; the memory in use is watched from outside.
+SPARE_ADDRESSES = 8_000 * MEGABYTE
+FIRST_KERNEL_TO_COUNT = (5, 14)  # since then each user namespace counts the processes of a user separately
 
 
-@dataclass(frozen=True, eq=False)
 class Sandbox:
-    """Start programs; as a context manager, stop at the end those that still run.
+    """Start programs; as a context manager, stop the running ones at the end."""
 
-    Attributes:
-        limits: What each program may use.
-        contained: Whether bubblewrap holds programs; else they run as trusted processes.
-        network: Whether contained programs reach all that this machine reaches, its own servers too.
-    """
+    def __init__(self, limits: ResourceLimits, *, contained: bool, network: bool = False) -> None:
+        """Set what each program may use.
 
-    limits: ResourceLimits
-    contained: bool
-    network: bool = False
-    _running: "WeakSet[SandboxedProcess]" = field(default_factory=WeakSet, init=False, repr=False)
-    _closed: threading.Event = field(default_factory=threading.Event, init=False, repr=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+        Contained programs run in bubblewrap, others as trusted processes. An open network lets contained programs reach
+        everything that this machine reaches, its own servers too.
+        """
+        self.limits, self.contained, self.network = limits, contained, network
+        self._lock = threading.Lock()
+        self._running: WeakSet[SandboxedProcess] | None = WeakSet()  # None once the sandbox is closed
 
     def __enter__(self) -> Self:
         """Return the sandbox."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop all programs that still run, wait until they are cleared away, and start no more."""
-        self._closed.set()
+        """Stop all running programs, wait until they are gone, and start no more."""
         with self._lock:
-            running = list(self._running)
+            running, self._running = list(self._running or ()), None
         for process in running:
             process.kill()
         for process in running:
-            with contextlib.suppress(SandboxError):  # it ended from outside, perhaps by the signal that also ended us
+            with suppress(SandboxError):  # it ended from outside, perhaps by the signal that also ended us
                 process.wait(CLOSING_SECONDS)
 
     def start(
@@ -88,34 +96,31 @@ class Sandbox:
         descriptors: tuple[int, ...] = (),
         environment: Mapping[str, str] | None = None,
     ) -> SandboxedProcess:
-        """Start a command in a program's folder, with standard input empty.
+        """Start a command in a program's folder, with empty standard input.
 
-        In the sandbox the folder is `/submission`: its files are read-only, new ones beside them are gone afterwards;
-        the paths below keep their names. The command's own interpreter is visible without being named. HOME and TMPDIR
-        are an empty folder that is gone afterwards.
+        In the sandbox the folder is `/submission`: its files are read-only, and new files beside them are gone
+        afterwards. The paths below keep their names. HOME and TMPDIR are an empty folder that is gone afterwards.
 
         Args:
             command: Program and arguments; the program by its absolute path, or one that lies in /usr/bin.
-            folder: The program's folder, where it is started.
-            readable: Other paths that it may read.
-            writable: Folders that it may change; started by root, they are made over to the sandbox's user.
-            descriptors: Open descriptors that it inherits under the same numbers; no others are.
+            folder: The program's folder, where it starts.
+            readable: Other paths that it may read; an environment of its Python needs no mention.
+            writable: Folders that it may change; root gives them to the sandbox's user.
+            descriptors: The only descriptors that it inherits, under the same numbers.
             environment: Variables beside the usual ones, which they replace. The program gets none of ours.
 
         Raises:
             SandboxError: A path cannot be shown to the program, it cannot be started, or the sandbox was closed.
         """
-        if self._closed.is_set():
-            raise SandboxError(f"{folder}: the sandbox is closed and starts no more programs. Run again to continue.")
-        with contextlib.ExitStack() as undo, contextlib.ExitStack() as lent:
+        with ExitStack() as undo, ExitStack() as lent:
             reports = None
             if self.contained:
-                cwd, scratch = Path("/"), str(SCRATCH)
-                pythons = (path for python in (command, LAUNCHER) for path in interpreter_paths(Path(python[0])))
-                line, reports, lent_ends = self._containment(folder, (*readable, *pythons), writable, undo, lent)
+                cwd, scratch = Path("/"), SCRATCH_FOLDERS[0]
+                readable = (*readable, *interpreter_paths(Path(command[0])))
+                line, reports, lent_ends = self._containment(folder.resolve(), readable, writable, undo, lent)
                 descriptors = (*descriptors, *lent_ends)
             else:
-                cwd, line = folder, self._trusted_limits()
+                cwd, line = folder, [*LAUNCHER, *self._resource_limits(), "--"]
                 temporary = tempfile.TemporaryDirectory(prefix="pcgeval-program-", ignore_cleanup_errors=True)
                 scratch = undo.enter_context(temporary)
             try:
@@ -125,7 +130,7 @@ class Sandbox:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     cwd=cwd,
-                    env=_variables(command, scratch) | dict(environment or {}),
+                    env=_variables(Path(command[0]), scratch) | dict(environment or {}),
                     pass_fds=descriptors,
                     start_new_session=True,  # Ctrl-C is ours to act on
                 )
@@ -135,45 +140,47 @@ class Sandbox:
             lent.close()
             running = SandboxedProcess(process, self.limits, undo.pop_all().close, reports)
         with self._lock:
-            self._running.add(running)
-        if self._closed.is_set():  # meanwhile
-            running.kill()
-        return running
+            if self._running is not None:
+                self._running.add(running)
+                return running
+        running.kill()
+        raise SandboxError(f"{folder}: the sandbox is closed and starts no more programs. Run again to continue.")
 
     def _containment(
         self,
         folder: Path,
         readable: tuple[Path, ...],
         writable: tuple[Path, ...],
-        undo: contextlib.ExitStack,
-        lent: contextlib.ExitStack,
-    ) -> tuple[list[str], int, list[int]]:
+        undo: ExitStack,
+        lent: ExitStack,
+    ) -> tuple[list[str], IO[bytes], list[int]]:
         """Return the start of a command line that contains the rest of it, bubblewrap's reports, and what it inherits.
 
-        Args:
-            folder: The program's folder.
-            readable: Other paths that the program may read.
-            writable: Folders that it may change.
-            undo: Closes what is ours once the program has ended.
-            lent: Closes what bubblewrap inherits once that has started.
+        `undo` closes what is ours once the program has ended, `lent` what bubblewrap inherits once it has started.
         """
-        _check_paths(readable, writable)
+        if not folder.is_dir():
+            raise SandboxError(f"{folder}: not a folder. Name the program's folder.")
+        for path in (folder, *readable, *writable):
+            if path in (Path("/"), Path.home(), *Path.home().parents):
+                raise SandboxError(f"{path}: contains a home folder, which programs must not see. Name a folder in it.")
+            if is_root() and path not in writable and path.exists() and not open_to_all(path):
+                raise SandboxError(
+                    f"{path}: only its owner may read it, and root runs programs as another user. "
+                    f"Open it: `chmod -R go+rX {path}`, and `umask 022` for new files."
+                )
         become_user = []
         if is_root():  # the kernel's limit on processes does not hold for root
             user = FIRST_USER + next(_users) % USERS
-            become_user = [tool("setpriv"), f"--reuid={user}", f"--regid={user}", "--clear-groups", "--inh-caps=-all"]
-            become_user.append("--")
+            become_user = [f"user={user}"]
             for path in writable:
-                subprocess.run([tool("chown"), "-hR", f"{user}:{user}", "--", str(path)], check=True)
-        reports, reports_end = os.pipe()
-        undo.callback(os.close, reports)
+                subprocess.run(["chown", "-hR", f"{user}:{user}", "--", str(path)], check=True)
+        reading, reports_end = os.pipe()
+        reports = undo.enter_context(os.fdopen(reading, "rb"))
         lent.callback(os.close, reports_end)
-        lifeline, held_while_alive = os.pipe()
+        lifeline, held_while_alive = os.pipe()  # if we are killed now, the launcher finds it cut, and ends
         undo.callback(os.close, held_while_alive)
         lent.callback(os.close, lifeline)
-        # if we are killed now, the launcher finds the lifeline cut and ends; so that bubblewrap gets that far, and
-        # does not die of reporting to nobody, it holds both ends of the pipe for its reports
-        inherited, calls = [lifeline, reports, reports_end], []
+        inherited, calls = [lifeline, reports_end], []
         if (instructions := filter_program()) is not None:
             filter_end, writing = os.pipe()
             lent.callback(os.close, filter_end)
@@ -184,47 +191,40 @@ class Sandbox:
         line = [
             *(bubblewrap(), "--json-status-fd", str(reports_end), *calls),
             *system_options(self.limits.scratch_bytes, network=self.network),
-            *folder_options(_readable_folder(folder, undo), readable, writable, self.limits.scratch_bytes),
-            *limiting_command(self.limits),
-            *become_user,
-            *(*LAUNCHER, str(lifeline), str(reports)),
+            *folder_options(folder, readable, writable),
+            *(*LAUNCHER, *self._resource_limits(), *become_user, f"lifeline={lifeline}", "--"),
         ]
         return line, reports, inherited
 
-    def _trusted_limits(self) -> list[str]:
-        """Return the start of a command line that sets the limits that any POSIX shell can set for one program."""
-        files, cpu = self.limits.open_files, self.limits.cpu_seconds
-        limits = f"ulimit -c 0; ulimit -f {self.limits.file_bytes // 512}; ulimit -n {files}; ulimit -t {cpu}"
-        return ["/bin/sh", "-c", f'{limits}; exec "$@"', "sh"]
+    def _resource_limits(self) -> list[str]:
+        """Return the kernel's limits as the launcher takes them; those that count all that a user runs are left out."""
+        limits = {"CORE": 0, "FSIZE": self.limits.file_bytes, "NOFILE": self.limits.open_files}
+        if self.contained:
+            limits["AS"] = self.limits.memory_bytes + SPARE_ADDRESSES
+            kernel = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
+            if is_root() or kernel >= FIRST_KERNEL_TO_COUNT:
+                limits["NPROC"] = self.limits.processes
+        return [f"RLIMIT_{name}={limit}" for name, limit in limits.items()]
 
 
 def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool = False) -> Sandbox:
-    """Return a sandbox that is known to work here.
-
-    Args:
-        limits: What each program may use.
-        trust_programs: Run programs without a sandbox where none works.
-        network: Leave the network open.
+    """Return a sandbox that is known to work here; where none works, `trust_programs` runs programs without one.
 
     Raises:
-        SandboxError: There is no bubblewrap, it does not work here or is switched off, and programs are not trusted.
-            Or this machine is too busy, or has too little memory, for an empty program.
+        SandboxError: None works and programs are not trusted, or this machine is too busy for an empty program.
     """
     sandbox = Sandbox(limits, contained=True, network=network)
     try:
         status = _try_out(sandbox)
     except SandboxError as error:
-        if not trust_programs:
-            raise SandboxError(
-                f"{error} Or run them without a sandbox: `try` and `grade` with --trust-programs, all else with "
-                f"{TRUST_PROGRAMS}=1. {TRUST_MEANS}"
-            ) from error
-        return Sandbox(limits, contained=False, network=True)
-    if status.code is None:
+        if trust_programs:
+            return Sandbox(limits, contained=False, network=True)
         raise SandboxError(
-            f"The sandbox cannot be used now: an empty program {status.reason}. "
-            "Run again when the machine is less busy and has memory to spare."
-        )
+            f"{error} Or run them without a sandbox: `try` and `grade` with --trust-programs, all else with "
+            f"{TRUST_PROGRAMS}=1. {TRUST_MEANS}"
+        ) from error
+    if status.code is None:
+        raise SandboxError(f"The sandbox cannot be used now: an empty program {status.reason}. Run again later.")
     return sandbox
 
 
@@ -235,60 +235,19 @@ def _try_out(sandbox: Sandbox) -> ExitStatus:
     if os.environ.get(NO_SANDBOX) == "1":
         raise SandboxError(f"The sandbox is switched off. Unset {NO_SANDBOX} to contain programs.")
     bubblewrap()
-    for name in ("choom", "prlimit", "setpriv"):
-        tool(name)
-    advice = (
-        "In a container, start it with the right to make namespaces (`docker run --privileged`)."
-        if is_root()
-        else "Ordinary users need user namespaces for it: `sysctl kernel.unprivileged_userns_clone=1` (Debian), "
-        "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile for bwrap (Ubuntu)."
-    )
     with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
         try:
             status = sandbox.start([sys.executable, "-I", "-c", ""], folder=Path(folder)).wait(PROBE_SECONDS)
         except SandboxError as error:
-            raise SandboxError(f"{error} {advice}") from error
+            raise SandboxError(f"{error} {ADVICE}") from error
     if status.code not in (0, None):
         fault = status.stderr_tail.strip() or f"a program {status.reason or f'ended with exit code {status.code}'}"
-        raise SandboxError(f"bubblewrap does not work here: {fault}. {advice}")
+        raise SandboxError(f"bubblewrap does not work here: {fault}. {ADVICE}")
     return status
 
 
-def _check_paths(readable: tuple[Path, ...], writable: tuple[Path, ...]) -> None:
-    """Refuse paths that a contained program cannot or must not see."""
-    for path in (*readable, *writable):
-        if not path.is_absolute() or path in (Path("/"), Path.home(), *Path.home().parents):
-            raise SandboxError(
-                f"{path}: cannot be shown to programs: it is not absolute, or contains a home folder. "
-                "Name a folder inside it."
-            )
-        if not path.exists():
-            raise SandboxError(f"{path}: does not exist, so it cannot be shown to a program. Create it first.")
-        if is_root() and path in readable and not open_to_all(path):
-            raise SandboxError(
-                f"{path}: only its owner may read it, and root runs programs as another user. "
-                f"Open it: `chmod -R go+rX {path}`."
-            )
-
-
-def _readable_folder(folder: Path, undo: contextlib.ExitStack) -> Path:
-    """Return a program's folder, or a readable copy if the user that root becomes may not list it."""
-    folder = folder.resolve()
-    if not folder.is_dir():
-        raise SandboxError(f"{folder}: not a folder. Name the program's folder.")
-    if not is_root() or open_to_all(folder):
-        return folder
-    copy = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="pcgeval-program-"))) / "copy"
-    try:
-        shutil.copytree(folder, copy, symlinks=True)
-        subprocess.run([tool("chmod"), "-R", "go+rX", "--", str(copy)], check=True, capture_output=True)
-    except (OSError, shutil.Error, subprocess.CalledProcessError) as error:
-        raise SandboxError(f"{folder}: cannot be copied ({error}). Open it: `chmod -R go+rX {folder}`.") from error
-    return copy
-
-
-def _variables(command: list[str], scratch: str) -> dict[str, str]:
-    program = Path(command[0])
+def _variables(program: Path, scratch: str) -> dict[str, str]:
     return {
         "PATH": ":".join([*([str(program.parent)] if program.is_absolute() else []), "/usr/local/bin:/usr/bin:/bin"]),
         "HOME": scratch,

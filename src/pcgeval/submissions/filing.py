@@ -1,15 +1,12 @@
 """File a submission: check it, copy it to data/submissions/<team>, and add the team to params.yaml.
 
 The copy is made elsewhere and then moved, so a killed run leaves no half of a submission. A submission that is replaced
-is moved to `.pcgeval/replaced`, never removed.
+moves to `.pcgeval/replaced`.
 """
 
 import os
-import re
 import shutil
-import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -18,20 +15,17 @@ import yaml
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import write_text
-from pcgeval.core.layout import STATE, SUBMISSIONS, recording_file
+from pcgeval.core.layout import STATE, SUBMISSIONS
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import Params, add_team, load_params, parse_params, team_name_fault
-from pcgeval.core.untrusted import printable_name, read_bounded_text
+from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
+from pcgeval.core.untrusted import printable_name
 from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes, submission_sha256
-from pcgeval.submissions.sources import find_readme
-from pcgeval.submissions.validate import MAX_README_BYTES, SubmissionCheck, check, name_fault, opened, warning
+from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, opened
 
 PARAMS = Path("params.yaml")
 LOCK = STATE / "submit.lock"
 STAGING = STATE / "submit"
 REPLACED = STATE / "replaced"
-# a line such as `Team: Penguins` or `**Team name:** Penguins`
-_TEAM_LINE = re.compile(r"[\s#>*_-]*team(?:[ _-]*name)?[\s*_]*[:\uff1a][\s*_`]*(\w.*)", re.IGNORECASE)
 Status = Literal["filed", "replaced", "unchanged", "refused"]
 
 
@@ -41,29 +35,19 @@ class FilingError(PcgevalError):
 
 @dataclass(frozen=True)
 class FiledSubmission:
-    """The result of `submit`.
-
-    Attributes:
-        team: The team's name.
-        check: The check of the submission.
-        status: What was done; `refused` if it has errors, `unchanged` if the same files were there already.
-        folder: Where it was filed; None if it was refused.
-        sha256: Of the submission, see `load.submission_sha256`; None if it was refused.
-        to_do: The organiser's next steps.
-    """
+    """The result of `submit`."""
 
     team: str
     check: SubmissionCheck
-    status: Status
-    folder: Path | None = None
-    sha256: str | None = None
-    to_do: tuple[str, ...] = ()
+    status: Status  # `refused` if it has errors, `unchanged` if the same files were there already
+    folder: Path | None = None  # where it was filed; None if it was refused
+    sha256: str | None = None  # see `load.submission_sha256`; None if it was refused
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
         folder = None if self.folder is None else str(self.folder)
         filed = {"team": self.team, "folder": folder, "status": self.status, "sha256": self.sha256}
-        return {**filed, "to_do": self.to_do, **self.check.to_json()}
+        return {**filed, **self.check.to_json()}
 
 
 def submit(path: Path, team: str | None = None, *, may_replace: bool = False) -> FiledSubmission:
@@ -72,7 +56,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
     Args:
         path: The folder or zip file that the team hands in.
         team: The team's name; without it, the name of the folder or zip file.
-        may_replace: Whether it may take the place of another submission of this team.
+        may_replace: Whether it may replace another submission of this team.
 
     Raises:
         UntrustedFileError: It is neither a folder nor a zip file, or one that cannot be unpacked.
@@ -82,7 +66,10 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
     params = load_params(PARAMS)
     if team is None:
         team = path.resolve().name if path.is_dir() else path.stem
-    _check_name(team, params)
+    if fault := team_name_fault(team) or name_fault(team):
+        raise FilingError(f"team {printable_name(team, 80)!r}: {fault}. Give another name with --team.")
+    if team not in params.teams:  # params.yaml's rules refuse two names that some disk takes for one
+        parse_params({**params.model_dump(mode="json"), "teams": [*params.teams, team]}, f"{PARAMS} with team {team}")
     folder, staging = SUBMISSIONS / team, STAGING / team
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
     with lock_folder(SUBMISSIONS, LOCK), opened(path) as handed_in:
@@ -92,52 +79,11 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
             result = check(handed_in, params.limits, staging)
             if not result.passed:
                 return FiledSubmission(team, result, "refused")
-            named = team_in_readme(staging)
-            if named is not None and not is_same_team(named, team):
-                text = f"the README names the team {printable_name(named)!r}, and it is filed as {team!r}"
-                result = replace(result, findings=[warning("", text), *result.findings])
             status = _publish(staging, folder, may_replace=may_replace)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         add_team(team, PARAMS)
-    return FiledSubmission(team, result, status, folder, submission_sha256(folder), tuple(_to_do(team, params)))
-
-
-def team_in_readme(folder: Path) -> str | None:
-    """Return the team's name as the README of a submission gives it, in a line such as `Team: Penguins`.
-
-    Raises:
-        UntrustedFileError: The README is too large or not UTF-8.
-    """
-    readme = find_readme(folder)
-    lines = read_bounded_text(readme, MAX_README_BYTES).splitlines() if readme else []
-    matches = (_TEAM_LINE.match(line[:300]) for line in lines)
-    return next((match[1].strip(" \t*_`.") for match in matches if match), None)
-
-
-def is_same_team(name: str, other: str) -> bool:
-    """Return whether two names differ in no more than case, accents, signs and the word team."""
-
-    def bare(text: str) -> str:
-        plain = unicodedata.normalize("NFKD", text).casefold()
-        return "".join(character for character in plain if character.isalnum()).removeprefix("team")
-
-    return bare(name) == bare(other)
-
-
-def _check_name(team: str, params: Params) -> None:
-    """Refuse a name that cannot be a team's, or that cannot stand beside the others."""
-    if fault := team_name_fault(team) or name_fault(team):
-        ascii_name = unicodedata.normalize("NFKD", team).encode("ascii", "ignore").decode()
-        possible = re.sub(r"[^A-Za-z0-9_-]+", "-", ascii_name).strip("_-")[:64] or "NAME"
-        raise FilingError(
-            f"team {printable_name(team, 80)!r}: {fault}. Give the name with --team, such as --team {possible}."
-        )
-    if team not in params.teams:  # params.yaml's rules tell two names that cannot stand beside one another
-        parse_params({**params.model_dump(mode="json"), "teams": [*params.teams, team]}, f"{PARAMS} with team {team}")
-    for other in SUBMISSIONS.iterdir() if SUBMISSIONS.is_dir() else []:
-        if other.name != team and other.name.casefold() == team.casefold():
-            raise FilingError(f"team {team!r}: exists as {other.name!r}, the same to some disks. Use that, or another.")
+    return FiledSubmission(team, result, status, folder, submission_sha256(folder))
 
 
 def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Status:
@@ -147,27 +93,20 @@ def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Status:
         if folder.is_symlink() or not folder.is_dir():
             raise FilingError(f"{folder}: exists and is not a folder. Remove it, then submit again.")
         earlier = load_notes(folder)
-        is_same = submission_sha256(staging) == submission_sha256(folder)
-        if is_same and new.of_participant == earlier.of_participant:
+    notes = new.model_copy(update={"role": earlier.role, "disqualified": earlier.disqualified})
+    if not is_new:
+        if notes == earlier and submission_sha256(staging) == submission_sha256(folder):
             return "unchanged"
         if not may_replace:
             raise FilingError(
                 f"{folder}: there is another submission of {folder.name}. Replace it with --replace, which moves it to "
                 f"{REPLACED}; or give another name with --team."
             )
-    notes = new.model_copy(update={"role": earlier.role, "disqualified": earlier.disqualified})
+        REPLACED.mkdir(parents=True, exist_ok=True)
     if notes != new:
         values = notes.model_dump(mode="json", exclude_defaults=True)
         write_text(staging / NOTES_FILE, yaml.safe_dump(values, allow_unicode=True, sort_keys=False))
     if not is_new:
-        REPLACED.mkdir(parents=True, exist_ok=True)
         folder.rename(REPLACED / f"{folder.name}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}")
     staging.rename(folder)
     return "filed" if is_new else "replaced"
-
-
-def _to_do(team: str, params: Params) -> Iterator[str]:
-    yield f"commit it: git add {SUBMISSIONS / team} {PARAMS} && git commit -m 'Submission of {team}'"
-    recorded = [name for name, model in params.models.items() if model.backend == "recorded"]
-    if missing := [name for name in recorded if not recording_file(name, team).is_file()]:
-        yield f"generate its trials: there are no recordings of this team with {', '.join(missing)}"

@@ -1,12 +1,8 @@
 """Load the submissions: each team has a folder below data/submissions, which is checked when it is read.
 
 A submission holds `README.md` and either a program, which is Python that uses the competition's interface, or a prompt:
-`prompt.txt` with the token `<OBJECT>`. `submission.yaml` may give the team's title, and the kind and the entry where
-these cannot be told; the organiser also notes the team's role and its disqualification there.
-
-A program is started as `python FILE`. FILE has a subclass of the interface's TrialLoop and a block under
-`if __name__ == "__main__"`; where the class lies in another module, the file that calls `run_evaluation` counts. Of
-several such files, the one that the README starts with `python FILE` is taken.
+`prompt.txt` with the token `<OBJECT>`. `submission.yaml` may give the team's title and the file that starts the program
+(`entry`); the organiser also notes the team's role and its disqualification there.
 """
 
 import re
@@ -17,7 +13,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pcgeval.core.console import count
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json
 from pcgeval.core.layout import SUBMISSIONS, is_ignored
@@ -41,30 +36,22 @@ PROMPT_FILE = "prompt.txt"
 NOTES_FILE = "submission.yaml"
 MAX_NOTES_BYTES = 16 * 2**10
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
-STARTED_WITH_PYTHON = re.compile(
-    r"""\b(?:python[0-9.]*|py|uv[ ]run)(?:\.exe)?[ \t]+(?:-[a-zA-Z][ \t]+){0,3}"""
-    r"""(?:"([^"\n]{1,200}\.py)"|'([^'\n]{1,200}\.py)'|([^\s"'`]{1,200}\.py)\b)"""
+_README_BYTES = 256 * 2**10  # searched for a command
+_README_COMMAND = re.compile(
+    r"""\b(?:python[0-9.]*|py|uv run)(?:\.exe)?[ \t]+(?:-\w+[ \t]+){0,3}["']?([^\s"'`]{1,200}\.py)\b"""
 )
-_README_BYTES = 256 * 2**10  # in which a command is looked for
-_KNOWN_KEYS = "Known keys: title, kind (prompt or program), entry, role (participant or baseline), disqualified"
-_PROMPT_LIKE = re.compile(r"_?pro?m?p?ts?(\.(txt|text|md|rtf|docx?|pdf))*", re.IGNORECASE)  # probably meant
+_KNOWN_KEYS = "Known keys: title, entry, role (participant or baseline), disqualified"
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
 _ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]")
 
 
 class SubmissionError(PcgevalError):
-    """A submission is missing, incomplete or unreadable.
+    """A submission is missing, incomplete or unreadable."""
 
-    Attributes:
-        place: The file that is at fault, relative to the folder, perhaps with `:line`; empty for the whole.
-        text: What is wrong and what to do, in words that follow the place, without the last full stop.
-        code: The kind of the fault in a word that does not change.
-    """
-
-    def __init__(self, folder: Path, place: str, text: str, code: str = "not-runnable") -> None:
-        """Name the file of the submission and what is wrong with it."""
+    def __init__(self, folder: Path, place: str, text: str) -> None:
+        """Name the file with the fault, perhaps with `:line` (empty: the whole), and a text that follows the name."""
         super().__init__(f"{folder / place}: {text}.")
-        self.place, self.text, self.code = place, text, code
+        self.place, self.text = place, text
 
 
 class Notes(BaseModel):
@@ -73,15 +60,9 @@ class Notes(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: Annotated[str, Field(max_length=200)] | None = None
-    kind: Literal["prompt", "program"] | None = None  # where a folder could be taken for both
     entry: Annotated[str, Field(max_length=400)] | None = None  # the file that starts the program
     role: Literal["participant", "baseline"] = "participant"
     disqualified: Annotated[str, Field(max_length=2000)] | None = None
-
-    @property
-    def of_participant(self) -> "Notes":
-        """The notes without the organiser's keys."""
-        return Notes(title=self.title, kind=self.kind, entry=self.entry)
 
 
 @dataclass(frozen=True)
@@ -124,10 +105,7 @@ class Submission:
 
     @property
     def prompt_length(self) -> int | None:
-        """Length of the prompt in characters: equal scores are ranked by it, the shorter first.
-
-        None for a program, whose prompts are made while it runs; that breaks no tie.
-        """
+        """Length of the prompt in characters, which breaks ties: the shorter is ranked first; None for a program."""
         return len(self.work.text) if isinstance(self.work, Prompt) else None
 
 
@@ -152,9 +130,8 @@ def load_submissions(teams: tuple[str, ...], root: Path = SUBMISSIONS) -> dict[s
 def submission_sha256(folder: Path) -> str:
     """Return the SHA-256 of a submission, as `pcgeval submit`, its page and an audit print it.
 
-    It is that of the canonical JSON of `[[name, SHA-256 of the file], ...]` in byte order of the names, which are
-    relative to the folder. Left out are submission.yaml and requirements-lock.txt, in which the organiser writes; what
-    DVC ignores, such as Python's caches; and links, which are no part of a submission.
+    It is the hash of the canonical JSON of `[[name, SHA-256 of the file], ...]` in byte order of the relative names. It
+    leaves out submission.yaml and requirements-lock.txt, which the organiser writes, links, and what DVC ignores.
 
     Raises:
         FileError: The folder or a file in it cannot be read.
@@ -170,96 +147,59 @@ def submission_sha256(folder: Path) -> str:
     return sha256_json(hashes)
 
 
-def prompt_findings(prompt: str, words: int) -> dict[str, str]:
-    """Return the qualification rules that a prompt violates: a message for each code.
-
-    Args:
-        prompt: The whole prompt.
-        words: The most words that it may have; words are separated by white space.
-    """
-    findings = {}
+def prompt_findings(prompt: str, words: int) -> list[str]:
+    """Return a message for each qualification rule that a prompt violates; it may have so many words."""
+    findings = []
     if PLACEHOLDER not in prompt:
-        text = f"the prompt lacks the token {PLACEHOLDER}; write it where the letter belongs"
-        findings["prompt-without-object"] = text
+        findings.append(f"the prompt lacks the token {PLACEHOLDER}; write it where the letter belongs")
     if (length := len(prompt.split())) > words:
-        findings["prompt-too-long"] = f"the prompt has {length} words; {words} are allowed"
+        findings.append(f"the prompt has {length} words; {words} are allowed")
     if strange := sorted(character for character in set(prompt) if not _ALLOWED.fullmatch(character)):
         shown = listed([f"{character} (U+{ord(character):04X})" for character in strange], 10)
-        text = f"the prompt has {count(len(strange), 'character')} that the rules do not allow: {shown}"
-        findings["prompt-characters"] = text
+        findings.append(f"the prompt has characters that the rules do not allow: {shown}")
     return findings
 
 
 def load_work(folder: Path, notes: Notes, files: Sequence[PythonFile]) -> Prompt | Program:
-    """Return what is run: a program if one of the Python files starts it, else the prompt; the notes may decide.
+    """Return the program, if a file starts one, else the prompt.
 
     Raises:
         SubmissionError: There is neither, or it is not clear which file starts the program.
     """
     if notes.entry is not None:
         return _program(folder, notes.entry, NOTES_FILE)
-    # as written, where case counts or not
-    names = [entry.name for entry in walk(folder, enter=lambda _: False) if not entry.is_folder]
-    if notes.kind != "prompt" and (entry := _find_entry(folder, files, has_prompt=PROMPT_FILE in names)):
+    if entry := _find_entry(folder, files):
         return _program(folder, entry, entry)
-    if notes.kind == "prompt" or (notes.kind is None and PROMPT_FILE in names):
+    # as written, even if the disk ignores case
+    if any(item.name == PROMPT_FILE for item in walk(folder, enter=lambda _: False)):
         return Prompt(load_prompt(folder / PROMPT_FILE))
-    if alike := [name for name in names if notes.kind is None and _PROMPT_LIKE.fullmatch(name)]:
-        text = f"is not read as the prompt; save it as {PROMPT_FILE}, in plain text and lower case"
-        raise SubmissionError(folder, alike[0], text, "prompt-name")
-    if broken := next((file for file in files if file.fault), None):
-        text = f"{broken.fault}. Correct it: no other file here starts a program"
-        raise SubmissionError(folder, broken.place, text, "syntax")
-    missing = "no program" if notes.kind else f"neither {PROMPT_FILE} nor a program"
     text = (
-        f"holds {missing}. A program has one .py file with a subclass of TrialLoop and run_evaluation(...) under "
-        f'`if __name__ == "__main__":`; name one that is started otherwise as `entry:` in {NOTES_FILE}'
+        f"holds neither {PROMPT_FILE} nor a program, which has one .py file with a subclass of TrialLoop and "
+        f'run_evaluation(...) under `if __name__ == "__main__":`, or a file named as `entry:` in {NOTES_FILE}'
     )
-    raise SubmissionError(folder, "", text)
+    faults = [f"{file.place} {file.fault}" for file in files if file.fault]
+    raise SubmissionError(folder, "", f"{text}; {listed(faults, 3)}" if faults else text)
 
 
-def _find_entry(folder: Path, files: Sequence[PythonFile], *, has_prompt: bool) -> str | None:
-    """Return the name of the file that starts the program; None if there is no program."""
-    otherwise = f". Or write `kind: prompt` in {NOTES_FILE} to hand in {PROMPT_FILE}" if has_prompt else ""
-    starting = {Path(file.name).stem for file in files if file.starts}
+def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
+    """Return the name of the file that starts the program; None if there is no program.
 
-    def starts(file: PythonFile) -> bool:
-        imported = {module.rpartition(".")[2] for _, module in file.modules}
-        return file.starts > 0 or (file.has_main and not starting.isdisjoint(imported))
-
-    def rank(file: PythonFile) -> int:
-        return file.has_main + (file.has_main and starts(file)) + (file.has_main and starts(file) and file.loop != "")
-
-    # an old copy must not be taken in the place of a file that is no Python
-    broken = [file for file in files if file.fault and file.names_interface]
-    candidates = [file for file in files if starts(file) or (file.loop and file.has_main) or file in broken]
-    if not candidates:
-        if idle := next((file for file in files if file.loop), None):
-            text = (
-                f"has {idle.loop}, a subclass of TrialLoop, but nothing starts it. End the file with "
-                f'`if __name__ == "__main__":` and under it `run_evaluation("TEAM", {idle.loop})`'
-            )
-            raise SubmissionError(folder, idle.name, text + otherwise, "no-main")
-        return None
-    in_readme = _started_by_readme(folder)
-    best = [file for file in candidates if file.name in in_readme]
-    if len(best) != 1 and not broken:
-        best = [file for file in candidates if rank(file) == max(map(rank, candidates))]
-    if len(best) == 1 and not best[0].fault:
-        return best[0].name
-    first = candidates[0]
-    if len(candidates) == 1:  # it was not taken because it cannot be read
-        raise SubmissionError(folder, first.place, first.fault + otherwise, "syntax")
-    names = listed([f"{file.place} {file.fault}" if file.fault else file.name for file in candidates], 10)
-    text = f"it is not clear which file starts the program: {names}. Name it in {NOTES_FILE}, such as `entry: "
-    raise SubmissionError(folder, "", f"{text}{first.name}`{otherwise}")
-
-
-def _started_by_readme(folder: Path) -> set[str]:
-    readme = find_readme(folder)
-    text = read_start(readme, _README_BYTES).decode("utf-8", errors="replace") if readme else ""
-    names = ("".join(match.groups(default="")) for match in STARTED_WITH_PYTHON.finditer(text))
-    return {name.replace("\\", "/").removeprefix("./") for name in names}
+    It is the file that uses the interface and has a block under `if __name__ == "__main__"`. Of several, it is the one
+    that the README starts with `python FILE`.
+    """
+    uses = [file for file in files if file.uses_interface]
+    if broken := next((file for file in uses if file.fault), None):  # an old copy must not take its place
+        text = f"{broken.fault}. Correct it, or name the file that starts the program as `entry:` in {NOTES_FILE}"
+        raise SubmissionError(folder, broken.place, text)
+    names = [file.name for file in uses if file.has_main]
+    if len(names) > 1 and (readme := find_readme(folder)):
+        commands = _README_COMMAND.findall(read_start(readme, _README_BYTES).decode("utf-8", errors="replace"))
+        started = {command.replace("\\", "/").removeprefix("./") for command in commands}
+        names = [name for name in names if name in started] or names
+    if len(names) > 1:
+        text = f"several files start a program: {listed(names, 10)}. Name one in {NOTES_FILE}, such as `entry: "
+        raise SubmissionError(folder, "", f"{text}{names[0]}`")
+    return names[0] if names else None
 
 
 def load_prompt(path: Path) -> str:
@@ -305,8 +245,7 @@ def _unreadable(path: Path, error: UntrustedFileError) -> SubmissionError:
 def _program(folder: Path, entry: str, place: str) -> Program:
     """Return a program, if the entry that `place` gives is a regular file without links on the way."""
     path = PurePosixPath(entry)
-    is_odd = "\\" in entry or path.as_posix().startswith("-")  # python would take it for an option
-    if is_odd or path.is_absolute() or ".." in path.parts or path.suffix != ".py":
+    if "\\" in entry or path.as_posix().startswith("-") or path.suffix != ".py":  # python would take -x for an option
         text = f"entry {entry!r} is not the name of a .py file in it, with / between folders. Correct it"
         raise SubmissionError(folder, place, text)
     try:

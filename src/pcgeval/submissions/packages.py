@@ -1,11 +1,11 @@
-"""Read the packages that a program asks for, lock their versions, and provide the Python that has them.
+"""Read the packages that a program requires, lock their versions, and provide the Python that has them.
 
 A requirements.txt names packages of the index, with versions, and nothing else. uv resolves the versions once and locks
-them with the SHA-256 of their wheels; what is installed is what the lock names. In a competition the lock lies beside
-requirements.txt, so it is one of the files that a trial's fingerprint covers.
+them with the SHA-256 of their wheels; it installs what the lock names. In a competition the lock lies beside
+requirements.txt, so a trial's fingerprint covers it.
 
-Only wheels are installed: they are unpacked, and no code in them runs. Their `.pth` files may run when Python starts:
-once packages are in an environment, its Python is started in the sandbox alone. No package of ours is in it.
+Only wheels are installed: they are unpacked, and no code in them runs. Their `.pth` files may run when Python starts,
+so a Python with packages starts in the sandbox alone. It has no package of ours.
 """
 
 import codecs
@@ -15,7 +15,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 from filelock import FileLock
@@ -32,8 +31,6 @@ REQUIREMENTS = "requirements.txt"
 LOCK = "requirements-lock.txt"  # beside it: what it was resolved to, written by the organiser's `pcgeval check`
 MAX_LOCK_BYTES = 1_000_000
 MAX_BYTES = 100_000
-MAX_LINES = 500
-MAX_LINE_CHARACTERS = 1_000
 _ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz")  # pip looks for such files
 _COMMENT = re.compile(r"(^|\s)#.*$")
 _HASH = re.compile(r"hash=sha(256|384|512):[0-9a-f]{64,128}\s*")
@@ -50,67 +47,59 @@ _UNSOLVABLE = 1  # uv's exit code where no versions do what requirements.txt ask
 
 
 class RequirementsError(PcgevalError):
-    """A requirements.txt asks for what is not allowed, or for packages that cannot be installed: the team's fault."""
+    """A requirements.txt names what is not allowed, or packages that cannot be installed: the team's fault."""
 
 
 class InstallError(PcgevalError):
-    """Packages could not be installed here and now, through no fault of the program that asks for them."""
+    """Packages could not be installed here and now, through no fault of the program that requires them."""
 
 
 def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
-    """Return the packages that a program asks for, without the interface packages.
+    """Return the packages that a program requires, without the interface packages.
 
-    Args:
-        folder: The program's folder; without a requirements.txt it asks for nothing.
-        shown: The path that messages give the file, if the folder is a copy.
+    Messages name the file `shown`, if the folder is a copy.
 
     Raises:
-        RequirementsError: Lines ask for something else than a package of the index; the message lists them.
+        RequirementsError: Lines name something else than a package of the index; the message lists them.
     """
     path = shown or folder / REQUIREMENTS
     try:
         content = read_bounded(folder / REQUIREMENTS, MAX_BYTES)
         encoding = next((encoding for mark, encoding in _ENCODINGS if content.startswith(mark)), "utf-8")
-        lines = [(number, line) for number, line in _logical_lines(content.decode(encoding)) if line]
+        text = content.decode(encoding)
     except UntrustedFileError as fault:
         if fault.kind == "missing":
             return []
         raise RequirementsError(str(fault)) from fault
     except UnicodeDecodeError as fault:
         raise RequirementsError(f"{path}: not UTF-8 text ({fault.reason}). Save it as UTF-8.") from fault
-    if len(lines) > MAX_LINES:
-        raise RequirementsError(f"{path}: asks for {len(lines)} packages; {MAX_LINES} are allowed. Name fewer.")
     requirements: list[str] = []
     refused: list[str] = []
-    for number, line in lines:
+    begun = ""
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        begun += _COMMENT.sub("", line).strip()
+        if begun.endswith("\\"):
+            begun = f"{begun[:-1]} "
+            continue
         try:
-            requirements += _parsed(line)
+            requirements += _parsed(begun.strip())
         except ValueError as fault:
-            refused.append(f"{path}:{number}: {printable_name(line, 80)!r} {fault}")
+            refused.append(f"{path}:{number}: {printable_name(begun, 80)!r} {fault}")
+        begun = ""
     if refused:
         raise RequirementsError("\n".join(refused))
     return requirements
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line without comments and its number; of lines that are continued, the last one's."""
-    begun = ""
-    for number, line in enumerate([*text.splitlines(), ""], start=1):
-        whole = begun + _COMMENT.sub("", line).rstrip()
-        begun = f"{whole[:-1]} " if whole.endswith("\\") else ""
-        if not begun:
-            yield number, whole.strip()
-
-
 def _parsed(line: str) -> list[str]:
-    """Return the requirement of a line in its usual form; an empty list for an interface package.
+    """Return the requirement of a line in its usual form; an empty list for none or an interface package.
 
     Raises:
-        ValueError: It asks for something else; the message says why it is refused.
+        ValueError: It is something else; the message says why it is refused.
     """
+    if not line:
+        return []
     named, *options = line.split(" --")
-    if len(named) > MAX_LINE_CHARACTERS:
-        raise ValueError("is too long. Name the package only.")
     fault = None
     try:
         requirement = Requirement(named)
@@ -120,32 +109,29 @@ def _parsed(line: str) -> list[str]:
             fault = "it has an address"
         elif requirement.name.endswith(_ARCHIVES):
             fault = "the name of a file"
-        elif "${" in named:  # uv would put the organiser's environment there, and its messages are told to the team
+        elif "${" in named:  # uv would insert the organiser's environment, and the team reads uv's messages
             fault = "a variable of the environment"
         elif not all(map(_HASH.fullmatch, options)):
             fault = "it has options"
     except InvalidRequirement as invalid:
         fault = printable_name(str(invalid).splitlines()[0])
+    except RecursionError:
+        fault = "nested too deeply"
     if fault is not None:
-        raise ValueError(
-            f"is no package of the package index, such as `numpy>=2` ({fault}). "
-            "Files, folders, addresses and options are not read. Name the package only."
-        )
+        raise ValueError(f"is no package of the package index ({fault}). Write a name, such as `numpy>=2`.")
     return [" ".join([str(requirement), *(f"--{option.strip()}" for option in options)])]
 
 
 def interpreter_for(folder: Path, original: Path | None = None) -> Path:
     """Return the Python with a program's packages; make its environment if there is none yet.
 
-    Programs with the same packages share an environment; the interface packages are not among them. A program that
-    asks for nothing has the standard library alone, as its Python has none of pcgeval's packages.
+    Programs with the same packages share an environment, which has no interface package. A program that requires
+    nothing has the standard library alone.
 
-    Args:
-        folder: The program's folder.
-        original: The folder that messages name, if this one is a copy.
+    Messages name the folder `original`, if this one is a copy.
 
     Raises:
-        RequirementsError: The file asks for something that is not allowed, or that no index has as a wheel for this
+        RequirementsError: The file requires something that is not allowed, or that no index has as a wheel for this
             Python.
         InstallError: The index cannot be reached, or no longer has the packages of the lock.
     """
@@ -177,14 +163,9 @@ def interpreter_for(folder: Path, original: Path | None = None) -> Path:
 
 
 def lock_requirements(folder: Path) -> Path | None:
-    """Write the lock beside a program's requirements.txt, unless it is there.
+    """Write the lock beside a program's requirements.txt and return its path; None if it requires no packages.
 
-    Returns:
-        The lock's path; None for a program that asks for no packages.
-
-    Raises:
-        RequirementsError: As for `interpreter_for`.
-        InstallError: The index cannot be reached.
+    It raises the errors of `interpreter_for`.
     """
     lock = _lock(folder, folder)
     if not lock:
@@ -199,27 +180,27 @@ def environments_folder() -> Path:
 
 
 def _lock(folder: Path, shown: Path) -> str:
-    """Return the lock of a program's packages, the file beside it or one resolved here; empty if it asks for none.
+    """Return the lock of a program's packages: the file beside it, or one resolved here; empty without packages.
 
-    A lock of the same requirements for another Python or machine counts: its wheels may be there for this one, too.
+    A lock of the same requirements for another Python or machine counts: it may name wheels for this one, too.
     """
     requirements = read_requirements(folder, shown / REQUIREMENTS)
     if not requirements:
         return ""
-    header = f"# {sha256_json(requirements)}, {_HERE}\n"
+    digest = f"# {sha256_json(requirements)}"
     try:
         lock = read_bounded(folder / LOCK, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
         if not _LOCK.fullmatch(lock):
             remedy = "Remove it and run `pcgeval check`, which resolves the versions again."
             raise RequirementsError(f"{shown / LOCK}: is no lock of packages. {remedy}")
-        if lock.partition(",")[0] == header.partition(",")[0]:
+        if lock.startswith(f"{digest},"):
             return lock
     except UntrustedFileError as fault:
         if fault.kind != "missing":
             raise RequirementsError(str(fault)) from fault
     resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
     if not resolved.is_file():
-        write_text(resolved, header + _resolve(requirements, shown / REQUIREMENTS))
+        write_text(resolved, f"{digest}, {_HERE}\n{_resolve(requirements, shown / REQUIREMENTS)}")
     return read_text(resolved)
 
 
@@ -228,27 +209,22 @@ def _resolve(requirements: list[str], source: Path) -> str:
     command = ("compile", "--generate-hashes", "--no-annotate", "--no-header")
     done = _uv(*command, python=Path(sys.executable), requirements="".join(f"{line}\n" for line in requirements))
     if done.returncode == _UNSOLVABLE:
-        raise RequirementsError(
-            f"{source}: its packages cannot be installed from wheels for {_HERE}: {_reason(done)}. Ask for versions "
-            "that have such wheels."
-        )
+        text = f"{source}: its packages cannot be installed from wheels for {_HERE}: {_reason(done)}."
+        raise RequirementsError(f"{text} Ask for versions that have such wheels.")
     if done.returncode:
-        raise InstallError(
-            f"{source}: its packages were not found, because the package index cannot be reached or this machine "
-            f"failed: {_reason(done)}. Check the network and the disk, and run again."
-        )
+        text = f"{source}: the package index cannot be reached, or this machine failed: {_reason(done)}."
+        raise InstallError(f"{text} Check the network and the disk, and run again.")
     return done.stdout
 
 
 def _uv(*command: str, python: Path, requirements: str) -> "subprocess.CompletedProcess[str]":
     """Run `uv pip` on wheels alone, in a folder without a project."""
-    folder = environments_folder()
-    folder.mkdir(parents=True, exist_ok=True)
+    environments_folder().mkdir(parents=True, exist_ok=True)
     options = ("--python", str(python), "--only-binary", ":all:", "--quiet", "--color", "never", "-")
     try:
         return subprocess.run(
             [find_uv_bin(), "pip", *command, *options],
-            cwd=folder,
+            cwd=environments_folder(),
             env={name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))},
             input=requirements,
             capture_output=True,

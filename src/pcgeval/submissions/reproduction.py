@@ -11,32 +11,22 @@ STARTED = f"[pcgeval] {REPRODUCE_SCRIPT} started at "  # an ISO time follows; so
 
 @dataclass(frozen=True)
 class ReproductionRun:
-    """The result of running a submission's reproduce.sh.
+    """The result of running a submission's reproduce.sh."""
 
-    Attributes:
-        folder: A copy of the submission as it was after the run, with reproduce.log.
-        log: The output, cut in the middle if it is long, what was not copied, and how it ended. Without times, so
-            that a run that does the same has the same log; the file reproduce.log begins and ends with them.
-        exit_code: The script's, 128 + the signal's number for a signal; None if it was stopped or never started.
-        reason: Why it was stopped or never started, or what explains its exit code.
-        seconds: How long it ran.
-        started_at: Seconds since 1970 by the clock of the disk. What the run wrote is as old or newer; all that was
-            handed in is made to look older.
-    """
-
-    folder: Path
-    log: str
-    exit_code: int | None
-    reason: str | None
-    seconds: float
+    folder: Path  # a copy of the submission as it was after the run, with reproduce.log
+    log: str  # the output, cut in the middle if it is long, the files left out, and how it ended; without times
+    exit_code: int | None  # the script's, 128 + the signal's number for a signal; None if it was stopped or not started
+    reason: str | None  # why it was stopped or never started, or which signal ended it
+    seconds: float  # how long it ran
+    # seconds since 1970 by the clock of the disk: the files of the run are as old or newer, those handed in look older
     started_at: float
 
 
 class Computer(Protocol):
     """An environment that may run untrusted code.
 
-    One with settings that decide how a run ends has them in an attribute `identity`, a text: a run that was kept counts
-    for the same identity only.
+    An attribute `identity`, a text, may name the settings that decide how a run ends: a run that was kept counts for
+    the same identity only.
     """
 
     def reproduce(self, submission: Path, into: Path) -> ReproductionRun:

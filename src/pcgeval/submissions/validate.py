@@ -9,13 +9,13 @@ import posixpath
 import re
 import shutil
 import unicodedata
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
-from stat import S_ISLNK
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pcgeval.core.archives import unpack
 from pcgeval.core.console import count
@@ -31,8 +31,6 @@ from pcgeval.core.untrusted import (
 from pcgeval.submissions.load import (
     NOTES_FILE,
     PROMPT_FILE,
-    STARTED_WITH_PYTHON,
-    Notes,
     Program,
     Prompt,
     SubmissionError,
@@ -48,67 +46,44 @@ MAX_README_BYTES = 1_000_000  # what a rubric reads of it
 MAX_FILES = 10_000
 MAX_BYTES = 2**30  # the competition's rule: a program has at most 1 GB with all its data
 _MAX_ENTRIES = 4 * MAX_FILES  # with the folders and with what is left out
-MAX_NAME_BYTES = 255  # UTF-8, of one part of a path: what common file systems take
 MAX_PATH_BYTES = 400  # UTF-8
 MAX_DEPTH = 20  # folders in one another
 _NOT_ON_WINDOWS = re.compile(
     r'[<>:"|?*\\]|[. ](/|$)|(^|/)(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])[ ]*(\.|/|$)', re.IGNORECASE
 )
-_LEFT_OUT = {
-    "version control": re.compile(r"\.git|\.svn|\.hg|\.gitignore|\.gitattributes|\.gitmodules"),
-    # a pipeline of the team would run, or hide files from ours
-    "DVC": re.compile(r"\.dvc|\.dvcignore|dvc\.yaml|dvc\.lock|.*\.dvc"),
-    "the operating system": re.compile(r"__macosx|\.ds_store|\._.*|thumbs\.db|desktop\.ini|\.trashes|\.spotlight-v100"),
-    "Python": re.compile(r"__pycache__|.*\.py[co]|.*\.egg-info|\.ipynb_checkpoints|\.(mypy|pytest|ruff)_cache|\.venv"),
-    "the organiser": re.compile(r"requirements-lock\.txt"),
-    "an editor": re.compile(r"\.idea|\.vscode|.*\.swp|\..*\.part"),
-}
+# hidden files, and files of DVC, which would run a pipeline of the team, systems, Python and the organiser
+_LEFT_OUT = re.compile(
+    r"\..*|dvc\.(yaml|lock)|.*\.dvc|__macosx|thumbs\.db|desktop\.ini|__pycache__|.*\.py[co]|.*\.egg-info|"
+    r"requirements-lock\.txt"
+)
 # these reach other machines; the program's only way out is the interface package
 _NETWORK = """
     aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx huggingface_hub litellm
     mistralai ollama openai paramiko playwright requests selenium smtplib socket together urllib.request urllib3
     websocket websockets
 """
-_SHOWN_PLACES = 5  # of findings with the same text
-_MAX_TEXT = 1000  # characters of a finding
-
-Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True)
 class SubmissionFinding:
-    """One finding.
+    """A problem of a submission."""
 
-    Attributes:
-        severity: An error refuses the submission, a warning may be intended, a note tells what was left out.
-        place: A file of the submission, perhaps with `:line`; empty for the whole.
-        text: The problem and what to do about it; may quote hostile text.
-        code: The kind of an error in a word that does not change.
-    """
-
-    severity: Severity
-    place: str
-    text: str
-    code: str = ""
+    severity: Literal["error", "warning"]  # an error refuses the submission; a warning may be intended
+    place: str  # a file of the submission, perhaps with `:line`; empty for the whole
+    text: str  # the problem and its remedy; may quote hostile text
 
 
-def error(place: str, text: str, code: str) -> SubmissionFinding:
-    """Return a finding that refuses the submission."""
-    return SubmissionFinding("error", place, text, code)
-
-
-def warning(place: str, text: str) -> SubmissionFinding:
-    """Return a finding that may be intended."""
-    return SubmissionFinding("warning", place, text)
+error = partial(SubmissionFinding, "error")
+warning = partial(SubmissionFinding, "warning")
 
 
 @dataclass(frozen=True)
 class SubmissionCheck:
-    """The kind of a submission, as far as that can be told, and all findings, errors first."""
+    """The contents of a submission, and all findings, errors first."""
 
     files: int
     size: int  # bytes
-    work: Prompt | Program | None
+    work: Prompt | Program | None  # None if that cannot be told
     findings: Sequence[SubmissionFinding]
 
     @property
@@ -125,8 +100,7 @@ class SubmissionCheck:
     def summary(self) -> str:
         """Its kind and size in a few words."""
         start = f", started as `python {self.work.entry}`" if isinstance(self.work, Program) else ""
-        amount = f"{count(self.files, 'file')}, {self.size} bytes"
-        return f"a {self.kind}{start}, {amount}" if self.kind else amount
+        return f"{self.kind or 'unknown kind'}{start}, {count(self.files, 'file')}, {self.size} bytes"
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
@@ -141,16 +115,14 @@ class SubmissionCheck:
 
 
 def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
-    """Return a line for each text, with the places that it is about and an error's code."""
-    places: dict[tuple[Severity, str, str], list[str]] = {}
+    """Return a line for each text, with its places."""
+    places: dict[tuple[str, str], list[str]] = {}
     for finding in findings:
-        places.setdefault((finding.severity, finding.text, finding.code), []).append(finding.place)
-    lines = []
-    for (severity, text, code), names in places.items():
-        prefix = f"{listed(names, _SHOWN_PLACES)}: " if any(names) else ""
-        suffix = f" [{code}]" if code else ""
-        lines.append(f"{severity}: {prefix}{printable_name(text, _MAX_TEXT)}{suffix}")
-    return lines
+        places.setdefault((finding.severity, finding.text), []).append(finding.place)
+    return [
+        f"{severity}: {f'{listed(names, 5)}: ' if any(names) else ''}{printable_name(text, 1000)}"
+        for (severity, text), names in places.items()
+    ]
 
 
 def validate(path: Path) -> SubmissionCheck:
@@ -185,25 +157,43 @@ def opened(path: Path) -> Iterator[Path]:
 
 
 def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> SubmissionCheck:
-    """Choose the files of a submission and check them, or the copy that is made in the empty folder `copy_to`."""
-    source, sizes, findings = select(folder)
+    """Choose the files of a submission and check them, or the copy that is made in the empty folder `copy_to`.
+
+    Raises:
+        UntrustedFileError: A file became something else while it was copied.
+    """
+    source, sizes, findings = _select(folder)
     size, work = sum(sizes.values()), None
     if len(sizes) > MAX_FILES:
-        text = f"has {len(sizes)} files; {MAX_FILES} are allowed. Put many small ones into one"
-        findings.append(error("", text, "too-many-files"))
+        findings.append(error("", f"has {len(sizes)} files; {MAX_FILES} are allowed. Put many small ones into one"))
     elif size > MAX_BYTES:
         text = f"has {size} bytes; {MAX_BYTES} (1 GB) are allowed with all data. Leave out what is not read"
-        findings.append(error("", text, "too-large"))
+        findings.append(error("", text))
     elif sizes:
         if copy_to is not None:
-            copy_files(source, sizes, copy_to)
-        work, faults = _check_contents(copy_to or source, sizes, limits)
-        findings += faults
-    ordered = sorted(dict.fromkeys(findings), key=lambda finding: get_args(Severity).index(finding.severity))
+            for name in sizes:
+                (copy_to / name).parent.mkdir(parents=True, exist_ok=True)
+                with open_regular(source / name) as file, (copy_to / name).open("xb") as copy:
+                    shutil.copyfileobj(file, copy)
+            source = copy_to
+        findings += _readme_findings(source)
+        files = [file for file in python_files(source) if file.name in sizes]
+        try:
+            work = load_work(source, load_notes(source), files)
+        except SubmissionError as fault:
+            findings.append(error(fault.place, fault.text))
+        if isinstance(work, Program) and work.entry not in sizes:
+            findings.append(error(NOTES_FILE, f"entry {work.entry!r} is left out. Name another file"))
+            work = None
+        if isinstance(work, Prompt):
+            findings += [error(PROMPT_FILE, text) for text in prompt_findings(work.text, limits.prompt_words)]
+        elif work is not None:
+            findings += _program_findings(source, work.entry, files)
+    ordered = sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "error")
     return SubmissionCheck(len(sizes), size, work, ordered)
 
 
-def select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]]:
+def _select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]]:
     """Choose the files of a submission in a folder; links are not followed, and ignored folders are not entered.
 
     Returns:
@@ -212,195 +202,86 @@ def select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]]
     """
     sizes: dict[str, int] = {}
     findings: list[SubmissionFinding] = []
-    entries = walk(folder, limit=_MAX_ENTRIES, depth=MAX_DEPTH, enter=lambda name: _left_out(folder / name) is None)
+    entries = walk(folder, limit=_MAX_ENTRIES, depth=MAX_DEPTH, enter=lambda name: not _is_left_out(folder / name))
     for entry in entries:
         if entry.status is None:
-            findings.append(error(entry.name, f"{entry.fault}; remove it", "unreadable"))
-        elif reason := _left_out(folder / entry.name):
-            findings.append(SubmissionFinding("note", entry.name, f"was left out ({reason})"))
+            findings.append(error(entry.name, f"{entry.fault}; remove it"))
+        elif _is_left_out(folder / entry.name):
+            continue
         elif entry.is_file:
             sizes[entry.name] = entry.status.st_size
-        elif S_ISLNK(entry.status.st_mode):
-            findings.append(error(entry.name, "is a link; put the file itself there", "not-a-file"))
         else:
-            findings.append(error(entry.name, "is a pipe, a socket or a device; remove it", "not-a-file"))
+            findings.append(error(entry.name, "is a link, a pipe, a socket or a device; put the file itself there"))
     if not sizes:
-        return folder, sizes, [*findings, error("", "holds no files", "no-files")]
-    if top := posixpath.commonpath([posixpath.dirname(name) for name in sizes]):
-        findings.append(SubmissionFinding("note", f"{top}/", "holds everything; its contents were taken"))
-        sizes = {name.removeprefix(f"{top}/"): size for name, size in sizes.items()}
-    for name, fault in _name_faults(sizes).items():
-        findings.append(fault)
-        del sizes[name]
+        return folder, sizes, [*findings, error("", "holds no files")]
+    top = posixpath.commonpath([posixpath.dirname(name) for name in sizes])
+    sizes = {posixpath.relpath(name, top or "."): size for name, size in sizes.items()}
+    # the organiser's decisions are read from the notes, which no other file may become on another disk
+    paths_by_form = {NOTES_FILE: NOTES_FILE}
+    for name in list(sizes):
+        if finding := _name_finding(name, paths_by_form):
+            findings.append(finding)
+            del sizes[name]
     return folder / top, sizes, findings
 
 
-def copy_files(folder: Path, names: Iterable[str], target: Path) -> None:
-    """Copy the selected files of a folder into another.
-
-    Raises:
-        UntrustedFileError: A file has become something else since it was listed, or cannot be read.
-    """
-    for name in names:
-        place = target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with open_regular(folder / name) as source, place.open("xb") as copy:
-            shutil.copyfileobj(source, copy)
+def _name_finding(name: str, paths_by_form: dict[str, str]) -> SubmissionFinding | None:
+    """Return an error if some disk cannot store a file, or takes it for another one by case or Unicode form."""
+    if fault := name_fault(name):
+        return error(name, fault)
+    for path in map(str, (PurePosixPath(name), *PurePosixPath(name).parents)):
+        form = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+        if (other := paths_by_form.setdefault(form, path)) != path:
+            return error(path, f"has on some disks the same name as {printable_name(other)}; rename one of them")
+    return None
 
 
 def name_fault(name: str) -> str | None:
     """Return why some disk cannot store a relative path, in words that follow it; None if all can."""
     if not all(character.isprintable() or unicodedata.category(character) == "Zs" for character in name):
         return "has unprintable characters; rename it"
-    if len(name.encode()) > MAX_PATH_BYTES or name.count("/") > MAX_DEPTH:
-        return f"is over {MAX_PATH_BYTES} bytes long or over {MAX_DEPTH} folders deep; shorten it"
-    if max(len(part.encode()) for part in name.split("/")) > MAX_NAME_BYTES:
-        return f"has a name over {MAX_NAME_BYTES} bytes; shorten it"
+    if len(name.encode()) > MAX_PATH_BYTES:
+        return f"is over {MAX_PATH_BYTES} bytes long; shorten it"
     if _NOT_ON_WINDOWS.search(name):
         return "has a name that Windows cannot store; rename it"
-    if re.search("(^|/)[- ]", name):
-        return "has a name that begins with - or a space; rename it"
-    return None
+    return "has a name that begins with - or a space; rename it" if re.search("(^|/)[- ]", name) else None
 
 
-def _left_out(path: Path) -> str | None:
-    """Return why a file or folder is no part of a submission; None if it is one."""
-    if os.path.lexists(path / "pyvenv.cfg"):
-        return "a virtual environment; requirements.txt lists what the program needs"
-    owners = (owner for owner, rule in _LEFT_OUT.items() if rule.fullmatch(path.name.casefold()))
-    return next((f"of {owner}" for owner in owners), None)
+def _is_left_out(path: Path) -> bool:
+    """Return whether a file or folder is no part of a submission, such as a virtual environment."""
+    return _LEFT_OUT.fullmatch(path.name.casefold()) is not None or os.path.lexists(path / "pyvenv.cfg")
 
 
-def _name_faults(names: Iterable[str]) -> dict[str, SubmissionFinding]:
-    """Return an error for each file that some disk cannot store, or takes for another by case or Unicode form."""
-    faults: dict[str, SubmissionFinding] = {}
-    # the organiser's decisions are read from the notes, which no other file may become on another disk
-    paths_by_form = {NOTES_FILE: NOTES_FILE}
-    for name in names:
-        if fault := name_fault(name):
-            faults[name] = error(name, fault, "file-name")
-            continue
-        for path in map(str, (PurePosixPath(name), *PurePosixPath(name).parents)):
-            form = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
-            other = paths_by_form.setdefault(form, path)
-            if other != path:
-                text = f"has on some disks the same name as {printable_name(other)}; rename one of them"
-                faults[name] = error(path, text, "same-name")
-    return faults
-
-
-def _check_contents(
-    folder: Path, names: Container[str], limits: Limits
-) -> tuple[Prompt | Program | None, list[SubmissionFinding]]:
-    """Return the prompt or program among a submission's files, and what is wrong with them.
-
-    Args:
-        folder: The submission, or the folder from which its files are selected.
-        names: The selected files; others in the folder are not handed in.
-        limits: The limits of a prompt.
-    """
-    findings: list[SubmissionFinding] = []
-    files = [file for file in python_files(folder) if file.name in names]
-    notes, work, place = Notes(), None, ""
-    try:
-        notes = load_notes(folder)
-        work = load_work(folder, notes, files)
-    except SubmissionError as fault:
-        place = fault.place
-        findings.append(error(place, fault.text, fault.code))
-    if isinstance(work, Program) and work.entry not in names:
-        findings.append(error(NOTES_FILE, f"entry {work.entry!r} was left out. Name another file", "not-runnable"))
-        work, place = None, NOTES_FILE
-    if notes != notes.of_participant:
-        text = "role and disqualified are left out: the organiser sets them after filing"
-        findings.append(warning(NOTES_FILE, text))
-    findings += _readme_findings(folder, work)
-    is_guessed = notes.kind is None and notes.entry is None
-    is_unused = (folder / PROMPT_FILE).is_file() and not any(file.names_prompt for file in files)
-    if isinstance(work, Program) and is_guessed and is_unused:
-        text = f"is not used: `python {work.entry}` is run. Remove one of them, or write `kind:` in {NOTES_FILE}"
-        findings.append(warning(PROMPT_FILE, text))
-    if work is not None:
-        findings += work_findings(work, limits, files)
-    elif files:
-        findings += [finding for finding in _program_findings(folder, files, None) if finding.place != place]
-    return work, findings
-
-
-def work_findings(
-    work: Prompt | Program, limits: Limits, files: list[PythonFile] | None = None
-) -> list[SubmissionFinding]:
-    """Return what is wrong with a prompt, or with a program's packages and its files, if these are known already."""
-    if isinstance(work, Prompt):
-        faults = prompt_findings(work.text, limits.prompt_words)
-        return [error(PROMPT_FILE, text, code) for code, text in faults.items()]
-    return list(_program_findings(work.folder, files or python_files(work.folder), work.entry))
-
-
-def _program_findings(folder: Path, files: list[PythonFile], entry: str | None) -> Iterator[SubmissionFinding]:
-    """Yield what is wrong with a program's files and packages; `entry` starts it, if that is known."""
+def _program_findings(folder: Path, entry: str, files: list[PythonFile]) -> Iterator[SubmissionFinding]:
     for file in files:
         if file.fault:
-            is_fatal = file.name == entry and file.is_broken
-            yield error(file.place, file.fault, "syntax") if is_fatal else warning(file.place, file.fault)
-        yield from _network_findings(file)
-        if file.name == entry:
-            yield from _entry_findings(file)
-    if entry is not None and not any(file.starts or file.fault for file in files):
+            yield error(file.place, file.fault) if file.name == entry else warning(file.place, file.fault)
+        for module in filter(file.imports.get, _NETWORK.split()):
+            text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
+            yield warning(f"{file.name}:{file.imports[module]}", text)
+    if not any(file.uses_interface for file in files):
         yield warning(entry, "never calls run_evaluation, without which no trial is run")
     for package in INTERFACE_PACKAGES:
         if (folder / package).is_dir() or (folder / f"{package}.py").is_file():
             yield warning(package, "is not used: the competition's own package replaces it; remove the copy")
     for flag in unseeded_random(files):
-        yield warning("", f"{flag.detail}; use a fixed seed, or nobody can reproduce its answers")
-    yield from _requirement_findings(folder)
-
-
-def _network_findings(file: PythonFile) -> Iterator[SubmissionFinding]:
-    lines: dict[str, int] = {}  # the first of each module
-    for line, module in file.modules:
-        for name in {module, module.partition(".")[0]}.intersection(_NETWORK.split()):
-            lines.setdefault(name, line)
-    for module, line in lines.items():
-        text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
-        yield warning(f"{file.name}:{line}", text)
-
-
-def _requirement_findings(folder: Path) -> Iterator[SubmissionFinding]:
+        yield warning("", f"{flag.detail}; nobody can reproduce its answers")
     try:
         read_requirements(folder)
     except RequirementsError as fault:
         for line in str(fault).splitlines():
             place, _, text = line.removeprefix(f"{folder}/").partition(": ")
-            yield error(place, text, "requirements")
+            yield error(place, text)
 
 
-def _entry_findings(file: PythonFile) -> Iterator[SubmissionFinding]:
-    if file.starts > 1:
-        text = f"calls run_evaluation {file.starts} times; a submission is one program, the first call"
-        yield warning(file.name, text)
-    if file.starts and not file.has_main:
-        text = 'has no `if __name__ == "__main__":`; put the call of run_evaluation under it, as the rules ask'
-        yield warning(file.name, text)
-    if "/" in file.name:
-        text = f"is started as `python {file.name}` in the submission's folder; paths are relative to that folder"
-        yield warning(file.name, text)
-
-
-def _readme_findings(folder: Path, work: Prompt | Program | None) -> Iterator[SubmissionFinding]:
+def _readme_findings(folder: Path) -> Iterator[SubmissionFinding]:
     """Yield what is wrong with the README: the rules ask for one that describes the approach and how to run it."""
+    remedy = "describe the team, the approach and how to run it"
     readme = find_readme(folder)
-    if readme is None:
-        yield error("", "has no README.md; describe the team, the approach and how to run it", "no-readme")
-        return
-    if readme.name != "README.md":
-        yield warning(readme.name, "is not called README.md; rename it")
     try:
-        text = read_bounded_text(readme, MAX_README_BYTES)
+        if readme is None:
+            yield error("", f"has no README.md; {remedy}")
+        elif not read_bounded_text(readme, MAX_README_BYTES).strip("\ufeff \t\r\n"):
+            yield error(readme.name, f"is empty; {remedy}")
     except UntrustedFileError as fault:
-        yield error(readme.name, f"{fault.reason}. {fault.remedy}", "unreadable")
-        return
-    if not text.strip("\ufeff \t\r\n"):
-        yield error(readme.name, "is empty; describe the team, the approach and how to run it", "empty-readme")
-    elif isinstance(work, Program) and not STARTED_WITH_PYTHON.search(text):
-        yield warning(readme.name, f"does not say how to run the program, such as `python {work.entry}`")
+        yield error(readme.name if readme else "", f"{fault.reason}. {fault.remedy}")
