@@ -10,14 +10,20 @@ from pcgeval.scoring.uncertainty import bootstrap
 
 
 def random_results():
-    generator = np.random.default_rng(3)
+    values = np.random.default_rng(3).random((2, 3, 2, 7)).tolist()
 
-    def letter():
-        values = [{number: float(generator.random()) for number in (1, 2, 3)} for _ in range(2)]
-        return measured(*values, float(generator.random()))
+    def letter(numbers):
+        stability, similarity = (dict(enumerate(half, start=1)) for half in (numbers[:3], numbers[3:6]))
+        return measured(stability, similarity, numbers[6])
 
     return CompetitionResults(
-        {model: {team: TeamResults({c: letter() for c in "AB"}) for team in "abc"} for model in "mn"}
+        {
+            model: {
+                team: TeamResults({c: letter(of_letter) for c, of_letter in zip("AB", of_team, strict=True)})
+                for team, of_team in zip("abc", of_model, strict=True)
+            }
+            for model, of_model in zip("mn", values, strict=True)
+        }
     )
 
 
