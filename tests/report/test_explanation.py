@@ -71,7 +71,6 @@ def test_one_screen_says_what_was_asked_answered_built_and_seen(explained):
         "Build T with drop_block, says builders.",
         "1 drop_block('b31', 9)  stayed",
         "3 of 3 blocks stayed: stability 1",
-        "weight of T",
         total,
     ):
         assert part in shown
@@ -84,7 +83,6 @@ def test_one_screen_says_what_was_asked_answered_built_and_seen(explained):
     assert fallen
     assert explanation["stability"] == pytest.approx(1 - len(fallen) / 4)
     assert all(block["distance"] >= 0.1 for block in fallen if block["fate"] == "moved")
-    assert re.search(r"drop_block\('b31', 10\)  (moved [0-9.]+ m|broke)", explained("builders large T 2")[1])
     values = list(explanation["probabilities"].values())
     assert len(values) == 26
     assert values == sorted(values, reverse=True)
@@ -146,9 +144,8 @@ def test_a_trial_without_scores_is_explained_without_arithmetic(explained):
     assert (explanation["arithmetic"], explanation["stability"]) == (None, 1)
     assert "not all teams are evaluated yet" in explanation["unscored"]
     code = trial_file(stage_dir("intermediate", "large", "builders"), "intermediate", "builders", Trial("T", 1))
-    code.write_text(code.read_text() + "drop_block('b11', 1)\n")
-    exit_code, shown = explained("builders large T 1")
-    assert (exit_code, "4 calls and 3 blocks" in shown) == (2, True)
+    code.write_text(code.read_text() + "drop_block('b11', 1)\n")  # not what was simulated
+    assert {block["fate"] for block in explained("builders large T 1", "--json")["blocks"]} == {"not simulated"}
     trial_file(stage_dir("raw", "large", "builders"), "raw", "builders", Trial("T", 1)).unlink()
     exit_code, shown = explained("builders large T 1")
     assert (exit_code, "no reply yet" in shown) == (2, True)
@@ -205,7 +202,7 @@ def test_hostile_texts_are_harmless(capsys):
     assert not any(line.startswith("Trial A1: passed") for line in shown.out.splitlines())
 
 
-@pytest.mark.parametrize("words", ["nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"])
-def test_an_unknown_argument_is_named(words, explained):
-    code, shown = explained(words)
-    assert (code, "params.yaml has" in shown) == (2, True)
+def test_an_unknown_argument_is_named(explained):
+    for words in ("nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"):
+        code, shown = explained(words)
+        assert (code, "params.yaml has" in shown) == (2, True)

@@ -63,7 +63,7 @@ def test_a_graded_paper_shows_scores_bounds_words_files_and_tokens():
         "0.17 – 0.33",
         "Files shown, 2 of 3: results.json, stand.py",
         "the second time it says 0",
-        "rank 1 call, 1,632 + 19 tokens; grade 1 call, 2,583 + 74 tokens; parse 1 call, 225 + 38 tokens",
+        "3 calls: 3,991 tokens read (3,062 of them from the endpoint's cache), 170 written",
         "result_entries(at_least=10, key=bare, path=results.json)",
     ):
         assert words in page.text
@@ -87,7 +87,7 @@ def test_votes_persons_price_and_prompts_are_told():
         "Vote 2: 0",
         "prompts paperbench v7, 2 votes a leaf",
         "about 0.02 US dollars",
-        "grade 2 calls, 10,000 + 500 tokens; about 0.0240 US dollars; votes agree to 50%",
+        "2 calls: 10,000 tokens read, 500 written; about 0.0240 US dollars; votes agree to 50%",
         "Ada, 2026-02-02",
     ):
         assert words in text

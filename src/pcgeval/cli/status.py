@@ -62,9 +62,7 @@ def _print_status(run: "RunStatus") -> None:
             "?" if team.seconds_left is None else duration(team.seconds_left) if team.seconds_left else "-"
             for team in run.teams
         ],
-        "state": [
-            team.state + (f", {team.per_minute:.1f} trials/min" if team.per_minute else "") for team in run.teams
-        ],
+        "state": [team.state for team in run.teams],
     }
     print_table([*columns], zip(*columns.values(), strict=True))
     print_lines([run.summary])
