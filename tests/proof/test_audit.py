@@ -150,7 +150,7 @@ def test_a_lock_file_of_another_run_or_none_is_a_fault_and_no_module_stands_in_f
         assert code == 1
         assert any("dvc.lock" in fault and word in fault for fault in printed["faults"])
         assert any("dvc.lock" in sentence for sentence in printed["unpublished"])
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def test_a_trusted_stage_is_not_run_and_the_verdict_says_so(

