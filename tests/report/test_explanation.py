@@ -65,41 +65,35 @@ def test_the_figures_lead_exactly_to_the_total_in_the_ranking(explained):
 def test_one_screen_says_what_was_asked_answered_built_and_seen(explained):
     code, shown = explained("builders large T 1")
     assert code == 0
-    total = f"{RankingFile.read(RANKING_JSON).teams[0].total:f}"
-    for part in (
+    for words in (
         "T1 of builders with large (rank 1)",
         "Build T with drop_block, says builders.",
         "1 drop_block('b31', 9)  stayed",
         "3 of 3 blocks stayed: stability 1",
-        total,
+        f"{RankingFile.read(RANKING_JSON).teams[0].total:f}",
     ):
-        assert part in shown
+        assert words in shown
     assert len(shown.splitlines()) < 70
     assert max(map(len, shown.splitlines())) <= 120
     explanation = explained("builders large T 2", "--json")
     calls = [("b13", 9), ("b31", 10), ("b11", 11), ("b11", 11)]
     assert [block["call"] for block in explanation["blocks"]] == [f"drop_block('{kind}', {x})" for kind, x in calls]
     fallen = [block for block in explanation["blocks"] if block["fate"] in {"moved", "broke"}]
-    assert fallen
     assert explanation["stability"] == pytest.approx(1 - len(fallen) / 4)
     assert all(block["distance"] >= 0.1 for block in fallen if block["fate"] == "moved")
     values = list(explanation["probabilities"].values())
-    assert len(values) == 26
-    assert values == sorted(values, reverse=True)
+    assert (len(values), values) == (26, sorted(values, reverse=True))
     assert explanation["probabilities"]["T"] == explanation["similarity"]
 
 
-@pytest.mark.parametrize(
-    ("place", "words"),
-    [
+def test_a_failed_trial_says_where_and_why(explained):
+    for place, words in (
         ("T 2", "FAILED in generate: took 501 s"),
         ("T 1", "FAILED in extract: no code"),
         ("I 2", "FAILED in convert: Width boundary is intruded. (call 1: \"drop_block('b31', 19)\")"),
-    ],
-)
-def test_a_failed_trial_says_where_and_why(place, words, explained):
-    code, shown = explained(f"builders small {place}")
-    assert (code, words in shown, "This trial adds 0 to the total" in shown) == (0, True, True)
+    ):
+        code, shown = explained(f"builders small {place}")
+        assert (code, words in shown, "This trial adds 0 to the total" in shown) == (0, True, True)
 
 
 def test_the_file_of_each_step_has_its_hash(explained):
@@ -154,7 +148,6 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         Exchange("a", reply("one"), (Message("system", "You build."), ask), 0),
         Exchange("b", reply("two"), (again,), 3),
         Exchange("c", reply("three"), (other,), 1),
-        Exchange("d", reply("four"), (other,), 0),
     )
     write_record(exchanges, "two", failures=(FailedCall(3, "x", "HTTP 500"),))
     messages = explained("builders small I 1", "--json")["conversation"]
@@ -168,17 +161,13 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         "pcgeval: the conversation goes on after the first 1 messages",
         "program as user: Something else",
         "model: three",
-        "pcgeval: the conversation begins anew",
-        "program as user: Something else",
-        "model: four",
     ]
-    texts = [str(number) for number in range(40)] + ["x" * 40_000]
-    write_record(tuple(Exchange("k", reply(text), (Message("user", "Go"),), 0) for text in texts), "y" * 8_000)
+    go = Message("user", "Go")
+    write_record(tuple(Exchange("k", reply("x" * 40_000), (go,), 0) for _ in range(40)), "y" * 8_000)
     explanation = explained("builders small I 1", "--json")
-    assert len(explanation["conversation"]) == 40 + 1
     assert "left out" in explanation["conversation"][20]["text"]
-    assert max(len(entry["text"]) for entry in explanation["conversation"]) < 4_050
-    assert len(explanation["answer"]) < 4_050
+    texts = [explanation["answer"], *(entry["text"] for entry in explanation["conversation"])]
+    assert (len(texts), max(map(len, texts)) < 4_050) == (1 + 40 + 1, True)
 
 
 def test_the_reply_to_another_submission_and_a_fault_of_the_server_are_named(explained):
