@@ -85,12 +85,12 @@ def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first
         "robots:flags.small.unseeded-random",
     }
     line = part(robots, "robots:flags.small.invented-reply")
-    assert '<td class="number">3</td>' in line
+    assert "<b>3</b>" in line
     links = [("robots.small.I.2", "I 2"), ("robots.small.T.1", "T 1")]
-    assert re.findall(r'<li><a href="#([^"]+)">([^<]+)</a>', line) == links
-    assert len(re.findall("<li>", part(robots, "robots:flags.small.unseeded-random"))) == 1
+    assert re.findall(r'<p><a href="#([^"]+)">([^<]+)</a>', line) == links
+    assert len(re.findall("<p>", part(robots, "robots:flags.small.unseeded-random"))) == 1
     outlaws = part(team_page(pages, "outlaws"), "outlaws:flags.large.altered-answer")
-    assert len(re.findall("<li>", outlaws)) == 3
+    assert len(re.findall("<p>", outlaws)) == 3
     untouched, *rest = parts(part(robots, "robots.small"), "tr")[1:5]
     assert 'class="flag"' not in untouched
     for row in rest:  # also where the trial failed

@@ -53,9 +53,9 @@ function show(item) {
 function pictured(item) {
   const part = element("div");
   const svg = item.querySelector("svg")?.cloneNode(true);
-  const frame = element("div", svg ? "" : "No level", svg ? "frame" : "frame none");
+  const frame = element("div", "", svg ? "frame" : "frame none");
+  frame.append(svg ?? "No level");
   part.append(frame);
-  if (svg) frame.append(svg);
   const ways = item.dataset.motion && waysOf(item.dataset.motion);
   const rings = svg && ringsOf(svg.querySelector("path.stayed"));
   if (ways) {
@@ -77,16 +77,15 @@ function described(item) {
     return part;
   }
   const facts = element("dl");
-  const heads = [...item.closest("table").tHead.rows[0].cells];
-  [...item.cells].slice(2).forEach((cell, place) => {
+  const heads = item.closest("table").tHead.rows[0].cells;
+  for (const cell of [...item.cells].slice(2)) {
     const shown = cell.cloneNode(true);
     shown.querySelector("details")?.remove();
-    const text = shown.textContent.trim();
-    if (!text) return;
+    if (!shown.textContent.trim()) continue;
     const line = element("div");
-    line.append(element("dt", heads[place + 2].textContent), element("dd", text));
+    line.append(element("dt", heads[cell.cellIndex].textContent), element("dd", shown.textContent.trim()));
     facts.append(line);
-  });
+  }
   part.append(facts, ...item.querySelector(".more > div").cloneNode(true).children);
   return part;
 }
@@ -159,8 +158,7 @@ function stage(svg, ways) {
     return block;
   });
   const [[left, right], [top, bottom]] = [1, 2].map((axis) => {
-    const around = ({ width, keys }) => keys.flatMap((key) => [key[axis] - width / 2, key[axis] + width / 2]);
-    const reach = ways.flatMap(around);
+    const reach = ways.flatMap(({ width, keys }) => keys.flatMap((key) => [key[axis] - width / 2, key[axis] + width / 2]));
     // what flies farther than one picture to each side leaves the view
     return [Math.max(-VIEW, Math.min(0, ...reach)), Math.min(2 * VIEW, Math.max(VIEW, ...reach))];
   });
@@ -276,9 +274,13 @@ for (const list of all("#levels > .levels")) {
 }
 
 for (const section of all(".team-levels")) {
-  const parts = all("details:has(.trials)", section);
-  const before = section.querySelector(".model");
-  addFinder({ before, items: all("tr.trial", section), noun: "trials", label: "Find in trials and replies", parts });
+  addFinder({
+    before: section.querySelector(".model"),
+    items: all("tr.trial", section),
+    noun: "trials",
+    label: "Find in trials and replies",
+    parts: all("details:has(.trials)", section),
+  });
 }
 
 for (const section of all(".grades:has(.leaf)")) { // by their words, what they are and their category
@@ -321,12 +323,11 @@ function sort(table, column) {
   table.tBodies[0].append(...rows);
 }
 
-for (const table of document.querySelectorAll("table.sortable")) {
-  [...table.tHead.rows[0].cells].forEach((cell, column) => {
-    const button = clickable("", () => sort(table, column));
-    button.append(...cell.childNodes);
-    cell.append(button);
-  });
+for (const table of all("table.sortable")) {
+  for (const cell of table.tHead.rows[0].cells) {
+    const button = clickable(cell.textContent, () => sort(table, cell.cellIndex));
+    cell.replaceChildren(button);
+  }
 }
 
 // a link opens what it leads to, and all around it
