@@ -12,7 +12,7 @@ from evaluated_competition import evaluate
 from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT
 
 from pcgeval.cli.main import main
-from pcgeval.core.stage_files import LetterRow, csv_text, read_csv
+from pcgeval.core.stage_files import LetterRow, read_csv
 from pcgeval.proof.bundle import make_bundle
 
 RANKING = Path("results/ranking.json")
@@ -164,18 +164,6 @@ def test_the_table_shows_both_states_and_changes_nothing(capsys):
     assert "params" not in shown
     assert "beta small letter I" in shown or "beta small letter T" in shown
     assert (status(), sorted(Path().rglob("*"))) == before
-
-
-def test_five_letters_are_shown_and_an_unfinished_run_is_warned_of(root, capsys):
-    path = root / "results/official/small/character_scores.csv"
-    (row, *_) = read_csv(LetterRow, path)
-    path.write_text(csv_text(LetterRow, [row.model_copy(update={"letter": letter}) for letter in "ABCDEFGH"]))
-    shutil.rmtree(root / "data/similarity")
-    assert main(["compare", "HEAD"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.count(f"{row.team} small letter") == 6
-    assert "more: --json" in shown.out
-    assert "earlier run" in shown.err
 
 
 @pytest.mark.parametrize("place", ["HEAD~7", "data", "--output=x", ".."])

@@ -217,16 +217,6 @@ def test_letters_and_failures_are_counted_and_the_best_level_of_a_letter_is_show
         assert all(item.get("hidden") is not None for item in others)
 
 
-def test_a_round_without_failures_and_flags_has_no_empty_sections(tmp_path):
-    scoring = PARAMS.scoring.model_copy(update={"baseline": None})
-    params = PARAMS.model_copy(update={"teams": ("builders",), "scoring": scoring})
-    write_round(tmp_path, params, lambda *place: reply("large", *place[1:]))
-    pages = read_report(write_report(params, tmp_path, tmp_path / "out"))
-    for name, missing in (("index.html", "failures"), ("teams/builders.html", "builders:flags")):
-        assert missing not in Page(pages[name]).all("id")
-        assert f"#{missing}" not in pages[name]
-
-
 def test_the_same_files_give_the_same_bytes_without_pages_of_teams_that_left_and_a_fault_leaves_the_old_ones(
     evaluated, index, pages, tmp_path
 ):

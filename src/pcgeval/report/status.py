@@ -141,7 +141,7 @@ def run_status(params: Params) -> RunStatus:
             notes.append(f"{model}, {team}: the next run does {count(len(again), 'trial')} again; the last one: {why}")
         to_do = len(list(trials(params))) - len(final)
         trial_seconds = seconds.get((model, team))
-        left = None if trial_seconds is None else to_do * trial_seconds
+        left = None if trial_seconds is None else to_do * trial_seconds / params.models[model].concurrency
         if not to_do or params.models[model].backend == "recorded":
             left = 0.0
         diversity = stage_dir("diversity", model, team)  # of the last of the stages that measure
@@ -213,7 +213,7 @@ def _trial_seconds(params: Params, records: _Records) -> dict[tuple[str, str], f
         teams = [of_team] if of_team else [others for (name, _), others in answers.items() if name == model]
         if number := sum(len({trial for trial, _ in done}) for done in teams):
             whole = math.fsum(seconds for done in teams for _, seconds in done)
-            times[model, team] = whole / number / params.models[model].concurrency
+            times[model, team] = whole / number
     return times
 
 
