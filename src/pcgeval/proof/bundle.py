@@ -36,8 +36,8 @@ MANIFEST = "manifest.json"
 MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
 _PLACES = (*INPUTS, "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "data/trials")
-_REMEDY = "Take the bundle from its source again."
 _RESULTS = ("ranking.json", "ranking.csv", "metrics", "official", "seal.json")
+_REMEDY = "Take the bundle from its source again."
 
 
 class BundleError(PcgevalError):
