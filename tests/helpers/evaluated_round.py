@@ -27,14 +27,8 @@ from pcgeval.submissions.load import load_submission
 
 PARAMS = parse_params(
     {
-        "competition": {
-            "name": "Test cup",
-            "edition": "7",
-            "round": "final",
-            "characters": "IT",
-            "trials": 2,
-            "seed": 1,
-        },
+        "competition": {"name": "Test cup", "edition": "7", "round": "final"}
+        | {"characters": "IT", "trials": 2, "seed": 1},
         "teams": ["zero-shot", "builders", "cheats"],
         "models": {
             "small": {"backend": "recorded", "name": "small:1b", "digest": "a" * 64, "options": {"temperature": 1}},
@@ -52,7 +46,7 @@ PARAMS = parse_params(
 NOTES = {
     "zero-shot": "title: Zero-shot\nrole: baseline\n",
     "builders": "title: The Builders\n",
-    "cheats": ("title: The Cheats\ndisqualified: used a picture of the letter\n"),
+    "cheats": "title: The Cheats\ndisqualified: used a picture of the letter\n",
 }
 TOWER = "```\ndrop_block('b31', 9)\ndrop_block('b13', 9)\ndrop_block('b31', 9)\n```"
 TOPPLING = "```\ndrop_block('b13', 9)\ndrop_block('b31', 10)\ndrop_block('b11', 11)\ndrop_block('b11', 11)\n```"
@@ -65,20 +59,11 @@ RUBRIC = {
     "requirements": "The submission is good.",
     "weight": 1,
     "sub_tasks": [
-        {
-            "id": "prompt",
-            "requirements": "The prompt is short.",
-            "weight": 1,
-            "sub_tasks": [],
-            "task_category": "Code Development",
-        },
-        {
-            "id": "levels",
-            "requirements": "The levels stand.",
-            "weight": 2,
-            "sub_tasks": [],
-            "task_category": "Result Analysis",
-        },
+        {"id": name, "requirements": text, "weight": weight, "sub_tasks": [], "task_category": category}
+        for name, text, weight, category in (
+            ("prompt", "The prompt is short.", 1, "Code Development"),
+            ("levels", "The levels stand.", 2, "Result Analysis"),
+        )
     ],
 }
 
@@ -99,17 +84,7 @@ class Noted:
     contained: bool = True
 
 
-def write_round(
-    root,
-    params=PARAMS,
-    reply=reply,
-    notes=None,
-    likeness=0.5,
-    rubric=None,
-    noted=None,
-    programs=None,
-    classifier="none",
-):
+def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, noted=None, programs=None):
     """Fill a folder with everything that the page is made of.
 
     `noted` says of a model, team and trial what is recorded besides the reply; `programs` maps teams to their files.
@@ -118,14 +93,17 @@ def write_round(
     write_text(root / "params.yaml", yaml.safe_dump(params.model_dump(mode="json"), sort_keys=False))
     for team in params.teams:
         write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
-    write_classifier(root / params.similarity.model, classifier)
+    classifier = root / params.similarity.model
+    write_json(classifier / "config.json", {"id2label": dict(enumerate(LABELS))})
+    for name in ("preprocessor_config.json", "model.safetensors"):
+        write_text(classifier / name, "{}\n")
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
     with unsynced():
         for model, team in product(params.models, params.teams):
             write_replies(root, params, model, team, reply, noted)
         for stage in (extract_stage, convert_stage, simulate_stage):
             stage(params, root)
-        predict(root, params, likeness)
+        predict(root, params)
         for stage in (classify_stage, diversity_stage, score_stage, rank_stage, evidence_stage, grade_stage):
             stage(params, root)
 
@@ -136,12 +114,6 @@ def write_submission(root, team, notes, program=None):
     write_text(folder / "submission.yaml", notes)
     for name, text in (program or {"prompt.txt": f"Build <OBJECT> with drop_block, says {team}.\n"}).items():
         write_text(folder / name, text)
-
-
-def write_classifier(folder, weights):
-    write_json(folder / "config.json", {"id2label": dict(enumerate(LABELS))})
-    write_json(folder / "preprocessor_config.json", {})
-    write_text(folder / "model.safetensors", weights)
 
 
 def write_replies(root, params, model, team, reply, noted):
@@ -163,17 +135,12 @@ def write_replies(root, params, model, team, reply, noted):
             contained=note.contained,
         )
         write_trial(root / stage_dir("raw", model, team), team, trial, text or "", record)
-    summarise(root, params, model, team)
+    summarise_trials(
+        root / summaries_file(model, team), root / stage_dir("raw", model, team), submission, trials(params)
+    )
 
 
-def summarise(root, params, model, team):
-    """Write data/trials from the records, as the stage generate does."""
-    raw = root / stage_dir("raw", model, team)
-    submission = load_submission(root / SUBMISSIONS / team)
-    summarise_trials(root / summaries_file(model, team), raw, submission, trials(params))
-
-
-def predict(root, params, likeness):
+def predict(root, params):
     """Put a prediction for every picture into the classifier's cache: the target letter with some luck on top."""
     settings = params.similarity
     maker = made_by(resolve_source(settings.model, settings.revision, root), settings)
@@ -182,7 +149,7 @@ def predict(root, params, likeness):
         if path.exists():
             chance = random.Random(f"{trial}{sha256_file(path)}")
             weights = [chance.random() ** 6 for _ in LABELS]
-            weights[LABELS.index(trial.letter)] += likeness * 2 * chance.random()
+            weights[LABELS.index(trial.letter)] += chance.random()
             whole = sum(weights)
             probabilities = tuple(round(weight / whole, 7) for weight in weights)
             prediction = Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0))
