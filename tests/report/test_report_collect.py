@@ -127,7 +127,7 @@ def test_why_a_trial_failed_or_is_zero():
         (result(stability=0.0, points="0"), "0.5", "no block stayed"),
         (result(stability=0.0, points="0", level=EMPTY), "0.5", "empty"),
         (result(similarity=0.0, points="0"), "0.5", "does not see the letter"),
-        (result(), "0", "do not differ"),
+        (result(), "0", "no diversity"),
     ):
         zero = letter(diversity, trial).why_zero(trial)
         assert words in zero if words else zero is None

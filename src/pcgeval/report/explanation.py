@@ -127,11 +127,13 @@ class Explanation:
             **values,
             "letter": self.trial.letter,
             "trial": self.trial.number,
-            "picture": None if self.picture is None else str(self.picture),
+            "score": self.share and plain(self.share.trial.score),
+            "picture": self.picture and str(self.picture),
+            "best_of": self.best_of and {"simulation": self.best_of[0], "of": self.best_of[1]},
             "probabilities": {probability.label: probability.probability for probability in self.probabilities},
             "rank": self.row and self.row.rank,
             "status": self.row and self.row.status,
-            "arithmetic": None if self.share is None else _figures(self.share),
+            "arithmetic": self.share and _figures(self.share),
         }
 
 

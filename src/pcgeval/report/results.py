@@ -24,7 +24,7 @@ from pcgeval.core.stage_files import (
     SimulatedTrial,
     TrialOutcome,
 )
-from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
+from pcgeval.core.trials import FLAG_KINDS, Flag, FlagKind, TrialUsage
 from pcgeval.evaluator.level_score import LevelScore
 from pcgeval.report.formats import shortened
 from pcgeval.rubric.grades import JudgeOutput
@@ -81,9 +81,10 @@ class TrialResult:
         return (self.stability or 0) * (self.similarity or 0)
 
     @cached_property
-    def flag_kinds(self) -> tuple[FlagKind, ...]:
-        """The kinds of its flags, each once."""
-        return tuple(kind for kind in FLAG_KINDS if self.usage and self.usage.flag(kind))
+    def flags(self) -> dict[FlagKind, Flag]:
+        """The first flag of each kind."""
+        flags = {kind: self.usage.flag(kind) for kind in FLAG_KINDS} if self.usage else {}
+        return {kind: flag for kind, flag in flags.items() if flag}
 
     @property
     def is_fragile(self) -> bool:
@@ -123,7 +124,7 @@ class LetterResult(_WithTrials):
             return "zero: no block stayed in place" if trial.level and trial.level.types else "zero: the level is empty"
         if not trial.similarity:
             return "zero: the classifier does not see the letter"
-        return "zero: the levels of the letter do not differ"
+        return "zero: the levels of the letter have no diversity"
 
 
 @dataclass(frozen=True)
@@ -196,7 +197,7 @@ class TeamResult(_WithTrials):
     @property
     def flagged(self) -> int:
         """The number of trials with a flag."""
-        return sum(bool(trial.flag_kinds) for trial in self.trials)
+        return sum(bool(trial.flags) for trial in self.trials)
 
     @property
     def flags(self) -> list[FlaggedTrials]:
@@ -204,15 +205,12 @@ class TeamResult(_WithTrials):
         flags = []
         for model in self.models:
             for kind in FLAG_KINDS:
-                trials = [trial for trial in model.trials if kind in trial.flag_kinds]
-                details = {
-                    flag.detail: trial.trial
-                    for trial in reversed(trials)
-                    for flag in (trial.usage.flags if trial.usage else ())
-                    if flag.kind == kind
-                }
+                trials = [trial for trial in model.trials if kind in trial.flags]
+                details: dict[str, Trial] = {}
+                for trial in trials:
+                    details.setdefault(trial.flags[kind].detail, trial.trial)
                 if trials:
-                    first = tuple(reversed(details.items()))[:MOST_DETAILS]
+                    first = tuple(details.items())[:MOST_DETAILS]
                     flags.append(FlaggedTrials(model.name, kind, len(trials), first))
         return flags
 

@@ -92,7 +92,7 @@ def levels_parquet(evaluation: Evaluation) -> bytes:
                 "calls": (count, [usage.calls if usage else None for usage in usages]),
                 "tokens": (pa.int64(), [usage.tokens if usage else None for usage in usages]),
                 "supplied": (pa.float64(), [usage.supplied.share if usage else None for usage in usages]),
-                "flags": (pa.list_(text), [list(trial.flag_kinds) for trial in model.trials]),
+                "flags": (pa.list_(text), [list(trial.flags) for trial in model.trials]),
             }
             for name, (kind, values) in columns.items():
                 table = table.append_column(name, pa.array(values, kind))
