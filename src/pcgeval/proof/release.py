@@ -24,7 +24,6 @@ CODE = ("src", "pcgeval.json", "stages", "dvc.yaml", "dvc.lock", "params.yaml", 
 Kind = Literal["faults", "not_run", "unpublished", "notes"]
 Finding = tuple[Kind, str]
 _MOST = 5  # names in a sentence
-_LONGEST = 200  # characters of what DVC says
 
 
 def check_release(root: Path, params: Params) -> Iterator[Finding]:
@@ -32,8 +31,7 @@ def check_release(root: Path, params: Params) -> Iterator[Finding]:
     package = Path(__file__).parents[1]
     source = root / "src" / "pcgeval"
     if source.is_dir() and source.samefile(package):
-        remedy = "to compare it with a release, run the installed release's `pcgeval audit` here"
-        yield "notes", f"the audit ran the code of this folder: {remedy}."
+        yield "notes", "the audit ran the code of this folder; the `pcgeval audit` of a release compares it with that."
     elif names := _altered(root, package):
         yield "faults", f"the code is not that of the installed release: {listed(names, _MOST)}."
     classifier = Source("", None, root / params.similarity.model)
@@ -87,9 +85,11 @@ def _dvc_faults(root: Path) -> Iterator[Finding]:
         yield "faults", f"DVC cannot compare the files with {DVC_LOCK}. Run `dvc status` to see why."
         return
     for stage, changes in json.loads(text or "{}").items():
-        # a change is a sentence such as `changed command`, or {"changed outs": {path: status}}
-        reasons = [change if isinstance(change, str) else json.dumps(change).strip("{}") for change in changes]
-        reason = printable_line("; ".join(reasons).replace('"', ""), _LONGEST)
+        reasons = []
+        for change in changes:  # a clause such as `changed command`, or {"changed outs": {path: status}}
+            kinds = {change: {"": ""}} if isinstance(change, str) else change
+            reasons += [f"{kind} {path} {status}" for kind, paths in kinds.items() for path, status in paths.items()]
+        reason = printable_line("; ".join(reasons))
         yield "faults", f"stage {stage}: differs from {DVC_LOCK}: {reason}"
 
 

@@ -55,12 +55,8 @@ def repeat_trials(
         PcgevalError: A record cannot be read, or the program cannot be run here.
     """
     team, settings = submission.team, params.models[model]
-    place, raw, recording = (
-        f"{team} with {model}",
-        root / stage_dir("raw", model, team),
-        root / recording_file(model, team),
-    )
-    paths = {trial: record_path(raw, team, trial) for trial in trials(params)}
+    place, recording = f"{team} with {model}", root / recording_file(model, team)
+    paths = {trial: record_path(root / stage_dir("raw", model, team), team, trial) for trial in trials(params)}
     records = {trial: read_record(path) for trial, path in paths.items() if path.exists()}
     known = [*logged, *(read_recording(recording) if recording.is_file() else ())]
     in_records = [call for trial, record in records.items() for call in trial_calls(trial, record)]
