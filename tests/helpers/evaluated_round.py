@@ -46,7 +46,7 @@ PARAMS = parse_params(
 NOTES = {
     "zero-shot": "title: Zero-shot\nrole: baseline\n",
     "builders": "title: The Builders\n",
-    "cheats": ("title: The Cheats\ndisqualified: used a picture of the letter\n"),
+    "cheats": "title: The Cheats\ndisqualified: used a picture of the letter\n",
 }
 TOWER = "```\ndrop_block('b31', 9)\ndrop_block('b13', 9)\ndrop_block('b31', 9)\n```"
 TOPPLING = "```\ndrop_block('b13', 9)\ndrop_block('b31', 10)\ndrop_block('b11', 11)\ndrop_block('b11', 11)\n```"
@@ -90,7 +90,10 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, no
     write_text(root / "params.yaml", yaml.safe_dump(params.model_dump(mode="json"), sort_keys=False))
     for team in params.teams:
         write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
-    write_classifier(root / params.similarity.model)
+    classifier = root / params.similarity.model
+    write_json(classifier / "config.json", {"id2label": dict(enumerate(LABELS))})
+    for name in ("preprocessor_config.json", "model.safetensors"):
+        write_text(classifier / name, "{}\n")
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
     for model, team in product(params.models, params.teams):
         write_replies(root, params, model, team, reply, noted)
@@ -107,12 +110,6 @@ def write_submission(root, team, notes, program=None):
     write_text(folder / "submission.yaml", notes)
     for name, text in (program or {"prompt.txt": f"Build <OBJECT> with drop_block, says {team}.\n"}).items():
         write_text(folder / name, text)
-
-
-def write_classifier(folder):
-    write_json(folder / "config.json", {"id2label": dict(enumerate(LABELS))})
-    write_json(folder / "preprocessor_config.json", {})
-    write_text(folder / "model.safetensors", "none")
 
 
 def write_replies(root, params, model, team, reply, noted):
@@ -134,14 +131,9 @@ def write_replies(root, params, model, team, reply, noted):
             contained=note.contained,
         )
         write_trial(root / stage_dir("raw", model, team), team, trial, text or "", record)
-    summarise(root, params, model, team)
-
-
-def summarise(root, params, model, team):
-    """Write data/trials from the records, as the stage generate does."""
-    raw = root / stage_dir("raw", model, team)
-    submission = load_submission(root / SUBMISSIONS / team)
-    summarise_trials(root / summaries_file(model, team), raw, submission, trials(params))
+    summarise_trials(
+        root / summaries_file(model, team), root / stage_dir("raw", model, team), submission, trials(params)
+    )
 
 
 def predict(root, params):

@@ -12,7 +12,7 @@ from evaluated_competition import evaluate
 from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT
 
 from pcgeval.cli.main import main
-from pcgeval.core.stage_files import LetterRow, csv_text, read_csv
+from pcgeval.core.stage_files import LetterRow, read_csv
 from pcgeval.proof.bundle import make_bundle
 
 RANKING = Path("results/ranking.json")
@@ -82,10 +82,20 @@ def different(capsys):
     return run
 
 
-def test_a_state_is_the_same_as_itself_wherever_it_is_read_from(root, bundle, tmp_path, different):
+def test_a_state_is_the_same_as_itself_wherever_it_is_read_from(root, bundle, tmp_path, monkeypatch, different):
     (tmp_path / "before.zip").write_bytes(bundle)
     for places in (["HEAD"], ["../before.zip"], [str(root)], []):
         assert different("HEAD", *places) == {}
+    folder = tmp_path / "repository" / "final"  # also in a folder of a repository
+    folder.parent.mkdir()
+    shutil.move(root, folder)
+    shutil.move(folder / ".git", folder.parent / ".git")
+    git(folder.parent, "add", "--all")
+    git(folder.parent, "commit", "--quiet", "-m", "moved")
+    monkeypatch.chdir(folder)
+    assert different("HEAD") == {}
+    change_ranking(folder, lambda values: values.pop("result"))
+    assert different("HEAD")[("result hash",)][1] is None
 
 
 def test_another_prompt_changes_its_team_s_scores(repository, competition, changed, tmp_path, different):
@@ -101,10 +111,9 @@ def test_another_prompt_changes_its_team_s_scores(repository, competition, chang
         ranked.append({line["team"]: line for line in ranking["teams"]})
     for team in ("alpha", "beta"):
         assert changes[("normalised", team)] == tuple(lines[team]["normalised"] for lines in ranked)
-        for model in ("small", "large"):
-            scores = tuple(lines[team]["models"][model]["score"] for lines in ranked)
-            assert changes.get(("score", team, model), (scores[0], scores[0])) == scores
     for model in ("small", "large"):
+        scores = tuple(lines["beta"]["models"][model]["score"] for lines in ranked)
+        assert changes.get(("score", "beta", model), (scores[0], scores[0])) == scores
         paths = [folder / f"results/official/{model}/character_scores.csv" for folder in (competition, repository)]
         for before, after in zip(*(read_csv(LetterRow, path) for path in paths), strict=True):
             assert (("letter", before.letter, before.team, model) in changes) == (before.score != after.score)
@@ -157,42 +166,14 @@ def test_the_table_shows_both_states_and_changes_nothing(capsys):
     assert (status(), sorted(Path().rglob("*"))) == before
 
 
-def test_letters_of_one_state_alone_are_shown_and_an_unfinished_run_is_warned_of(root, capsys, different):
-    path = root / "results/official/small/character_scores.csv"
-    (row, *_) = read_csv(LetterRow, path)
-    path.write_text(csv_text(LetterRow, [row.model_copy(update={"letter": letter}) for letter in "ABCDEFGH"]))
-    shutil.rmtree(root / "data/similarity")
-    assert main(["compare", "HEAD"]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.count(f"{row.team} small letter") >= 8
-    assert "earlier run" in shown.err
-    letters = {key[1] for key in different("HEAD") if key[0] == "letter" and key[2] == row.team}
-    assert letters >= set("ABCDEFGH")
-
-
-def test_a_competition_in_a_folder_of_a_repository_and_one_without_a_hash_are_compared(
-    root, tmp_path, monkeypatch, different
-):
-    folder = tmp_path / "repository" / "final"
-    folder.parent.mkdir()
-    shutil.move(root, folder)
-    shutil.move(folder / ".git", tmp_path / "repository" / ".git")
-    git(tmp_path / "repository", "add", "--all")
-    git(tmp_path / "repository", "commit", "--quiet", "-m", "moved")
-    monkeypatch.chdir(folder)
-    assert different("HEAD") == {}
-    change_ranking(folder, lambda values: values.pop("result"))
-    assert different("HEAD")[("result hash",)][1] is None
-
-
-@pytest.mark.parametrize("place", ["nothing", "HEAD~7", "data", "--output=x", ".."])
+@pytest.mark.parametrize("place", ["HEAD~7", "data", "--output=x", ".."])
 @pytest.mark.usefixtures("root")
 def test_what_is_no_state_is_refused(place, capsys):
     assert main(["compare", "--", place]) == 2
     assert "Name a" in capsys.readouterr().err
 
 
-def test_a_missing_git_or_ranking_or_a_link_is_named(root, tmp_path, monkeypatch, capsys):
+def test_a_missing_git_or_ranking_or_a_link_is_named(root, monkeypatch, capsys):
     def refusal():
         assert main(["compare", "HEAD"]) == 2
         return capsys.readouterr().err
@@ -206,9 +187,6 @@ def test_a_missing_git_or_ranking_or_a_link_is_named(root, tmp_path, monkeypatch
     commit(root)
     (root / RANKING).unlink()
     assert "link" in refusal()
-    shutil.rmtree(root / ".git")
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
-    assert "not a git repository" in refusal()
 
 
 CSV = "results/official/small/character_scores.csv"
@@ -222,12 +200,9 @@ CSV = "results/official/small/character_scores.csv"
         ("params.yaml", b"a: " + b"[" * 100_000, "not valid YAML"),
         ("params.yaml", b"a: 0x" + b"f" * 9000, "digits"),
         ("params.yaml", b"a: " + b"x " * 200_000, "bytes"),
-        ("params.yaml", b"\xff\xfe\x00", "UTF-8"),
-        ("params.yaml", b"teams: 3\n", "missing"),
         ("params.yaml", b"teams: [../../x]\n", "missing"),
         ("results/ranking.json", b"[" * 100_000, "JSON"),
         ("results/ranking.json", b"{}", "required"),
-        (CSV, b'"a\n', CSV),
         (CSV, b"\xff", "UTF-8"),
     ],
 )
@@ -242,10 +217,7 @@ def test_a_hostile_bundle_is_refused(bundle, name, content, words, tmp_path, cap
         assert len(message) < 2000
 
 
-def test_a_damaged_bundle_is_refused_and_names_in_a_whole_one_control_no_terminal(root, bundle, tmp_path, capsys):
-    (tmp_path / "other.zip").write_bytes(bundle[:-1000])
-    assert main(["compare", "../other.zip"]) == 2
-    assert "other.zip" in capsys.readouterr().err
+def test_names_in_a_bundle_control_no_terminal(root, bundle, tmp_path, capsys):
     (tmp_path / "other.zip").write_bytes(bundle)
     change_ranking(root, lambda values: values["teams"][0].update(team="\x1b[2Jevil\u202e"))
     change_ranking(root, lambda values: values.update(classifier="\x1b]0;evil\x07"))

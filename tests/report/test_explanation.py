@@ -65,51 +65,40 @@ def test_the_figures_lead_exactly_to_the_total_in_the_ranking(explained):
 def test_one_screen_says_what_was_asked_answered_built_and_seen(explained):
     code, shown = explained("builders large T 1")
     assert code == 0
-    total = f"{RankingFile.read(RANKING_JSON).teams[0].total:f}"
-    for part in (
+    for words in (
         "T1 of builders with large (rank 1)",
         "Build T with drop_block, says builders.",
         "1 drop_block('b31', 9)  stayed",
         "3 of 3 blocks stayed: stability 1",
-        "weight of T",
-        total,
+        f"{RankingFile.read(RANKING_JSON).teams[0].total:f}",
     ):
-        assert part in shown
+        assert words in shown
     assert len(shown.splitlines()) < 70
     assert max(map(len, shown.splitlines())) <= 140
     explanation = explained("builders large T 2", "--json")
     calls = [("b13", 9), ("b31", 10), ("b11", 11), ("b11", 11)]
     assert [block["call"] for block in explanation["blocks"]] == [f"drop_block('{kind}', {x})" for kind, x in calls]
     fallen = [block for block in explanation["blocks"] if block["fate"] in {"moved", "broke"}]
-    assert fallen
     assert explanation["stability"] == pytest.approx(1 - len(fallen) / 4)
     assert all(block["distance"] >= 0.1 for block in fallen if block["fate"] == "moved")
-    assert re.search(r"drop_block\('b31', 10\)  (moved [0-9.]+ m|broke)", explained("builders large T 2")[1])
     values = list(explanation["probabilities"].values())
-    assert len(values) == 26
-    assert values == sorted(values, reverse=True)
+    assert (len(values), values) == (26, sorted(values, reverse=True))
     assert explanation["probabilities"]["T"] == explanation["similarity"]
 
 
-@pytest.mark.parametrize(
-    ("place", "words"),
-    [
+def test_a_failed_trial_says_where_and_why(explained):
+    for place, words in (
         ("T 2", "FAILED in generate: took 501 s"),
         ("T 1", "FAILED in extract: no code"),
         ("I 2", "FAILED in convert: Width boundary is intruded. (call 1: \"drop_block('b31', 19)\")"),
-    ],
-)
-def test_a_failed_trial_says_where_and_why(place, words, explained):
-    code, shown = explained(f"builders small {place}")
-    assert (code, words in shown, "This trial adds 0 to the total" in shown) == (0, True, True)
+    ):
+        code, shown = explained(f"builders small {place}")
+        assert (code, words in shown, "This trial adds 0 to the total" in shown) == (0, True, True)
 
 
 def test_the_file_of_each_step_has_its_hash(explained):
     files = explained("builders large T 1", "--json")["files"]
-    shown = explained("builders large T 1")[1]
-    for file in files:
-        assert file["sha256"] == sha256_file(Path(file["path"]))
-        assert f"{file['sha256']}  {file['path']}" in shown
+    assert all(file["sha256"] == sha256_file(Path(file["path"])) for file in files)
     steps = ["submission", "generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank"]
     assert list(dict.fromkeys(file["step"] for file in files)) == steps
     failed = explained("builders small T 1", "--json")["files"]
@@ -146,9 +135,8 @@ def test_a_trial_without_scores_is_explained_without_arithmetic(explained):
     assert (explanation["arithmetic"], explanation["stability"]) == (None, 1)
     assert "not all teams are evaluated yet" in explanation["unscored"]
     code = trial_file(stage_dir("intermediate", "large", "builders"), "intermediate", "builders", Trial("T", 1))
-    code.write_text(code.read_text() + "drop_block('b11', 1)\n")
-    exit_code, shown = explained("builders large T 1")
-    assert (exit_code, "4 calls and 3 blocks" in shown) == (2, True)
+    code.write_text(code.read_text() + "drop_block('b11', 1)\n")  # not what was simulated
+    assert {block["fate"] for block in explained("builders large T 1", "--json")["blocks"]} == {"not simulated"}
     trial_file(stage_dir("raw", "large", "builders"), "raw", "builders", Trial("T", 1)).unlink()
     exit_code, shown = explained("builders large T 1")
     assert (exit_code, "no reply yet" in shown) == (2, True)
@@ -160,7 +148,6 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         Exchange("a", reply("one"), (Message("system", "You build."), ask), 0),
         Exchange("b", reply("two"), (again,), 3),
         Exchange("c", reply("three"), (other,), 1),
-        Exchange("d", reply("four"), (other,), 0),
     )
     write_record(exchanges, "two", failures=(FailedCall(3, "x", "HTTP 500"),))
     messages = explained("builders small I 1", "--json")["conversation"]
@@ -174,17 +161,13 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         "pcgeval: the conversation goes on after the first 1 messages",
         "program as user: Something else",
         "model: three",
-        "pcgeval: the conversation begins anew",
-        "program as user: Something else",
-        "model: four",
     ]
-    texts = [str(number) for number in range(40)] + ["x" * 40_000]
-    write_record(tuple(Exchange("k", reply(text), (Message("user", "Go"),), 0) for text in texts), "y" * 8_000)
+    go = Message("user", "Go")
+    write_record(tuple(Exchange("k", reply("x" * 40_000), (go,), 0) for _ in range(40)), "y" * 8_000)
     explanation = explained("builders small I 1", "--json")
-    assert len(explanation["conversation"]) == 40 + 1
     assert "left out" in explanation["conversation"][20]["text"]
-    assert max(len(entry["text"]) for entry in explanation["conversation"]) < 4_050
-    assert len(explanation["answer"]) < 4_050
+    texts = [explanation["answer"], *(entry["text"] for entry in explanation["conversation"])]
+    assert (len(texts), max(map(len, texts)) < 4_050) == (1 + 40 + 1, True)
 
 
 def test_the_reply_to_another_submission_and_a_fault_of_the_server_are_named(explained):
@@ -205,7 +188,7 @@ def test_hostile_texts_are_harmless(capsys):
     assert not any(line.startswith("Trial A1: passed") for line in shown.out.splitlines())
 
 
-@pytest.mark.parametrize("words", ["nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"])
-def test_an_unknown_argument_is_named(words, explained):
-    code, shown = explained(words)
-    assert (code, "params.yaml has" in shown) == (2, True)
+def test_an_unknown_argument_is_named(explained):
+    for words in ("nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"):
+        code, shown = explained(words)
+        assert (code, "params.yaml has" in shown) == (2, True)

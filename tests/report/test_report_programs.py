@@ -2,15 +2,12 @@
 
 import re
 import shutil
-from dataclasses import replace
 
 import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
 from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, team_page
 
-from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir, summaries_file
-from pcgeval.core.trials import ChatReply, Exchange, Message, read_record, record_path, write_trial
+from pcgeval.core.layout import SUBMISSIONS, Trial, summaries_file
 from pcgeval.report.render import write_report
 from pcgeval.submissions.load import submission_sha256
 
@@ -68,16 +65,12 @@ def robots(pages):
     return team_page(pages, "robots")
 
 
-def test_a_program_shows_its_readme_its_entry_its_files_and_its_hash_and_nothing_of_it_is_markup(folder, index, robots):
+def test_a_program_shows_its_readme_its_entry_and_its_hash_and_nothing_of_it_is_markup(folder, index, robots):
     assert dead_links(index) == []
     page = Page(robots)
     size = sum(len(FILES[name].encode()) for name in SHOWN_FILES)
     for words in (f"The program: python main.py, 4 files, {size} bytes", CODE, "Start it with `python main.py`."):
         assert words in page.text
-    table = re.search(r'<table class="files">.*?</table>', robots, re.DOTALL)[0]
-    assert all(sha256_bytes(FILES[name].encode()) in table for name in SHOWN_FILES)
-    assert "submission.yaml" not in table
-    assert "__pycache__" not in table
     assert f"SHA-256 of the submission <code>{submission_sha256(folder / SUBMISSIONS / 'robots')}</code>" in robots
     assert [tag for tag, _ in page.elements].count("script") == 1
     assert {tag for tag, _ in page.elements}.isdisjoint({"img", "b>name"})
@@ -92,12 +85,12 @@ def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first
         "robots:flags.small.unseeded-random",
     }
     line = part(robots, "robots:flags.small.invented-reply")
-    assert '<td class="number">3</td>' in line
+    assert "<b>3</b>" in line
     links = [("robots.small.I.2", "I 2"), ("robots.small.T.1", "T 1")]
-    assert re.findall(r'<li><a href="#([^"]+)">([^<]+)</a>', line) == links
-    assert len(re.findall("<li>", part(robots, "robots:flags.small.unseeded-random"))) == 1
+    assert re.findall(r'<p><a href="#([^"]+)">([^<]+)</a>', line) == links
+    assert len(re.findall("<p>", part(robots, "robots:flags.small.unseeded-random"))) == 1
     outlaws = part(team_page(pages, "outlaws"), "outlaws:flags.large.altered-answer")
-    assert len(re.findall("<li>", outlaws)) == 3
+    assert len(re.findall("<p>", outlaws)) == 3
     untouched, *rest = parts(part(robots, "robots.small"), "tr")[1:5]
     assert 'class="flag"' not in untouched
     for row in rest:  # also where the trial failed
@@ -116,30 +109,11 @@ def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first
     assert "without one in 8 of 8 trials" in Page(team_page(pages, "outlaws")).text
 
 
-def test_long_conversations_texts_and_lists_of_files_are_cut(folder, tmp_path):
+def test_long_texts_are_cut_and_responses_without_a_record_are_counted(folder, tmp_path):
     root = shutil.copytree(folder, tmp_path / "copy")
-    raw, trial = root / stage_dir("raw", "small", "robots"), Trial("T", 1)
-    record = read_record(record_path(raw, "robots", trial))
-    messages = (Message("user", "Go on </pre><script>alert('chat')</script>\u202e\x07"), Message("assistant", "Sure!"))
-    answer = ChatReply("x" * 10_000, 1, 1, "stop", 0.1)
-    exchanges = (Exchange("a", answer, messages, 0), *[Exchange("b", answer, messages[1:], 3)] * 100)
-    write_trial(raw, "robots", trial, "the handed-in answer", replace(record, exchanges=exchanges))
-    many = root / SUBMISSIONS / "robots" / "many"
-    many.mkdir()
-    for number in range(300):
-        (many / f"{number:03}-{'n' * 200}.txt").write_text("x")
     (root / SUBMISSIONS / "robots" / "link.txt").symlink_to(__file__)
     (root / SUBMISSIONS / "robots" / "main.py").write_text("run()\n" * 100_000)
     (root / summaries_file("large", "robots")).unlink()  # as if the responses were made elsewhere
     pages = read_report(write_report(TEAMS, root, tmp_path / "out"))
-    markup = team_page(pages, "robots")
-    assert "and 254 more files" in Page(markup).text  # a link is none
-    assert len(markup.encode()) < 200_000
+    assert len(team_page(pages, "robots").encode()) < 200_000
     assert "4 of 24 responses have no record" in Page(pages["index.html"]).text
-    line = part(markup, "robots:flags.small.invented-reply")
-    talk = next(entry for entry in parts(line, "details") if "program as user" in entry)
-    assert "&lt;/pre&gt;&lt;script&gt;alert('chat')&lt;/script&gt;\ufffd\ufffd" in talk
-    for words in ("<b>program as assistant</b>\nSure!", "the handed-in answer", "messages are left out here"):
-        assert words in talk
-    assert len(talk) < 30_000
-    assert [tag for tag, _ in Page(markup).elements].count("script") == 1

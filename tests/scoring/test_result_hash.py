@@ -9,8 +9,6 @@ import pytest
 import yaml
 from evaluated_round import PARAMS, tree, write_round
 
-from pcgeval import Similarity
-from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_json, write_text
 from pcgeval.core.layout import DVC_IGNORED, RANKING_JSON
 from pcgeval.core.params import parse_params
@@ -20,16 +18,32 @@ from pcgeval.scoring.stages import rank_stage
 
 ROOT = Path(__file__).parents[2]
 RECORDING = "data/recordings/small/builders/calls.jsonl"
+PART_OF = {
+    "data/submissions/builders/prompt.txt": "submissions",
+    RECORDING: "recordings",
+    "data/raw/small/builders/I/builders_I_1.txt": "trials",
+    "data/stability/small/builders/simulations.json": "measurements",
+    "data/similarity/large/zero-shot/T.json": "measurements",
+    "data/diversity/small/cheats/I.json": "measurements",
+    "data/classifier/model.safetensors": "classifier",
+    "src/pcgeval/pipeline.py": "source",
+    "pcgeval.json": "source",
+    "src/pcgeval/generation/guest/b.py": "source",
+    "stages/rank.py": "source",
+}
+NOT_HASHED = [
+    "src/pcgeval/report/c.py",
+    "data/recordings/large/builders/calls.jsonl",
+    "data/recordings/judge/calls.jsonl",
+]
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):
     root = tmp_path_factory.mktemp("round")
-    write_text(root / RECORDING, "{}\n")
-    for name in ("pipeline.py", "core/a.py", "generation/guest/b.py", "report/c.py"):
-        write_text(root / "src/pcgeval" / name, "")
-    for name in ("stages/rank.py", "pcgeval.json"):
-        write_text(root / name, "")
+    for name in PART_OF:
+        if name.startswith(("data/recordings", "src", "stages", "pcgeval")):
+            write_text(root / name, "{}\n")
     write_round(root)
     return root
 
@@ -49,32 +63,27 @@ def changed_parts(root, before, params=PARAMS):
     return [part for part in now.parts if now.parts[part] != before.parts[part]]
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("data/submissions/builders/prompt.txt", "submissions"),
-        (RECORDING, "recordings"),
-        ("data/raw/small/builders/I/builders_I_1.txt", "trials"),
-        ("data/stability/small/builders/simulations.json", "measurements"),
-        ("data/similarity/large/zero-shot/T.json", "measurements"),
-        ("data/diversity/small/cheats/I.json", "measurements"),
-        ("data/classifier/model.safetensors", "classifier"),
-        ("src/pcgeval/pipeline.py", "source"),
-        ("pcgeval.json", "source"),
-        ("src/pcgeval/generation/guest/b.py", "source"),
-        ("stages/rank.py", "source"),
-    ],
-)
-def test_a_change_of_a_file_changes_its_part_alone(root, name, part):
+def doubts_of(root, params=PARAMS):
+    return result_doubts(params, RankingFile.read(root / RANKING_JSON), root)
+
+
+def test_a_change_of_a_file_changes_its_part_alone(root):
     before = hash_of(root)
     assert read_json(root / RANKING_JSON)["result"] == before.model_dump()
-    content = (root / name).read_bytes()
-    (root / name).write_bytes(content + b" ")
-    assert changed_parts(root, before) == [part]
-    (root / name).unlink()
-    assert changed_parts(root, before) == [part]
-    (root / f"{name}.moved").write_bytes(content)
-    assert changed_parts(root, before) == [part]
+    for name, part in PART_OF.items():
+        content = (root / name).read_bytes()
+        (root / name).write_bytes(content + b" ")
+        assert changed_parts(root, before) == [part]
+        assert doubts_of(root) == [f"it comes from other {part}"]
+        (root / name).rename(root / f"{name}.moved")
+        assert changed_parts(root, before) == [part]
+        (root / f"{name}.moved").unlink()
+        (root / name).write_bytes(content)
+    for name in NOT_HASHED:
+        write_text(root / name, "x")
+    os.mkfifo(root / "data/submissions/builders/pipe")
+    (root / "data/submissions/builders/lost").symlink_to("nowhere")
+    assert (changed_parts(root, before), doubts_of(root)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -89,33 +98,12 @@ def test_a_change_of_a_file_changes_its_part_alone(root, name, part):
         ({"rubric": {"seed": 7}}, []),
     ],
 )
-def test_a_param_that_decides_changes_it_and_neither_servers_nor_speed_nor_the_rubric(root, change, parts):
+def test_a_param_that_decides_changes_it_and_neither_servers_nor_speed_nor_the_rubric(evaluated, change, parts):
     values = PARAMS.model_dump(mode="json")
     values["models"]["large"] |= {"host": "gpu1:11434", "concurrency": 8, "keep_alive": "5m"}
     for section, settings in change.items():
         values[section] |= settings
-    assert changed_parts(root, hash_of(root), parse_params(values, "")) == parts
-
-
-def doubts_of(root, params=PARAMS):
-    return result_doubts(params, RankingFile.read(root / RANKING_JSON), root)
-
-
-def test_the_parts_that_changed_since_the_ranking_are_named(root, tmp_path):
-    classifier = shutil.copytree(root / "data/classifier", tmp_path / "classifier")
-    elsewhere = PARAMS.model_copy(update={"similarity": Similarity(model=str(classifier))})
-    before = hash_of(root, elsewhere)
-    (classifier / "config.json").write_text("{}")
-    assert changed_parts(root, before, elsewhere) == ["classifier"]
-    assert doubts_of(root) == []
-    write_text(root / "data/recordings/large/builders/calls.jsonl", "{}\n")  # not replayed
-    write_text(root / "data/recordings/judge/builders/calls.jsonl", "{}\n")
-    assert doubts_of(root) == []
-    write_text(root / "data/submissions/builders/prompt.txt", "Another <OBJECT>, please.")
-    write_text(root / "data/raw/small/builders/I/builders_I_1.txt", "Another reply.")
-    assert doubts_of(root) == ["it comes from other submissions, trials"]
-    other = PARAMS.model_copy(update={"teams": ("zero-shot", "builders")})
-    assert doubts_of(root, other) == ["it comes from other measurements, params, submissions, trials"]
+    assert changed_parts(evaluated, hash_of(evaluated), parse_params(values, "")) == parts
 
 
 def test_a_ranking_with_a_hash_that_is_not_its_own_raises_doubts(root):
@@ -124,11 +112,9 @@ def test_a_ranking_with_a_hash_that_is_not_its_own_raises_doubts(root):
     parts = {name: sha256 for name, sha256 in result["parts"].items() if name != "source"}
     for change, doubt in (
         ({"result": None}, "it has no result hash: the stage rank did not write it"),
-        ({"result": {**result, "sha256": "0" * 64}}, "its result hash does not match its parts"),
+        ({"result": {**result, "sha256": "0" * 64}}, "it was altered after the stage rank wrote it"),
         ({"result": {**result, "parts": parts}}, "it comes from other source"),
-        ({"reason": "The cheats won."}, "it was altered after the stage rank wrote it"),
         ({"winners": ["cheats"]}, "it was altered after the stage rank wrote it"),
-        ({"engine": "box2d"}, "it was altered after the stage rank wrote it"),
     ):
         write_json(root / RANKING_JSON, value | change)
         assert doubts_of(root) == [doubt]
@@ -151,17 +137,6 @@ def test_it_is_the_same_wherever_the_files_lie(root, tmp_path):
         assert hash_of(Path()) == before
         rank_stage(PARAMS)
         assert read_json(RANKING_JSON)["result"] == before.model_dump()
-
-
-def test_an_unreadable_file_is_an_error_and_a_pipe_is_no_file(root):
-    before = hash_of(root)
-    os.mkfifo(root / "data/submissions/builders/pipe")
-    (root / "data/submissions/builders/lost").symlink_to("nowhere")
-    assert changed_parts(root, before) == []
-    if os.geteuid():
-        (root / "data/submissions/builders/prompt.txt").chmod(0)
-        with pytest.raises(FileError, match=r"prompt\.txt: cannot be read"):
-            hash_of(root)
 
 
 def test_it_covers_the_stages_and_packages_of_the_pipeline_and_what_dvc_does_not_ignore():

@@ -11,8 +11,6 @@ import typer
 
 from pcgeval.cli.options import (
     Json,
-    Letters,
-    Trials,
     file_to_write,
     group,
     print_json,
@@ -124,8 +122,12 @@ def rescore(
         typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The <SOURCE> folder of each model."),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Write the results to this folder.")],
-    letters: Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-    trials: Trials = 10,
+    letters: Annotated[
+        str | None, typer.Option(metavar="LETTERS", help="The letters to score; default: those of the files.")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", help="Trials per letter; default: those of the files.")
+    ] = None,
     baseline: Annotated[str | None, typer.Option(metavar="TEAM", help="The team that the winner must beat.")] = None,
     baselines: Annotated[list[str] | None, typer.Option(metavar="TEAM", help="Score, but do not rank it.")] = None,
     disqualified: Annotated[list[str] | None, typer.Option(metavar="TEAM", help="Leave it out.")] = None,
@@ -139,9 +141,11 @@ def rescore(
     """
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.scoring.inputs import ScoringRules
+    from pcgeval.scoring.rescore import measured_letters_and_trials
     from pcgeval.scoring.rescore import rescore as rescore_folders
 
-    rules = ScoringRules(letters, trials, official_quirks, baseline)
+    measured_letters, measured_trials = measured_letters_and_trials(folders)
+    rules = ScoringRules(letters or measured_letters, trials or measured_trials, official_quirks, baseline)
     rescored = rescore_folders(folders, out, rules, baselines=baselines or (), disqualified=disqualified or ())
     if json:
         print_json(read_json(out / layout.RANKING_JSON.name))
@@ -149,10 +153,11 @@ def rescore(
         _print_ranking(RankingFile.read(out / layout.RANKING_JSON.name).teams)
     for reproduction in rescored.reproductions:
         compared = ", ".join(count(number, kind) for kind, number in reproduction.compared.items())
-        print_stderr(f"{reproduction.folder}: compared {compared}; {reproduction.differing} differ")
-        for line in reproduction.differences:
+        print_stderr(f"{reproduction.folder}: compared {compared}; {len(reproduction.differences)} differ")
+        for line in reproduction.differences[:20]:
             print_stderr(f"  {line}")
-    print_stderr(f"{rescored.ranking.reason}\nwrote {out}")
+    scored = f"{count(rules.trials, 'trial')} of each of the letters {rules.letters}"
+    print_stderr(f"scored {scored}; --trials and --letters name others\n{rescored.ranking.reason}\nwrote {out}")
     if not rescored.reproduced:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

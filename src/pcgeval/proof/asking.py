@@ -13,14 +13,14 @@ from pathlib import Path
 from pcgeval.core.console import Progress
 from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir, trials
 from pcgeval.core.params import Params
-from pcgeval.core.trials import TrialRecord, read_record, record_path
+from pcgeval.core.trials import Exchange, TrialRecord, read_record, record_path
 from pcgeval.core.untrusted import printable_line
 from pcgeval.generation.tasks import GenerationTask, TrialJob
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.local_models import find_model
 from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
 from pcgeval.proof.differences import shown
-from pcgeval.submissions.load import Prompt, Submission, load_submissions
+from pcgeval.submissions.load import Program, Prompt, load_submissions
 
 
 @dataclass(frozen=True)
@@ -53,49 +53,44 @@ def ask_again(
     `report` is told each model before it is asked, and what a person should know meanwhile.
     """
     submissions = load_submissions(params.teams, root / SUBMISSIONS)
-    records: dict[tuple[str, str, Trial], TrialRecord] = {}
+    calls: list[tuple[str, str, Trial, int, TrialRecord]] = []
     for model, team, trial in product(params.models, params.teams, trials(params)):
         path = record_path(root / stage_dir("raw", model, team), team, trial)
-        if path.exists():
-            records[model, team, trial] = read_record(path)
-    calls = [(*key, turn + 1) for key, record in records.items() for turn in range(len(record.exchanges))]
-    chosen = set(random.Random(0).sample(calls, min(number, len(calls))))  # noqa: S311 - no secret
+        record = read_record(path) if path.exists() else None
+        calls += [(model, team, trial, turn, record) for turn in range(len(record.exchanges))] if record else []
+    chosen = sorted(random.Random(0).sample(range(len(calls)), min(number, len(calls))))  # noqa: S311 - no secret
     asked = []
+    opened: dict[str, tuple[Backend | None, str]] = {}
     progress = Progress("calls asked again", len(chosen))
-    for model, settings in params.models.items():
-        of_model = [call for call in calls if call in chosen and call[0] == model]
-        if not of_model:
-            continue
-        report(f"asking {model} again: {len(of_model)} of its calls")
+    for model, team, trial, turn, record in (calls[place] for place in chosen):
+        settings = params.models[model]
         if settings.backend == "recorded":
-            backend_name = "llamacpp" if find_model(settings.name) else "ollama"
-            settings = settings.model_copy(update={"backend": backend_name})  # noqa: PLW2901
-        backend: Backend | None = None
-        digest = ""
-        try:
-            backend = open_backend(settings, report=report)
-            digest = pinned_digest(settings, backend)
-            fault = f"the server has another model of this name, with digest {digest}"
-        except LlmError as error:
-            fault = printable_line(str(error))
-        for _, team, trial, turn in of_model:
-            record = records[model, team, trial]
-            same: bool | None = None
-            detail = fault
-            if backend is not None and digest == record.digest:
-                task = GenerationTask(submissions[team], settings, digest, params.limits, params.competition.seed)
-                requests = list(_requests(task.job(trial), submissions[team], record))
-                same, detail = _ask(requests[turn - 1], turn, record, backend, params.limits.call_seconds)
-            asked.append(AskedCall(model, team, trial.letter, trial.number, turn, same, detail))
-            progress.step()
+            name = "llamacpp" if find_model(settings.name) else "ollama"
+            settings = settings.model_copy(update={"backend": name})
+        if model not in opened:
+            report(f"asking {model} again")
+            try:
+                backend = open_backend(settings, report=report)
+                opened[model] = backend, pinned_digest(settings, backend)
+            except LlmError as error:
+                opened[model] = None, printable_line(str(error))
+        known, digest = opened[model]
+        same: bool | None = None
+        if known is None:
+            detail = digest
+        elif digest != record.digest:
+            detail = f"the server has another model of this name, with digest {digest}"
+        else:
+            task = GenerationTask(submissions[team], settings, digest, params.limits, params.competition.seed)
+            request = list(_requests(task.job(trial), submissions[team].work, record))[turn]
+            same, detail = _ask(request, record.exchanges[turn], known, params.limits.call_seconds)
+        asked.append(AskedCall(model, team, trial.letter, trial.number, turn + 1, same, detail))
+        progress.step()
     return asked
 
 
-def _ask(
-    request: ChatRequest, turn: int, record: TrialRecord, backend: Backend, seconds: float
-) -> tuple[bool | None, str]:
+def _ask(request: ChatRequest, exchange: Exchange, backend: Backend, seconds: float) -> tuple[bool | None, str]:
     """Ask a call again and return whether the answer is the same, and how it differs."""
-    exchange = record.exchanges[turn - 1]
     if request.key != exchange.key:
         return None, "the submission, model, seed or options have changed since it was recorded"
     try:
@@ -105,18 +100,17 @@ def _ask(
     if reply.text != exchange.reply.text:
         before, now = shown(exchange.reply.text, reply.text)
         return False, f"{before!r} is recorded, and {now!r} is answered"
-    if (reply.prompt_tokens, reply.output_tokens) != (exchange.reply.prompt_tokens, exchange.reply.output_tokens):
-        return False, "the same text with other numbers of tokens"
-    return True, ""
+    is_same = (reply.prompt_tokens, reply.output_tokens) == (exchange.reply.prompt_tokens, exchange.reply.output_tokens)
+    return is_same, "" if is_same else "the same text with other numbers of tokens"
 
 
-def _requests(job: TrialJob, submission: Submission, record: TrialRecord) -> Iterator[ChatRequest]:
+def _requests(job: TrialJob, work: Prompt | Program, record: TrialRecord) -> Iterator[ChatRequest]:
     """Yield the request of each answered call of a trial by what was sent, as the broker makes it."""
     conversation: tuple[Message, ...] = ()
     repetitions: Counter[str] = Counter()
     for exchange in record.exchanges:
-        if isinstance(submission.work, Prompt):
-            sent: tuple[Message, ...] = (Message("user", submission.work.for_letter(job.trial.letter)),)
+        if isinstance(work, Prompt):
+            sent: tuple[Message, ...] = (Message("user", work.for_letter(job.trial.letter)),)
         else:
             sent = conversation[: exchange.repeats or 0] + (exchange.messages or ())
         first = job.request(*sent).key

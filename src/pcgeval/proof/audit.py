@@ -20,12 +20,9 @@ from pcgeval.core.layout import (
     DVC_IGNORED,
     EXAMPLE_LETTERS,
     RANKING_JSON,
-    REPLAYS,
     RUN_LOCK,
-    STAGE_DIRS,
     STATE,
     SUBMISSIONS,
-    TRIALS,
     generation_lock,
     grade_file,
     own_or_packaged,
@@ -36,7 +33,6 @@ from pcgeval.core.layout import (
 from pcgeval.core.locks import lock_holder
 from pcgeval.core.params import PARAMS_FILE, Execution, Model, Params, load_params
 from pcgeval.core.stage_files import RankingFile
-from pcgeval.core.untrusted import listed, printable_name
 from pcgeval.generation.generate import TrialFaultError
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.protocol import Backend, LlmError
@@ -54,8 +50,6 @@ from pcgeval.submissions.packages import InstallError
 
 INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "data/recordings", "data/rubrics")
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
-
-
 # programs cannot run here; any other error is one of the competition's files
 _MACHINE_ERRORS = (SandboxError, InstallError, TrialFaultError, OSError)
 
@@ -79,7 +73,6 @@ class TeamLine:
     failed: int
     total: Decimal | None
     again: Decimal | None
-    models: tuple[str, ...]
 
 
 @dataclass
@@ -141,8 +134,7 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
         published.result.sha256 if published.result else None,
     )
     with TemporaryDirectory(prefix="pcgeval-audit-") as folder:
-        rerun = _Rerun(params, root, Path(folder).resolve(), trust, NOT_BUNDLED if is_bundle else (), result)
-        again = rerun.run()
+        again = _Rerun(params, root, Path(folder).resolve(), trust, NOT_BUNDLED if is_bundle else (), result).run()
     totals = {team.team: team.total for team in again.teams} if again else {}
     result.winners = again.winners if again else None
     for team in published.teams:
@@ -156,13 +148,12 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
             failed=sum(model.failed_trials for model in team.models.values()),
             total=team.total,
             again=totals.get(team.team),
-            models=tuple(team.models),
         )
         result.teams.append(line)
     result.faults += seal_differences(params, root)
     result.add(check_release(root, params))
     if not is_bundle:
-        result.add(check_repository(root, rerun.left_over))
+        result.add(check_repository(root))
     return result
 
 
@@ -176,14 +167,13 @@ class _Rerun:
     trust: Collection[str]
     left_out: Collection[str]  # outputs that are not published
     result: Audit
-    left_over: list[Path] = field(default_factory=list)  # files of teams and models that take no part
 
     def run(self) -> RankingFile | None:
         """Run every stage again, compare its output with the published one, and return the ranking."""
         self._copy_inputs()
-        for number, stage in enumerate(pipeline.OUTPUTS, start=1):
+        for number, (stage, outputs) in enumerate(pipeline.OUTPUTS.items(), start=1):
             print_stderr(f"audit: {stage} ({number} of {len(pipeline.OUTPUTS)} stages)")
-            if set(pipeline.OUTPUTS[stage]) <= set(self.left_out):
+            if set(outputs) <= set(self.left_out):
                 continue
             if stage in self.trust:
                 self._trust_stage(stage, "trusted")
@@ -191,11 +181,10 @@ class _Rerun:
                 self._generate()
             else:
                 self._run_stage(stage)
-            self._compare(stage)
-        if self.left_over:
-            folders = sorted({"/".join(path.parts[:4]) for path in self.left_over})
-            note = f"files of teams or models that take no part were not compared, in {listed(folders, 5)}."
-            self.result.notes.append(note)
+            for output in outputs:
+                # generate has an output for every model; of a model that left the competition the old one may stay
+                parts = [f"{output}/{model}" for model in self.params.models] if stage == "generate" else [output]
+                self.result.differences += [] if output in self.left_out else self._compare(parts)
         ranking = self.work / RANKING_JSON
         return RankingFile.read(ranking) if ranking.is_file() else None
 
@@ -208,13 +197,13 @@ class _Rerun:
         model = Path(self.params.similarity.model)
         classifier = self.root / model if (self.root / model).is_dir() else own_or_packaged(model)
         if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
-            outputs = [STATE, Path(".cache"), *(Path(path) for paths in pipeline.OUTPUTS.values() for path in paths)]
-            if any(model.is_relative_to(path) or path.is_relative_to(model) for path in outputs):
-                fault = "holds files that stages write, which the audit would take for its own"
-                raise AuditError(f"similarity.model: {printable_name(str(model))} {fault}. Move the classifier.")
-            if not (self.work / model).exists():  # else it lies in another input
-                (self.work / model).parent.mkdir(parents=True, exist_ok=True)
-                (self.work / model).symlink_to(classifier.resolve())
+            made = [self.work / output for outputs in pipeline.OUTPUTS.values() for output in outputs]
+            made += [self.work / STATE, self.work / ".cache"]
+            for name in files_at(classifier, Path()):
+                target = self.work / model / name
+                if not target.exists() and not any(target.is_relative_to(output) for output in made):
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.symlink_to((classifier / name).resolve())
 
     def _copy(self, name: str | Path) -> None:
         source, target = self.root / name, self.work / name
@@ -240,10 +229,10 @@ class _Rerun:
                 try:
                     self.result.add(repeat_trials(self.params, model, submission, self.root, self.work, logged))
                 except (PcgevalError, OSError) as error:
-                    trials_of = f"generate: the trials of {team} with {model} were taken as they are"
                     reason = str(error).replace(f"{self.root}/", "").partition(". ")[0]
                     kind: Kind = "not_run" if isinstance(error, _MACHINE_ERRORS) else "faults"
-                    self.result.add([(kind, f"{trials_of}: {reason}.")])
+                    finding = f"generate: the trials of {team} with {model} were taken as they are: {reason}."
+                    self.result.add([(kind, finding)])
                     shutil.rmtree(self.work / raw, ignore_errors=True)
                     self._copy(raw)
                 try:
@@ -275,31 +264,14 @@ class _Rerun:
                 return RecordedModel((), digest, "an audit asks no model")
         raise LlmError(f"{model.name}: no published grade names its digest")
 
-    def _compare(self, stage: str) -> None:
-        for output in pipeline.OUTPUTS[stage]:
-            if output in self.left_out:
-                continue
-            names = {*_files(self.root, output), *_files(self.work, output)}
-            for name in sorted(names, key=os.fsencode):
-                if self._is_left_over(Path(name)):
-                    self.left_over.append(Path(name))
-                elif difference := compare_files(self.root / name, self.work / name, name):
-                    self.result.differences.append(difference)
-
-    def _is_left_over(self, path: Path) -> bool:
-        """Tell whether a file is of a team or model that takes no part any more."""
-        models, teams = self.params.models, self.params.teams
-        if len(path.parts) == 3:  # neither of a team nor of a model
-            return False
-        place, names = path.parts[1], [Path(part).stem for part in path.parts[2:4]]
-        by_model = (*STAGE_DIRS, REPLAYS.name, TRIALS.name)
-        owners: dict[str, tuple[Collection[str], ...]] = dict.fromkeys(by_model, (models, teams))
-        owners |= {"evidence": (teams, models), "judgements": (teams,), "grades": (teams,), "official": (models,)}
-        return any(name not in known for name, known in zip(names, owners.get(place, ()), strict=False))
-
-
-def _files(root: Path, output: str) -> Iterator[str]:
-    """Yield the files of an output, without compiled files and those of a file manager."""
-    if not (root / output).is_dir():
-        yield output
-    yield from files_at(root, Path(output))
+    def _compare(self, outputs: Iterable[str]) -> Iterator[Difference]:
+        """Yield the differences of files and of folders, without what DVC ignores in these."""
+        names = {
+            name
+            for output in outputs
+            for root in (self.root, self.work)
+            for name in ([output] if not (root / output).is_dir() else files_at(root, Path(output)))
+        }
+        for name in sorted(names, key=os.fsencode):
+            if difference := compare_files(self.root / name, self.work / name, name):
+                yield difference

@@ -37,6 +37,7 @@ MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
 _PLACES = (*INPUTS, "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "data/trials")
 _RESULTS = ("ranking.json", "ranking.csv", "metrics", "official", "seal.json")
+_REMEDY = "Take the bundle from its source again."
 
 
 class BundleError(PcgevalError):
@@ -84,13 +85,13 @@ def unpack_bundle(path: Path, folder: Path) -> int:
         promised = _Manifest.read(folder / MANIFEST).files
     except PcgevalError as error:
         reason = str(error).removeprefix(f"{path}: ").replace(f"{folder}/", "")
-        raise BundleError(f"{path}: {reason} Take the bundle from its source again.") from error
+        raise BundleError(f"{path}: {reason} {_REMEDY}") from error
     hashes = {file.relative_to(folder).as_posix(): sha256_file(file) for file in files_below(folder)}
     del hashes[MANIFEST]
     for name in sorted(hashes.keys() | promised.keys()):
         if hashes.get(name) != promised.get(name):
             fault = "is missing" if name not in hashes else "was changed" if name in promised else "was added"
-            raise BundleError(f"{path}: {printable_name(name)}: {fault}, by {MANIFEST}. Take it from its source again.")
+            raise BundleError(f"{path}: {printable_name(name)}: {fault}, by {MANIFEST}. {_REMEDY}")
     return len(hashes)
 
 
@@ -101,7 +102,7 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
         files = unpack_bundle(path, root)
         try:
             if (root / STATE).exists():  # a call log of its maker would prove nothing
-                raise BundleError(f"{STATE}: is in no bundle of `pcgeval bundle`. Take it from its source again.")
+                raise BundleError(f"{STATE}: is in no bundle of `pcgeval bundle`. {_REMEDY}")
             params = load_params(root / PARAMS_FILE, allow_aliases=False)
             letters = params.competition.characters
             trials = len(params.models) * len(params.teams) * params.competition.trials * len(letters)

@@ -70,13 +70,14 @@ def _export(revision: str, root: Path, folder: Path) -> None:
     archive = folder.with_suffix(".zip")
     command = ["git", "archive", f"--output={archive}", revision, "--", "params.yaml", str(RESULTS), str(SUBMISSIONS)]
     try:
-        subprocess.run(command, cwd=root, capture_output=True, check=True)
-    except (subprocess.CalledProcessError, FileNotFoundError) as error:
-        reason = error.stderr.decode(errors="replace").strip() if hasattr(error, "stderr") else error
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, errors="replace", check=False)
+    except FileNotFoundError as error:
+        raise CompareError(f"is no folder with {RANKING_JSON}, and git is not installed. Name a folder.") from error
+    if done.returncode:
         raise CompareError(
-            f"is no bundle and no folder with {RANKING_JSON}, and git reads no such revision ({reason}). Name a "
-            f"revision with results, such as `git log --oneline {RANKING_JSON}` lists, a folder or a bundle."
-        ) from error
+            f"is no bundle and no folder with {RANKING_JSON}, and git reads no such revision ({done.stderr.strip()}). "
+            f"Name a revision with results, such as `git log --oneline {RANKING_JSON}` lists, a folder or a bundle."
+        )
     unpack(archive, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -42,8 +43,7 @@ def compare_files(published: Path, again: Path, path: str) -> Difference | None:
         sizes = [ABSENT if content is None else f"a file of {len(content)} bytes" for content in (one, other)]
         return Difference(path, "", *sizes)
     try:
-        differences = _differences(path, one.decode(), other.decode())
-        place, value, value_again = next(differences)
+        place, value, value_again = next(_differences(path, one.decode(), other.decode()))
     except (ValueError, RecursionError, StopIteration):  # no JSON, no text, or the same values in another form
         place, value, value_again = "", f"{len(one)} bytes", f"{len(other)} other bytes"
     return Difference(path, place, *shown(value, value_again))
@@ -64,28 +64,20 @@ def _values(place: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
     """Yield the places in which two values differ, depth first."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted(one.keys() | other.keys(), key=str):
-            name = f"{place}.{key}" if place else str(key)
-            yield from _values(name, one.get(key, ABSENT), other.get(key, ABSENT))
+            yield from _values(f"{place}.{key}".lstrip("."), one.get(key, ABSENT), other.get(key, ABSENT))
     elif isinstance(one, list) and isinstance(other, list):
         for number, (entry, entry_again) in enumerate(zip_longest(one, other, fillvalue=ABSENT)):
-            yield from _values(f"{place}[{_name(entry, number)}]", entry, entry_again)
+            names = [str(entry[name]) for name in _NAMES if name in entry] if isinstance(entry, dict) else []
+            name = printable_line(" ".join(names), _LONGEST) or str(number)
+            yield from _values(f"{place}[{name}]", entry, entry_again)
     elif one != other:
         yield place, one, other
-
-
-def _name(entry: Any, number: int) -> str:
-    """Return what names an entry of a list, such as `beta I 1`, else its number."""
-    if not isinstance(entry, dict):
-        return str(number)
-    names = [str(entry[field]) for field in _NAMES if isinstance(entry.get(field), (str, int))]
-    return printable_line(" ".join(names), _LONGEST) or str(number)
 
 
 def shown(one: Any, other: Any) -> tuple[str, str]:
     """Return two values as text, long ones cut to 80 characters around the place in which they differ."""
     texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in (one, other)]
-    start = 0
-    if max(map(len, texts)) > _LONGEST:
-        same = next((place for place, pair in enumerate(zip(*texts, strict=False)) if pair[0] != pair[1]), 0)
-        start = max(0, same - _BEFORE)
-    return tuple(f"{'...' if start else ''}{printable_line(text[start:], _LONGEST)}" for text in texts)  # type: ignore[return-value]
+    same = len(os.path.commonprefix(texts))  # noqa: RUF071 - texts, no paths
+    start = max(0, same - _BEFORE) if max(map(len, texts)) > _LONGEST else 0
+    before = "..." if start else ""
+    return before + printable_line(texts[0][start:], _LONGEST), before + printable_line(texts[1][start:], _LONGEST)

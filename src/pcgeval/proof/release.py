@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -14,7 +14,7 @@ from pcgeval.core.layout import DVC_LOCK, PACKAGE_FILE, RELEASED_PIPELINE, is_ig
 from pcgeval.core.params import Params
 from pcgeval.core.release import pipeline_files
 from pcgeval.core.untrusted import listed, printable_line
-from pcgeval.similarity.source import SHIPPED_SHA256, Source
+from pcgeval.similarity.source import FILES, SHIPPED_SHA256, Source
 
 CLASSIFIER = Path("data", "classifier")
 # what belongs into git
@@ -24,7 +24,6 @@ CODE = ("src", "pcgeval.json", "stages", "dvc.yaml", "dvc.lock", "params.yaml", 
 Kind = Literal["faults", "not_run", "unpublished", "notes"]
 Finding = tuple[Kind, str]
 _MOST = 5  # names in a sentence
-_LONGEST = 200  # characters of what DVC says
 
 
 def check_release(root: Path, params: Params) -> Iterator[Finding]:
@@ -32,48 +31,44 @@ def check_release(root: Path, params: Params) -> Iterator[Finding]:
     package = Path(__file__).parents[1]
     source = root / "src" / "pcgeval"
     if source.is_dir() and source.samefile(package):
-        remedy = "to compare it with a release, run the installed release's `pcgeval audit` here"
-        yield "notes", f"the audit ran the code of this folder: {remedy}."
+        yield "notes", "the audit ran the code of this folder; the `pcgeval audit` of a release compares it with that."
     elif names := _altered(root, package):
         yield "faults", f"the code is not that of the installed release: {listed(names, _MOST)}."
-    for folder in dict.fromkeys((CLASSIFIER, Path(params.similarity.model))):
-        if not (root / folder).is_dir():
-            continue
-        try:
-            sha256 = Source("", None, root / folder).sha256
-        except OSError as error:
-            yield "faults", f"{folder}: {Path(error.filename).name} cannot be read ({error.strerror})."
-            continue
-        if sha256 != SHIPPED_SHA256:
-            hashes = f"their SHA-256 is {sha256}, and {SHIPPED_SHA256} is shipped"
-            kind: Kind = "faults" if folder == CLASSIFIER else "notes"
-            yield kind, f"{folder}: these are not the weights that pcgeval ships: {hashes}."
+    classifier = Source("", None, root / params.similarity.model)
+    if all((classifier.folder / name).is_file() for name in FILES) and classifier.sha256 != SHIPPED_SHA256:
+        hashes = f"their SHA-256 is {classifier.sha256}, and {SHIPPED_SHA256} is shipped"
+        kind: Kind = "faults" if Path(params.similarity.model) == CLASSIFIER else "notes"
+        yield kind, f"{params.similarity.model}: these are not the weights that pcgeval ships: {hashes}."
 
 
 def _altered(root: Path, package: Path) -> list[str]:
     """Return the files of the code that differ from those of the release."""
-    folders = {"stages": RELEASED_PIPELINE / "stages", "src/pcgeval": package}
-    folders = {name: released for name, released in folders.items() if (root / name).is_dir()}
     if (root / PACKAGE_FILE).is_file():  # `pcgeval init` made the folder
-        hashes: dict[str, str | None] = {name: sha256_bytes(content) for name, content in pipeline_files().items()}
+        released = {name: sha256_bytes(content) for name, content in pipeline_files().items()}
     else:
-        hashes = {
-            f"{name}/{path}": _sha256(folders[name] / path) for name in folders for path in _modules(folders[name])
-        }
-        hashes["dvc.yaml"] = _sha256(RELEASED_PIPELINE / "dvc.yaml")
-    present = {f"{name}/{path}" for name in folders for path in _modules(root / name)}
-    return [name for name in sorted(present | hashes.keys()) if _sha256(root / name) != hashes.get(name)]
+        released = {"dvc.yaml": sha256_file(RELEASED_PIPELINE / "dvc.yaml")}
+        released |= _modules(RELEASED_PIPELINE / "stages", "stages") | _modules(package, "src/pcgeval")
+    names = [*released, *_modules(root / "stages", "stages"), *_modules(root / "src/pcgeval", "src/pcgeval")]
+    present = {name: sha256_file(root / name) for name in names if (root / name).is_file()}
+    return [name for name in sorted({*names}) if present.get(name) != released.get(name)]
 
 
-def check_repository(root: Path, left_over: Collection[Path]) -> Iterator[Finding]:
-    """Name what DVC and git find: files that are not those of dvc.lock, or not committed.
+def _modules(folder: Path, name: str) -> dict[str, str]:
+    """Return the SHA-256 of every module below a folder, by its path below `name`."""
+    paths = {path.relative_to(folder): path for path in folder.rglob("*.py")}
+    return {
+        f"{name}/{place.as_posix()}": sha256_file(path)
+        for place, path in paths.items()
+        if not any(map(is_ignored, place.parts))
+    }
 
-    `left_over` are files of teams and models that take no part any more, which DVC counts as changes of a folder.
-    """
+
+def check_repository(root: Path) -> Iterator[Finding]:
+    """Name what DVC and git find: files that are not those of dvc.lock, or not committed."""
     if not (root / DVC_LOCK).is_file():
         yield "faults", f"{DVC_LOCK}: is missing, so nothing says which files the stages wrote."
     else:
-        yield from _dvc_faults(root, left_over)
+        yield from _dvc_faults(root)
     status = _run(root, "git", "status", "--porcelain", "--", *CODE)
     if status is None:
         yield "unpublished", "the folder is no git repository: nothing says who published which code and params."
@@ -82,7 +77,7 @@ def check_repository(root: Path, left_over: Collection[Path]) -> Iterator[Findin
         yield "unpublished", f"changed since the last commit: {names}."
 
 
-def _dvc_faults(root: Path, left_over: Collection[Path]) -> Iterator[Finding]:
+def _dvc_faults(root: Path) -> Iterator[Finding]:
     # DVC's own records of sizes and times are not used, nor, by -P, are modules of the folder
     with TemporaryDirectory(prefix="pcgeval-dvc-") as state:
         text = _run(root, sys.executable, "-P", "-m", "dvc", "status", "--json", DVC_SITE_CACHE_DIR=state)
@@ -91,26 +86,11 @@ def _dvc_faults(root: Path, left_over: Collection[Path]) -> Iterator[Finding]:
         return
     for stage, changes in json.loads(text or "{}").items():
         reasons = []
-        for change in changes:
-            if isinstance(change, str):  # such as `changed command`
-                reasons.append(change)
-                continue
-            for kind, paths in change.items():
-                for path, status in paths.items():
-                    if status != "modified" or not any(Path(path) in file.parents for file in left_over):
-                        reasons.append(f"{kind}: {path} {status}")
-        if reasons:
-            reason = printable_line("; ".join(reasons), _LONGEST)
-            yield "faults", f"stage {stage}: differs from {DVC_LOCK}: {reason}"
-
-
-def _modules(folder: Path) -> set[str]:
-    names = {path.relative_to(folder) for path in folder.rglob("*.py")}
-    return {name.as_posix() for name in names if not any(map(is_ignored, name.parts))}
-
-
-def _sha256(path: Path) -> str | None:
-    return sha256_file(path) if path.is_file() else None
+        for change in changes:  # a clause such as `changed command`, or {"changed outs": {path: status}}
+            kinds = {change: {"": ""}} if isinstance(change, str) else change
+            reasons += [f"{kind} {path} {status}" for kind, paths in kinds.items() for path, status in paths.items()]
+        reason = printable_line("; ".join(reasons))
+        yield "faults", f"stage {stage}: differs from {DVC_LOCK}: {reason}"
 
 
 def _run(root: Path, *words: str, **variables: str) -> str | None:

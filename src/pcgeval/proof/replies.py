@@ -24,7 +24,7 @@ MIN_BYTES = 32  # of a reply that is looked at
 
 
 class KnownReplies(RecordedModel):
-    """Answers from known calls; a call that is not known fails, and so does its trial."""
+    """Answers from known calls; an unknown call fails, and so does its trial."""
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Return the known reply of exactly this request; raise CallError if it failed or is not known."""
@@ -55,17 +55,14 @@ def repeat_trials(
         PcgevalError: A record cannot be read, or the program cannot be run here.
     """
     team, settings = submission.team, params.models[model]
-    place, raw, recording = f"{team} with {model}", root / stage_dir("raw", model, team), recording_file(model, team)
-    paths = {trial: record_path(raw, team, trial) for trial in trials(params)}
+    place, recording = f"{team} with {model}", root / recording_file(model, team)
+    paths = {trial: record_path(root / stage_dir("raw", model, team), team, trial) for trial in trials(params)}
     records = {trial: read_record(path) for trial, path in paths.items() if path.exists()}
-    known = [*logged, *(read_recording(root / recording) if (root / recording).is_file() else ())]
-    in_records = (
-        []
-        if settings.backend == "recorded"
-        else [call for trial, record in records.items() for call in trial_calls(trial, record)]
-    )
+    known = [*logged, *(read_recording(recording) if recording.is_file() else ())]
+    in_records = [call for trial, record in records.items() for call in trial_calls(trial, record)]
     digest = settings.digest or next((record.digest for record in records.values()), "")
-    replies = KnownReplies([*known, *in_records], digest, f"the replies of {model}")
+    is_live = settings.backend != "recorded"
+    replies = KnownReplies([*known, *(in_records if is_live else ())], digest, f"the replies of {model}")
     on_all_cores = settings.model_copy(update={"concurrency": os.cpu_count() or 1})
     do_trials(
         params.model_copy(update={"models": {**params.models, model: on_all_cores}}),

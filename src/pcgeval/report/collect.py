@@ -1,14 +1,14 @@
 """Read everything that the page shows from the files of the stages."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sha256_file
 from pcgeval.core.layout import (
     CLASSIFIER_FILE,
+    EXAMPLE_LETTERS,
     OFFICIAL_RESULTS,
     RANKING_JSON,
     SIMULATIONS_FILE,
@@ -39,45 +39,35 @@ from pcgeval.core.stage_files import (
     read_csv,
     read_outcomes,
 )
-from pcgeval.core.trials import FLAG_KINDS, read_record, read_summaries, record_path
-from pcgeval.core.untrusted import UntrustedFileError, read_start
-from pcgeval.report.conversation import conversation
+from pcgeval.core.trials import read_summaries
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start
+from pcgeval.evaluator.level_score import LevelScore, score_level
 from pcgeval.report.formats import shortened
-from pcgeval.report.reference import reference_levels
-from pcgeval.report.results import (
-    Evaluation,
-    FlaggedTrials,
-    LetterResult,
-    ModelResult,
-    ProgramSource,
-    SourceFile,
-    TeamResult,
-    TrialResult,
-)
+from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, TeamResult, TrialResult
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
 from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
+from pcgeval.similarity.classifier import Classifier
+from pcgeval.similarity.source import resolve_source
 from pcgeval.submissions.load import Program, Submission, load_submissions, submission_sha256
 from pcgeval.submissions.sources import find_readme
 
 REPLIES = 400_000  # characters of all replies on a team's page together: a large competition shows less of each
-LONGEST_REPLY = 2_000  # characters, as are the next four
+LONGEST_REPLY = 2_000  # characters, as are the next three
 LONGEST_CODE = 4_000
-LONGEST_SOURCE = 50_000
-LONGEST_MESSAGE = 1_000
+LONGEST_SOURCE = 50_000  # of a program's entry, and of its README
 LONGEST_TITLE = 100
-MOST_MESSAGES = 12  # of a flagged trial's conversation
-MOST_DETAILS = 3  # different ones, of one kind of flag with one model
+MAX_LETTER_BYTES = 100_000  # of a hand-made letter
 _AGAIN = "Run `dvc repro` to make it again."
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")
 
 
 def collect(params: Params, root: Path) -> Evaluation:
-    """Read a competition's folder after its stages ran.
+    """Read the results of a round from a competition's folder.
 
     Raises:
-        FileError: A file is missing or broken, or belongs to other teams, models or trials.
+        FileError: A file is missing or broken, or the ranking is of other teams, models, letters or trials.
         SubmissionError: A team's submission cannot be read.
     """
     ranking, competition = RankingFile.read(root / RANKING_JSON), params.competition
@@ -91,8 +81,24 @@ def collect(params: Params, root: Path) -> Evaluation:
     official = {model: _OfficialResults(root / OFFICIAL_RESULTS / model) for model in params.models}
     submissions = load_submissions(params.teams, root / SUBMISSIONS)
     titles = _titles(submissions.values())
-    teams = tuple(_team(params, root, row, titles, submissions[row.team], official) for row in ranking.teams)
-    return Evaluation(params, ranking, teams, reference_levels(params, root))
+    teams = []
+    for row in ranking.teams:
+        try:
+            grade = read_grade(root / grade_file(row.team))
+        except (FileError, GradeError) as error:
+            raise FileError(f"{error} {_AGAIN}") from error
+        submission = submissions[row.team]
+        team = TeamResult(
+            row=row,
+            title=titles[row.team],
+            submission=submission,
+            submission_sha256=submission_sha256(root / SUBMISSIONS / row.team),
+            program=_program(submission.work) if isinstance(submission.work, Program) else None,
+            grade=grade,
+            models=tuple(_model(params, root, row, model, official[model]) for model in params.models),
+        )
+        teams.append(team)
+    return Evaluation(params, ranking, tuple(teams), _reference(params, root))
 
 
 class _Rows(dict[_Key, _Row]):
@@ -129,63 +135,14 @@ def _titles(submissions: Collection[Submission]) -> dict[str, str]:
     return titles
 
 
-def _team(
-    params: Params,
-    root: Path,
-    row: RankedTeam,
-    titles: Mapping[str, str],
-    submission: Submission,
-    official: Mapping[str, _OfficialResults],
-) -> TeamResult:
-    try:
-        grade = read_grade(root / grade_file(row.team))
-    except (FileError, GradeError) as error:
-        raise FileError(f"{error} {_AGAIN}") from error
-    models = tuple(_model(params, root, row, model, official[model]) for model in params.models)
-    return TeamResult(
-        row=row,
-        title=titles[row.team],
-        submission=submission,
-        submission_sha256=submission_sha256(root / SUBMISSIONS / row.team),
-        program=read_program(submission.work) if isinstance(submission.work, Program) else None,
-        grade=grade,
-        models=models,
-        flags=tuple(flags for model in models for flags in _flags(root, submission, model)),
-    )
-
-
-def _flags(root: Path, submission: Submission, model: ModelResult) -> Iterator[FlaggedTrials]:
-    raw = root / stage_dir("raw", model.name, submission.team)
-    for kind in FLAG_KINDS:
-        flagged = [trial for trial in model.trials if kind in trial.flag_kinds]
-        first: dict[str, TrialResult] = {}
-        for trial in flagged:
-            for flag in trial.usage.flags if trial.usage else ():
-                if flag.kind == kind and len(first) < MOST_DETAILS:
-                    first.setdefault(flag.detail, trial)
-        details = []
-        for detail, trial in first.items():
-            record = read_record(record_path(raw, submission.team, trial.trial))
-            messages = conversation(submission, trial.trial, record, MOST_MESSAGES, LONGEST_MESSAGE)
-            details.append((detail, trial, tuple(messages)))
-        if flagged:
-            yield FlaggedTrials(model.name, kind, len(flagged), tuple(details))
-
-
-def read_program(program: Program) -> ProgramSource:
-    """Read what the page shows of a program; links are left out."""
-    sources = []
-    for name in program.files():
-        path = program.folder / name
-        try:
-            sources.append(SourceFile(name, path.stat().st_size, sha256_file(path)))
-        except OSError as error:
-            raise FileError(f"{path}: cannot be read ({error.strerror}). Make it a readable file.") from error
+def _program(program: Program) -> ProgramSource:
     readme = find_readme(program.folder)
+    sizes = [(program.folder / name).stat().st_size for name in program.files()]
     return ProgramSource(
-        _start_of(program.folder / program.entry, LONGEST_SOURCE),
-        _start_of(readme, LONGEST_SOURCE) if readme else None,
-        tuple(sources),
+        entry=_start_of(program.folder / program.entry, LONGEST_SOURCE),
+        readme=_start_of(readme, LONGEST_SOURCE) if readme else None,
+        files=len(sizes),
+        size=sum(sizes),
     )
 
 
@@ -251,3 +208,21 @@ def _start_of(path: Path, characters: int) -> str:
     except UntrustedFileError as error:
         raise FileError(f"{path}: {error.reason}. Run `dvc repro` to restore it or to make it again.") from error
     return text if len(text) <= characters else f"{text[:characters]}…"
+
+
+def _reference(params: Params, root: Path) -> Mapping[str, LevelScore]:
+    """Simulate and classify the hand-made letters in `data/examples/letters`, if there are any, as the stages do."""
+    letters = [root / EXAMPLE_LETTERS / f"{letter}.txt" for letter in params.competition.characters]
+    paths = [path for path in letters if path.is_file()]
+    if not paths:
+        return {}
+    settings = params.similarity
+    folder = resolve_source(settings.model, settings.revision, root).folder
+    classifier = Classifier.load(folder, device=settings.device, precision=settings.precision)
+    levels = {}
+    for path in paths:
+        level = score_level(read_bounded_text(path, MAX_LETTER_BYTES), path.stem, classifier, params.physics)
+        if level.simulated is None:
+            raise FileError(f"{path}: is not a level: {level.reason}. Correct it, or remove it.")
+        levels[level.letter] = level
+    return levels

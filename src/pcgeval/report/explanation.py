@@ -6,7 +6,6 @@ those of strangers: whoever shows them makes them printable.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -43,12 +42,11 @@ from pcgeval.core.stage_files import (
     read_csv,
     read_outcomes,
 )
-from pcgeval.core.trials import Flag, SuppliedBlocks, read_record, record_path
+from pcgeval.core.trials import FailedCall, Flag, SuppliedBlocks, TrialRecord, read_record, record_path
 from pcgeval.evaluator.drawing import CalledBlock, called_blocks
 from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.levels.blocks import level_blocks
 from pcgeval.levels.calls import read_calls
-from pcgeval.report.conversation import LONGEST_MESSAGE, ConversationMessage, conversation
 from pcgeval.report.formats import shortened
 from pcgeval.scoring.formulas import TrialShare, score_competition, trial_share
 from pcgeval.scoring.official_files import CONSTANTS, TRIAL_SCORES
@@ -56,12 +54,24 @@ from pcgeval.scoring.stages import read_measured, rules_of
 from pcgeval.submissions.load import (
     PROMPT_FILE,
     Program,
+    Prompt,
+    Submission,
     load_submission,
     load_submissions,
     submission_sha256,
 )
 
+LONGEST_MESSAGE = 4_000  # characters of a message or an answer
+MOST_MESSAGES = 40  # of one conversation: the first half and the last half
 _Content = TypeVar("_Content")
+
+
+@dataclass(frozen=True)
+class ConversationMessage:
+    """One message; its speaker is `program` with a role, `prompt`, `model`, or `pcgeval` for a note."""
+
+    speaker: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,6 @@ class Explanation:
     """One trial, as far as it was evaluated."""
 
     team: str
-    title: str
     kind: Literal["prompt", "program"]
     model: str
     trial: Trial
@@ -103,12 +112,11 @@ class Explanation:
     best_of: tuple[int, int] | None  # the simulation that counts, from 1, and how many there were
     similarity: float | None
     probabilities: tuple[LabelProbability, ...]  # all letters, the likeliest first; none if it was not classified
-    score: Decimal | None  # of the official results; None before the stage `score`
     row: RankedTeam | None  # of the ranking; None if nothing is ranked yet
     share: TrialShare | None  # the figures up to the team's total, computed anew
     unscored: str | None  # why there is no share
     is_running: bool  # so that the ranking may be that of an earlier run
-    differences: tuple[str, ...]  # where the ranking's figures are others; none during a run
+    differences: tuple[str, ...]  # where published figures are others; none during a run
     files: tuple[StepFile, ...]  # of each step, in order
 
     def to_json(self) -> dict[str, Any]:
@@ -119,13 +127,13 @@ class Explanation:
             **values,
             "letter": self.trial.letter,
             "trial": self.trial.number,
-            "score": None if self.score is None else plain(self.score),
-            "picture": None if self.picture is None else str(self.picture),
-            "best_of": None if self.best_of is None else {"simulation": self.best_of[0], "of": self.best_of[1]},
+            "score": self.share and plain(self.share.trial.score),
+            "picture": self.picture and str(self.picture),
+            "best_of": self.best_of and {"simulation": self.best_of[0], "of": self.best_of[1]},
             "probabilities": {probability.label: probability.probability for probability in self.probabilities},
             "rank": self.row and self.row.rank,
             "status": self.row and self.row.status,
-            "arithmetic": None if self.share is None else _figures(self.share),
+            "arithmetic": self.share and _figures(self.share),
         }
 
 
@@ -144,24 +152,19 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
     if record and record.reason is not None:
         failed_stage, reason = "generate", record.reason
     simulations = _if_written(SimulationsFile.read, folders["stability"] / SIMULATIONS_FILE)
-    levels = {Trial(level.letter, level.trial): level for level in (simulations.trials if simulations else ())}
-    simulated = levels.get(trial)
+    levels = simulations.trials if simulations else ()
+    simulated = next((level for level in levels if Trial(level.letter, level.trial) == trial), None)
     stability = _if_written(StabilityFile.read, letter_file(folders["stability"], trial.letter))
     similarity = _if_written(SimilarityFile.read, letter_file(folders["similarity"], trial.letter))
     level = by_trial(stability.levels).get(trial.number) if stability else None
     classified = by_trial(similarity.trials).get(trial.number) if similarity else None
     prediction = by_trial(similarity.predictions).get(trial.number) if similarity else None
-    rows = _if_written(partial(read_csv, TrialRow), OFFICIAL_RESULTS / model / TRIAL_SCORES) or ()
-    place = (team, trial.letter, trial.number)
-    score = next((row.score for row in rows if (row.team, row.letter, row.trial) == place), None)
     share, unscored = _share(params, team, model, trial)
     is_running = dvc_is_running(Path())
-    teams = RankingFile.read(RANKING_JSON).teams if RANKING_JSON.exists() else None
-    row = next((row for row in teams or () if row.team == team), None)
-    differences = () if is_running or teams is None else tuple(_differences(share, row, team, score))
+    ranking = RankingFile.read(RANKING_JSON) if RANKING_JSON.exists() else None
+    row = next((row for row in ranking.teams if row.team == team), None) if ranking else None
     return Explanation(
         team=team,
-        title=submission.title,
         kind="program" if isinstance(submission.work, Program) else "prompt",
         model=model,
         trial=trial,
@@ -173,7 +176,7 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         flags=record.flags if record else (),
         cause=record.cause if record else None,
         supplied=supplied_blocks(submission.work, trial.letter, response, record) if record else None,
-        conversation=tuple(conversation(submission, trial, record)) if record else (),
+        conversation=_shortened(list(_conversation(submission, trial, record))) if record else (),
         answer=shortened(response, LONGEST_MESSAGE),
         failed_stage=failed_stage,
         reason=reason,
@@ -183,12 +186,11 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         best_of=(simulated.best_of, params.physics.trials) if simulated and simulated.best_of else None,
         similarity=classified.similarity if classified else None,
         probabilities=prediction.likeliest if prediction else (),
-        score=score,
         row=row,
         share=share,
         unscored=unscored,
         is_running=is_running,
-        differences=differences,
+        differences=() if is_running or not (ranking and share) else tuple(_differences(share, row, team)),
         files=tuple(_step_files(folders, files, team, trial, is_program=isinstance(submission.work, Program))),
     )
 
@@ -214,41 +216,64 @@ def _share(params: Params, team: str, model: str, trial: Trial) -> tuple[TrialSh
     return trial_share(scores, model, team, trial.letter, trial.number), None
 
 
-def _differences(share: TrialShare | None, row: RankedTeam | None, team: str, score: Decimal | None) -> Iterator[str]:
+def _differences(share: TrialShare, row: RankedTeam | None, team: str) -> Iterator[str]:
     """Yield where published figures are others than those that follow from the measurements."""
-    if row is None:
-        yield f"{RANKING_JSON}: has no team {team}; it is the ranking of an earlier run"
-    if share is None or row is None:
-        return
-    compared: list[tuple[str, Decimal | None, Decimal]] = [
-        (f"{RANKING_JSON}: the total of {team}", row.total, share.total.total),
-        (f"{RANKING_JSON}: the normalised total of {team}", row.normalised, share.total.normalised),
+    table, trial = OFFICIAL_RESULTS / share.model / TRIAL_SCORES, share.trial
+    lines = _if_written(partial(read_csv, TrialRow), table) or ()
+    places = {(line.team, line.letter, line.trial): line.score for line in lines}
+    total, normalised = (row.total, row.normalised) if row else (None, None)
+    scores = {model: scored.score for model, scored in row.models.items()} if row else {}
+    place = f"{trial.letter}{trial.trial}"
+    figures = [
+        (f"{RANKING_JSON}: the total of {team}", total, share.total.total),
+        (f"{RANKING_JSON}: the normalised total of {team}", normalised, share.total.normalised),
+        *(
+            (f"{RANKING_JSON}: the score of {team} with {name}", scores.get(name), share.prompts[name])
+            for name in share.prompts
+        ),
+        (f"{table}: the score of {team}'s trial {place}", places.get((team, trial.letter, trial.trial)), trial.score),
     ]
-    for model, computed in share.prompts.items():
-        published = row.models[model].score if model in row.models else None
-        compared.append((f"{RANKING_JSON}: the score of {team} with {model}", published, computed))
-    path, place = OFFICIAL_RESULTS / share.model / TRIAL_SCORES, f"{share.letter.letter}{share.trial.trial}"
-    compared.append((f"{path}: the score of {team}'s trial {place}", score, share.trial.score))
-    for figure, published, computed in compared:
-        if published != computed:
-            value = "missing" if published is None else plain(published)
-            yield f"{figure} is {value}; by the measurements it is {plain(computed)}"
+    for figure, value, computed in figures:
+        if value != computed:
+            shown = "missing" if value is None else plain(value)
+            yield f"{figure} is {shown}; by the measurements it is {plain(computed)}"
 
 
-def _blocks(files: Mapping[StageDir, Path], simulated: SimulatedTrial | None) -> Iterator[CalledBlock]:
-    """Yield each call with the fate of its block: the stages keep their order."""
+def _blocks(files: Mapping[StageDir, Path], simulated: SimulatedTrial | None) -> list[CalledBlock]:
+    """Return each call with the fate of its block: the stages keep their order."""
     code, level = files["intermediate"], files["levels"]
     calls = [call.text for call in read_calls(read_text(code))] if code.exists() else []
-    if simulated is None:
-        yield from (CalledBlock(number, call, "not simulated") for number, call in enumerate(calls, start=1))
-        return
-    blocks = level_blocks(read_text(level)) if level.exists() else ()
-    if not len(calls) == len(blocks) == len(simulated.types):
-        raise FileError(
-            f"{code}, {level}: {len(calls)} calls and {len(blocks)} blocks, of which {len(simulated.types)} were "
-            "simulated: the files do not belong together. Run `make final-eval` to make them again."
-        )
-    yield from called_blocks(calls, blocks, simulated)
+    if simulated is None or len(calls) != len(simulated.types):
+        return [CalledBlock(number, call, "not simulated") for number, call in enumerate(calls, start=1)]
+    return list(called_blocks(calls, level_blocks(read_text(level)), simulated))
+
+
+def _conversation(submission: Submission, trial: Trial, record: TrialRecord) -> Iterator[ConversationMessage]:
+    """Yield the messages of a trial as they were sent, without what a call repeats of the one before."""
+    length = 0  # messages of the call before, its reply included
+    for call in record.calls:
+        if isinstance(call, FailedCall):
+            yield ConversationMessage("pcgeval", f"call {call.turn} got no reply: {call.reason}")
+            continue
+        if isinstance(submission.work, Prompt) and call.messages is None:
+            yield ConversationMessage("prompt", submission.work.for_letter(trial.letter))
+        elif call.messages is not None:
+            if length and call.repeats != length:
+                where = f"goes on after the first {call.repeats} messages" if call.repeats else "begins anew"
+                yield ConversationMessage("pcgeval", f"the conversation {where}")
+            for message in call.messages:
+                yield ConversationMessage(f"program as {message.role}", message.content)
+            length = (call.repeats or 0) + len(call.messages) + 1
+        yield ConversationMessage("model", call.reply.text)
+
+
+def _shortened(messages: list[ConversationMessage]) -> tuple[ConversationMessage, ...]:
+    """Cut long messages, and leave out the middle of a long conversation, with a note in its place."""
+    half = MOST_MESSAGES // 2
+    if len(messages) > MOST_MESSAGES:
+        note = ConversationMessage("pcgeval", f"{len(messages) - 2 * half} messages are left out here")
+        messages = [*messages[:half], note, *messages[-half:]]
+    return tuple(ConversationMessage(message.speaker, shortened(message.text, LONGEST_MESSAGE)) for message in messages)
 
 
 def _step_files(

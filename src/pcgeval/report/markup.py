@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pcgeval.core.console import count
 from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.drawing import motion, outlines
-from pcgeval.report import formats, standing
+from pcgeval.report import formats
 from pcgeval.report.results import FAILURE_WORDS, commonest_failures
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
 from pcgeval.rubric.grades import get_grade_summary
@@ -57,13 +57,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    functions = (
-        *(commonest_failures, foreign_text, motion, outlines, reasons_without_grade, record_of, rounded),
-        *(formats.calls, formats.figure, formats.moved, formats.percent, formats.shade, formats.share),
-        *(formats.shortened, formats.shown, formats.thousands),
-        *(standing.best_other, standing.comparisons, standing.heat_map, standing.lost_letters),
-    )
+    functions = (commonest_failures, foreign_text, motion, outlines, reasons_without_grade, record_of, rounded)
     templates.filters |= {function.__name__: function for function in functions}
+    templates.filters |= {name: value for name, value in vars(formats).items() if name.islower() and callable(value)}
     templates.globals |= {
         "count": count,
         "failure_words": FAILURE_WORDS,

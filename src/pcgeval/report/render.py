@@ -22,15 +22,13 @@ TEAMS = "teams"  # the folder of the teams' pages
 TABLES = "tables"  # the folder of what the index links to
 LEVELS = "levels.parquet"  # there: all trials, a row each
 _shown_tree = partial(shown_tree, answers=400_000, longest=2_000)  # a team's page has more to show
-_GENERATOR = b'<meta name="generator" content="pcgeval">'  # of base.html.j2
-_HEAD = 2_000  # bytes of a page in which it stands
 
 
 def write_report(params: Params, root: Path, out: Path) -> Path:
     """Write the report of an evaluated round and return its index.
 
-    The tables that the pages link to lie beside them. The same arguments and files give the same bytes. Pages and
-    tables of an earlier report of other teams and models are removed.
+    The tables that the pages link to lie beside them. The same arguments and files give the same bytes. Pages of teams
+    that left and official tables of models that left are removed.
 
     Args:
         params: The competition, as in its params.yaml.
@@ -52,15 +50,10 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     files |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation)}
     for path, content in files.items():
         write_bytes(path, content)
-    for path in out.rglob("*"):
-        if path not in files and path.is_file() and _is_of_a_report(path):
+    for path in (*out.glob(f"{TEAMS}/*.html"), *out.glob(f"{TABLES}/official/*/*")):
+        if path not in files:
             path.unlink()
     return out / INDEX
-
-
-def _is_of_a_report(path: Path) -> bool:
-    """Tell by name or start whether `write_report` wrote a file below a report's folder."""
-    return path.name in OFFICIAL_NAMES or (path.suffix == ".html" and _GENERATOR in path.read_bytes()[:_HEAD])
 
 
 def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:

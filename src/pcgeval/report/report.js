@@ -5,7 +5,6 @@
 const DROP = 3; // tenths of a second in which a block falls into its place
 const SVG = "http://www.w3.org/2000/svg";
 const VIEW = 240; // units along each side of a picture
-const MANY_TEAMS = 8; // more have a field to search them
 
 function element(name, text = "", className = "") {
   const node = document.createElement(name);
@@ -29,10 +28,9 @@ document.body.append(dialog);
 dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
 
 function show(item) {
-  const title = element("h2", item.dataset.name);
-  title.id = "level-name";
   const bar = element("div", "", "bar");
-  bar.append(title);
+  bar.append(element("h2", item.dataset.name));
+  bar.firstChild.id = "level-name";
   if (item.matches("tr")) {
     const rows = [...item.parentElement.rows].filter((row) => !row.hidden);
     for (const [words, step] of [["Previous", -1], ["Next", 1]]) {
@@ -55,9 +53,9 @@ function show(item) {
 function pictured(item) {
   const part = element("div");
   const svg = item.querySelector("svg")?.cloneNode(true);
-  const frame = element("div", svg ? "" : "No level", svg ? "frame" : "frame none");
+  const frame = element("div", "", svg ? "frame" : "frame none");
+  frame.append(svg ?? "No level");
   part.append(frame);
-  if (svg) frame.append(svg);
   const ways = item.dataset.motion && waysOf(item.dataset.motion);
   const rings = svg && ringsOf(svg.querySelector("path.stayed"));
   if (ways) {
@@ -79,16 +77,15 @@ function described(item) {
     return part;
   }
   const facts = element("dl");
-  const heads = [...item.closest("table").tHead.rows[0].cells];
-  [...item.cells].slice(2).forEach((cell, place) => {
+  const heads = item.closest("table").tHead.rows[0].cells;
+  for (const cell of [...item.cells].slice(2)) {
     const shown = cell.cloneNode(true);
     shown.querySelector("details")?.remove();
-    const text = shown.textContent.trim();
-    if (!text) return;
+    if (!shown.textContent.trim()) continue;
     const line = element("div");
-    line.append(element("dt", heads[place + 2].textContent), element("dd", text));
+    line.append(element("dt", heads[cell.cellIndex].textContent), element("dd", shown.textContent.trim()));
     facts.append(line);
-  });
+  }
   part.append(facts, ...item.querySelector(".more > div").cloneNode(true).children);
   return part;
 }
@@ -132,18 +129,13 @@ function placeAt(keys, time) {
 }
 
 /** Return the outlines of the blocks that a path draws. */
-function ringsOf(path) {
-  return path?.getAttribute("d").split("z").slice(0, -1).map((ring) => `${ring}z`) ?? [];
-}
+const ringsOf = (path) => path?.getAttribute("d").match(/[^z]+z/g) ?? [];
 
 /** Put the blocks that stayed into a picture one by one, and return a function that shows a moment. */
 function build(svg, rings) {
   const path = svg.querySelector("path.stayed");
-  const blocks = rings.map((ring) => {
-    const block = path.cloneNode();
-    block.setAttribute("d", ring);
-    return block;
-  });
+  const blocks = rings.map(() => path.cloneNode());
+  rings.forEach((ring, place) => blocks[place].setAttribute("d", ring));
   path.replaceWith(...blocks);
   return (time) => blocks.forEach((block, place) => {
     const height = Math.max(0, place + 1 - time / DROP);
@@ -166,8 +158,7 @@ function stage(svg, ways) {
     return block;
   });
   const [[left, right], [top, bottom]] = [1, 2].map((axis) => {
-    const around = ({ width, keys }) => keys.flatMap((key) => [key[axis] - width / 2, key[axis] + width / 2]);
-    const reach = ways.flatMap(around);
+    const reach = ways.flatMap(({ width, keys }) => keys.flatMap((key) => [key[axis] - width / 2, key[axis] + width / 2]));
     // what flies farther than one picture to each side leaves the view
     return [Math.max(-VIEW, Math.min(0, ...reach)), Math.min(2 * VIEW, Math.max(VIEW, ...reach))];
   });
@@ -241,13 +232,10 @@ function choice(words, values) {
 function addFinder({ before, items, noun, label = "", choices = [], parts = [], buttons = [] }) {
   const input = element("input");
   input.type = "search";
-  const lists = choices.map(([name, words, valuesOf]) => (
-    { name, valuesOf, list: choice(words, items.flatMap(valuesOf)) }
-  ));
+  const lists = choices.map(([name, words, valuesOf]) => ({ name, valuesOf, list: choice(words, items.flatMap(valuesOf)) }));
   const count = element("p");
   count.setAttribute("role", "status");
   const hiddenAtFirst = new Set(items.filter((item) => item.hidden));
-  let opened = null; // the parts that stood open when the search began
   const find = () => {
     const wanted = input.value.trim().toLowerCase();
     const chosen = lists.filter(({ list }) => list.selectedIndex);
@@ -257,12 +245,10 @@ function addFinder({ before, items, noun, label = "", choices = [], parts = [], 
         && chosen.every(({ list, valuesOf }) => valuesOf(item).includes(list.value));
       item.hidden = seeks ? !matches : hiddenAtFirst.has(item);
     }
-    if (seeks) opened ??= new Set(parts.filter((part) => part.open));
     for (const part of parts) {
       part.hidden = seeks && !items.some((item) => !item.hidden && part.contains(item));
-      if (opened) part.open = seeks ? !part.hidden : opened.has(part);
+      if (seeks) part.open = !part.hidden;
     }
-    if (!seeks) opened = null;
     count.textContent = seeks ? `${items.filter((item) => !item.hidden).length} of ${items.length} ${noun}` : "";
   };
   const fields = lists.filter(({ list }) => list.options.length > 2).map(({ name, list }) => labelled(name, list));
@@ -276,22 +262,25 @@ function addFinder({ before, items, noun, label = "", choices = [], parts = [], 
 const all = (selector, node = document) => [...node.querySelectorAll(selector)];
 
 for (const list of all("#levels > .levels")) {
-  const choices = [
-    ["Letter", "all letters", (item) => [item.dataset.letter]],
-    ["Team", "best of all teams", (item) => [item.dataset.team]],
-  ];
-  addFinder({ before: list, items: [...list.children], noun: "levels", choices });
-}
-
-const ranked = all(".ranking > tbody > tr");
-if (ranked.length > MANY_TEAMS) {
-  addFinder({ before: document.querySelector("#ranking .wide"), items: ranked, noun: "teams", label: "Find a team" });
+  addFinder({
+    before: list,
+    items: [...list.children],
+    noun: "levels",
+    choices: [
+      ["Letter", "all letters", (item) => [item.dataset.letter]],
+      ["Team", "best of all teams", (item) => [item.dataset.team]],
+    ],
+  });
 }
 
 for (const section of all(".team-levels")) {
-  const parts = all("details:has(.trials)", section);
-  const before = section.querySelector(".model");
-  addFinder({ before, items: all("tr.trial", section), noun: "trials", label: "Find in trials and replies", parts });
+  addFinder({
+    before: section.querySelector(".model"),
+    items: all("tr.trial", section),
+    noun: "trials",
+    label: "Find in trials and replies",
+    parts: all("details:has(.trials)", section),
+  });
 }
 
 for (const section of all(".grades:has(.leaf)")) { // by their words, what they are and their category
@@ -334,27 +323,17 @@ function sort(table, column) {
   table.tBodies[0].append(...rows);
 }
 
-for (const table of document.querySelectorAll("table.sortable")) {
-  [...table.tHead.rows[0].cells].forEach((cell, column) => {
-    const button = clickable("", () => sort(table, column));
-    button.append(...cell.childNodes);
-    cell.append(button);
-  });
+for (const table of all("table.sortable")) {
+  for (const cell of table.tHead.rows[0].cells) {
+    const button = clickable(cell.textContent, () => sort(table, cell.cellIndex));
+    cell.replaceChildren(button);
+  }
 }
 
 // a link opens what it leads to, and all around it
 
-/** Return the id in the page's address; what is no text in UTF-8, such as `#%`, as it stands there. */
-function fragment() {
-  try {
-    return decodeURIComponent(location.hash.slice(1));
-  } catch {
-    return location.hash.slice(1);
-  }
-}
-
 function reveal() {
-  const goal = document.getElementById(fragment());
+  const goal = document.getElementById(location.hash.slice(1)); // ids need no encoding
   if (!goal) return;
   for (let part = goal; part; part = part.parentElement) {
     if (part.tagName === "DETAILS") part.open = true;

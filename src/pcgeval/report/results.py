@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from statistics import fmean
 from typing import NamedTuple
 
 from pcgeval.core.layout import Trial
@@ -23,15 +24,15 @@ from pcgeval.core.stage_files import (
     SimulatedTrial,
     TrialOutcome,
 )
-from pcgeval.core.trials import FLAG_KINDS, FlagKind, TrialUsage
+from pcgeval.core.trials import FLAG_KINDS, Flag, FlagKind, TrialUsage
 from pcgeval.evaluator.level_score import LevelScore
-from pcgeval.report.conversation import ConversationMessage
 from pcgeval.report.formats import shortened
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.submissions.load import Submission
 
 LONGEST_REASON = 240  # characters
 MOST_REASONS = 10
+MOST_DETAILS = 3  # different ones, of one kind of flag with one model
 SHOWCASE = 3  # levels on the first screen
 FAILURE_WORDS = {  # by the stage in which a trial failed
     "generate": "reply failed",
@@ -40,6 +41,7 @@ FAILURE_WORDS = {  # by the stage in which a trial failed
     "simulate": "not simulated",
     "classify": "not classified",
 }
+MEASURES = ("stability", "similarity", "diversity")
 
 
 @dataclass(frozen=True)
@@ -79,25 +81,15 @@ class TrialResult:
         return (self.stability or 0) * (self.similarity or 0)
 
     @cached_property
-    def flag_kinds(self) -> tuple[FlagKind, ...]:
-        """The kinds of its flags, each once."""
-        return tuple(kind for kind in FLAG_KINDS if self.usage and self.usage.flag(kind))
+    def flags(self) -> dict[FlagKind, Flag]:
+        """The first flag of each kind."""
+        flags = {kind: self.usage.flag(kind) for kind in FLAG_KINDS} if self.usage else {}
+        return {kind: flag for kind, flag in flags.items() if flag}
 
     @property
     def is_fragile(self) -> bool:
         """Whether the jittered starts end with different stabilities."""
         return self.level is not None and len(set(self.level.starts)) > 1
-
-    @property
-    def why_zero(self) -> str | None:
-        """Why a trial that did not fail scores 0; None if it failed or scores."""
-        if self.stability == 0:
-            is_empty = self.level is None or not self.level.types
-            return "zero: the level is empty" if is_empty else "zero: no block stayed in place"
-        if self.similarity == 0:
-            article = "an" if self.trial.letter in "AEFHILMNORSX" else "a"
-            return f"zero: nothing of {article} {self.trial.letter} in it"
-        return None
 
 
 class _WithTrials:
@@ -124,14 +116,15 @@ class LetterResult(_WithTrials):
         levels = (trial for trial in self.trials if not trial.failed_stage)
         return max(levels, key=lambda trial: trial.likeness, default=None)
 
-    @property
-    def why_zero(self) -> str | None:
-        """Why a letter with scoring trials scores 0 all the same, or None."""
-        if self.scores is None or self.scores.diversity or not any(trial.score for trial in self.trials):
+    def why_zero(self, trial: TrialResult) -> str | None:
+        """Return why a trial of the letter that did not fail adds nothing; None if it failed or adds something."""
+        if trial.failed_stage or self.scores is None or (trial.score and self.scores.diversity):
             return None
-        if len(self.trials) - self.failed < 2:
-            return "zero: a single level has no diversity"
-        return "zero: the classifier sees no difference between the levels"
+        if not trial.stability:
+            return "zero: no block stayed in place" if trial.level and trial.level.types else "zero: the level is empty"
+        if not trial.similarity:
+            return "zero: the classifier does not see the letter"
+        return "zero: the levels of the letter have no diversity"
 
 
 @dataclass(frozen=True)
@@ -150,38 +143,28 @@ class ModelResult(_WithTrials):
         return tuple(trial for letter in self.letters for trial in letter.trials)
 
     @property
-    def fates(self) -> dict[str, int]:
-        """The number of trials that became a level (`level`) and that each stage lost (`lost-STAGE`)."""
-        lost = Counter(trial.failed_stage for trial in self.trials)
-        return {"level": lost[None]} | {f"lost-{stage}": lost[stage] for stage in FAILURE_WORDS}
-
-
-class SourceFile(NamedTuple):
-    """One file of a program: its name relative to the program's folder, its length in bytes, and its SHA-256."""
-
-    name: str
-    size: int
-    sha256: str
+    def fates(self) -> dict[str | None, int]:
+        """The number of trials that gave a level (None) and that each stage lost."""
+        fates = Counter(trial.failed_stage for trial in self.trials)
+        return {stage: fates[stage] for stage in (None, *FAILURE_WORDS)}
 
 
 class ProgramSource(NamedTuple):
-    """The start of a program's entry, that of its README if it has one, and all its files."""
+    """The start of a program's entry, that of its README if it has one, and the number and bytes of its files."""
 
     entry: str
     readme: str | None
-    files: tuple[SourceFile, ...]
+    files: int
+    size: int
 
 
 class FlaggedTrials(NamedTuple):
-    """The trials of a team and model with one kind of flag.
-
-    `details` are the first details, the trial in which a detail came first, and the conversation of that trial.
-    """
+    """The trials of a team and model with one kind of flag; a detail stands beside the trial in which it came first."""
 
     model: str
     kind: FlagKind
     trials: int
-    details: tuple[tuple[str, TrialResult, tuple[ConversationMessage, ...]], ...]
+    details: tuple[tuple[str, Trial], ...]
 
 
 @dataclass(frozen=True)
@@ -195,7 +178,6 @@ class TeamResult(_WithTrials):
     program: ProgramSource | None
     grade: JudgeOutput
     models: tuple[ModelResult, ...]
-    flags: tuple[FlaggedTrials, ...]
 
     @property
     def name(self) -> str:
@@ -215,7 +197,22 @@ class TeamResult(_WithTrials):
     @property
     def flagged(self) -> int:
         """The number of trials with a flag."""
-        return sum(bool(trial.flag_kinds) for trial in self.trials)
+        return sum(bool(trial.flags) for trial in self.trials)
+
+    @property
+    def flags(self) -> list[FlaggedTrials]:
+        """The flagged trials by model and kind."""
+        flags = []
+        for model in self.models:
+            for kind in FLAG_KINDS:
+                trials = [trial for trial in model.trials if kind in trial.flags]
+                details: dict[str, Trial] = {}
+                for trial in trials:
+                    details.setdefault(trial.flags[kind].detail, trial.trial)
+                if trials:
+                    first = tuple(details.items())[:MOST_DETAILS]
+                    flags.append(FlaggedTrials(model.name, kind, len(trials), first))
+        return flags
 
     @property
     def outside_sandbox(self) -> int:
@@ -224,20 +221,25 @@ class TeamResult(_WithTrials):
 
     @cached_property
     def best_levels(self) -> dict[str, tuple[ModelResult, TrialResult]]:
-        """The model and trial with the highest stability times similarity by letter; only letters with a level."""
+        """The model and trial with the highest stability times similarity by letter, if that is above 0."""
         best: dict[str, tuple[ModelResult, TrialResult]] = {}
         for model in self.models:
             for letter in model.letters:
-                level, (_, before) = letter.best, best.get(letter.letter, (None, None))
-                if level and (before is None or level.likeness > before.likeness):
-                    best[letter.letter] = (model, level)
+                before = best[letter.letter][1].likeness if letter.letter in best else 0
+                if letter.best and letter.best.likeness > before:
+                    best[letter.letter] = (model, letter.best)
         return best
 
     @property
     def showcase(self) -> list[tuple[ModelResult, TrialResult]]:
         """The team's best levels of different letters, the best first."""
-        scoring = [level for level in self.best_levels.values() if level[1].likeness]
-        return sorted(scoring, key=lambda level: -level[1].likeness)[:SHOWCASE]
+        return sorted(self.best_levels.values(), key=lambda level: -level[1].likeness)[:SHOWCASE]
+
+    @property
+    def measures(self) -> dict[str, float]:
+        """The mean stability, similarity and diversity over all models and letters; empty without scores."""
+        rows = [letter.scores for model in self.models for letter in model.letters if letter.scores]
+        return {name: fmean(float(getattr(row, name)) for row in rows) for name in (MEASURES if rows else ())}
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,7 @@ class Evaluation:
     def best_levels(self, letter: str) -> list[tuple[TeamResult, ModelResult, TrialResult]]:
         """Return the best level of a letter of each scored team that has one which scores, the best first."""
         levels = [(team, *team.best_levels[letter]) for team in self.scored_teams if letter in team.best_levels]
-        return sorted((level for level in levels if level[2].likeness), key=lambda level: -level[2].likeness)
+        return sorted(levels, key=lambda level: -level[2].likeness)
 
     @property
     def verdict(self) -> str:
@@ -279,11 +281,10 @@ class Evaluation:
         ranked = [team for team in self.scored_teams if team.row.status == "ranked"]
         baseline = next((team for team in self.scored_teams if team.name == self.ranking.baseline), None)
         if len(winners) == 1:
-            winner = winners[0]
-            others = [team for team in self.scored_teams if team is not winner]
-            gap = (winner.row.normalised or 0) - (others[0].row.normalised or 0) if others else 0
-            more = f", {gap:.2f} more than {others[0].title}" if gap > 0 else ""
-            return f"{winner.title} wins with {winner.row.normalised:.2f} of 100 points{more}."
+            points = f"{winners[0].title} wins with {winners[0].row.normalised:.2f} of 100 points"
+            other = next((team for team in self.scored_teams if team is not winners[0]), None)
+            gap = (winners[0].row.normalised or 0) - (other.row.normalised or 0) if other else 0
+            return f"{points}, {gap:.2f} more than {other.title}." if other and gap > 0 else f"{points}."
         if not winners and ranked and baseline:
             best = f"The best team, {ranked[0].title}, has {ranked[0].row.normalised:.2f} of 100 points"
             return f"No team beats the baseline. {best}; {baseline.title} has {baseline.row.normalised:.2f}."
@@ -309,6 +310,19 @@ class Evaluation:
             return None
         shares = len(letter.trials) * len(self.params.competition.characters)
         return self.points(trial.score * letter.scores.diversity / shares)
+
+    def heat_map(self, figure: str) -> dict[tuple[str, str], list[float]]:
+        """Return the points or one of the measures of all letters by scored team and model."""
+
+        def value(letter: LetterResult) -> float:
+            is_points = figure == "points"
+            return (self.letter_points(letter) or 0.0) if is_points else float(getattr(letter.scores, figure))
+
+        return {
+            (team.name, model.name): [value(letter) for letter in model.letters]
+            for team in self.scored_teams
+            for model in team.models
+        }
 
 
 def commonest_failures(trials: Iterable[TrialResult]) -> list[tuple[str, str, int]]:

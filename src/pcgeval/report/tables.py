@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from pcgeval.core.level_table import LETTERS, LevelRow, import_pyarrow, level_table, parquet_bytes
-from pcgeval.core.stage_files import RankedTeam, RankingFile, plain
+from pcgeval.core.stage_files import RankingFile, plain
 from pcgeval.core.untrusted import printable_line
 from pcgeval.report.results import Evaluation, ModelResult, TeamResult, TrialResult
 from pcgeval.scoring.decimals import rounded
@@ -28,7 +28,25 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     """
     models = list(dict.fromkeys(model for team in ranking.teams for model in team.models))
     columns = ["team", "status", "rank", "normalised", "low", "high", "total", *models, "failed trials"]
-    rows = [_row(team, models, exact=form == "csv") for team in ranking.teams]
+
+    def figure(value: Decimal | None, digits: int = 6) -> str:
+        return "" if value is None else plain(value) if form == "csv" else rounded(value, digits)
+
+    rows = []
+    for team in ranking.teams:
+        ends = team.interval or (None, None)
+        failed = sum(model.failed_trials for model in team.models.values())
+        row = [
+            team.team,
+            "winner" if team.winner else team.status,
+            "" if team.rank is None else str(team.rank),
+            figure(team.normalised, 3),
+            *("" if end is None else f"{end:g}" if form == "csv" else f"{end:.2f}" for end in ends),
+            figure(team.total),
+            *(figure(team.models[model].score if model in team.models else None) for model in models),
+            str(failed) if team.models else "",
+        ]
+        rows.append(row)
     return table_text(columns, rows, form, texts=("team", "status"))
 
 
@@ -37,8 +55,23 @@ def table_text(
 ) -> str:
     """Return a table with the columns in `texts` aligned left and all others, which are numbers, aligned right."""
     if form == "csv":
-        return _csv(columns, rows)
-    return {"latex": _latex, "markdown": _markdown}[form](columns, rows, [column in texts for column in columns])
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+        return text.getvalue()
+    if form == "latex":
+        alignment = "".join("l" if column in texts else "r" for column in columns)
+        lines = [" & ".join(map(_latex, row)) + r" \\" for row in (columns, *rows)]
+        begin = rf"\begin{{tabular}}{{{alignment}}}"
+        lines = [begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
+    else:
+        marks = ["---" if column in texts else "---:" for column in columns]
+        shown = [[printable_line(cell).replace("|", "\\|") for cell in row] for row in (columns, *rows)]
+        lines = [f"| {' | '.join(row)} |" for row in (shown[0], marks, *shown[1:])]
+    return "\n".join([*lines, ""])
+
+
+def _latex(cell: str) -> str:
+    return "".join(_LATEX.get(sign, sign) for sign in printable_line(cell))
 
 
 def levels_parquet(evaluation: Evaluation) -> bytes:
@@ -59,7 +92,7 @@ def levels_parquet(evaluation: Evaluation) -> bytes:
                 "calls": (count, [usage.calls if usage else None for usage in usages]),
                 "tokens": (pa.int64(), [usage.tokens if usage else None for usage in usages]),
                 "supplied": (pa.float64(), [usage.supplied.share if usage else None for usage in usages]),
-                "flags": (pa.list_(text), [list(trial.flag_kinds) for trial in model.trials]),
+                "flags": (pa.list_(text), [list(trial.flags) for trial in model.trials]),
             }
             for name, (kind, values) in columns.items():
                 table = table.append_column(name, pa.array(values, kind))
@@ -83,43 +116,3 @@ def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> Lev
         score=None if result.score is None else float(result.score),
         probabilities=[by_label[label] for label in LETTERS] if by_label.keys() >= set(LETTERS) else None,
     )
-
-
-def _row(team: RankedTeam, models: Sequence[str], *, exact: bool) -> list[str]:
-    def figure(value: Decimal | None, digits: int = 6) -> str:
-        return "" if value is None else plain(value) if exact else rounded(value, digits)
-
-    failed = sum(model.failed_trials for model in team.models.values())
-    return [
-        team.team,
-        "winner" if team.winner else team.status,
-        "" if team.rank is None else str(team.rank),
-        figure(team.normalised, 3),
-        *("" if end is None else f"{end:g}" if exact else f"{end:.2f}" for end in team.interval or (None, None)),
-        figure(team.total),
-        *(figure(team.models[model].score if model in team.models else None) for model in models),
-        str(failed) if team.models else "",
-    ]
-
-
-def _csv(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
-    return text.getvalue()
-
-
-def _latex(columns: Sequence[str], rows: Sequence[Sequence[str]], are_texts: Sequence[bool]) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return " & ".join("".join(_LATEX.get(sign, sign) for sign in printable_line(cell)) for cell in cells) + r" \\"
-
-    alignment = "".join("l" if is_text else "r" for is_text in are_texts)
-    lines = [rf"\begin{{tabular}}{{{alignment}}}", r"\toprule", line(columns), r"\midrule"]
-    return "\n".join([*lines, *map(line, rows), r"\bottomrule", r"\end{tabular}", ""])
-
-
-def _markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], are_texts: Sequence[bool]) -> str:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(printable_line(cell).replace("|", "\\|") for cell in cells) + " |"
-
-    marks = ["---" if is_text else "---:" for is_text in are_texts]
-    return "\n".join([line(columns), line(marks), *map(line, rows), ""])

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from pcgeval.core.stage_files import OfficialWeight, TrialRow
 from pcgeval.scoring.decimals import ONE, ZERO, divide, exact_arithmetic
 from pcgeval.scoring.inputs import (
     CompetitionResults,
@@ -32,27 +33,6 @@ RULES_VERSION = 1  # increase it with every change, here or in ranking.py, that 
 
 
 @dataclass(frozen=True)
-class LetterWeight:
-    """The weight of a letter, which is high if all teams together did badly on it."""
-
-    letter: str
-    stability: Decimal
-    similarity: Decimal
-    diversity: Decimal
-    weight: Decimal
-
-
-@dataclass(frozen=True)
-class TrialScore:
-    """One trial: its two measurements and their score."""
-
-    trial: int
-    stability: Decimal
-    similarity: Decimal
-    score: Decimal
-
-
-@dataclass(frozen=True)
 class LetterScore:
     """One letter of one team.
 
@@ -61,7 +41,7 @@ class LetterScore:
     """
 
     letter: str
-    trials: tuple[TrialScore, ...]
+    trials: tuple[TrialRow, ...]
     diversity: Decimal
     mean_stability: Decimal
     mean_similarity: Decimal
@@ -84,7 +64,7 @@ class ModelScores:
     """All teams with one model, in byte order of their names; `total` is the sum of their scores."""
 
     model: str
-    weights: tuple[LetterWeight, ...]
+    weights: tuple[OfficialWeight, ...]
     prompts: tuple[PromptScore, ...]
     total: Decimal
 
@@ -113,8 +93,8 @@ class TrialShare:
     """The figures between one trial and its team's total."""
 
     model: str
-    weight: LetterWeight
-    trial: TrialScore
+    weight: OfficialWeight
+    trial: TrialRow
     letter: LetterScore
     mean: Decimal  # of the scores of the letter's trials, before its diversity
     prompt: PromptScore
@@ -172,14 +152,8 @@ def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, t
 
 def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRules) -> ModelScores:
     names = sorted(teams, key=byte_order)
-    files = {name: [teams[name].letters.get(letter, LetterResults()) for letter in rules.letters] for name in names}
-    weights = tuple(
-        _weight(letter, [files[name][column] for name in names], rules) for column, letter in enumerate(rules.letters)
-    )
-    letters = {
-        name: tuple(_letter_score(weight, results, rules) for weight, results in zip(weights, files[name], strict=True))
-        for name in names
-    }
+    weights = tuple(_weight(letter, teams.values(), rules) for letter in rules.letters)
+    letters = {name: tuple(_letter_score(name, weight, teams[name], rules) for weight in weights) for name in names}
     scores = {name: divide(_sum(letter.score for letter in letters[name]), len(rules.letters)) for name in names}
     total = _sum(scores.values())
     prompts = tuple(
@@ -189,12 +163,14 @@ def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRul
     return ModelScores(model, weights, prompts, total)
 
 
-def _weight(letter: str, programs: list[LetterResults], rules: ScoringRules) -> LetterWeight:
+def _weight(letter: str, teams: Iterable[TeamResults], rules: ScoringRules) -> OfficialWeight:
+    programs = [team.letters.get(letter, LetterResults()) for team in teams]
     attempts = len(programs) * rules.trials
     stability = _one_weight(_sum(_counted(program.stability, rules) for program in programs), attempts, rules)
     similarity = _one_weight(_sum(_counted(program.similarity, rules) for program in programs), attempts, rules)
     diversity = _one_weight(_sum(program.diversity or ZERO for program in programs), len(programs), rules)
-    return LetterWeight(letter, stability, similarity, diversity, stability * similarity * diversity)
+    weight = stability * similarity * diversity
+    return OfficialWeight(letter=letter, weight=weight, stability=stability, similarity=similarity, diversity=diversity)
 
 
 def _one_weight(total: Decimal, count: int, rules: ScoringRules) -> Decimal:
@@ -208,15 +184,19 @@ def _counted(entries: tuple[Entry, ...] | None, rules: ScoringRules) -> Decimal:
     return _sum(value for trial, value in first_by_trial(entries).items() if 1 <= trial <= rules.trials)
 
 
-def _letter_score(weight: LetterWeight, results: LetterResults, rules: ScoringRules) -> LetterScore:
+def _letter_score(name: str, weight: OfficialWeight, team: TeamResults, rules: ScoringRules) -> LetterScore:
+    results = team.letters.get(weight.letter, LetterResults())
     if not results.complete:
         results = LetterResults()
     stability, similarity = first_by_trial(results.stability), first_by_trial(results.similarity)
+    diversity = results.diversity or ZERO
     trials = []
     for number in range(1, rules.trials + 1):
-        stays, looks = stability.get(number, ZERO), similarity.get(number, ZERO)
-        trials.append(TrialScore(number, stays, looks, weight.weight * stays * looks))
-    diversity = results.diversity or ZERO
+        measured = {"stability": stability.get(number, ZERO), "similarity": similarity.get(number, ZERO)}
+        score = weight.weight * measured["stability"] * measured["similarity"]
+        trials.append(
+            TrialRow(team=name, letter=weight.letter, trial=number, score=score, diversity=diversity, **measured)
+        )
     return LetterScore(
         letter=weight.letter,
         trials=tuple(trials),

@@ -52,8 +52,8 @@ class ScoringRules:
 
     def __post_init__(self) -> None:
         """Raise ScoringError if the letters or the number of trials are invalid."""
-        once = len(set(self.letters)) == len(self.letters) > 0
-        if not once or not set(self.letters) <= set(string.ascii_uppercase):
+        is_valid = 0 < len(self.letters) == len(set(self.letters) & set(string.ascii_uppercase))
+        if not is_valid:
             raise ScoringError(f"letters {self.letters[:50]!r}: give capital letters A to Z, each once, such as ABC.")
         if not 1 <= self.trials <= 1000:
             raise ScoringError(f"trials {self.trials}: give a number of trials per letter from 1 to 1000.")
@@ -129,26 +129,22 @@ def check_results(results: CompetitionResults, rules: ScoringRules) -> None:
     """
     names = sorted({team for teams in results.models.values() for team in teams}, key=byte_order)
     if not names:
-        raise ScoringError(
-            "there are no teams to score. Add at least one model with one team that is not disqualified."
-        )
-    engines: dict[str, list[str]] = {}
-    classifiers: dict[str, list[str]] = {}
+        raise ScoringError("there are no teams to score. Add a model with a team that is not disqualified.")
+    users: dict[str, dict[str, list[str]]] = {"engine": {}, "classifier": {}}
     for model, teams in results.models.items():
         for name in names:
             if name not in teams:
                 raise ScoringError(
                     f"model {model!r} has no results of team {name!r}, another model has. "
-                    "Every team needs every model: run the missing trials, or leave the team out everywhere."
+                    "Run the missing trials, or leave the team out everywhere."
                 )
-            provenance = teams[name].provenance
-            engines.setdefault(provenance.engine, []).append(f"{name} ({model})")
-            classifiers.setdefault(provenance.classifier, []).append(f"{name} ({model})")
+            for kind, users_of in users.items():
+                users_of.setdefault(getattr(teams[name].provenance, kind), []).append(f"{name} ({model})")
             if rules.official_quirks:
                 _check_file_counts(f"model {model!r}, team {name!r}", teams[name])
-    for kind, users in (("engine", engines), ("classifier", classifiers)):
-        if len(users) > 1:
-            named = "; ".join(f"{name}: {listed(sorted(users[name]), 5)}" for name in sorted(users))
+    for kind, users_of in users.items():
+        if len(users_of) > 1:
+            named = "; ".join(f"{name}: {listed(sorted(users_of[name]), 5)}" for name in sorted(users_of))
             raise ScoringError(
                 f"results of different {kind}s do not belong in one ranking: {named}. "
                 f"Evaluate all teams and models with the same {kind}."
@@ -162,8 +158,7 @@ def _check_file_counts(place: str, team: TeamResults) -> None:
     if len(set(counts)) > 1:
         raise ScoringError(
             f"{place}: {counts[0]} stability, {counts[1]} similarity and {counts[2]} diversity files. The official "
-            "script gives no results at all then: make the missing files, or set official_quirks to false to score "
-            "what is there."
+            "script gives no results then: make the missing files, or set official_quirks to false."
         )
 
 
@@ -175,25 +170,24 @@ def read_source(source: Path, rules: ScoringRules) -> dict[str, TeamResults]:
         ScoringError: The folder has no teams, or an entry names no trial.
     """
     try:
-        folders = sorted(
-            (path for path in source.iterdir() if _may_be_team(path)), key=lambda path: byte_order(path.name)
-        )
+        teams = [
+            path.name
+            for path in source.iterdir()
+            if path.is_dir() and not path.name.startswith(".") and path.name not in RESERVED_TEAMS
+        ]
     except OSError as error:
         raise ScoringError(f"{source}: cannot be read ({error.strerror}). Name a folder of results.") from error
-    if unprintable := next((path.name for path in folders if not path.name.isprintable()), None):
+    if unprintable := next((name for name in teams if not name.isprintable()), None):
         raise ScoringError(f"{source}: the folder name {unprintable!r} is no team name. Rename or remove it.")
-    has_stages = any((path / stage).is_dir() for path in folders for stage in STAGE_DIRS)
-    has_folders = any(inner.is_dir() for path in folders for inner in path.iterdir())
-    if not folders or (has_folders and not has_stages):
+    if not any((source / team / stage).is_dir() for team in teams for stage in STAGE_DIRS):
         raise ScoringError(
             f"{source}: has no team folders with results. Name the folder of one model, which holds "
             "<TEAM>/stability/<C>.json and so on."
         )
-    return {path.name: read_team({name: path / name for name in STAGE_DIRS}, rules) for path in folders}
-
-
-def _may_be_team(path: Path) -> bool:
-    return path.is_dir() and not path.name.startswith(".") and path.name not in RESERVED_TEAMS
+    return {
+        team: read_team({name: source / team / name for name in STAGE_DIRS}, rules)
+        for team in sorted(teams, key=byte_order)
+    }
 
 
 def read_team(folders: Mapping[StageDir, Path], rules: ScoringRules) -> TeamResults:
@@ -220,11 +214,11 @@ def _read_letter(folders: Mapping[StageDir, Path], letter: str, rules: ScoringRu
     stability = _if_there(StabilityFile, stability_path)
     similarity = _if_there(SimilarityFile, similarity_path)
     diversity = _if_there(DiversityFile, letter_file(folders["diversity"], letter))
-    scores = stability and ((level.name, level.score) for level in stability.levels)
-    probabilities = similarity and ((trial.name, trial.similarity) for trial in similarity.trials)
+    scores = ((level.name, level.score) for level in (stability.levels if stability else ()))
+    probabilities = ((trial.name, trial.similarity) for trial in (similarity.trials if similarity else ()))
     return LetterResults(
-        _entries(stability_path, scores, rules),
-        _entries(similarity_path, probabilities, rules),
+        _entries(stability_path, scores, rules) if stability else None,
+        _entries(similarity_path, probabilities, rules) if similarity else None,
         from_float(diversity.rate) if diversity else None,
     )
 
@@ -233,9 +227,7 @@ def _if_there(kind: type[Kind], path: Path) -> Kind | None:
     return kind.read(path) if os.path.lexists(path) else None
 
 
-def _entries(path: Path, values: Iterable[tuple[str, float]] | None, rules: ScoringRules) -> tuple[Entry, ...] | None:
-    if values is None:
-        return None
+def _entries(path: Path, values: Iterable[tuple[str, float]], rules: ScoringRules) -> tuple[Entry, ...]:
     entries = []
     for name, value in values:
         trial = trial_number(name)

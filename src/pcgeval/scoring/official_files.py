@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.core.files import write_text
-from pcgeval.core.stage_files import ConstantsFile, LetterRow, OfficialWeight, PromptRow, TrialRow, csv_text
+from pcgeval.core.stage_files import ConstantsFile, LetterRow, PromptRow, TrialRow, csv_text
 from pcgeval.scoring.formulas import ModelScores
 from pcgeval.scoring.inputs import ScoringRules
 
@@ -35,45 +35,33 @@ class OfficialFiles:
 
 
 def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collection[str] = ()) -> OfficialFiles:
-    """Return the official files of one model; `baselines` are listed without a rank (-1)."""
-    return OfficialFiles(
-        constants=ConstantsFile(
-            total=scores.total,
-            weights=tuple(OfficialWeight(**vars(weight)) for weight in scores.weights),
-        ),
-        trials=tuple(
-            TrialRow(team=prompt.team, letter=letter.letter, diversity=letter.diversity, **vars(trial))
-            for prompt in scores.prompts
-            for letter in prompt.letters
-            for trial in letter.trials
-        ),
-        letters=tuple(
-            LetterRow(
-                team=prompt.team,
-                letter=letter.letter,
-                score=letter.score,
-                stability=letter.mean_stability,
-                similarity=letter.mean_similarity,
-                diversity=letter.diversity,
-            )
-            for prompt in scores.prompts
-            for letter in prompt.letters
-        ),
-        prompts=_ranked_prompts(scores, rules, baselines),
-    )
+    """Return the official files of one model.
 
-
-def _ranked_prompts(scores: ModelScores, rules: ScoringRules, baselines: Collection[str]) -> tuple[PromptRow, ...]:
-    """Rank the teams of one model, the best first, equal ones in byte order of their names.
-
-    By the rules, equal teams share a rank (1, 2, 2, 4) and baselines have none; the official script ranks all as
-    1, 2, 3, 4.
+    Teams stand in byte order of their names, in the last file by their scores. By the rules, equal teams share a rank
+    (1, 2, 2, 4) and baselines have the rank -1; the official script ranks all teams as 1, 2, 3, 4.
     """
+    letters = tuple(
+        LetterRow(
+            team=prompt.team,
+            letter=letter.letter,
+            score=letter.score,
+            stability=letter.mean_stability,
+            similarity=letter.mean_similarity,
+            diversity=letter.diversity,
+        )
+        for prompt in scores.prompts
+        for letter in prompt.letters
+    )
     ordered = sorted(scores.prompts, key=lambda prompt: prompt.normalised, reverse=True)  # equals stay in byte order
     ranked = [prompt.normalised for prompt in ordered if prompt.team not in baselines]
-    rows = []
+    prompts = []
     for place, prompt in enumerate(ordered, start=1):
         rank = UNRANKED if prompt.team in baselines else 1 + ranked.index(prompt.normalised)
         rank = place if rules.official_quirks else rank
-        rows.append(PromptRow(team=prompt.team, normalised=prompt.normalised, score=prompt.score, rank=rank))
-    return tuple(rows)
+        prompts.append(PromptRow(team=prompt.team, normalised=prompt.normalised, score=prompt.score, rank=rank))
+    return OfficialFiles(
+        constants=ConstantsFile(total=scores.total, weights=scores.weights),
+        trials=tuple(trial for prompt in scores.prompts for letter in prompt.letters for trial in letter.trials),
+        letters=letters,
+        prompts=tuple(prompts),
+    )

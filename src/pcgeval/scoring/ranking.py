@@ -4,8 +4,8 @@ Rules (ChatGPT4PCG and LLMs4PCG): the highest normalised total wins if it is abo
 totals the shorter prompt is ahead; teams that are still equal share a rank (1, 2, 2, 4) and, at the top, the win.
 Baselines are scored like all teams and listed without a rank; disqualified teams are listed and not scored.
 
-`ranking.csv` is for people, `ranking.json` for programs and `metrics/<team>.json` for `dvc metrics show`, which prints
-one row per team. Exact numbers are texts in JSON, as in the official files; the metrics are rounded floats.
+`ranking.csv` is for people, `ranking.json` for programs and `metrics/<team>.json` for `dvc metrics show`. Exact numbers
+are texts in JSON, as in the official files; the metrics are rounded floats.
 """
 
 import csv
@@ -71,9 +71,7 @@ def rank(
     totals = {total.team: total for total in scores.totals}
     baseline = scores.rules.baseline
     _check(entrants, totals, baseline)
-    rows = [
-        _row(entrant, totals.get(entrant.team), scores, (intervals or {}).get(entrant.team)) for entrant in entrants
-    ]
+    rows = [_row(entrant, scores, totals, (intervals or {}).get(entrant.team)) for entrant in entrants]
     ranked = [row for row in rows if row.status == "ranked"]
     ranks = {row.team: _rank_among(ranked, row) for row in ranked}
     ranked.sort(key=lambda row: (ranks[row.team], byte_order(row.team)))
@@ -83,34 +81,30 @@ def rank(
 
 
 def _check(entrants: list[Entrant], totals: Mapping[str, TeamTotal], baseline: str | None) -> None:
-    by_team = {entrant.team: entrant for entrant in entrants}
-    if len(by_team) < len(entrants):
-        raise ScoringError("a team is among the submissions twice. Give every team once.")
-    if unknown := sorted(totals.keys() - by_team.keys()):
+    entering = sorted(entrant.team for entrant in entrants if entrant.disqualified is None)
+    if entering != sorted(totals):
+        one_side = sorted({*entering} ^ totals.keys()) or entering
         raise ScoringError(
-            f"team {unknown[0]!r} has scores but no submission. Add its submission, or score without it."
+            f"team {one_side[0]!r}: the scores must have every submission once, without disqualified teams, which "
+            "change the weights. Score it, or leave it out."
         )
-    for team, entrant in by_team.items():
-        if entrant.disqualified is not None and team in totals:
-            raise ScoringError(
-                f"team {team!r} is disqualified but was scored. Score without it: it changes the weights."
-            )
-        if entrant.disqualified is None and team not in totals:
-            raise ScoringError(f"team {team!r} has a submission but no scores. Run its trials, or take it out.")
-    if baseline is not None and baseline not in totals:
-        raise ScoringError(f"the baseline {baseline!r} is not among the scored teams. Correct scoring.baseline.")
-    if baseline is not None and by_team[baseline].role != "baseline":
-        raise ScoringError(f"the baseline {baseline!r} is a participant. Give its submission role: baseline.")
+    scored_baselines = [entrant.team for entrant in entrants if entrant.role == "baseline" and entrant.team in totals]
+    if baseline is not None and baseline not in scored_baselines:
+        raise ScoringError(
+            f"the baseline {baseline!r} is not among the scored teams, or is a participant. Correct scoring.baseline, "
+            "or give its submission role: baseline."
+        )
 
 
 def _row(
-    entrant: Entrant, total: TeamTotal | None, scores: CompetitionScores, interval: ScoreInterval | None
+    entrant: Entrant, scores: CompetitionScores, totals: Mapping[str, TeamTotal], interval: ScoreInterval | None
 ) -> RankedTeam:
     """Return a team's line without its rank."""
-    status: Literal["ranked", "baseline", "disqualified"] = "baseline" if entrant.role == "baseline" else "ranked"
+    total = totals.get(entrant.team)
+    scored: Literal["ranked", "baseline"] = "baseline" if entrant.role == "baseline" else "ranked"
     return RankedTeam(
         team=entrant.team,
-        status=status if entrant.disqualified is None else "disqualified",
+        status=scored if entrant.disqualified is None else "disqualified",
         rank=None,
         winner=False,
         total=total.total if total else None,
@@ -163,12 +157,6 @@ def _table_order(row: RankedTeam) -> tuple[bool, Decimal, int, bytes]:
     return row.total is None, total, row.rank or 0, byte_order(row.team)
 
 
-def write_ranking(folder: Path, ranking: Ranking, scores: CompetitionScores, file: RankingFile) -> None:
-    """Write `ranking.csv` and `ranking.json` into a folder."""
-    write_text(folder / RANKING_CSV.name, _ranking_csv(ranking, scores))
-    file.write(folder / RANKING_JSON.name)
-
-
 def ranking_file(ranking: Ranking, scores: CompetitionScores, intervals: RankingIntervals | None = None) -> RankingFile:
     """Return the content of `ranking.json`: the ranking with its rules and tools."""
     packages: dict[str, tuple[str, ...]] = {}
@@ -192,24 +180,27 @@ def ranking_file(ranking: Ranking, scores: CompetitionScores, intervals: Ranking
     )
 
 
-def _ranking_csv(ranking: Ranking, scores: CompetitionScores) -> str:
-    """Return the table, one team a line, with exact scores; a cell without a value is empty."""
-    models = [model.model for model in scores.models]
+def write_ranking(folder: Path, file: RankingFile) -> None:
+    """Write `ranking.json` and, with exact scores, `ranking.csv`: a team a line, empty cells for what it has not."""
+    file.write(folder / RANKING_JSON.name)
+    models = dict.fromkeys(model for team in file.teams for model in team.models)
     columns = ["rank", "team", "status", "winner", "normalised", "total"]
     columns += [f"{figure} {model}" for figure in ("score", "failed trials", "flagged trials") for model in models]
     columns += ["low", "high"]  # the ends of the 90 % interval of `normalised`
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for row in ranking.rows:  # the writer leaves None empty
-        fields = [row.rank, row.team, row.status, "yes" if row.winner else "no"]
-        fields += [None if value is None else plain(value) for value in (row.normalised, row.total)]
-        fields += [plain(model.score) for model in row.models.values()]
-        fields += [model.failed_trials for model in row.models.values()]
-        fields += [model.flagged_trials for model in row.models.values()]
-        fields += [None] * (len(columns) - 2 - len(fields))
-        writer.writerow([*fields, *(row.interval or (None, None))])
-    return text.getvalue()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    for team in file.teams:
+        cells: dict[str, object] = {"rank": team.rank, "team": team.team, "status": team.status}
+        cells["winner"] = "yes" if team.winner else "no"
+        if team.normalised is not None and team.total is not None:
+            cells |= {"normalised": plain(team.normalised), "total": plain(team.total)}
+        for model, score in team.models.items():
+            cells[f"score {model}"] = plain(score.score)
+            cells[f"failed trials {model}"] = score.failed_trials
+            cells[f"flagged trials {model}"] = score.flagged_trials
+        writer.writerow(cells | (team.interval._asdict() if team.interval else {}))
+    write_text(folder / RANKING_CSV.name, text.getvalue())
 
 
 def write_metrics(folder: Path, ranking: Ranking) -> None:
@@ -227,5 +218,4 @@ def write_metrics(folder: Path, ranking: Ranking) -> None:
             "failed_trials": sum(model.failed_trials for model in row.models.values()),
             "flagged_trials": sum(flagged) if flagged else None,
         }
-        known = {name: figure for name, figure in figures.items() if figure is not None}
-        write_json(folder / f"{row.team}.json", known)
+        write_json(folder / f"{row.team}.json", {key: figure for key, figure in figures.items() if figure is not None})

@@ -15,6 +15,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import FileError
+from pcgeval.core.layout import trial_number
 from pcgeval.core.stage_files import (
     ConstantsFile,
     Exact,
@@ -53,7 +54,6 @@ OFFICIAL_RESULTS_FOLDER = "result"  # the official tools write there and do not 
 RESULT = "result.json"
 DISQUALIFIED = -2  # the rank of a disqualified team in the published result.json
 _REMEDY = "Take it from its source again."
-_SHOWN = 20  # differences that are kept as texts; all are counted
 
 
 class _PublishedRank(BaseModel):
@@ -76,8 +76,7 @@ class Reproduction:
 
     folder: Path
     compared: dict[str, int] = field(default_factory=dict)  # number of values by kind, such as 2 600 trial scores
-    differing: int = 0  # values that differ in any published digit
-    differences: list[str] = field(default_factory=list)  # the first of them, a line each
+    differences: list[str] = field(default_factory=list)  # values that differ in any published digit, a line each
 
     def add(self, kind: str, published: Mapping[str, str], computed: Mapping[str, str]) -> None:
         """Compare all values of one kind, by name."""
@@ -86,9 +85,7 @@ class Reproduction:
         for name in names:
             theirs, ours = published.get(name, "none"), computed.get(name, "none")
             if theirs != ours:
-                self.differing += 1
-                if len(self.differences) < _SHOWN:
-                    self.differences.append(f"{kind} {name}: published {theirs[:200]}, computed {ours[:200]}")
+                self.differences.append(f"{kind} {name}: published {theirs[:200]}, computed {ours[:200]}")
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,25 @@ class Rescored:
     @property
     def reproduced(self) -> bool:
         """Whether the computed numbers equal all published ones."""
-        return not any(reproduction.differing for reproduction in self.reproductions)
+        return not any(reproduction.differences for reproduction in self.reproductions)
+
+
+def measured_letters_and_trials(folders: Iterable[Path]) -> tuple[str, int]:
+    """Return the letters and the number of trials that folders were made with.
+
+    A table has a line for every trial, and `<TEAM>/raw` a response, also where the trial failed. Where both are
+    missing, the official A to Z and ten trials are assumed.
+    """
+    trials: set[tuple[str, int]] = set()
+    for folder in folders:
+        if _holds_tables(folder):
+            trials |= {(row.letter, row.trial) for row in read_csv(TrialRow, folder / TRIAL_SCORES)}
+        else:
+            responses = folder.glob("*/raw/*/*.txt")
+            trials |= {(path.parent.name, trial_number(path.name) or 1) for path in responses}
+    letters = "".join(sorted({letter for letter, _ in trials}))
+    rules = ScoringRules()
+    return letters or rules.letters, max((number for _, number in trials), default=rules.trials)
 
 
 def rescore(
@@ -128,13 +143,14 @@ def rescore(
     """
     rules = rules or ScoringRules()
     sources = _named(folders, out)
-    tables = {model: folder for model, folder in sources.items() if _holds_tables(folder)}
-    published = {model: _read_published(folder / RESULT) for model, folder in tables.items()}
+    published = {model: _read_published(folder / RESULT) for model, folder in sources.items() if _holds_tables(folder)}
     teams = {
-        model: _read_tables(folder / TRIAL_SCORES, rules) if model in tables else read_source(folder, rules)
+        model: _read_tables(folder / TRIAL_SCORES, rules) if model in published else read_source(folder, rules)
         for model, folder in sources.items()
     }
-    _check_named({team for of_model in teams.values() for team in of_model}, baselines, disqualified)
+    present = sorted({team for of_model in teams.values() for team in of_model}, key=byte_order)
+    if absent := sorted({*baselines, *disqualified}.difference(present)):
+        raise ScoringError(f"the team {absent[0]!r} is in none of the folders. Their teams: {listed(present, 20)}.")
     excluded = {*disqualified, *(row.team for rows in published.values() for row in rows if row.rank == DISQUALIFIED)}
     scored = {
         model: {team: results for team, results in of_model.items() if team not in excluded}
@@ -142,11 +158,9 @@ def rescore(
     }
     scores = score_competition(CompetitionResults(scored), rules)
     unranked = {*baselines, *([rules.baseline] if rules.baseline else [])}
-    names = {
-        model.model: _table_names(published.get(model.model, ()), model, teams[model.model]) for model in scores.models
-    }
+    names = {model.model: _table_names(published.get(model.model, ()), model) for model in scores.models}
     for model, rows in published.items():
-        unranked |= {names[model][row.team] for row in rows if row.rank == UNRANKED and row.team in names[model]}
+        unranked |= {names[model][row.team] for row in rows if row.rank == UNRANKED}
     entrants = [
         *(Entrant(total.team, role="baseline" if total.team in unranked else "participant") for total in scores.totals),
         *(Entrant(team, disqualified="named as disqualified") for team in sorted(excluded, key=byte_order)),
@@ -154,11 +168,11 @@ def rescore(
     ranking = rank(scores, entrants)
     files = {model.model: official_files(model, rules, unranked) for model in scores.models}
     reproductions = tuple(
-        _compare(tables[model], published[model], names[model], files[model]) for model in files if model in tables
+        _compare(sources[model], rows, names[model], files[model]) for model, rows in published.items()
     )
     for model, content in files.items():
         content.write(out / model)
-    write_ranking(out, ranking, scores, ranking_file(ranking, scores))
+    write_ranking(out, ranking_file(ranking, scores))
     return Rescored(scores, ranking, reproductions)
 
 
@@ -166,10 +180,8 @@ def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
     """Return the folders by the names of their models; of two folders with one name, the parent gives the name."""
     try:
         resolved = [folder.resolve(strict=True) for folder in folders]
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         raise ScoringError(f"{error}. Name one model's folder of results, or of published tables.") from error
-    if not folders or len(set(resolved)) < len(resolved):
-        raise ScoringError("no folder is named, or one is named twice. Name one folder for each model.")
     out = out.resolve()
     for folder in resolved:  # the next run would read the results as a team or as published tables
         is_inside = out.is_relative_to(folder) and out.relative_to(folder).parts[:1] != (OFFICIAL_RESULTS_FOLDER,)
@@ -178,16 +190,9 @@ def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
     named = {folder.name: folder for folder in resolved}
     if len(named) < len(resolved):
         named = {f"{folder.parent.name}_{folder.name}": folder for folder in resolved}
-    if len(named) < len(resolved) or "" in named:
-        raise ScoringError("the folders do not tell the models apart. Give each model's folder the model's name.")
+    if len(named) < len(resolved) or not named:
+        raise ScoringError("the folders do not tell the models apart. Name a folder with the model's name for each.")
     return dict(sorted(named.items(), key=lambda item: byte_order(item[0])))
-
-
-def _check_named(present: Collection[str], baselines: Iterable[str], disqualified: Iterable[str]) -> None:
-    for kind, named in (("baseline", baselines), ("disqualified team", disqualified)):
-        if missing := sorted(set(named) - set(present)):
-            teams = listed(sorted(present, key=byte_order), 20)
-            raise ScoringError(f"the {kind} {missing[0]!r} is in none of the folders. Their teams: {teams}.")
 
 
 def _holds_tables(folder: Path) -> bool:
@@ -199,35 +204,28 @@ def _read_tables(path: Path, rules: ScoringRules) -> dict[str, TeamResults]:
     teams: dict[str, dict[str, list[TrialRow]]] = {}
     for row in read_csv(TrialRow, path):
         teams.setdefault(row.team, {}).setdefault(row.letter, []).append(row)
-    if not teams:
-        raise ScoringError(f"{path}: has no lines. Take the table from its source again.")
+    results = {}
     for team, letters in teams.items():
         for letter in (*rules.letters, *letters):
-            if fault := _table_fault(letter, letters.get(letter, []), rules):
-                raise ScoringError(f"{path}: team {team!r}, {fault}. Take the table from its source again.")
-    return {team: _table_results(letters) for team, letters in teams.items()}
-
-
-def _table_fault(letter: str, rows: Sequence[TrialRow], rules: ScoringRules) -> str | None:
-    if letter not in rules.letters:
-        return f"the letter {letter[:20]!r} is not among {rules.letters}"
-    if sorted(row.trial for row in rows) != list(range(1, rules.trials + 1)):
-        return f"letter {letter}: has {len(rows)} lines, not trials 1 to {rules.trials}"
-    if len({row.diversity for row in rows}) > 1:
-        return f"letter {letter}: a trial has another diversity than the first"
-    return None
-
-
-def _table_results(letters: Mapping[str, Sequence[TrialRow]]) -> TeamResults:
-    results = {
-        letter: LetterResults(
-            tuple(Entry(row.trial, row.stability) for row in rows),
-            tuple(Entry(row.trial, row.similarity) for row in rows),
-            rows[0].diversity,
-        )
-        for letter, rows in letters.items()
-    }
-    return TeamResults(results, sum(not row.similarity for rows in letters.values() for row in rows))
+            rows = letters.get(letter, [])
+            is_whole = sorted(row.trial for row in rows) == list(range(1, rules.trials + 1))
+            if letter not in rules.letters or not is_whole or len({row.diversity for row in rows}) > 1:
+                raise ScoringError(
+                    f"{path}: team {team!r}, letter {letter[:20]!r}: expected the letters {rules.letters}, trials 1 to "
+                    f"{rules.trials} and one diversity, found {len(rows)} lines. {_REMEDY}"
+                )
+        measured = {
+            letter: LetterResults(
+                tuple(Entry(row.trial, row.stability) for row in rows),
+                tuple(Entry(row.trial, row.similarity) for row in rows),
+                rows[0].diversity,
+            )
+            for letter, rows in letters.items()
+        }
+        results[team] = TeamResults(measured, sum(not row.similarity for rows in letters.values() for row in rows))
+    if not results:
+        raise ScoringError(f"{path}: has no lines. {_REMEDY}")
+    return results
 
 
 def _read_published(path: Path) -> tuple[_PublishedRank, ...]:
@@ -243,24 +241,25 @@ def _read_published(path: Path) -> tuple[_PublishedRank, ...]:
         raise FileError(f"{path}: not valid JSON ({error}). {_REMEDY}") from error
 
 
-def _table_names(published: Sequence[_PublishedRank], scores: ModelScores, teams: Collection[str]) -> dict[str, str]:
-    """Return the name in the tables of each team of result.json, without teams that are not in the tables.
+def _table_names(published: Sequence[_PublishedRank], scores: ModelScores) -> dict[str, str]:
+    """Return the name in the tables of each team of result.json.
 
     The web page gives some teams another name; such a team is the only one with its published digits.
     """
-    names = {row.team: row.team for row in published if row.team in teams}
+    present, names = {prompt.team for prompt in scores.prompts}, {}
     for row in published:
-        alike = [
-            prompt.team for prompt in scores.prompts if prompt.team not in names.values() and _has_digits(prompt, row)
-        ]
-        if row.team not in names and len(alike) == 1:
-            names[row.team] = alike[0]
+        alike = [prompt.team for prompt in scores.prompts if _in_digits(prompt, row) == (row.normalised, row.score)]
+        names[row.team] = alike[0] if row.team not in present and len(alike) == 1 else row.team
     return names
 
 
-def _has_digits(prompt: PromptScore, row: _PublishedRank) -> bool:
-    normalised, score = _to_digits(prompt.normalised, row.normalised), _to_digits(prompt.score, row.score)
-    return (normalised, score) == (row.normalised, row.score)
+def _in_digits(computed: PromptScore | PromptRow, published: _PublishedRank) -> tuple[Decimal, Decimal]:
+    """Round the computed figures to as many decimal places as are published."""
+    context = Context(prec=5000, rounding=ROUND_HALF_UP)
+    return (
+        computed.normalised.quantize(published.normalised, context=context),
+        computed.score.quantize(published.score, context=context),
+    )
 
 
 def _compare(
@@ -281,9 +280,8 @@ def _compare(
         theirs, ours = {}, {}
         for row in (row for row in ranks if row.rank != DISQUALIFIED):
             theirs[row.team] = f"rank {row.rank}, {plain(row.normalised)}, {plain(row.score)}"
-            if prompt := prompts.pop(names.get(row.team, row.team), None):
-                normalised, score = _to_digits(prompt.normalised, row.normalised), _to_digits(prompt.score, row.score)
-                ours[row.team] = f"rank {prompt.rank}, {plain(normalised)}, {plain(score)}"
+            if prompt := prompts.pop(names[row.team], None):
+                ours[row.team] = f"rank {prompt.rank}, {', '.join(map(plain, _in_digits(prompt, row)))}"
         comparison.add("place", theirs, ours | {team: f"rank {prompt.rank}" for team, prompt in prompts.items()})
     return comparison
 
@@ -292,8 +290,3 @@ def _texts(rows: Iterable[BaseModel], keys: int) -> dict[str, str]:
     """Return the fields of each row, by the first ones."""
     lines = [[str(value) for value in row.model_dump().values()] for row in rows]
     return {" ".join(line[:keys]): ", ".join(line[keys:]) for line in lines}
-
-
-def _to_digits(computed: Decimal, published: Decimal) -> Decimal:
-    """Round to as many decimal places as are published."""
-    return computed.quantize(published, rounding=ROUND_HALF_UP, context=Context(prec=5000))

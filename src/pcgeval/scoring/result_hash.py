@@ -81,12 +81,10 @@ def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> 
     if ranking.result is None:
         return ["it has no result hash: the stage rank did not write it"]
     now = result_hash(params, ranking, root)
-    parts = [part for part in now.parts if now.parts[part] != ranking.result.parts.get(part)]
-    if inputs := [part for part in parts if part != "ranking"]:
-        return [f"it comes from other {', '.join(inputs)}"]
-    if parts:
-        return ["it was altered after the stage rank wrote it"]
-    return [] if now == ranking.result else ["its result hash does not match its parts"]
+    others = [part for part in now.parts if part != "ranking" and now.parts[part] != ranking.result.parts.get(part)]
+    if others:
+        return [f"it comes from other {', '.join(others)}"]
+    return [] if now == ranking.result else ["it was altered after the stage rank wrote it"]
 
 
 def files_at(root: Path, path: Path) -> Iterator[str]:

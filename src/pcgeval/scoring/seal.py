@@ -3,7 +3,7 @@
 A seal does not prove its date; the commit that published it does.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,6 +41,11 @@ class Seal(StageFile):
         to_json(params)  # NaN and infinity, which pydantic reads, have none
         return params
 
+    @property
+    def content_sha256(self) -> str:
+        """The hash of params and submissions as they are."""
+        return sha256_json({"params": self.params, "submissions": self.submissions})
+
 
 def make_seal(params: Params, root: Path = Path()) -> Seal:
     """Return the seal of these params and submissions; raise FileError if a submission cannot be read."""
@@ -50,18 +55,8 @@ def make_seal(params: Params, root: Path = Path()) -> Seal:
         if (model["digest"] or "").startswith(_UNPINNED):
             model["digest"] = None
     submissions = {team: submission_sha256(root / SUBMISSIONS / team) for team in params.teams}
-    return Seal(sha256=_content_sha256(sealed, submissions), params=sealed, submissions=submissions)
-
-
-def read_seal(root: Path = Path()) -> Seal | None:
-    """Read the seal of a competition; None if it has none. Raise FileError if the file is no seal."""
-    path = root / SEAL
-    if not path.exists():
-        return None
-    try:
-        return Seal.model_validate_json(read_stage_file(path))
-    except ValidationError as error:
-        raise refusal(path, error, "Restore it from git.") from error
+    seal = Seal(sha256="0" * 64, params=sealed, submissions=submissions)
+    return seal.model_copy(update={"sha256": seal.content_sha256})
 
 
 def seal_differences(params: Params, root: Path = Path()) -> list[str]:
@@ -70,23 +65,24 @@ def seal_differences(params: Params, root: Path = Path()) -> list[str]:
     Raises:
         FileError: A submission cannot be read.
     """
+    path = root / SEAL
+    if not path.exists():
+        return []
     try:
-        seal = read_seal(root)
+        seal = Seal.model_validate_json(read_stage_file(path))
+    except ValidationError as error:
+        sentences = [str(refusal(path, error, "Restore it from git."))]
     except FileError as error:
-        return [printable_line(str(error), _LONGEST_SENTENCE)]
-    sentences = _differences(seal, make_seal(params, root)) if seal else ()
+        sentences = [str(error)]
+    else:
+        sentences = list(_differences(seal, make_seal(params, root)))
     return [printable_line(sentence, _LONGEST_SENTENCE) for sentence in sentences]
 
 
 def _differences(seal: Seal, present: Seal) -> Iterator[str]:
-    content = _content_sha256(seal.params, seal.submissions)
-    if content != seal.sha256:
-        yield f"{SEAL} was altered: its content has the SHA-256 {content}, and it says {seal.sha256}."
-    sealed_params, present_params = dict(seal.params), dict(present.params)
-    if seal.submissions.keys() != present.submissions.keys():  # each of these teams has its own sentence
-        del present_params["teams"]
-        sealed_params.pop("teams", None)
-    yield from _param_differences("", sealed_params, present_params)
+    if seal.content_sha256 != seal.sha256:
+        yield f"{SEAL} was altered: its content has the SHA-256 {seal.content_sha256}, and it says {seal.sha256}."
+    yield from _param_differences("", seal.params, present.params)
     for team, digest in present.submissions.items():
         sealed_digest = seal.submissions.get(team)
         if sealed_digest is None:
@@ -102,12 +98,5 @@ def _param_differences(place: str, sealed: Any, present: Any) -> Iterator[str]:
         for name in sorted(sealed.keys() | present.keys()):
             yield from _param_differences(f"{place}.{name}".lstrip("."), sealed.get(name), present.get(name))
     elif to_json(sealed) != to_json(present):  # True == 1 in Python, but not in JSON
-        yield f"{place} is {_shown(present)}, and {_shown(sealed)} was sealed."
-
-
-def _shown(value: Any) -> str:
-    return printable_line(to_json(value, indent=None), _LONGEST_VALUE)
-
-
-def _content_sha256(params: Mapping[str, Any], submissions: Mapping[str, str]) -> str:
-    return sha256_json({"params": params, "submissions": submissions})
+        values = [printable_line(to_json(value, indent=None), _LONGEST_VALUE) for value in (present, sealed)]
+        yield f"{place} is {values[0]}, and {values[1]} was sealed."

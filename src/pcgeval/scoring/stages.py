@@ -66,7 +66,7 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
     intervals = RankingIntervals(level=LEVEL, resamples=resamples, seed=seed) if resamples else None
     file = ranking_file(ranking, scores, intervals)
     file = file.model_copy(update={"result": result_hash(params, file, root)})
-    write_ranking(root / RESULTS, ranking, scores, file)
+    write_ranking(root / RESULTS, file)
     with rewritten_folder(root / METRICS, keep=root / DATA / "similarity"):
         write_metrics(root / METRICS, ranking)
     return ranking
@@ -103,19 +103,17 @@ def read_measured(
 
     Raises:
         FileError: A file is not in the format of its stage.
-        ScoringError: One of a letter's three files is missing, or all teams are disqualified.
+        ScoringError: One of a letter's three files is missing.
     """
     rules = rules_of(params)
     teams = [submission.team for submission in submissions if submission.notes.disqualified is None]
-    if not teams:
-        raise ScoringError("every team is disqualified. Add a team to params.yaml that is not.")
-    results: dict[str, dict[str, TeamResults]] = {}
-    for model, team in product(models, teams):
+    results: dict[str, dict[str, TeamResults]] = {model: {} for model in models}
+    for model, team in product(results, teams):
         measured = read_team({name: root / stage_dir(name, model, team) for name in STAGE_DIRS}, rules)
         if incomplete := [letter for letter, files in measured.letters.items() if not files.complete]:
             raise ScoringError(
                 f"model {model!r}, team {team!r}: letter {incomplete[0]} lacks one of its three files. "
                 "Run `dvc repro` to make it."
             )
-        results.setdefault(model, {})[team] = measured
+        results[model][team] = measured
     return CompetitionResults(results)
