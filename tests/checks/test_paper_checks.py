@@ -13,7 +13,7 @@ from pcgeval.checks.evidence import Document, Evidence, PaperEvidence, Undecided
 
 RATES = {"A": 0.5, "B": 0.25, "note": "x"}
 RESULTS = {"rates": RATES, "runs": [{"loss": 3}, {"loss": 1e-9}], "trials": 2000, "ok": True}
-TABLE = "letter,rate,note\nA,0.5,x\nB, 0.25 ,y\nB,0.75,z\n"
+TABLE = "letter,rate,F1/macro\nA,0.5,7\nB, 0.25 ,y\nB,0.75,8\nC\nC,0.1,9"
 
 
 @pytest.fixture
@@ -56,13 +56,14 @@ def value(evidence, key, path="out/results.json", **bounds):
         ("result_value", {"key": "ok"}, 0, "has not a number at ok, but True"),
         ("result_value", {"key": "A/rate", "path": "table.csv", "at_least": 0.5}, 1, "table.csv: A/rate is 0.5"),
         ("result_value", {"key": "B/rate", "path": "table.csv"}, 0, "has not a number at B/rate, but a list"),
-        ("result_value", {"key": "rate", "path": "table.csv"}, 0, "has not a number at rate, but a list"),
+        ("result_value", {"key": "C/rate", "path": "table.csv"}, 0, "has not a number at C/rate, but a list"),
         ("result_value", {"key": "loss", "path": "table.tsv", "at_most": 2.5}, 1, "table.tsv: loss is 2.5"),
         ("result_order", {"larger": "rates/A", "smaller": "rates/B"}, 1, "rates/A is 0.5, rates/B is 0.25"),
         ("result_entries", {"key": "rates", "at_least": 2}, 1, "2 figures under rates; 2 are asked for"),
         ("result_entries", {"key": "runs", "at_least": 1}, 0, "0 figures under runs"),
         ("result_entries", {"key": "trials", "at_least": 1}, 1, "1 figures under trials"),
-        ("result_entries", {"key": "rate", "path": "table.csv", "at_least": 3}, 1, "3 figures under rate"),
+        ("result_entries", {"key": "rate", "path": "table.csv", "at_least": 4}, 1, "4 figures under rate"),
+        ("result_entries", {"key": "F1/macro", "path": "table.csv", "at_least": 4}, 0, "3 figures under F1/macro"),
         ("without_blacklisted", {}, 1, "none of 0 blacklisted addresses is named"),
     ],
 )

@@ -152,12 +152,12 @@ def _is_figure(value: Any) -> bool:
 def _value(path: str, value: Any, key: str) -> Any:
     """Return what a key leads to: a value of JSON, a cell of a table, or the cells of several rows."""
     if isinstance(value, _Table):
-        name, slash, column = key.rpartition("/")
+        name, slash, column = ("", "", key) if key in value.headings else key.rpartition("/")
         if column not in value.headings:
             raise NotMet(f"{path} has not the column {column}")
         place = value.headings.index(column)
-        rows = [row for row in value.rows if (row[0] == name or not slash) and place < len(row)]
-        cells = [_cell(row[place]) for row in rows]
+        rows = [row for row in value.rows if row[0] == name or not slash]
+        cells = [_cell(row[place]) if place < len(row) else "" for row in rows]
         return cells[0] if len(cells) == 1 else cells
     for part in key.split("/"):
         if isinstance(value, dict) and part in value:

@@ -65,16 +65,17 @@ class RunGrade:
         A guess never counts, nor does a submission that used an address of the paper's blacklist, or a grading with
         more than `max_invalid` leaves without a grade.
         """
-        leaves, invalid, problem = output.num_leaf_nodes, output.num_invalid_leaf_nodes, ""
+        leaves, invalid, problem = output.num_leaf_nodes, output.num_invalid_leaf_nodes, None
         if output.judge_type == HEURISTIC:
-            problem = output.partial or next(iter(output.warnings), "only a guess")
+            problem = f"only a guess: {output.partial or '; '.join(output.warnings)}"
         elif output.is_blacklisted:
             problem = f"blacklist.txt: {output.blacklist}"
         elif invalid > max_invalid:
             reason = output.partial or reasons_without_grade(output.graded_task_tree)[0][0]
             problem = f"{invalid} of {leaves} leaves have no grade: {reason}"
-        score = None if problem else output.score
-        return cls(run, score, leaves, invalid, output.cost, printable_line(problem, _MAX_PROBLEM) or None)
+        if problem is None:
+            return cls(run, output.score, leaves, invalid, output.cost)
+        return cls(run, None, leaves, invalid, output.cost, printable_line(problem, _MAX_PROBLEM))
 
     @classmethod
     def read(cls, run: PaperRun, *, max_invalid: int = 0, disqualified: Collection[str] = ()) -> Self:

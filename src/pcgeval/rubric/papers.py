@@ -91,7 +91,7 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
     addendum, judge_addendum = (text(name, is_needed=needs_text) for name in ("addendum.md", "judge.addendum.md"))
     try:
         config = parse_yaml(text("config.yaml", MAX_CONFIG_BYTES)) or {}
-        title = printable_line(str(config.get("title", paper_id)))
+        title = printable_line(str(config.get("title") or paper_id))
     except (ValueError, AttributeError) as error:
         faults.append(f"config.yaml: {printable_line(str(error))}. Give a mapping with a title, as YAML.")
     lines = [line.strip() for line in text("blacklist.txt").splitlines()]
