@@ -61,8 +61,6 @@ def test_groups_agents_papers_and_runs(tmp_path):
 @pytest.mark.parametrize(
     ("files", "submission", "left_out"),
     [
-        ("main.py", "", ()),
-        ("run.log submission/main.py", "submission", ()),
         ("run.log submission/main.py other_submission/main.py", "submission", ("other_submission",)),
         ("run.log submission.tar", "submission.tar", ()),
         ("run.log other_submission/main.py", "other_submission", ()),
@@ -91,12 +89,11 @@ def test_the_last_snapshot_is_the_submission_and_others_are_named(tmp_path, file
 def test_links_of_a_submission_lead_nowhere(tmp_path):
     touch(tmp_path, "g/p_1/main.py", "g/p_2/main.py")
     (tmp_path / "g/p_1/submission").symlink_to(tmp_path / "g/p_2")
-    for name in ("reproduce.sh", "status.json", "grade.json"):
+    for name in ("reproduce.sh", "grade.json"):
         (tmp_path / "g/p_2" / name).symlink_to("x" * 4000)
     first, second = find_runs(tmp_path, ["p"])
     assert first.submission() == tmp_path / "g/p_1"
     assert "File name too long" in RunGrade.read(second).problem
-    (tmp_path / "g/p_2/status.json").unlink()
     (tmp_path / "g/p_2/grade.json").unlink()
     assert second.submission() == tmp_path / "g/p_2"
 
