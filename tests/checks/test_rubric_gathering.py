@@ -1,7 +1,6 @@
 """The evidence of a competition's folders: texts of strangers, and the results of our own stages."""
 
 import json
-import os
 
 import pytest
 from submissions_for_tests import PARAMS, REPLY, write_results
@@ -21,10 +20,8 @@ def readme_of(folder):
     ("make", "reason"),
     [
         (lambda _: None, "README.md is missing"),
-        (lambda path: path.write_bytes(b"\x89PNG\xff"), "not UTF-8 text"),
         (lambda path: path.write_bytes(b" " * (MAX_DOCUMENT_BYTES + 1)), "larger than 1000000"),
         (lambda path: path.symlink_to("/etc/hostname"), "is a link"),
-        (os.mkfifo, "not a regular file"),
     ],
 )
 def test_a_document_that_cannot_be_had_says_why(tmp_path, make, reason):
@@ -97,12 +94,10 @@ def test_trials_carry_how_their_responses_came_about(tmp_path):
         ("```\nfor i in range(3):\n  drop_block('b11', i)\n```", True, False),
         ("```js\n  while (true) { drop_block('b11', 1) }\n```", True, False),
         ("```\n# wait for it: a comment\nbefore = 1\nformat: x\n```", False, False),
-        ("```\nfor i in range(3):\n  drop_block('b11', i)\n``` and then ```\ndrop_block('b11', 1)\n```", True, False),
         ("```\ndrop_block('b11', 9)\n", False, True),
         ("```\nfor i in x:\n", True, True),
         ("", False, False),
         ("`" * 300_000 + "for x:" * 100_000, False, False),
-        ("```" + "for " * 300_000, False, True),
         ("```\n" + "for\n" * 300_000, False, True),
     ],
 )
@@ -124,11 +119,8 @@ WITHOUT_PROBABILITIES = json.dumps(
     ("path", "content", "words"),
     [
         (f"{STABILITY}/trials.json", "[]", "lacks values of Trial(letter='I', number=1)"),
-        (f"{SIMILARITY}/I.json", '{"trials": []}', "lacks values of Trial"),
         (f"{SIMILARITY}/I.json", WITHOUT_PROBABILITIES, "lacks values of Trial"),
-        (f"{STABILITY}/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "raws.0.score"),
         ("data/diversity/small/team-one/I.json", "{}", "diversityRate"),
-        ("data/trials/small/team-one.json", "[{}]", "0.letter: Field required"),
     ],
 )
 def test_results_that_are_not_what_they_should_be_are_named(tmp_path, path, content, words):

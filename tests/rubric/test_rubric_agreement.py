@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rubric_trees import CODE, RUN, leaf, node, rubric
+from rubric_trees import leaf, node, rubric, rubrics
 
 from pcgeval import JudgeOutput
 from pcgeval.core.files import to_json
@@ -98,14 +98,14 @@ def test_leaves_that_cannot_be_compared_are_named():
         assert {reason: paths for reason, paths in result.uncompared.items() if paths} == uncompared
 
 
-def test_categories_have_their_own_figures():
-    task = rubric(node("root", 1, leaf("0"), leaf("1", category=RUN), leaf("2", category=RUN)))
-    a, b = (
-        grade_tree(task, lambda leaf_, passed=passed: Verdict(float(leaf_.id in passed), "")) for passed in ("01", "0")
-    )
+@given(rubrics, st.randoms(use_true_random=False))
+def test_categories_and_the_uncompared_make_up_the_whole(task, luck):
+    a, b = (grade_tree(task, lambda _: Verdict(luck.choice([None, 0.0, 0.5, 1.0]), "")) for _ in "ab")
     result = agreement([Pair("", a, b)])
-    assert {name: figures.accuracy.value for name, figures in result.by_category.items()} == {CODE: 1.0, RUN: 0.5}
-    assert [leaf_.path for leaf_ in result.disagreements] == ["root/1"]
+    counted = sum(figures.leaves for figures in result.by_category.values())
+    assert counted == result.overall.leaves == sum(vars(result.overall.confusion).values())
+    assert counted + len({path for paths in result.uncompared.values() for path in paths}) == len(a.leaves)
+    assert not agreement([Pair("", a, a)]).disagreements
 
 
 def test_intervals_are_percentiles_over_drawn_leaves():
