@@ -58,11 +58,9 @@ def of_trials(*trials):
 
 EXAMPLES = [
     ("trials_pass", {"stage": "generate"}, 7 / 8, "7 of 8 trials passed generate; first otherwise: small T 1"),
-    ("trials_pass", {"stage": "extract"}, 6 / 8, "6 of 8 trials passed extract; first otherwise: small T 1"),
     ("trials_pass", {"stage": "classify"}, 3 / 8, "3 of 8"),
     ("trials_without", {"stage": "generate", "reason": "TOKENS"}, 7 / 8, "7 of 8 trials did not fail in"),
     ("trials_without", {"stage": "extract", "reason": "tokens"}, 1, "8 of 8"),
-    ("models_pass", {"stage": "extract", "at_least": 0.5}, 1, "2 of 2 models with at least 0.5 of"),
     ("models_pass", {"stage": "extract", "at_least": 0.6}, 1 / 2, "(small 0.50, large 1.00)"),
     ("letters_pass", {"stage": "extract"}, 3 / 4, "3 of 4 letters have a trial"),
     ("answers_without_loop", {}, 6 / 8, "6 of 8 trials have a reply without a loop"),
@@ -83,7 +81,6 @@ EXAMPLES = [
     ("prompt_length", {}, 1, "6 words; 1 to 6 are allowed"),
     ("prompt_characters", {}, 1, "all characters are allowed"),
     ("prompt_names_object", {}, 1, "prompt.txt has the token <OBJECT> 1 times"),
-    ("prompt_mentions", {"text": "b11"}, 1, "prompt.txt mentions 'b11'"),
     ("prompt_mentions", {"text": "b31"}, 0, "prompt.txt does not mention 'b31'"),
 ]
 ARGUMENTS = {name: arguments for name, arguments, *_ in EXAMPLES}

@@ -9,7 +9,6 @@ from pcgeval.checks.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_su
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import Trial
-from pcgeval.core.trials import Flag, SuppliedBlocks, TrialUsage
 
 
 def readme_of(folder):
@@ -75,16 +74,6 @@ def test_trials_carry_the_outcomes_of_the_stages(tmp_path):
     assert evidence.diversity == {"I": 0.1, "T": 0.0}
     write_results(tmp_path, "small", top=False)
     assert not any(trial.on_top for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials)
-
-
-def test_trials_carry_how_their_responses_came_about(tmp_path):
-    hostile = "the model never said: '</p><script>\u202e" + "x" * 1000
-    write_results(tmp_path, "small", flags={("I", 2): [("invented-reply", hostile)] * 9}, contained=False)
-    quiet, flagged, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
-    assert quiet.usage == TrialUsage(calls=1, tokens=15, contained=False, supplied=SuppliedBlocks(blocks=1))
-    assert flagged.usage.flags == (Flag("invented-reply", hostile[:300]),) * 3
-    write_results(tmp_path, "large", recorded=False)
-    assert {trial.usage for trial in gather_model(PARAMS, "large", "team-one", tmp_path).trials} == {None}
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,11 @@ def rubric_command(capsys):
     return run
 
 
-def test_show_prints_criteria_and_not_ids(gradings, rubric_command):
+def test_show_prints_criteria_and_not_ids(gradings, tmp_path, rubric_command):
     out = rubric_command("show", gradings[0])
     assert "0.250  100.0 %  All of root.\n1.000   25.0 %    1  Do a.\n" in out
-    assert "because b" in out
+    out = rubric_command("show", write_grading(tmp_path / "none.json", None, None))
+    assert "\n\n1 leaf without a grade: because a\n1 leaf" in out
     values = rubric_command("show", gradings[0], "--json")
     assert values["judge_type"] == "dummy"
     assert [(part["number"], part["share"]) for part in values["parts"]] == [("", 1), ("1", 0.25), ("2", 0.75)]
@@ -79,9 +80,7 @@ def test_the_judges_record_is_shown_without_control_characters(tmp_path, rubric_
     for part in (
         "WARNING: only",
         f"model digest {'d' * 64}, prompts v3",
-        "adds 0.2500 to its score",
         "2 of 3: main.py, README.md",
-        "main.py: cut",
         "data.bin, binary",
         "| # Reality",
         "Vote 2 of 2: ----- two scores",
@@ -89,15 +88,6 @@ def test_the_judges_record_is_shown_without_control_characters(tmp_path, rubric_
     ):
         assert part in out
     assert not {"\x1b", "\x07"} & set(out)
-
-
-def test_with_nothing_graded_there_is_a_line_a_reason(tmp_path, rubric_command):
-    task = rubric(node("root", 1, *(leaf(f"n{number}") for number in range(850))))
-    tree = grade_tree(task, lambda leaf_: Verdict(None, "no credit" if leaf_.id == "n0" else "the endpoint is dead"))
-    write_json(tmp_path / "g.json", JudgeOutput("simple", tree).to_json())
-    lines = rubric_command("show", tmp_path / "g.json").splitlines()
-    assert lines[-2:] == ["849 leaves without a grade: the endpoint is dead", "1 leaf without a grade: no credit"]
-    assert len(lines) < 8
 
 
 def test_agreement_names_what_it_leaves_out(gradings, rubric_command):

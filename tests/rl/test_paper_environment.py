@@ -54,8 +54,7 @@ def test_the_settings_arrive():
     task = next(iter(env.taskset))
     assert env.config.agent.max_turns == 7
     assert (env.config.agent.harness.id, env.config.agent.runtime.type) == ("null", "subprocess")  # only our tool
-    assert (task.config.code_only, task.config.judge_type, task.data.paper_id) == (True, "dummy", PAPER)
-    assert task.config.judge_settings == settings
+    assert (task.config.code_only, task.config.judge_settings, task.data.paper_id) == (True, settings, PAPER)
     with pytest.raises(ValueError, match="must be one of simple, checks, random, dummy"):
         environment(judge_type="human")
     assert first_task(judge_model="smollm2:135m-instruct-q4_1").config.judge_model.backend == "llamacpp"

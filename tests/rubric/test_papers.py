@@ -61,7 +61,7 @@ def test_a_paper_has_a_rubric_and_a_text_and_may_have_more(papers):
 def test_a_paper_that_is_not_there_names_those_that_are(papers, paper_id):
     for name in ("Zebra", ".hidden", "with space"):
         shutil.copytree(papers / "mine", papers / name)
-    assert "There: Zebra, mine." in faults(papers, paper_id)[0]
+    assert "Known: Zebra, mine." in faults(papers, paper_id)[0]
     assert list_papers(papers / "missing") == ()
 
 

@@ -12,7 +12,7 @@ from pcgeval.core.files import sha256_json
 from pcgeval.core.untrusted import read_bounded_json
 from pcgeval.rubric.grades import (
     HEURISTIC,
-    OWN_RECORD,
+    RECORD_KEY,
     GradedTaskNode,
     GradeError,
     JudgeOutput,
@@ -73,7 +73,7 @@ def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
     below = [_paperbench_node(task, model) for task in node.sub_tasks]
     metadata = node.judge_metadata  # another tool's as it is
     if isinstance(metadata, JudgeRecord):
-        metadata = {OWN_RECORD: metadata.model_dump(mode="json", exclude_unset=True)}
+        metadata = {RECORD_KEY: metadata.model_dump(mode="json", exclude_unset=True)}
         if votes := node.judge_metadata.votes:
             metadata["full_judge_response"] = "\n\n".join(vote.answer for vote in votes)
         if usage := _paperbench_usage(node.judge_metadata.usage, model):

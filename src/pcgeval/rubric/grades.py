@@ -20,7 +20,7 @@ from pcgeval.rubric.tree import CATEGORIES, TaskNode, Weight
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 PASSED = 0.5  # a leaf above this has passed (PaperBench)
-OWN_RECORD = "pcgeval"  # the key of our record in the judge_metadata of a file for PaperBench
+RECORD_KEY = "pcgeval"  # the key of our record in the judge_metadata of a file for PaperBench
 _WAY_TO_GRADING = ("pb_result", "paperbench_result", "judge_output", "grader_output")  # keys of PaperBench
 _OF_PAPERBENCH = (
     *("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at"),
@@ -333,8 +333,8 @@ def graded_task_from_json(value: Any) -> GradedTaskNode:
         if fields["path"] in paths:  # one would hide the other, as nodes are found by their paths
             faults.append(f"{fields['path']:.200}: two nodes have this path. Leave it out of both.")
         paths.add(fields["path"])
-        if isinstance(record := node.get("judge_metadata"), Mapping) and OWN_RECORD in record:
-            fields["judge_metadata"] = record[OWN_RECORD]
+        if isinstance(record := node.get("judge_metadata"), Mapping) and RECORD_KEY in record:
+            fields["judge_metadata"] = record[RECORD_KEY]
         return fields
 
     tree = parse_tree(_TREE, _grading_within(value)["graded_task_tree"], fields_of, faults)

@@ -41,7 +41,7 @@ def load_rubric(path: Path | str) -> TaskNode:
 def load_rubric_with_checks(path: Path, checks_file: Path | None = None) -> tuple[TaskNode, str | None]:
     """Read a rubric, and give its leaves the checks of a file, by default of the `checks.yaml` beside it.
 
-    Returns the SHA-256 of the file of checks, too; None without one. Raises as `load_rubric` does.
+    Return the rubric and the SHA-256 of the file of checks, None without one. Raises as `load_rubric` does.
     """
     if checks_file is None:
         checks_file = path.with_name(CHECKS_FILE)
@@ -140,7 +140,7 @@ def _message(fault: Mapping[str, Any]) -> str:
 
 
 def quoted(value: Any) -> str:
-    """Show a value in a message: no more than sixty characters of it, and no control characters."""
+    """Return a value for a message, with at most sixty characters and no control characters."""
     if isinstance(value, list | tuple | Mapping):
         return f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)}"
     text = ascii(value)
