@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.checks.checks import LeafCheck, known_check, run_check
+from pcgeval.checks import paper_checks
+from pcgeval.checks.checks import CHECKS, LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import Document, Evidence, PaperEvidence, Undecided
 
 RATES = {"A": 0.5, "B": 0.25, "note": "x"}
@@ -39,34 +40,38 @@ def value(evidence, key, path="out/results.json", **bounds):
     return decide(evidence, "result_value", path=path, key=key, **bounds)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "score", "explanation"),
-    [
-        ("file_exists", {"path": "README.md"}, 1, "README.md has 24 bytes"),
-        ("file_exists", {"path": "out/missing.txt"}, 0, "out/missing.txt is missing"),
-        ("file_words", {"path": "README.md", "at_least": 5}, 1, "README.md has 5 words; 5 are asked for"),
-        ("reproduce_succeeded", {}, 1, "reproduce.sh ended with exit code 0"),
-        ("log_matches", {"pattern": "total:*%"}, 1, "printed: Total: 97 % of 10"),
-        ("log_matches", {"pattern": "%*total"}, 0, "no line has '%*total'"),
-        ("result_value", {"key": "trials", "at_most": 1999}, 0, "trials is 2000; asked for: at most 1999"),
-        ("result_value", {"key": "rates/A", "at_least": 0.4, "at_most": 0.6}, 1, "is 0.5; asked for: at least 0.4 and"),
-        ("result_value", {"key": "runs/1/loss", "at_most": 0.1}, 1, "runs/1/loss is 1e-09"),
-        ("result_value", {"key": "runs/2/loss"}, 0, "out/results.json has not the key runs/2/loss"),
-        ("result_value", {"key": "rates/note"}, 0, "has not a number at rates/note, but 'x'"),
-        ("result_value", {"key": "ok"}, 0, "has not a number at ok, but True"),
-        ("result_value", {"key": "A/rate", "path": "table.csv", "at_least": 0.5}, 1, "table.csv: A/rate is 0.5"),
-        ("result_value", {"key": "B/rate", "path": "table.csv"}, 0, "has not a number at B/rate, but a list"),
-        ("result_value", {"key": "C/rate", "path": "table.csv"}, 0, "has not a number at C/rate, but a list"),
-        ("result_value", {"key": "loss", "path": "table.tsv", "at_most": 2.5}, 1, "table.tsv: loss is 2.5"),
-        ("result_order", {"larger": "rates/A", "smaller": "rates/B"}, 1, "rates/A is 0.5, rates/B is 0.25"),
-        ("result_entries", {"key": "rates", "at_least": 2}, 1, "2 figures under rates; 2 are asked for"),
-        ("result_entries", {"key": "runs", "at_least": 1}, 0, "0 figures under runs"),
-        ("result_entries", {"key": "trials", "at_least": 1}, 1, "1 figures under trials"),
-        ("result_entries", {"key": "rate", "path": "table.csv", "at_least": 4}, 1, "4 figures under rate"),
-        ("result_entries", {"key": "F1/macro", "path": "table.csv", "at_least": 4}, 0, "3 figures under F1/macro"),
-        ("without_blacklisted", {}, 1, "none of 0 blacklisted addresses is named"),
-    ],
-)
+FINDINGS = [
+    ("file_exists", {"path": "README.md"}, 1, "README.md has 24 bytes"),
+    ("file_exists", {"path": "out/missing.txt"}, 0, "out/missing.txt is missing"),
+    ("file_words", {"path": "README.md", "at_least": 5}, 1, "README.md has 5 words; 5 are asked for"),
+    ("reproduce_succeeded", {}, 1, "reproduce.sh ended with exit code 0"),
+    ("log_matches", {"pattern": "total:*%"}, 1, "printed: Total: 97 % of 10"),
+    ("log_matches", {"pattern": "%*total"}, 0, "no line has '%*total'"),
+    ("result_value", {"key": "trials", "at_most": 1999}, 0, "trials is 2000; asked for: at most 1999"),
+    ("result_value", {"key": "rates/A", "at_least": 0.4, "at_most": 0.6}, 1, "is 0.5; asked for: at least 0.4 and"),
+    ("result_value", {"key": "runs/1/loss", "at_most": 0.1}, 1, "runs/1/loss is 1e-09"),
+    ("result_value", {"key": "runs/2/loss"}, 0, "out/results.json has not the key runs/2/loss"),
+    ("result_value", {"key": "rates/note"}, 0, "has not a number at rates/note, but 'x'"),
+    ("result_value", {"key": "ok"}, 0, "has not a number at ok, but True"),
+    ("result_value", {"key": "A/rate", "path": "table.csv", "at_least": 0.5}, 1, "table.csv: A/rate is 0.5"),
+    ("result_value", {"key": "B/rate", "path": "table.csv"}, 0, "has not a number at B/rate, but a list"),
+    ("result_value", {"key": "C/rate", "path": "table.csv"}, 0, "has not a number at C/rate, but a list"),
+    ("result_value", {"key": "loss", "path": "table.tsv", "at_most": 2.5}, 1, "table.tsv: loss is 2.5"),
+    ("result_order", {"larger": "rates/A", "smaller": "rates/B"}, 1, "rates/A is 0.5, rates/B is 0.25"),
+    ("result_entries", {"key": "rates", "at_least": 2}, 1, "2 figures under rates; 2 are asked for"),
+    ("result_entries", {"key": "runs", "at_least": 1}, 0, "0 figures under runs"),
+    ("result_entries", {"key": "trials", "at_least": 1}, 1, "1 figures under trials"),
+    ("result_entries", {"key": "rate", "path": "table.csv", "at_least": 4}, 1, "4 figures under rate"),
+    ("result_entries", {"key": "F1/macro", "path": "table.csv", "at_least": 4}, 0, "3 figures under F1/macro"),
+    ("without_blacklisted", {}, 1, "none of 0 blacklisted addresses is named"),
+]
+
+
+def test_every_check_is_tested_here():
+    assert {name for name, *_ in FINDINGS} == {*CHECKS} & {*vars(paper_checks)}
+
+
+@pytest.mark.parametrize(("name", "arguments", "score", "explanation"), FINDINGS)
 def test_findings(folder, name, arguments, score, explanation):
     if name.startswith("result"):
         arguments = {"path": "out/results.json", **arguments}

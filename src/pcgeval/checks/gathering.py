@@ -86,10 +86,9 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
         similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
         for trial in trials(params, letter):
             outcome, number = outcomes.get(trial), trial.number
-            measured = [values.get(number) for values in (stabilities, similarities, predictions)]
-            if outcome is None or (outcome.failed_stage is None and None in measured):
-                raise FileError(f"{stability} or {similarity}: lacks values of {trial}. Run `dvc repro`.")
             stable, similar, prediction = stabilities.get(number), similarities.get(number), predictions.get(number)
+            if outcome is None or (outcome.failed_stage is None and not (stable and similar and prediction)):
+                raise FileError(f"{stability} or {similarity}: lacks values of {trial}. Run `dvc repro`.")
             probabilities = [one.probability for one in prediction.probabilities] if prediction else []
             shape = None if outcome.failed_stage == "generate" else _shape(trial_file(raw, "raw", team, trial))
             results.append(

@@ -127,7 +127,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         return output.score
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
-        """Return whether the paper's own reproduction passes every check, without a model; None if there is none."""
+        """Return whether the paper's reproduction passes every check, without a model; None without one."""
         del runtime
         gold = self._paper().folder / GOLD
         if self.config.code_only or not gold.is_dir():

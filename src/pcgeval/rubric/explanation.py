@@ -1,4 +1,4 @@
-"""How a grade came about: the share of the root's score that each criterion decides, and why leaves have no grade."""
+"""Explain a grade: the share of the root's score that a criterion decides, and why leaves have no grade."""
 
 import difflib
 from collections import Counter

@@ -1,7 +1,7 @@
 """The files of a grading: our grade.json, PaperBench's, which are read and written, and logs of Inspect.
 
 PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or within the record of a run, and publishes
-bare trees. A leaf that it could not grade counts as 0 there, and so do ours in a file for it.
+bare trees. In all of these files, a leaf without a grade counts as 0.
 """
 
 from collections.abc import Callable
