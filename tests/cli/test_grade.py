@@ -126,16 +126,6 @@ def test_human_grades_of_a_team(competition, capsys):
 
 
 @pytest.mark.usefixtures("competition")
-@pytest.mark.slow  # it is asked several times
-def test_a_dead_endpoint_without_any_grade_is_no_guess_and_exit_code_1(capsys):
-    dead = sets("model.host=http://127.0.0.1:9", "ignore_checks=true")
-    output = graded(capsys, "zero-shot", "--judge", "simple", "--model", "m:1", *dead, codes=(1,))
-    assert (output["judge_type"], output["score"]) == ("simple", 0.0)
-    assert output["num_invalid_leaf_nodes"] == output["num_leaf_nodes"]
-    assert "The grading ended early" in output["warnings"][0]
-
-
-@pytest.mark.usefixtures("competition")
 def test_settings_reach_the_model_but_not_its_temperature_for_trials(monkeypatch):
     def seen(_task, client, *_):
         judges.append(client.settings)

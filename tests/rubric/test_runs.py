@@ -105,7 +105,8 @@ def test_grades_of_paperbench_are_read_where_they_lie(tmp_path):
     write_json(tmp_path / runs[1] / "grade.json", {"paperbench_result": {"judge_output": output}, "score": 0.5})
     (tmp_path / runs[2]).mkdir()
     grades = [RunGrade.read(run) for run in find_runs(tmp_path, ["rice"])]
-    assert [(grade.score, grade.problem) for grade in grades] == [(0.5, None), (0.5, None), (None, "not graded")]
+    read = [(grade.score, grade.invalid, grade.problem) for grade in grades]
+    assert read == [(0.5, 0, None), (0.5, 0, None), (None, None, "not graded")]
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=9))

@@ -46,16 +46,13 @@ def read_disqualified(path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class RunGrade:
-    """The figures of a grading; where it does not count, `problem` says why and `score` is None.
-
-    `cost` is the price of the model's calls in US dollars, where it is known.
-    """
+    """The figures of a grading, None if they are unknown; `problem` says why a grading does not count."""
 
     run: PaperRun
-    score: float | None = None
-    leaves: int = 0
-    invalid: int = 0
-    cost: float | None = None
+    score: float | None = None  # None if the grading does not count
+    leaves: int | None = None
+    invalid: int | None = None  # leaves without a grade
+    cost: float | None = None  # of the model's calls in US dollars
     problem: str | None = None
 
     @classmethod
@@ -111,7 +108,7 @@ class TableRow:
     scores: Sequence[float]  # of these
     mean: float | None
     std_error: float | None  # None for fewer than two scores
-    invalid: int  # leaves without a grade
+    invalid: int  # leaves without a grade, in the gradings that could be read
     cost: float | None  # in US dollars, of the attempts with a known price
 
     def cells(self) -> tuple[str, ...]:
@@ -153,6 +150,6 @@ def _row(agent: str, paper: str, scores: Sequence[float | None], grades: Sequenc
         scores=counting,
         mean=statistics.fmean(counting) if counting else None,
         std_error=statistics.stdev(counting) / math.sqrt(len(counting)) if len(counting) > 1 else None,
-        invalid=sum(grade.invalid for grade in grades),
+        invalid=sum(grade.invalid or 0 for grade in grades),
         cost=math.fsum(costs) if costs else None,
     )
