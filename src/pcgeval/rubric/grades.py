@@ -16,7 +16,7 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.profiles import Price
 from pcgeval.rubric.loading import parse_tree
 from pcgeval.rubric.record import CallUsage, Foreign, JudgeRecord, ReproductionRecord, TokenUsage, record_of
-from pcgeval.rubric.tree import CATEGORIES, TaskNode, Weight
+from pcgeval.rubric.tree import CATEGORIES, Requirements, TaskNode, Weight
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 PASSED = 0.5  # a leaf above this has passed (PaperBench)
@@ -60,7 +60,7 @@ class GradedTaskNode:
 
     path: str
     id: str
-    requirements: str
+    requirements: Requirements
     weight: Weight
     score: Share
     valid_score: bool  # 1.0 and 0.0 in PaperBench's files
