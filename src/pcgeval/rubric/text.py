@@ -1,6 +1,5 @@
 """A grading, and one criterion of it, as lines for the terminal; text of submissions and models is made printable."""
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -93,9 +92,7 @@ def _record_lines(leaf: GradedTaskNode) -> Iterator[str]:
 def form_lines(path: str, requirements: str) -> Iterator[str]:
     """Yield an entry for one leaf as a person fills it in for the judge `human`: YAML below comments."""
     yield from textwrap.wrap(one_line(requirements), 100, initial_indent="# ", subsequent_indent="# ")
-    # a JSON string is YAML too, but YAML ends a line at more characters
-    quoted = "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in to_json(path))
-    yield from (f"- path: {quoted}", "  score:", "  author:", "  reason:")
+    yield from (f"- path: {to_json(path)}", "  score:", "  author:", "  reason:")  # a JSON string is YAML too
 
 
 def dollars(cost: float) -> str:
