@@ -7,13 +7,15 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rubric_trees import json_values
 
-from pcgeval.checks.checks import LeafCheck, known_check, run_check
+from pcgeval.checks import paper_checks
+from pcgeval.checks.checks import CHECKS, LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import Document, Evidence, PaperEvidence, Undecided
 
 RATES = {"A": 0.5, "B": 0.25, "note": "x"}
 RESULTS = {"rates": RATES, "runs": [{"loss": 3}, {"loss": 1e-9}], "trials": 2000, "ok": True}
-TABLE = "letter,rate,note\nA,0.5,x\nB, 0.25 ,y\nB,0.75,z\n"
+TABLE = "letter,rate,F1/macro\nA,0.5,7\nB, 0.25 ,y\nB,0.75,8\nC\nC,0.1,9"
 
 
 @pytest.fixture
@@ -39,33 +41,38 @@ def value(evidence, key, path="out/results.json", **bounds):
     return decide(evidence, "result_value", path=path, key=key, **bounds)
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "score", "explanation"),
-    [
-        ("file_exists", {"path": "README.md"}, 1, "README.md has 24 bytes"),
-        ("file_exists", {"path": "out/missing.txt"}, 0, "out/missing.txt is missing"),
-        ("file_words", {"path": "README.md", "at_least": 5}, 1, "README.md has 5 words; 5 are asked for"),
-        ("reproduce_succeeded", {}, 1, "reproduce.sh ended with exit code 0"),
-        ("log_matches", {"pattern": "total:*%"}, 1, "printed: Total: 97 % of 10"),
-        ("log_matches", {"pattern": "%*total"}, 0, "no line has '%*total'"),
-        ("result_value", {"key": "trials", "at_most": 1999}, 0, "trials is 2000; asked for: at most 1999"),
-        ("result_value", {"key": "rates/A", "at_least": 0.4, "at_most": 0.6}, 1, "is 0.5; asked for: at least 0.4 and"),
-        ("result_value", {"key": "runs/1/loss", "at_most": 0.1}, 1, "runs/1/loss is 1e-09"),
-        ("result_value", {"key": "runs/2/loss"}, 0, "out/results.json has not the key runs/2/loss"),
-        ("result_value", {"key": "rates/note"}, 0, "has not a number at rates/note, but 'x'"),
-        ("result_value", {"key": "ok"}, 0, "has not a number at ok, but True"),
-        ("result_value", {"key": "A/rate", "path": "table.csv", "at_least": 0.5}, 1, "table.csv: A/rate is 0.5"),
-        ("result_value", {"key": "B/rate", "path": "table.csv"}, 0, "has not a number at B/rate, but a list"),
-        ("result_value", {"key": "rate", "path": "table.csv"}, 0, "has not a number at rate, but a list"),
-        ("result_value", {"key": "loss", "path": "table.tsv", "at_most": 2.5}, 1, "table.tsv: loss is 2.5"),
-        ("result_order", {"larger": "rates/A", "smaller": "rates/B"}, 1, "rates/A is 0.5, rates/B is 0.25"),
-        ("result_entries", {"key": "rates", "at_least": 2}, 1, "2 figures under rates; 2 are asked for"),
-        ("result_entries", {"key": "runs", "at_least": 1}, 0, "0 figures under runs"),
-        ("result_entries", {"key": "trials", "at_least": 1}, 1, "1 figures under trials"),
-        ("result_entries", {"key": "rate", "path": "table.csv", "at_least": 3}, 1, "3 figures under rate"),
-        ("without_blacklisted", {}, 1, "none of 0 blacklisted addresses is named"),
-    ],
-)
+FINDINGS = [
+    ("file_exists", {"path": "README.md"}, 1, "README.md has 24 bytes"),
+    ("file_exists", {"path": "out/missing.txt"}, 0, "out/missing.txt is missing"),
+    ("file_words", {"path": "README.md", "at_least": 5}, 1, "README.md has 5 words; 5 are asked for"),
+    ("reproduce_succeeded", {}, 1, "reproduce.sh ended with exit code 0"),
+    ("log_matches", {"pattern": "total:*%"}, 1, "printed: Total: 97 % of 10"),
+    ("log_matches", {"pattern": "%*total"}, 0, "no line has '%*total'"),
+    ("result_value", {"key": "trials", "at_most": 1999}, 0, "trials is 2000; asked for: at most 1999"),
+    ("result_value", {"key": "rates/A", "at_least": 0.4, "at_most": 0.6}, 1, "is 0.5; asked for: at least 0.4 and"),
+    ("result_value", {"key": "runs/1/loss", "at_most": 0.1}, 1, "runs/1/loss is 1e-09"),
+    ("result_value", {"key": "runs/2/loss"}, 0, "out/results.json has not the key runs/2/loss"),
+    ("result_value", {"key": "rates/note"}, 0, "has not a number at rates/note, but 'x'"),
+    ("result_value", {"key": "ok"}, 0, "has not a number at ok, but True"),
+    ("result_value", {"key": "A/rate", "path": "table.csv", "at_least": 0.5}, 1, "table.csv: A/rate is 0.5"),
+    ("result_value", {"key": "B/rate", "path": "table.csv"}, 0, "has not a number at B/rate, but a list"),
+    ("result_value", {"key": "C/rate", "path": "table.csv"}, 0, "has not a number at C/rate, but a list"),
+    ("result_value", {"key": "loss", "path": "table.tsv", "at_most": 2.5}, 1, "table.tsv: loss is 2.5"),
+    ("result_order", {"larger": "rates/A", "smaller": "rates/B"}, 1, "rates/A is 0.5, rates/B is 0.25"),
+    ("result_entries", {"key": "rates", "at_least": 2}, 1, "2 figures under rates; 2 are asked for"),
+    ("result_entries", {"key": "runs", "at_least": 1}, 0, "0 figures under runs"),
+    ("result_entries", {"key": "trials", "at_least": 1}, 1, "1 figures under trials"),
+    ("result_entries", {"key": "rate", "path": "table.csv", "at_least": 4}, 1, "4 figures under rate"),
+    ("result_entries", {"key": "F1/macro", "path": "table.csv", "at_least": 4}, 0, "3 figures under F1/macro"),
+    ("without_blacklisted", {}, 1, "none of 0 blacklisted addresses is named"),
+]
+
+
+def test_every_check_is_tested_here():
+    assert {name for name, *_ in FINDINGS} == {*CHECKS} & {*vars(paper_checks)}
+
+
+@pytest.mark.parametrize(("name", "arguments", "score", "explanation"), FINDINGS)
 def test_findings(folder, name, arguments, score, explanation):
     if name.startswith("result"):
         arguments = {"path": "out/results.json", **arguments}
@@ -130,14 +137,11 @@ def test_only_results_of_the_run_count(folder):
 @pytest.mark.parametrize(
     "content",
     [
-        b"{",
         b"\xff\xfe\x00",
         b"[" * 100_000,
-        b'{"trials": NaN}',
         b'{"trials": 1e999}',
         b'{"trials": ' + b"9" * 10_000 + b"}",
         b'{"trials": "2000"}',
-        b'{"trials": [2000]}',
         b" " * 4_000_001,
     ],
 )
@@ -150,10 +154,8 @@ def test_garbled_results_fail_and_never_raise(folder, content, name):
     assert decide(ran(folder), "result_entries", path=name, key="trials", at_least=2).score == 0
 
 
-@given(
-    st.recursive(st.floats() | st.text() | st.none(), lambda below: st.lists(below) | st.dictionaries(st.text(), below))
-)
-def test_any_json_gives_a_decide(tmp_path_factory, anything):
+@given(json_values("a", "0", ""))
+def test_any_json_is_decided(tmp_path_factory, anything):
     folder = tmp_path_factory.mktemp("any")
     (folder / "r.json").write_text(json.dumps(anything))
     for key in ("a", "0", "a/0", "/", "0/0/0"):
@@ -177,7 +179,7 @@ def test_what_the_system_does_not_let_us_read_is_undecided(folder):
         decide(ran(folder), "file_exists", path="x" * 300)
 
 
-def test_blacklisted_addresses_are_result_in_any_file(folder):
+def test_blacklisted_addresses_are_found_in_any_file(folder):
     evidence = ran(folder, blacklist=("https://Example.org/code", "https://other.org"))
     assert decide(evidence, "without_blacklisted").score == 1
     deep = folder
@@ -186,9 +188,7 @@ def test_blacklisted_addresses_are_result_in_any_file(folder):
         deep.mkdir()
     (deep / "setup.bin").write_bytes(b"\xff\x00git clone HTTPS://example.org/CODE.git")
     assert decide(ran(folder, blacklist=("https://", "/")), "without_blacklisted").score == 1  # no addresses
-    result = decide(evidence, "without_blacklisted")
-    assert result.score == 0
-    assert "setup.bin" in result.explanation or result.explanation.startswith("'d/d/")
+    assert decide(evidence, "without_blacklisted").score == 0
 
 
 def test_too_much_to_look_through_is_undecided(folder):

@@ -8,15 +8,8 @@ from hypothesis import strategies as st
 
 from pcgeval.checks import paper_checks
 from pcgeval.checks.checks import CHECKS, LeafCheck, known_check, run_check
-from pcgeval.checks.evidence import (
-    Document,
-    Evidence,
-    ModelEvidence,
-    TrialEvidence,
-    Undecided,
-)
+from pcgeval.checks.evidence import Document, Evidence, ModelEvidence, TrialEvidence, Undecided
 from pcgeval.core.layout import Trial
-from pcgeval.core.stage_files import STAGE_NAMES
 from pcgeval.core.trials import FLAG_KINDS, Flag, TrialUsage
 
 README = Document("README.md", "read", "# My Team\n\nThe prompt shows two letters.")
@@ -65,11 +58,9 @@ def of_trials(*trials):
 
 EXAMPLES = [
     ("trials_pass", {"stage": "generate"}, 7 / 8, "7 of 8 trials passed generate; first otherwise: small T 1"),
-    ("trials_pass", {"stage": "extract"}, 6 / 8, "6 of 8 trials passed extract; first otherwise: small T 1"),
     ("trials_pass", {"stage": "classify"}, 3 / 8, "3 of 8"),
     ("trials_without", {"stage": "generate", "reason": "TOKENS"}, 7 / 8, "7 of 8 trials did not fail in"),
     ("trials_without", {"stage": "extract", "reason": "tokens"}, 1, "8 of 8"),
-    ("models_pass", {"stage": "extract", "at_least": 0.5}, 1, "2 of 2 models with at least 0.5 of"),
     ("models_pass", {"stage": "extract", "at_least": 0.6}, 1 / 2, "(small 0.50, large 1.00)"),
     ("letters_pass", {"stage": "extract"}, 3 / 4, "3 of 4 letters have a trial"),
     ("answers_without_loop", {}, 6 / 8, "6 of 8 trials have a reply without a loop"),
@@ -90,7 +81,6 @@ EXAMPLES = [
     ("prompt_length", {}, 1, "6 words; 1 to 6 are allowed"),
     ("prompt_characters", {}, 1, "all characters are allowed"),
     ("prompt_names_object", {}, 1, "prompt.txt has the token <OBJECT> 1 times"),
-    ("prompt_mentions", {"text": "b11"}, 1, "prompt.txt mentions 'b11'"),
     ("prompt_mentions", {"text": "b31"}, 0, "prompt.txt does not mention 'b31'"),
 ]
 ARGUMENTS = {name: arguments for name, arguments, *_ in EXAMPLES}
@@ -110,14 +100,12 @@ def test_every_check_by_its_definition(name, arguments, score, explanation):
     ("name", "text", "score"),
     [
         ("prompt_length", "one two three four five six seven", 0),
-        ("prompt_length", " \n", 0),
         ("prompt_characters", "ärger", 0),
         ("prompt_characters", "“It’s” \u2014 fine\t[x] {y} | <z> ?\r\n", 1),
         ("prompt_names_object", "<object> < OBJECT > &lt;OBJECT&gt; OBJECT", 0),
         ("readme_names_team", "MY TEAM did this", 1),
         ("readme_names_team", "my teammates", 0),
         ("readme_names_team", "anarmy-team", 0),
-        ("readme_names_team", "", 0),
     ],
 )
 def test_texts_that_qualify_or_not(name, text, score):
@@ -155,13 +143,9 @@ def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name):
     assert decide(name, evidence, **ARGUMENTS[name]).score == (1 if name in GOOD_WITHOUT_ANY_REPLY else 0)
 
 
-@pytest.mark.parametrize("kind", FLAG_KINDS)
-def test_flags_cannot_be_told_of_trials_without_records(kind):
+def test_without_a_record_no_flag_is_known_and_without_a_sandbox_no_contact():
     with pytest.raises(Undecided, match="1 of 5 responses have no record"):
-        decide("trials_without_flag", of_trials(*SMALL.trials, trial("small", "I", 3, usage=None)), kind=kind)
-
-
-def test_without_a_sandbox_no_flag_does_not_mean_no_contact():
+        decide("trials_without_flag", of_trials(*SMALL.trials, trial("small", "I", 3, usage=None)), kind=FLAG_KINDS[0])
     caught = TrialUsage(1, 15, (Flag("other-host", "tried to reach a.example"),), contained=False)
     seen = trial("small", "I", 1, usage=caught)
     unseen = trial("small", "I", 2, usage=TrialUsage(1, 15, contained=False))
@@ -171,18 +155,7 @@ def test_without_a_sandbox_no_flag_does_not_mean_no_contact():
     assert decide("trials_without_flag", of_trials(seen, unseen), kind="altered-answer").score == 1
 
 
-def any_trial(number, stage, stability, similarity, loop, fence):
-    values = {} if stage else {"stability": stability, "similarity": similarity}
-    return trial(
-        "small", "I", number, stage, **values, **({} if stage else {"has_loop": loop, "has_open_fence": fence})
-    )
-
-
-shares, flags = st.floats(0, 1), st.booleans()
-results = st.builds(any_trial, st.integers(1, 99), st.sampled_from([None, *STAGE_NAMES]), shares, shares, flags, flags)
-
-
-@given(st.lists(results, min_size=1, max_size=6), st.sampled_from(RESULT_CHECKS))
+@given(st.lists(st.sampled_from([*SMALL.trials, *LARGE.trials]), min_size=1), st.sampled_from(RESULT_CHECKS))
 def test_every_result_is_a_share(trials, name):
     assert 0 <= decide(name, of_trials(*trials), **ARGUMENTS[name]).score <= 1
 

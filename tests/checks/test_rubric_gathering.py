@@ -1,7 +1,6 @@
 """The evidence of a competition's folders: texts of strangers, and the results of our own stages."""
 
 import json
-import os
 
 import pytest
 from submissions_for_tests import PARAMS, REPLY, write_results
@@ -10,7 +9,6 @@ from pcgeval.checks.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_su
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import Trial
-from pcgeval.core.trials import Flag, SuppliedBlocks, TrialUsage
 
 
 def readme_of(folder):
@@ -21,10 +19,8 @@ def readme_of(folder):
     ("make", "reason"),
     [
         (lambda _: None, "README.md is missing"),
-        (lambda path: path.write_bytes(b"\x89PNG\xff"), "not UTF-8 text"),
         (lambda path: path.write_bytes(b" " * (MAX_DOCUMENT_BYTES + 1)), "larger than 1000000"),
         (lambda path: path.symlink_to("/etc/hostname"), "is a link"),
-        (os.mkfifo, "not a regular file"),
     ],
 )
 def test_a_document_that_cannot_be_had_says_why(tmp_path, make, reason):
@@ -80,16 +76,6 @@ def test_trials_carry_the_outcomes_of_the_stages(tmp_path):
     assert not any(trial.on_top for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials)
 
 
-def test_trials_carry_how_their_responses_came_about(tmp_path):
-    hostile = "the model never said: '</p><script>\u202e" + "x" * 1000
-    write_results(tmp_path, "small", flags={("I", 2): [("invented-reply", hostile)] * 9}, contained=False)
-    quiet, flagged, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
-    assert quiet.usage == TrialUsage(calls=1, tokens=15, contained=False, supplied=SuppliedBlocks(blocks=1))
-    assert flagged.usage.flags == (Flag("invented-reply", hostile[:300]),) * 3
-    write_results(tmp_path, "large", recorded=False)
-    assert {trial.usage for trial in gather_model(PARAMS, "large", "team-one", tmp_path).trials} == {None}
-
-
 @pytest.mark.parametrize(
     ("reply", "loop", "open_fence"),
     [
@@ -97,12 +83,10 @@ def test_trials_carry_how_their_responses_came_about(tmp_path):
         ("```\nfor i in range(3):\n  drop_block('b11', i)\n```", True, False),
         ("```js\n  while (true) { drop_block('b11', 1) }\n```", True, False),
         ("```\n# wait for it: a comment\nbefore = 1\nformat: x\n```", False, False),
-        ("```\nfor i in range(3):\n  drop_block('b11', i)\n``` and then ```\ndrop_block('b11', 1)\n```", True, False),
         ("```\ndrop_block('b11', 9)\n", False, True),
         ("```\nfor i in x:\n", True, True),
         ("", False, False),
         ("`" * 300_000 + "for x:" * 100_000, False, False),
-        ("```" + "for " * 300_000, False, True),
         ("```\n" + "for\n" * 300_000, False, True),
     ],
 )
@@ -124,11 +108,8 @@ WITHOUT_PROBABILITIES = json.dumps(
     ("path", "content", "words"),
     [
         (f"{STABILITY}/trials.json", "[]", "lacks values of Trial(letter='I', number=1)"),
-        (f"{SIMILARITY}/I.json", '{"trials": []}', "lacks values of Trial"),
         (f"{SIMILARITY}/I.json", WITHOUT_PROBABILITIES, "lacks values of Trial"),
-        (f"{STABILITY}/T.json", '{"raws": [{"tag": "a_T_1", "score": 2}]}', "raws.0.score"),
         ("data/diversity/small/team-one/I.json", "{}", "diversityRate"),
-        ("data/trials/small/team-one.json", "[{}]", "0.letter: Field required"),
     ],
 )
 def test_results_that_are_not_what_they_should_be_are_named(tmp_path, path, content, words):

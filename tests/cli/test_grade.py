@@ -55,15 +55,10 @@ def test_a_team_and_the_folder_of_a_submission(competition, capsys, judge):
 
 @pytest.mark.usefixtures("competition")
 def test_the_tree_goes_to_stdout_and_the_summary_to_stderr_and_the_rubric_can_be_cut(capsys):
-    assert main(["grade", "zero-shot", "--judge", "dummy"]) == 0
+    assert main(["grade", "zero-shot", "--judge", "dummy", *sets("code_only=true", "max_depth=1")]) == 0
     printed = capsys.readouterr()
     assert printed.out.startswith("1.000  100.0 %  The submission follows the rules")
-    assert "1.000 by the judge dummy" in printed.err
-    whole, code, root = (
-        graded(capsys, "zero-shot", "--judge", "dummy", *sets(*cut))["num_leaf_nodes"]
-        for cut in ([], ["code_only=true"], ["max_depth=1"])
-    )
-    assert root == 1 < code < whole
+    assert "1.000 by the judge dummy\n1 leaf: 1 passed" in printed.err
 
 
 def test_a_paper_needs_no_competition_and_checks_may_come_from_a_file(tmp_path, monkeypatch, capsys):
@@ -82,9 +77,7 @@ def test_a_paper_needs_no_competition_and_checks_may_come_from_a_file(tmp_path, 
     assert len(output["checks_sha256"]) == 64
     assert {grade["path"]: grade["score"] for grade in extract_leaf_grades(output)}[bare.path] == 1
     assert output["num_invalid_leaf_nodes"] == 18
-    assert output["score"] == output["score_bounds"][0] > 0
     assert graded(capsys, *arguments, "--max-invalid", "18") == output
-    assert main(["grade", "data/none", *arguments[1:]]) == 2
 
 
 @pytest.mark.parametrize(
@@ -93,15 +86,11 @@ def test_a_paper_needs_no_competition_and_checks_may_come_from_a_file(tmp_path, 
         (["nobody"], "neither a team of params.yaml"),
         (["zero-shot", "--judge", "human"], "a person's grades belong into"),
         (["zero-shot", "--judge", "dummy", "--rubric", "none"], "data/rubrics/none/rubric.json"),
-        (["zero-shot", "--judge", "checks", "--reproduce"], "--reproduce"),
         (["zero-shot", "--paper", "none", "--judge", "dummy"], "zero-shot: no folder"),
         (["zero-shot", "--base-url", "http://127.0.0.1:9/v1"], "Name the model with --model"),
         (["zero-shot", "--judge", "dummy", "--set", "votes=3"], "rubric.votes=3"),
-        (["zero-shot", "--judge", "dummy", *sets("vote=3")], "vote"),
-        (["zero-shot", "--judge", "dummy", *sets("seed=[1")], "not valid YAML"),
         (["zero-shot", "--recording", "none.jsonl"], "none.jsonl: cannot be read"),
         (["zero-shot", "--model", "m:1", *sets("votes=3")], "at temperature 0 all votes are the same"),
-        (["x", "--paper", "p", "--judge", "checks", "--reproduce", *sets("code_only=true")], "Leave --reproduce out"),
         (["x", "--paper", "p", "--judge", "dummy", "--reproduce"], "Leave --reproduce out"),
         (["x", "--paper", "p", "--judge", "dummy", "--out", "."], "is a directory"),
         (["x", "--paper", "p", "--judge", "checks", "--network"], "--network is for the run of reproduce.sh"),
@@ -118,14 +107,12 @@ def test_a_paper_is_judged_at_any_endpoint_without_params(tmp_path, monkeypatch,
     pytest.importorskip("openai", reason="the extra openai is not installed")
     monkeypatch.chdir(tmp_path)
     with ScriptedEndpoint(refuses={"temperature": "", "max_tokens": ""}) as endpoint:
-        at_endpoint = ["--model", "o3-mini", "--base-url", endpoint.base_url, *sets("max_depth=2")]
+        at_endpoint = ["--model", "o3-mini", "--base-url", endpoint.base_url, *sets("max_depth=1")]
         output = graded(capsys, *OF_PAPER, *at_endpoint)
         assert (output["judge_type"], output["model"], output["num_invalid_leaf_nodes"]) == ("simple", "o3-mini", 0)
         assert endpoint.refused == []
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
-        options = ("num_predict=900", "reasoning_effort=low", "temperature=0.5")
-        of_model = sets("max_depth=1", "seed=4", *(f"model.options.{option}" for option in options))
-        graded(capsys, *OF_PAPER, "--model", "gpt-4o", *of_model, codes=(0, 1))
+        graded(capsys, *OF_PAPER, "--model", "gpt-4o", *sets("max_depth=1"), codes=(0, 1))
     assert "gpt-4o" in {body["model"] for body in endpoint.asked}
 
 
@@ -136,16 +123,6 @@ def test_human_grades_of_a_team(competition, capsys):
     assert (by_option["judge_type"], by_option["num_invalid_leaf_nodes"]) == ("human", by_option["num_leaf_nodes"] - 1)
     write_text(competition / "data/rubrics/competition/human/zero-shot.yaml", (competition / "g.yaml").read_text())
     assert graded(capsys, "zero-shot", "--judge", "human", codes=(1,)) == by_option
-
-
-@pytest.mark.usefixtures("competition")
-@pytest.mark.slow  # it is asked several times
-def test_a_dead_endpoint_without_any_grade_is_no_guess_and_exit_code_1(capsys):
-    dead = sets("model.host=http://127.0.0.1:9", "ignore_checks=true")
-    output = graded(capsys, "zero-shot", "--judge", "simple", "--model", "m:1", *dead, codes=(1,))
-    assert (output["judge_type"], output["score"]) == ("simple", 0.0)
-    assert output["num_invalid_leaf_nodes"] == output["num_leaf_nodes"]
-    assert "The grading ended early" in output["warnings"][0]
 
 
 @pytest.mark.usefixtures("competition")

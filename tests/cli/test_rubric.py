@@ -15,7 +15,6 @@ TASK = rubric(node("root", 1, leaf("a"), leaf("b", 3)))
 RECORD = JudgeRecord.model_validate(
     {
         "files": {
-            "offered": ["main.py", "README.md", "x.txt"],
             "num_offered": 3,
             "picked": ["main.py", "README.md"],
             "notes": {"main.py": "cut"},
@@ -55,10 +54,11 @@ def rubric_command(capsys):
     return run
 
 
-def test_show_prints_criteria_and_not_ids(gradings, rubric_command):
+def test_show_prints_criteria_and_not_ids(gradings, tmp_path, rubric_command):
     out = rubric_command("show", gradings[0])
     assert "0.250  100.0 %  All of root.\n1.000   25.0 %    1  Do a.\n" in out
-    assert "because b" in out
+    out = rubric_command("show", write_grading(tmp_path / "none.json", None, None))
+    assert "\n\n1 leaf without a grade: because a\n1 leaf" in out
     values = rubric_command("show", gradings[0], "--json")
     assert values["judge_type"] == "dummy"
     assert [(part["number"], part["share"]) for part in values["parts"]] == [("", 1), ("1", 0.25), ("2", 0.75)]
@@ -67,11 +67,10 @@ def test_show_prints_criteria_and_not_ids(gradings, rubric_command):
 @pytest.mark.parametrize("name", ["2", "b", "root/b"])
 def test_a_criterion_is_named_by_its_number_or_path(gradings, rubric_command, name):
     out = rubric_command("show", gradings[1], "--leaf", name)
-    for part in ("-----", "1 without a grade", "if they had passed, the score would be 1.000", "75.00 % of the whole"):
+    for part in ("-----", "if they had passed, the score would be 1.000", "75.00 % of the whole", "Why: because b"):
         assert part in out
-    assert "Why: because b" in out
     values = rubric_command("show", gradings[1], "--leaf", name, "--json")
-    assert [part["path"] for part in values["way"]] == ["root", "root/b"]
+    assert [(part["path"], part["valid_score"]) for part in values["way"]] == [("root", True), ("root/b", False)]
     assert values["node"]["explanation"] == "because b"
 
 
@@ -81,9 +80,7 @@ def test_the_judges_record_is_shown_without_control_characters(tmp_path, rubric_
     for part in (
         "WARNING: only",
         f"model digest {'d' * 64}, prompts v3",
-        "adds 0.2500 to its score",
         "2 of 3: main.py, README.md",
-        "main.py: cut",
         "data.bin, binary",
         "| # Reality",
         "Vote 2 of 2: ----- two scores",
@@ -93,25 +90,13 @@ def test_the_judges_record_is_shown_without_control_characters(tmp_path, rubric_
     assert not {"\x1b", "\x07"} & set(out)
 
 
-def test_with_nothing_graded_there_is_a_line_a_reason(tmp_path, rubric_command):
-    task = rubric(node("root", 1, *(leaf(f"n{number}") for number in range(850))))
-    tree = grade_tree(task, lambda leaf_: Verdict(None, "no credit" if leaf_.id == "n0" else "the endpoint is dead"))
-    write_json(tmp_path / "g.json", JudgeOutput("simple", tree).to_json())
-    lines = rubric_command("show", tmp_path / "g.json").splitlines()
-    assert lines[-2:] == ["849 leaves without a grade: the endpoint is dead", "1 leaf without a grade: no credit"]
-    assert len(lines) < 8
-
-
-def test_agreement_names_what_it_leaves_out_and_half_a_score_has_not_passed(gradings, tmp_path, rubric_command):
+def test_agreement_names_what_it_leaves_out(gradings, rubric_command):
     out = rubric_command("agreement", *gradings)
     assert "compared 1 of 2 leaves" in out
     assert "not graded in B: 1\n    Do b." in out
     values = rubric_command("agreement", *gradings, "--json")
     assert values["uncompared"]["invalid_in_b"] == ["root/b"]
     assert (values["resamples"], values["seed"], values["overall"]["kappa"]["value"]) == (1000, 0, None)
-    half = write_grading(tmp_path / "half.json", 1.0, 0.5)
-    assert rubric_command("agreement", half, gradings[0], "--json")["overall"]["accuracy"]["value"] == 1
-    assert "1 passed, 1 failed" in rubric_command("show", half)
 
 
 def test_agreement_of_folders_pairs_by_name(tmp_path, rubric_command):
@@ -129,7 +114,6 @@ def test_faults_name_the_file_or_the_criterion(gradings, tmp_path, rubric_comman
     (tmp_path / "bad.json").write_text('{"id": 3}')
     for arguments in (("show", tmp_path / "bad.json"), ("agreement", gradings[0], tmp_path / "bad.json")):
         assert "bad.json" in rubric_command(*arguments, code=2)
-    rubric_command("agreement", gradings[0], tmp_path, code=2)
     assert "Did you mean root/a" in rubric_command("show", gradings[0], "--leaf", "roott/a", code=2)
 
 
@@ -156,7 +140,6 @@ def test_a_grade_of_paperbench_is_shown_compared_and_converted(gradings, tmp_pat
     output = tmp_path / "grader_output.json"
     write_json(output, {"judge_output": value})
     assert "Why: because b" in rubric_command("show", output, "--leaf", "b")
-    assert "compared 1 of 2 leaves" in rubric_command("agreement", gradings[1], output)
     assert rubric_command("convert", output, "--format", "pcgeval")["score_bounds"] == [0.25, 1.0]
 
 
@@ -164,8 +147,6 @@ def test_a_grade_becomes_an_eval_log_of_inspect(tmp_path, rubric_command):
     grade = write_grading(tmp_path / "g.json", 1.0, None, RECORD, model="m:1")
     log = rubric_command("convert", grade, "--format", "inspect")
     assert (log["version"], log["status"], log["eval"]["model"], log["plan"]) == (2, "success", "m:1", {})
-    other = rubric_command("convert", write_grading(tmp_path / "h.json", 0.0, None), "--format", "inspect")
-    assert log["eval"]["eval_id"] != other["eval"]["eval_id"]
     assert (log["results"]["total_samples"], log["results"]["completed_samples"]) == (2, 1)
     (score,) = log["results"]["scores"]
     metrics = {name: metric["value"] for name, metric in score["metrics"].items()}

@@ -27,6 +27,16 @@ def rubric(value) -> TaskNode:
     return parse_rubric(value, "test")
 
 
+def json_values(*keys):
+    """Draw any JSON value; its objects have some of these keys."""
+    scalars = st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5) | st.just("\ud800")
+    return st.recursive(
+        scalars,
+        lambda below: st.lists(below, max_size=3) | st.dictionaries(st.sampled_from(keys), below),
+        max_leaves=12,
+    )
+
+
 def _inner(children):
     return st.builds(
         lambda id_, weight, below: node(id_, weight, *below), ids, weights, st.lists(children, min_size=1, max_size=4)

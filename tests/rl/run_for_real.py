@@ -1,7 +1,7 @@
-"""The READMEs' `vf-eval` lines as they stand, in an empty folder, but for the endpoint: local models, short answers.
+"""Run the `vf-eval` commands of the environments' READMEs with local models and short answers.
 
-Run in a virtual environment with the extras `verifiers` and `local-llm`; no test, for uv fetches the harness. Prints a
-line an attempt, and ends with 1 if one of them was not scored.
+It needs a virtual environment with the extras `verifiers` and `local-llm`, and the network: uv fetches the harness. The
+script prints a line for each attempt, and exits with 1 if one has no score.
 """
 
 import json
@@ -22,29 +22,24 @@ SHORTER = ("-c", "1", "--no-rich", "--sampling.max-tokens", "150", "--run.name",
 
 
 def main() -> int:
-    commands = [line for name in READMES for line in lines((ROOT / name).read_text("utf-8"))]
-    models = {words[words.index("-m") + 1] for words in commands}
     scored = []
-    for port, name in enumerate(sorted(models), start=PORT):
+    for port, readme in enumerate(READMES, start=PORT):
+        text = (ROOT / readme).read_text("utf-8").replace("\\\n", " ")
+        (line,) = re.findall(r"^vf-eval .*$", text, re.MULTILINE)
+        words = shlex.split(line, comments=True)
+        name = words[words.index("-m") + 1]
         fetch(name)
         command = [sys.executable, "-m", "pcgeval", "models", "serve", name, "--port", str(port)]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
             assert server.stderr is not None
             print(server.stderr.readline(), end="")
-            of_model = [words for words in commands if words[words.index("-m") + 1] == name]
-            scored += [evaluate(words, f"http://127.0.0.1:{port}/v1") for words in of_model]
+            scored.append(evaluate(words, f"http://127.0.0.1:{port}/v1"))
             server.terminate()
     return 0 if all(scored) else 1
 
 
-def lines(text: str) -> list[list[str]]:
-    """Return the words of the commands that begin with vf-eval."""
-    commands = re.findall(r"^vf-eval .*$", text.replace("\\\n", " "), re.MULTILINE)
-    return [shlex.split(line, comments=True) for line in commands]
-
-
 def evaluate(words: list[str], base_url: str) -> bool:
-    """Run one command and print its result; return whether every attempt was scored."""
+    """Run a command and print its result; return whether every attempt was scored."""
     words[words.index("--client.base-url") + 1] = base_url
     turns = ("--env.agent.max-turns", "3") if "pcgeval-papers" in words else ()
     programs = Path(sys.executable).parent

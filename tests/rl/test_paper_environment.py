@@ -21,7 +21,7 @@ from pcgeval.judge.settings import JudgeSettings  # noqa: E402
 from pcgeval.rl.paper_environment import PaperTask, PaperTaskset  # noqa: E402
 from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
 from pcgeval.rubric.grades import judge_output_from_json  # noqa: E402
-from pcgeval.rubric.papers import GOLD, PaperError, load_paper  # noqa: E402
+from pcgeval.rubric.papers import GOLD, PaperError  # noqa: E402
 from pcgeval.sandbox.reproduction import SandboxComputer  # noqa: E402
 
 pytestmark = pytest.mark.needs_sandbox
@@ -53,10 +53,8 @@ def test_the_settings_arrive():
     env = environment(max_steps=7, code_only=True, paper_ids=[PAPER], judge_type="dummy", judge_settings=settings)
     task = next(iter(env.taskset))
     assert env.config.agent.max_turns == 7
-    assert (env.config.agent.harness.id, env.config.agent.runtime.type) == ("null", "subprocess")
-    assert [type(toolset).__name__ for toolset in PaperTask.toolsets(task.config)] == ["Shell"]
-    assert (task.config.code_only, task.config.judge_type, task.data.paper_id) == (True, "dummy", PAPER)
-    assert task.config.judge_settings == settings
+    assert (env.config.agent.harness.id, env.config.agent.runtime.type) == ("null", "subprocess")  # only our tool
+    assert (task.config.code_only, task.config.judge_settings, task.data.paper_id) == (True, settings, PAPER)
     with pytest.raises(ValueError, match="must be one of simple, checks, random, dummy"):
         environment(judge_type="human")
     assert first_task(judge_model="smollm2:135m-instruct-q4_1").config.judge_model.backend == "llamacpp"
@@ -81,7 +79,6 @@ def test_all_papers_are_tasks_unless_some_are_named(tmp_path, monkeypatch):
 
     for name in ("zebra", "ant"):
         shutil.copytree(PAPERS / PAPER, tmp_path / "papers" / name)
-        (tmp_path / "papers" / name / "config.yaml").write_text(f"id: {name}\ntitle: Of {name}s\n")
     assert ids(papers_dir=tmp_path / "papers") == ["ant", "zebra"]
     assert ids(papers_dir=tmp_path / "papers", paper_ids=["zebra"]) == ["zebra"]
     with pytest.raises(PaperError, match="no paper 'rice'"):
@@ -92,12 +89,11 @@ def test_all_papers_are_tasks_unless_some_are_named(tmp_path, monkeypatch):
     assert ids(papers_dir="data/papers") == [PAPER]
 
 
-def test_the_prompt_says_what_is_asked_and_shows_no_rubric():
+def test_the_prompt_says_what_is_asked():
     full, code = first_task().data.prompt, first_task(code_only=True).data.prompt
     assert "on a copy of the folder" in full
     assert "only the code is graded" in code
     assert "<" not in full + code
-    assert not any(leaf.requirements in full for leaf in load_paper(PAPERS, PAPER).rubric.sub_tasks)
 
 
 def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path):
@@ -111,8 +107,7 @@ def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path):
     assert trace.reward == trace.rewards["reproduction"].score == grade["score"]
     assert trace.info["grade"] == grade
     assert judge_output_from_json(grade).to_json() == grade
-    for name in ("num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes"):
-        assert trace.metrics[name] == grade[name]
+    assert trace.metrics["num_passed"] == grade["num_passed"]
     assert [trace.metrics["score_low"], trace.metrics["score_high"]] == grade["score_bounds"]
     assert not (tmp_path / "reproduces" / "work" / "reproduce.log").exists()  # it ran on a copy
 
@@ -147,8 +142,6 @@ def test_without_a_grade_there_is_no_reward_instead_of_0(trace_of, tmp_path):
 
 
 class Babbling(SlowJudgeServer):
-    """A judge that never answers as it is asked to."""
-
     def words(self, *_: object) -> list[str]:
         return ["Well."]
 
@@ -198,21 +191,15 @@ def hand_in(submission: str) -> tuple[str, ...]:
 
 
 def test_a_whole_episode_of_an_agent_that_reproduces_the_paper(play):
-    episode = play(environment(max_steps=5), in_order(("ls ../paper", *hand_in("reproduces")), ("ls",), "Done."))
-    (trace,) = episode.traces
-    assert trace.errors == []
-    assert trace.stop_condition == "agent_completed"
-    listing, *_, last = [message.content for message in trace.tool_messages]
-    assert "paper.md" in str(listing)
-    assert "reproduce.sh" in str(last)
+    (trace,) = play(environment(max_steps=5), in_order(hand_in("reproduces"), ("ls ../paper",), "Done.")).traces
+    assert (trace.errors, trace.stop_condition) == ([], "agent_completed")
+    assert "paper.md" in str(trace.tool_messages[-1].content)
     assert trace.state.commands == len(trace.tool_messages)
     assert trace.reward == graded(SUBMISSIONS / "reproduces", "checks") > 0
     assert not Path(trace.state.folder).exists()
 
 
 def test_an_agent_that_runs_out_of_steps_is_graded_as_it_is(play):
-    episode = play(environment(max_steps=2), in_order(("echo hi > README.md",)))
-    (trace,) = episode.traces
-    assert trace.stop_condition == "max_turns"
-    assert trace.num_turns == 2
+    (trace,) = play(environment(max_steps=2), in_order(("echo hi > README.md",))).traces
+    assert (trace.stop_condition, trace.num_turns) == ("max_turns", 2)
     assert trace.rewards["reproduction"].score == trace.info["grade"]["score"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rubric_trees import leaf, node
 
-from pcgeval.rubric.papers import MAX_TEXT_BYTES, PaperError, list_papers, load_paper
+from pcgeval.rubric.papers import PaperError, list_papers, load_paper
 from pcgeval.rubric.tree import CATEGORIES, leaves
 
 PAPERS = Path(__file__).parents[2] / "data" / "papers"
@@ -53,19 +53,16 @@ def test_a_paper_has_a_rubric_and_a_text_and_may_have_more(papers):
     paper = load_paper(papers, "mine")
     assert (paper.title, paper.addendum, paper.judge_addendum) == ("RICE: Breaking", "More.", "For the judge.")
     assert paper.blacklist == ("https://a.org/x", "https://b.org")
+    (papers / "mine/config.yaml").write_text("title:\n")
+    assert load_paper(papers, "mine").title == "mine"
 
 
-def test_papers_are_listed_in_byte_order_and_other_folders_left_out(papers):
-    for name in ("Zebra", "b", "a-1", ".hidden", "with space"):
-        shutil.copytree(papers / "mine", papers / name)
-    (papers / "empty").mkdir()
-    assert list_papers(papers) == ("Zebra", "a-1", "b", "mine")
-    assert list_papers(papers / "missing") == ()
-
-
-@pytest.mark.parametrize("paper_id", ["", "other", "../papers/mine", "..", "mine/", "/etc", "a\x00b", "x" * 300])
+@pytest.mark.parametrize("paper_id", ["", "other", "../papers/mine", "..", "/etc", "a\x00b", "x" * 300])
 def test_a_paper_that_is_not_there_names_those_that_are(papers, paper_id):
-    assert "There: mine." in faults(papers, paper_id)[0]
+    for name in ("Zebra", ".hidden", "with space"):
+        shutil.copytree(papers / "mine", papers / name)
+    assert "Known: Zebra, mine." in faults(papers, paper_id)[0]
+    assert list_papers(papers / "missing") == ()
 
 
 def test_all_faults_are_listed(papers):
@@ -93,8 +90,6 @@ def test_a_judge_that_reads_no_paper_needs_none(papers):
     (folder / "addendum.md").write_text(POINTER)
     (folder / "paper.md").write_text(POINTER)
     assert load_paper(papers, "mine", needs_text=False).paper == ""
-    (folder / "paper.md").unlink()
-    assert load_paper(papers, "mine", needs_text=False).addendum == ""
     (folder / "blacklist.txt").write_text(POINTER)
     with pytest.raises(PaperError, match=r"blacklist\.txt is only a pointer"):
         load_paper(papers, "mine", needs_text=False)
@@ -106,22 +101,9 @@ def test_a_judge_that_reads_no_paper_needs_none(papers):
         ("paper.md", b" \n", "paper.md: is missing or empty"),
         ("config.yaml", b"[1]", "Give a mapping with a title"),
         ("config.yaml", b"#" * 4_001, "config.yaml: is larger than"),
-        ("addendum.md", b"x" * (MAX_TEXT_BYTES + 1), "addendum.md: is larger than"),
     ],
 )
-def test_each_fault(papers, name, content, part):
+def test_a_faulty_file_is_named(papers, name, content, part):
     (papers / "mine" / name).write_bytes(content)
     (message,) = faults(papers)
     assert part in message
-    assert len(message) < 1000
-
-
-def test_checks_beside_the_rubric_or_elsewhere(papers):
-    assert load_paper(papers, "mine").checks_sha256 is None
-    (papers / "mine/checks.yaml").write_text("a: {name: reproduce_succeeded}")
-    paper = load_paper(papers, "mine")
-    assert next(leaves(paper.rubric)).check.name == "reproduce_succeeded"
-    assert len(paper.checks_sha256) == 64
-    (papers / "other.yaml").write_text("a: {name: without_blacklisted}")
-    other = load_paper(papers, "mine", checks_file=papers / "other.yaml")
-    assert next(leaves(other.rubric)).check.name == "without_blacklisted"

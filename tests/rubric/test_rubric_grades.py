@@ -2,14 +2,13 @@
 
 import contextlib
 import json
-import os
 from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
+from rubric_trees import CODE, RESULT, RUN, json_values, leaf, node, rubric, rubrics
 
 from pcgeval import GradedTaskNode, JudgeOutput, PcgevalError, extract_leaf_grades, get_grade_summary
 from pcgeval.core.files import to_json, write_json
@@ -73,24 +72,25 @@ def test_a_leaf_without_a_grade_counts_as_zero_and_the_bounds_tell_what_it_could
     assert output.score == output.score_bounds.low <= output.score_bounds.high + 1e-12
     for task in output.graded_task_tree.leaves:
         assert (task.valid_score, task.score) == (scores[task.path] is not None, scores[task.path] or 0.0)
-    passed = sum(score is not None and score > 0.5 for score in scores.values())
+    passed, invalid = sum((score or 0) > 0.5 for score in scores.values()), list(scores.values()).count(None)
     counts = (output.num_leaf_nodes, output.num_passed, output.num_invalid_leaf_nodes)
-    assert counts == (len(scores), passed, list(scores.values()).count(None))
+    assert counts == (len(scores), passed, invalid)
+    summary = get_grade_summary(output)
+    assert (summary["overall_score"], summary["score"]) == (output.score, output.score)
+    assert (summary["passed"], summary["failed"]) == (passed, len(scores) - passed - invalid)
+    for count in ("passed", "partial", "failed", "invalid"):
+        assert summary[count] == sum(part[count] for part in summary["by_category"].values())
 
 
 @given(gradings())
-def test_a_grading_is_written_and_read_with_the_same_values_and_its_summary_counts_every_leaf_once(grading):
+def test_a_grading_is_written_and_read_with_the_same_values(grading):
     tree, scores = grading
     result = graded(tree, scores)
     output = JudgeOutput("test", result)
     again = judge_output_from_json(json.loads(to_json(output.to_json())))
     assert again == output
     assert rescored(again.graded_task_tree) == result
-    summary = get_grade_summary(result)
-    for count in ("passed", "partial", "failed", "invalid"):
-        assert summary[count] == sum(part[count] for part in summary["by_category"].values())
-    assert summary["passed"] + summary["failed"] + summary["invalid"] == len(scores)
-    assert get_grade_summary(output) == get_grade_summary(result.to_json()) == summary
+    assert get_grade_summary(output) == get_grade_summary(result.to_json()) == get_grade_summary(result)
     assert extract_leaf_grades(output.to_json()) == extract_leaf_grades(result)
     assert [grade["path"] for grade in extract_leaf_grades(result)] == [task.path for task in leaves(tree)]
 
@@ -99,17 +99,11 @@ def test_a_worked_example():
     output = JudgeOutput("test", graded(EXAMPLE, SCORES))
     assert output.score == output.score_bounds.low == (3 + (2 * 0.5) / 3) / 4
     assert output.score_bounds.high == (3 + (1 + 2 * 0.5) / 3) / 4
-    summary = get_grade_summary(output)
-    counts = {"passed": 1, "failed": 2, "partial": 1, "invalid": 1}
-    assert summary == counts | {
-        "overall_score": output.score,
-        "score": output.score,
-        "by_category": {
-            CODE: {"score": 1.0, "passed": 1, "partial": 0, "failed": 0, "invalid": 0},
-            RUN: {"score": 0.0, "passed": 0, "partial": 0, "failed": 0, "invalid": 1},
-            RESULT: {"score": 0.5, "passed": 0, "partial": 1, "failed": 2, "invalid": 0},
-        },
-    }  # fmt: skip
+    assert get_grade_summary(output)["by_category"] == {
+        CODE: {"score": 1.0, "passed": 1, "partial": 0, "failed": 0, "invalid": 0},
+        RUN: {"score": 0.0, "passed": 0, "partial": 0, "failed": 0, "invalid": 1},
+        RESULT: {"score": 0.5, "passed": 0, "partial": 1, "failed": 2, "invalid": 0},
+    }
     ungraded = graded(rubric(node("root", 1, leaf("a", 1), leaf("b", 0))), {"root/a": None, "root/b": 1.0})
     assert (ungraded.score, ungraded.valid_score) == (0.0, False)
     weightless = graded(rubric(node("root", 1, leaf("a", 0))), {"root/a": 1.0})
@@ -138,7 +132,6 @@ def test_the_leaves_add_up_to_the_score_and_every_node_has_a_line_and_is_found(g
     assert len(lines) == (len(parts) + len(shares) if has_grade else len({task.explanation for task in tree.leaves}))
     for part in parts[1:]:
         assert way_to(tree, part.number)[-1] == way_to(tree, part.node.path)[-1] == part
-        assert way_to(tree, part.number)[0].node == tree
 
 
 # PaperBench's files
@@ -287,6 +280,7 @@ def test_the_record_of_a_model_stays_and_paperbench_finds_its_answer_and_tokens(
         (paperbench_output(graded_at=5), "'graded_at': .* found 5"),
         ({**JudgeOutput("test", graded(EXAMPLE, SCORES)).to_json(), "num_passed": 99}, "num_passed is 99"),
         ({**JudgeOutput("test", graded(EXAMPLE, SCORES)).to_json(), "seconds": 10**400}, "seconds is 1000"),
+        (paperbench_node("root", 1, 0.0, *[0] * 20_000), "more than 20000 nodes"),
         ([], "'id': Field required"),
     ],
 )
@@ -297,9 +291,15 @@ def test_a_file_that_is_no_grading_is_refused(tmp_path, value, part):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("score", 2), ("score", float("nan")), ("score", "1"), ("score", None), ("weight", -1), ("weight", 10**400),
-     ("valid_score", 2), ("sub_tasks", None), ("explanation", None)],
-)  # fmt: skip
+    [
+        ("score", 2),
+        ("score", float("nan")),
+        ("score", None),
+        ("weight", 10**400),
+        ("valid_score", 2),
+        ("requirements", "x" * 1_000_001),
+    ],  # takes too long to wrap
+)
 def test_a_faulty_node_is_named_with_its_value(key, value):
     tree = graded(EXAMPLE, SCORES).to_json()
     tree["sub_tasks"][0][key] = value
@@ -317,12 +317,10 @@ def test_two_nodes_with_one_path_are_refused_as_one_would_hide_the_other():
     assert judge_output_from_json(tree).graded_task_tree == graded(EXAMPLE, SCORES)
 
 
-def test_a_file_nested_too_deep_or_no_file_is_refused(tmp_path):
+def test_a_file_nested_too_deep_is_refused(tmp_path):
     (tmp_path / "deep.json").write_text('{"judge_output":' * 100_000 + "1" + "}" * 100_000)
-    os.mkfifo(tmp_path / "pipe.json")
-    for name in ("deep.json", "pipe.json", "none.json"):
-        with pytest.raises(PcgevalError, match=name):
-            read_grade(tmp_path / name)
+    with pytest.raises(PcgevalError, match=r"deep\.json"):
+        read_grade(tmp_path / "deep.json")
     deep = graded(rubric(leaf("a")), {"a": 1.0}).to_json()
     with pytest.raises(GradeError, match=r"judge_metadata.*deeper"):
         judge_output_from_json(deep | {"judge_metadata": json.loads("[" * 400 + "]" * 400)})
@@ -342,17 +340,10 @@ def test_the_price_of_as_many_tokens_as_a_file_may_name_is_a_number():
     assert judge_output_from_json(value).token_usage.grade.calls == 3
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=4) | st.just("\ud800"),
-    lambda below: (
-        st.lists(below, max_size=3)
-        | st.dictionaries(st.sampled_from([*paperbench_tree(), *JudgeRecord.model_fields, "rank", "calls"]), below)
-    ),
-    max_leaves=8,
-)
+KEYS = [*paperbench_tree(), *JudgeRecord.model_fields, "rank", "calls"]
 
 
-@given(st.sampled_from([*paperbench_tree(), *paperbench_output(), "judge_output"]), json_values, st.booleans())
+@given(st.sampled_from([*paperbench_tree(), *paperbench_output(), "judge_output"]), json_values(*KEYS), st.booleans())
 def test_any_value_is_read_and_written_or_refused(key, value, is_leaf):
     document = paperbench_output()
     place = document["graded_task_tree"]["sub_tasks"][0] if is_leaf and key in paperbench_tree() else document

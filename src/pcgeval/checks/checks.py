@@ -74,7 +74,7 @@ Check = Annotated[LeafCheck, AfterValidator(known_check)]
 
 @cache
 def _arguments(check: str) -> type[BaseModel]:
-    """Return a model of a check's arguments, which takes longer to make than to use."""
+    """Return the model of a check's arguments; it is slow to build and quick to use."""
     parameters = list(inspect.signature(CHECKS[check]).parameters.values())[1:]
     fields: dict[str, Any] = {
         parameter.name: (parameter.annotation, ... if parameter.default is parameter.empty else parameter.default)

@@ -32,7 +32,7 @@ Number = Annotated[float, Field(ge=-1e15, le=1e15)]
 
 @dataclass(frozen=True)
 class Document:
-    """One text of a submission. A `refused` one is its author's fault, an `unreadable` one perhaps ours."""
+    """A text of a submission: its author is at fault if it is `refused`, and perhaps we if it is `unreadable`."""
 
     name: str
     status: Literal["read", "refused", "unreadable"]
@@ -42,7 +42,7 @@ class Document:
 
 @dataclass(frozen=True)
 class TrialEvidence:
-    """One trial with one model. `failed_stage` is None for a trial whose level was classified."""
+    """One trial with one model. `failed_stage` is None if the trial has passed all stages."""
 
     model: str
     trial: Trial
@@ -63,7 +63,7 @@ class TrialEvidence:
 
 @dataclass(frozen=True)
 class ModelEvidence:
-    """The results of a team's trials with one model, of all that are configured."""
+    """The results of all configured trials of a team with one model."""
 
     model: str
     trials: tuple[TrialEvidence, ...]
@@ -72,7 +72,7 @@ class ModelEvidence:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the checks may know of one submission to the competition."""
+    """A submission to the competition, as the checks see it."""
 
     team: str
     prompt_words: int  # how many the rules allow in a prompt
@@ -85,7 +85,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class PaperEvidence:
-    """All that the checks may know of an attempt to reproduce a paper."""
+    """An attempt to reproduce a paper, as the checks see it."""
 
     folder: Path  # the submission after its reproduce.sh was run, or as it lies
     log: str | None = None  # the output of reproduce.sh; None if nobody ran it
@@ -94,7 +94,7 @@ class PaperEvidence:
     exit_code: int | None = None  # in our run; None if it was stopped or could not be run, or if we did not run it
     reason: str | None = None  # why it was stopped or could not be run
     blacklist: tuple[str, ...] = ()  # addresses that must not have been used
-    warnings: tuple[str, ...] = ()  # what is odd about a run that is not ours
+    warnings: tuple[str, ...] = ()  # doubts about a run that is not ours
 
     @property
     def is_ours(self) -> bool:

@@ -1,4 +1,4 @@
-"""Gathering the evidence from a competition's folders.
+"""Gather the evidence from a competition's folders.
 
 Submissions and responses are untrusted: links are not followed, sizes are bounded, and a text that cannot be read has
 the reason instead.
@@ -64,7 +64,7 @@ def gather_submission(folder: Path, team: str, prompt_words: int) -> Evidence:
     """Read a submission that need not have been run."""
     try:
         is_program = isinstance(load_submission(folder).work, Program)
-    except SubmissionError:  # what cannot be run has no documents that count either
+    except SubmissionError:  # an invalid submission is read as one with a prompt
         is_program = False
     readme = find_readme(folder) or folder / "README.md"
     prompt = _program_texts(folder, readme) if is_program else _document(folder / "prompt.txt")
@@ -86,10 +86,9 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
         similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
         for trial in trials(params, letter):
             outcome, number = outcomes.get(trial), trial.number
-            measured = [values.get(number) for values in (stabilities, similarities, predictions)]
-            if outcome is None or (outcome.failed_stage is None and None in measured):
-                raise FileError(f"{stability} or {similarity}: lacks values of {trial}. Run `dvc repro`.")
             stable, similar, prediction = stabilities.get(number), similarities.get(number), predictions.get(number)
+            if outcome is None or (outcome.failed_stage is None and not (stable and similar and prediction)):
+                raise FileError(f"{stability} or {similarity}: lacks values of {trial}. Run `dvc repro`.")
             probabilities = [one.probability for one in prediction.probabilities] if prediction else []
             shape = None if outcome.failed_stage == "generate" else _shape(trial_file(raw, "raw", team, trial))
             results.append(
@@ -111,7 +110,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
 
 
 def _program_texts(folder: Path, readme: Path) -> Document:
-    """Join what a program can take its prompts from, but its README, as far as a document may be long."""
+    """Join the texts and sources of a program without its README, up to the size limit of a document."""
     parts: list[bytes] = []
     left = MAX_DOCUMENT_BYTES
     try:
@@ -133,7 +132,7 @@ def _document(path: Path) -> Document:
 
 
 def _shape(path: Path) -> tuple[bool, bool] | None:
-    """Return whether a response has a loop and an open fence; None where there is none (the outcome says why)."""
+    """Return whether a response has a loop and an open fence; None without a response (the outcome says why)."""
     if not path.exists():
         return None
     text = read_start(path, MAX_REPLY_BYTES, follow_link=True).decode("utf-8", errors="replace")  # DVC may link

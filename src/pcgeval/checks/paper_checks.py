@@ -1,7 +1,7 @@
-"""Checks on an attempt to reproduce a paper: its files, the run of its reproduce.sh, and the figures that this wrote.
+"""Checks on an attempt to reproduce a paper: its files, the run of its reproduce.sh, and the figures of that run.
 
 The folder is untrusted: links are not followed, and sizes are bounded. A missing or malformed file is its author's
-fault and fails the criterion. A criterion that needs a run of reproduce.sh is undecided as long as nobody ran it.
+fault and fails the criterion. A criterion that needs a run of reproduce.sh is undecided until somebody has run it.
 """
 
 import csv
@@ -49,7 +49,7 @@ def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
     sought = {name.removeprefix("www.").removesuffix(".git").encode(): address for name, address in short.items()}
     sought.pop(b"", None)
     left = MAX_READ_BYTES
-    unseen: list[str] = []  # hides nothing that stands elsewhere
+    unseen: list[str] = []  # an address in another file still counts
     for entry in walk(evidence.folder, limit=MAX_FILES, depth=MAX_FILES):
         name = printable_name(entry.name, 200)
         if entry.fault:
@@ -90,7 +90,7 @@ def log_matches(evidence: PaperEvidence, *, pattern: Text) -> CheckResult:
 
 
 def _has_in_order(line: str, parts: Sequence[str]) -> bool:
-    """Return whether a line has all parts one after the other; a regular expression would take for ever on some."""
+    """Return whether a line has all parts in this order, in linear time, unlike a regular expression."""
     position = 0
     for part in parts:
         start = line.find(part, position)
@@ -150,14 +150,14 @@ def _is_figure(value: Any) -> bool:
 
 
 def _value(path: str, value: Any, key: str) -> Any:
-    """Return what a key leads to: a value of JSON, a cell of a table, or the cells of several rows."""
+    """Return the value at a key: a JSON value, a cell of a table, or the cells of several rows."""
     if isinstance(value, _Table):
-        name, slash, column = key.rpartition("/")
+        name, slash, column = ("", "", key) if key in value.headings else key.rpartition("/")
         if column not in value.headings:
             raise NotMet(f"{path} has not the column {column}")
         place = value.headings.index(column)
-        rows = [row for row in value.rows if (row[0] == name or not slash) and place < len(row)]
-        cells = [_cell(row[place]) for row in rows]
+        rows = [row for row in value.rows if row[0] == name or not slash]
+        cells = [_cell(row[place]) if place < len(row) else "" for row in rows]
         return cells[0] if len(cells) == 1 else cells
     for part in key.split("/"):
         if isinstance(value, dict) and part in value:
@@ -195,7 +195,7 @@ def _results(evidence: PaperEvidence, path: str) -> Any:
 
 
 def _content(evidence: PaperEvidence, path: str) -> bytes:
-    """Read a file below the submission, by no link on the way to it."""
+    """Read a file of the submission without following links."""
     try:
         return read_bounded(path_below(evidence.folder, path), MAX_FILE_BYTES)
     except UntrustedFileError as error:

@@ -188,7 +188,7 @@ def _grade_runs(many: "ManyGradings", *, dry_run: bool, json: bool, max_invalid:
     print_grade_table(grades, json=json)
     if number := sum(grade.problem is not None for grade in grades):
         print_stderr(
-            f"{number} of {len(grades)} gradings do not count. The same command tries them again: what is finished is "
-            "kept, and no reply is paid for twice."
+            f"{number} of {len(grades)} gradings do not count. Repeat the command to try them again: finished grades "
+            "stay, and no reply is paid for twice."
         )
         raise typer.Exit(EXIT_CHECK_FAILED)

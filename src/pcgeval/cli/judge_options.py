@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from pcgeval.rubric.grade_table import RunGrade
 
 _OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
-
-
 _WITHOUT_MODEL = tuple(name for name in JUDGES if name not in ("simple", "human"))
 
 

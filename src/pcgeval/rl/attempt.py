@@ -1,7 +1,7 @@
 """An agent's attempt at a paper: its folders, and the commands that it runs in the sandbox.
 
-The folder of an attempt holds `work`, where the agent's commands start, which alone they can write to, and which is
-graded, and `paper`, the texts of the paper.
+The folder of an attempt has `paper`, the texts of the paper, and `work`. The agent's commands start in `work` and can
+write nowhere else, and it is what the judge grades.
 """
 
 import os
@@ -23,7 +23,7 @@ LIMITS = ResourceLimits(file_bytes=256 * MEGABYTE, output_bytes=256 * MEGABYTE, 
 
 
 def prepare_attempt(paper: Paper, folder: Path) -> None:
-    """Make the folders of an attempt, with the texts of the paper that an agent may see, so without the rubric."""
+    """Make the folders of an attempt; the agent may see the texts of the paper, but not the rubric."""
     (folder / WORK).mkdir(parents=True)
     texts = {"paper.md": paper.paper, "addendum.md": paper.addendum, "blacklist.txt": "\n".join(paper.blacklist)}
     for name, text in texts.items():

@@ -37,7 +37,7 @@ def load_environment(
         judge_type: simple, checks, random or dummy.
         judge_model: The model of the judge `simple`, as in params.yaml. A name alone means a local model, which runs in
             this process; a model of OpenAI's such as gpt-4o-2024-08-06, with OPENAI_API_KEY and perhaps
-            OPENAI_BASE_URL; or else a model of the Ollama server. It is looked for before an agent begins.
+            OPENAI_BASE_URL; or else a model of the Ollama server. A missing model is an error before the agent starts.
         papers_dir: A folder of papers as PaperBench lays them out; without data/papers, that of the package.
         judge_settings: All else about the grading: context, votes, deadline, max_depth, resources_provided, ...; also
             `evidence`: a pass must quote lines that show it, which a small model seldom copies without a fault.

@@ -90,14 +90,14 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         return [Shell(config.shell)]
 
     async def setup(self, trace: vf.Trace, runtime: vf.Runtime) -> None:
-        """Make the attempt's folders inside the runtime's, and find out early what an attempt would lack.
+        """Make the attempt's folders inside the runtime's.
 
-        Raises PcgevalError without a runtime on this machine, a sandbox, a faultless paper or the judge's model.
+        Raises PcgevalError early, without a runtime on this machine, a sandbox, a valid paper or the judge's model.
         """
         if runtime.type != "subprocess":
             raise EnvironmentsError("The shell runs on this machine. Give --env.agent.runtime.type subprocess.")
-        await asyncio.to_thread(command_sandbox)  # an error in the tool's process would show after minutes
-        if self.config.judge_type == "simple":  # and the judge's after the agent has been paid for
+        await asyncio.to_thread(command_sandbox)  # the tool's process would report an error minutes later
+        if self.config.judge_type == "simple":  # and the judge only after the agent was paid for
             await asyncio.to_thread(check_judge, self.config.judge_model)
         folder = Path(runtime.workdir) / "attempt"
         await asyncio.to_thread(prepare_attempt, self._paper(), folder)
@@ -127,7 +127,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         return output.score
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
-        """Return whether the paper's own reproduction passes every check, without a model; None if there is none."""
+        """Return whether the paper's reproduction passes every check, without a model; None without one."""
         del runtime
         gold = self._paper().folder / GOLD
         if self.config.code_only or not gold.is_dir():
@@ -196,7 +196,7 @@ class PaperEnv(vf.Env[PaperEnvConfig]):
 def paper_environment(max_steps: int, paper_ids: Sequence[str] | None, task: Mapping[str, Any]) -> PaperEnv:
     """Return the environment as `pcgeval.load_environment` describes it; `task` has the fields of `PaperTaskConfig`."""
     taskset = {"id": TASKSET_ID, "paper_ids": None if paper_ids is None else tuple(paper_ids), "task": task}
-    module = TASKSET_ID.replace("-", "_")  # verifiers imports it, but who calls from Python need not have installed it
+    module = TASKSET_ID.replace("-", "_")  # verifiers imports it; it need not be installed to be used from Python
     if find_spec(module) is None:
         sys.modules[module] = sys.modules[__name__]
     env: PaperEnv = vf.load_environment(vf.resolve_env_config({"taskset": taskset, "agent": {"max_turns": max_steps}}))

@@ -1,6 +1,6 @@
 """The tool of an agent that reproduces a paper: a shell with commands in the sandbox.
 
-`verifiers` starts this module as a process of its own for each attempt (MCP over HTTP on this machine).
+`verifiers` starts this module as a separate process for each attempt (MCP over HTTP on this machine).
 """
 # mypy: disable-error-code="import-not-found, misc, untyped-decorator"
 
@@ -16,7 +16,7 @@ from pcgeval.sandbox.process import MEGABYTE
 
 
 class AttemptState(vf.State):
-    """The state of an attempt, shared by this process and the shell's; fields are found as `state["grade"]`, too."""
+    """The state of an attempt, shared by this process and the shell's; `state["grade"]` reads a field, too."""
 
     folder: str = ""
     """The attempt's folder on this machine."""

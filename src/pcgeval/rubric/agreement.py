@@ -47,7 +47,7 @@ class ResampleInterval:
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure, None where it is not defined."""
+    """A figure, None if it is not defined."""
 
     value: float | None
     interval: ResampleInterval | None
@@ -141,7 +141,7 @@ def _first(lines: Sequence[str]) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two gradings of one submission; `name` stands before the paths where there are several pairs."""
+    """Two gradings of one submission; `name` is a prefix of the paths if several pairs are compared."""
 
     name: str
     a: GradedTaskNode

@@ -1,4 +1,4 @@
-"""How a grade came about: the share of the root's score that each criterion decides, and why leaves have no grade."""
+"""Explain a grade: the share of the root's score that a criterion decides, and why leaves have no grade."""
 
 import difflib
 from collections import Counter
@@ -44,7 +44,7 @@ class NodeShare:
 
     def to_json(self) -> dict[str, Any]:
         """Return the node without its sub-tasks as JSON values."""
-        values = {name: getattr(self.node, name) for name in ("path", "requirements", "weight", "score")}
+        values = {name: getattr(self.node, name) for name in ("path", "requirements", "weight", "score", "valid_score")}
         return {"number": self.number, **values, "share": self.share, "contribution": self.contribution}
 
 

@@ -1,7 +1,7 @@
 """The files of a grading: our grade.json, PaperBench's, which are read and written, and logs of Inspect.
 
 PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or within the record of a run, and publishes
-bare trees. A leaf that it could not grade counts as 0 there, and so do ours in a file for it.
+bare trees. In all of these files, a leaf without a grade counts as 0.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from pcgeval.core.files import sha256_json
 from pcgeval.core.untrusted import read_bounded_json
 from pcgeval.rubric.grades import (
     HEURISTIC,
-    OWN_RECORD,
+    RECORD_KEY,
     GradedTaskNode,
     GradeError,
     JudgeOutput,
@@ -73,7 +73,7 @@ def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
     below = [_paperbench_node(task, model) for task in node.sub_tasks]
     metadata = node.judge_metadata  # another tool's as it is
     if isinstance(metadata, JudgeRecord):
-        metadata = {OWN_RECORD: metadata.model_dump(mode="json", exclude_unset=True)}
+        metadata = {RECORD_KEY: metadata.model_dump(mode="json", exclude_unset=True)}
         if votes := node.judge_metadata.votes:
             metadata["full_judge_response"] = "\n\n".join(vote.answer for vote in votes)
         if usage := _paperbench_usage(node.judge_metadata.usage, model):

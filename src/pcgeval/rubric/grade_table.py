@@ -46,16 +46,13 @@ def read_disqualified(path: Path) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class RunGrade:
-    """The figures of a grading; where it does not count, `problem` says why and `score` is None.
-
-    `cost` is the price of the model's calls in US dollars, where it is known.
-    """
+    """The figures of a grading, None if they are unknown; `problem` says why a grading does not count."""
 
     run: PaperRun
-    score: float | None = None
-    leaves: int = 0
-    invalid: int = 0
-    cost: float | None = None
+    score: float | None = None  # None if the grading does not count
+    leaves: int | None = None
+    invalid: int | None = None  # leaves without a grade
+    cost: float | None = None  # of the model's calls in US dollars
     problem: str | None = None
 
     @classmethod
@@ -65,16 +62,17 @@ class RunGrade:
         A guess never counts, nor does a submission that used an address of the paper's blacklist, or a grading with
         more than `max_invalid` leaves without a grade.
         """
-        leaves, invalid, problem = output.num_leaf_nodes, output.num_invalid_leaf_nodes, ""
+        leaves, invalid, problem = output.num_leaf_nodes, output.num_invalid_leaf_nodes, None
         if output.judge_type == HEURISTIC:
-            problem = output.partial or next(iter(output.warnings), "only a guess")
+            problem = f"only a guess: {output.partial or '; '.join(output.warnings)}"
         elif output.is_blacklisted:
             problem = f"blacklist.txt: {output.blacklist}"
         elif invalid > max_invalid:
             reason = output.partial or reasons_without_grade(output.graded_task_tree)[0][0]
             problem = f"{invalid} of {leaves} leaves have no grade: {reason}"
-        score = None if problem else output.score
-        return cls(run, score, leaves, invalid, output.cost, printable_line(problem, _MAX_PROBLEM) or None)
+        if problem is None:
+            return cls(run, output.score, leaves, invalid, output.cost)
+        return cls(run, None, leaves, invalid, output.cost, printable_line(problem, _MAX_PROBLEM))
 
     @classmethod
     def read(cls, run: PaperRun, *, max_invalid: int = 0, disqualified: Collection[str] = ()) -> Self:
@@ -110,7 +108,7 @@ class TableRow:
     scores: Sequence[float]  # of these
     mean: float | None
     std_error: float | None  # None for fewer than two scores
-    invalid: int  # leaves without a grade
+    invalid: int  # leaves without a grade, in the gradings that could be read
     cost: float | None  # in US dollars, of the attempts with a known price
 
     def cells(self) -> tuple[str, ...]:
@@ -152,6 +150,6 @@ def _row(agent: str, paper: str, scores: Sequence[float | None], grades: Sequenc
         scores=counting,
         mean=statistics.fmean(counting) if counting else None,
         std_error=statistics.stdev(counting) / math.sqrt(len(counting)) if len(counting) > 1 else None,
-        invalid=sum(grade.invalid for grade in grades),
+        invalid=sum(grade.invalid or 0 for grade in grades),
         cost=math.fsum(costs) if costs else None,
     )

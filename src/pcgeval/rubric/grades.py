@@ -16,11 +16,11 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.profiles import Price
 from pcgeval.rubric.loading import parse_tree
 from pcgeval.rubric.record import CallUsage, Foreign, JudgeRecord, ReproductionRecord, TokenUsage, record_of
-from pcgeval.rubric.tree import CATEGORIES, TaskNode, Weight
+from pcgeval.rubric.tree import CATEGORIES, Requirements, TaskNode, Weight
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 PASSED = 0.5  # a leaf above this has passed (PaperBench)
-OWN_RECORD = "pcgeval"  # the key of our record in the judge_metadata of a file for PaperBench
+RECORD_KEY = "pcgeval"  # the key of our record in the judge_metadata of a file for PaperBench
 _WAY_TO_GRADING = ("pb_result", "paperbench_result", "judge_output", "grader_output")  # keys of PaperBench
 _OF_PAPERBENCH = (
     *("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at"),
@@ -60,7 +60,7 @@ class GradedTaskNode:
 
     path: str
     id: str
-    requirements: str
+    requirements: Requirements
     weight: Weight
     score: Share
     valid_score: bool  # 1.0 and 0.0 in PaperBench's files
@@ -149,7 +149,7 @@ class JudgeOutput:
     model: str | None = None  # the name of the model that judged, if one did
     model_digest: str | None = None  # pins its bytes
     prompt_version: str | None = None  # the hash that pins the judge's prompts
-    votes: int = 1  # how often the model graded each leaf
+    votes: int = 1  # of the model for a leaf
     guess: Share | None = None  # the score of the heuristic
     warnings: tuple[str, ...] = ()  # messages that a reader must see before the score
     team: str | None = None  # in a competition
@@ -158,10 +158,10 @@ class JudgeOutput:
     prompts: str | None = None  # the family of the judge's prompts
     blacklist: str | None = None  # the result of the search for the addresses that the paper's blacklist.txt forbids
     is_blacklisted: bool = False  # such an address was used, so that the grading does not count beside others
-    reproduction: ReproductionRecord | None = None  # its seconds are measured anew each time
+    reproduction: ReproductionRecord | None = None  # its seconds differ from run to run
     checks_sha256: str | None = None  # of the file beside the rubric that gave leaves their checks
     graded_at: str | None = None  # of a grading by PaperBench; ours have no time, so that the bytes stay the same
-    partial: str | None = None  # why calls failed or a budget ended, and how many leaves; grading again goes on
+    partial: str | None = None  # why a grading ended early, and for how many leaves; grading again continues it
 
     @property
     def score(self) -> float:
@@ -264,7 +264,7 @@ def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTa
 
 
 def rescored(tree: GradedTaskNode) -> GradedTaskNode:
-    """Compute the scores of all inner nodes again from the leaves' scores, as after a correction by hand."""
+    """Compute the scores of all inner nodes again from the leaves' scores."""
     return tree if tree.is_leaf else _aggregated(tree, tuple(map(rescored, tree.sub_tasks)))
 
 
@@ -333,8 +333,8 @@ def graded_task_from_json(value: Any) -> GradedTaskNode:
         if fields["path"] in paths:  # one would hide the other, as nodes are found by their paths
             faults.append(f"{fields['path']:.200}: two nodes have this path. Leave it out of both.")
         paths.add(fields["path"])
-        if isinstance(record := node.get("judge_metadata"), Mapping) and OWN_RECORD in record:
-            fields["judge_metadata"] = record[OWN_RECORD]
+        if isinstance(record := node.get("judge_metadata"), Mapping) and RECORD_KEY in record:
+            fields["judge_metadata"] = record[RECORD_KEY]
         return fields
 
     tree = parse_tree(_TREE, _grading_within(value)["graded_task_tree"], fields_of, faults)
@@ -346,7 +346,7 @@ def graded_task_from_json(value: Any) -> GradedTaskNode:
 def judge_output_from_json(value: Any) -> JudgeOutput:
     """Parse the result of `JudgeOutput.to_json`, a grading or a run of PaperBench, or a bare graded tree.
 
-    The judge of a bare tree is `unknown`. Raises GradeError if the figures are not those of the tree, too.
+    The judge of a bare tree is `unknown`. Raises GradeError for other values and for figures that differ from the tree.
     """
     values = _grading_within(value)
     tree = graded_task_from_json(values)
@@ -373,7 +373,7 @@ def judge_output_from_json(value: Any) -> JudgeOutput:
 def _grading_within(value: Any) -> Mapping[str, Any]:
     """Return the grading within PaperBench's record of a run, or around a bare tree.
 
-    The blacklisted addresses that PaperBench's monitor saw in the agent's log come along as `blacklist`.
+    `blacklist` gets the forbidden addresses that PaperBench's monitor saw in the agent's log.
     """
     monitored: Any = None
     while isinstance(value, Mapping) and "graded_task_tree" not in value and (value.keys() & {*_WAY_TO_GRADING}):

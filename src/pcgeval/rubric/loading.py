@@ -7,6 +7,7 @@ check as a leaf of a competition's rubric names it.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from pcgeval.checks.checks import Check, LeafCheck
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.untrusted import parse_yaml, printable_line, read_bounded_json, read_bounded_text
-from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, MAX_NODES, RubricError, TaskNode, child_paths, walk
+from pcgeval.rubric.tree import CATEGORIES, MAX_DEPTH, MAX_NODES, RubricError, TaskNode, child_paths
 
 CHECKS_FILE = "checks.yaml"
 MAX_BYTES = 32_000_000
@@ -40,7 +41,7 @@ def load_rubric(path: Path | str) -> TaskNode:
 def load_rubric_with_checks(path: Path, checks_file: Path | None = None) -> tuple[TaskNode, str | None]:
     """Read a rubric, and give its leaves the checks of a file, by default of the `checks.yaml` beside it.
 
-    Returns the SHA-256 of the file of checks, too; None without one. Raises as `load_rubric` does.
+    Return the rubric and the SHA-256 of the file of checks, None without one. Raises as `load_rubric` does.
     """
     if checks_file is None:
         checks_file = path.with_name(CHECKS_FILE)
@@ -78,8 +79,6 @@ def parse_rubric(value: Any, source: str, checks: Mapping[str, LeafCheck] | None
         return {**fields, "path": path}
 
     rubric = parse_tree(_RUBRIC, value, fields_of, faults)
-    if rubric is not None and (nodes := sum(1 for _ in walk(rubric))) > MAX_NODES:
-        faults.append(f"{rubric.path}: the rubric has {nodes} nodes. Shorten it to at most {MAX_NODES}.")
     for name, paths in checked.items():
         if len(paths) != 1:
             of = f"of {len(paths)} leaves; give a path: {', '.join(paths[:5])}" if paths else "of no leaf"
@@ -95,24 +94,23 @@ def parse_tree(
     fields_of: Callable[[Mapping[str, Any], str], dict[str, Any]],
     faults: list[str],
     path: str = "",
-    level: int = 1,
 ) -> Node | None:
-    """Return a tree as read from JSON, or None if a node is invalid; `faults` gets the path, key and value.
+    """Return a tree as read from JSON, or None if it is invalid; `faults` gets the path, key and value.
 
     `fields_of` is given the keys of a node in the file and its path, the ids from the root down, and returns the fields
     of its type.
     """
+    if not path and _is_too_large(value):
+        faults.append(f"the tree has more than {MAX_NODES} nodes, or is deeper than {MAX_DEPTH} levels. Shorten it.")
+        return None
     node = value if isinstance(value, Mapping) else {}
     path = path or child_paths("", [node.get("id")])[0]
-    if level > MAX_DEPTH:
-        faults.append(f"{path}: lies deeper than the {MAX_DEPTH} levels that a rubric may have. Flatten it.")
-        return None
     fields = fields_of(node, path)
     if isinstance(below := fields.get("sub_tasks"), list):
         ids = [task.get("id") if isinstance(task, Mapping) else None for task in below]
         paths = child_paths(fields["path"], ids)
         fields["sub_tasks"] = tuple(
-            parse_tree(kind, task, fields_of, faults, at, level + 1) for task, at in zip(below, paths, strict=True)
+            parse_tree(kind, task, fields_of, faults, at) for task, at in zip(below, paths, strict=True)
         )
     try:
         return kind.validate_python(fields)
@@ -125,12 +123,24 @@ def parse_tree(
     return None
 
 
+def _is_too_large(value: Any) -> bool:
+    nodes, level = 1, [value]
+    for _ in range(MAX_DEPTH):
+        sub_tasks = [node.get("sub_tasks") for node in level if isinstance(node, Mapping)]
+        below = [tasks for tasks in sub_tasks if isinstance(tasks, list)]
+        nodes += sum(map(len, below))
+        if nodes > MAX_NODES:
+            return True
+        level = list(chain.from_iterable(below))
+    return bool(level)
+
+
 def _message(fault: Mapping[str, Any]) -> str:
     return str(fault["msg"]).removeprefix("Value error, ")[:400]
 
 
 def quoted(value: Any) -> str:
-    """Show a value in a message: no more than sixty characters of it, and no control characters."""
+    """Return a value for a message, with at most sixty characters and no control characters."""
     if isinstance(value, list | tuple | Mapping):
         return f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)}"
     text = ascii(value)

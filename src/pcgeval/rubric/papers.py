@@ -2,7 +2,7 @@
 
 `rubric.json` and `paper.md` must be there. `config.yaml` has the title, `addendum.md` what the paper leaves open,
 `judge.addendum.md` what the judge alone is told, `blacklist.txt` addresses that nobody may have used, `checks.yaml`
-checks for leaves of the rubric. In `submissions/reproduces` may lie a submission that reproduces the paper wholly.
+checks for leaves of the rubric. `submissions/reproduces` may have a submission that reproduces the whole paper.
 """
 
 import re
@@ -16,9 +16,9 @@ from pcgeval.rubric.loading import load_rubric_with_checks
 from pcgeval.rubric.tree import RubricError, TaskNode
 
 RUBRIC_FILE, PAPER_FILE = "rubric.json", "paper.md"
-GOLD = Path("submissions/reproduces")  # in a paper's folder: a submission that reproduces it wholly
+GOLD = Path("submissions/reproduces")  # in a paper's folder: a submission that reproduces all of it
 MAX_TEXT_BYTES = 10_000_000
-MAX_CONFIG_BYTES = 4_000  # PyYAML takes long for what is made to take long
+MAX_CONFIG_BYTES = 4_000  # hostile YAML can take PyYAML very long
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # a checkout of PaperBench excludes its data by default, so that `git lfs pull` fetches nothing
 LFS_ADVICE = '`git lfs fetch --include "project/paperbench/data/**" --exclude ""`, then `git lfs checkout`'
@@ -26,12 +26,12 @@ _LFS_POINTER = "version https://git-lfs.github.com/spec/"
 
 
 class PaperError(FaultsError):
-    """A paper that cannot be used; `faults` has all that is wrong with its folder."""
+    """A paper that cannot be used; `faults` has all faults of its folder."""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """One paper: what those who reproduce it are given, and what those who judge them are given besides."""
+    """One paper: the texts for those who reproduce it, and those for their judges."""
 
     id: str  # the folder's name
     folder: Path
@@ -39,13 +39,13 @@ class Paper:
     paper: str  # Markdown
     addendum: str  # clarifications for those who reproduce it; empty where there are none
     judge_addendum: str  # clarifications for the judge alone
-    title: str  # the id where none is given
+    title: str  # the id without a title in config.yaml
     blacklist: tuple[str, ...]  # addresses that a reproduction must not use, such as that of the authors' code
     checks_sha256: str | None = None  # of the file that gives leaves of the rubric their checks, if there is one
 
 
 def list_papers(papers_dir: Path = PAPERS) -> tuple[str, ...]:
-    """Return the ids of all papers in a folder, in byte order; where there is no data/papers, those of the package."""
+    """Return the ids of all papers in a folder, in byte order; without data/papers, those of the package."""
     names = (path.parent.name for path in own_or_packaged(papers_dir).glob(f"*/{RUBRIC_FILE}"))
     return tuple(sorted(name for name in names if _ID.fullmatch(name)))
 
@@ -65,12 +65,12 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
     folder = papers_dir / paper_id
     if not _ID.fullmatch(paper_id) or not folder.is_dir():
         known = ", ".join(list_papers(papers_dir)) or "none"
-        fault = f"no paper {paper_id!r:.200}. There: {known}. Other papers are found by rubric.papers_dir."
+        fault = f"no paper {paper_id!r:.200}. Known: {known}. Set rubric.papers_dir for other papers."
         raise PaperError(papers_dir, [fault])
     faults: list[str] = []
 
     def text(name: str, most: int = MAX_TEXT_BYTES, *, is_needed: bool = True) -> str:
-        """Return a file's text, an empty one where there is none, and note what is wrong with it."""
+        """Return a file's text, or an empty text without the file, and note its faults."""
         try:
             content = read_bounded_text(folder / name, most, follow_link=True).removeprefix("\ufeff")
         except UntrustedFileError as error:
@@ -91,7 +91,7 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
     addendum, judge_addendum = (text(name, is_needed=needs_text) for name in ("addendum.md", "judge.addendum.md"))
     try:
         config = parse_yaml(text("config.yaml", MAX_CONFIG_BYTES)) or {}
-        title = printable_line(str(config.get("title", paper_id)))
+        title = printable_line(str(config.get("title") or paper_id))
     except (ValueError, AttributeError) as error:
         faults.append(f"config.yaml: {printable_line(str(error))}. Give a mapping with a title, as YAML.")
     lines = [line.strip() for line in text("blacklist.txt").splitlines()]

@@ -24,14 +24,14 @@ class _Record(BaseModel):
 
 
 class CallUsage(_Record):
-    """The cost of the calls of one kind."""
+    """The cost of calls of one kind."""
 
     calls: _Count = 0
     prompt_tokens: _Count = 0  # that the model read
     output_tokens: _Count = 0  # that it wrote
-    seconds: float = Field(0.0, ge=0, le=_MOST)  # of the model, when it was really asked
-    cached_tokens: _Count = 0  # of the tokens read, those that the endpoint had in its cache and reports
-    estimated: bool = False  # whether tokens are estimates in part, because the endpoint reports none
+    seconds: float = Field(0.0, ge=0, le=_MOST)  # of the model's time; a replayed call has those of its recording
+    cached_tokens: _Count = 0  # of the tokens read, those in the endpoint's cache, if it reports them
+    estimated: bool = False  # whether some tokens are estimates, because the endpoint reports none
 
     @classmethod
     def of(cls, reply: ChatReply) -> Self:
@@ -46,7 +46,7 @@ class CallUsage(_Record):
         return CallUsage.model_construct(**sums)  # a sum may pass the bounds of what a file may name
 
     @model_serializer(mode="wrap")
-    def _without_what_is_not_known(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_unknown(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         values: dict[str, Any] = handler(self)
         return {name: value for name, value in values.items() if value or name not in {"cached_tokens", "estimated"}}
 

@@ -1,10 +1,9 @@
 """Attempts to reproduce papers in a folder of runs as PaperBench lays it out.
 
-`RUNS/GROUP/PAPER_ID/...`: a group holds one run, or several, of each paper by one agent. A group that is named
-`TIME_run-group_AGENT` is of that agent, as in PaperBench, and groups of the same agent belong together; any other group
-is named as it is. RUNS may also be a single group. In the folder of a run lie, where they exist, its snapshots
-(`submissions/TIME/submission.tar.gz` or `TIME.tar.gz`, beside them the same after reproduce.sh was run, with a name
-that ends in `_executed` or `_repro`), and its grade.
+`RUNS/GROUP/PAPER_ID/...`: a group has one agent's runs, one or several for a paper. The agent of a group named
+`TIME_run-group_AGENT` is AGENT, as in PaperBench, and an agent may have several groups; any other group's name is the
+agent's. RUNS may also be a single group. The folder of a run may have snapshots (`submissions/TIME/submission.tar.gz`
+or `TIME.tar.gz`; the names of those after reproduce.sh end in `_executed` or `_repro`) and a grade.
 """
 
 import re
@@ -43,8 +42,8 @@ class PaperRun:
     def submission(self) -> Path:
         """Return the last snapshot, a tar file or folder, after reproduce.sh if that was run; raise FileError without.
 
-        A folder with a reproduce.sh, or with files and none of PaperBench's, is itself what was submitted. An
-        `other_submission` is taken where there is no other.
+        A folder with a reproduce.sh, or with files and none of PaperBench's, is itself the submission. An
+        `other_submission` counts only if there is no other.
         """
         script = self.folder / REPRODUCE_SCRIPT
         if not script.is_symlink() and script.is_file():
@@ -107,12 +106,12 @@ def _is_run(folder: Path, paper_ids: Sequence[str]) -> bool:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether this is a folder, and no link, which may lead to another's submission."""
+    """Return whether this is a folder and no link, which may lead to another submission."""
     return not path.is_symlink() and path.is_dir()
 
 
 def _holds_a_run(folder: Path) -> bool:
-    """Whether a folder has files of PaperBench's, or a grade, beside what was submitted."""
+    """Return whether a folder has files of PaperBench's or a grade beside a submission."""
     return not _OF_RUN.isdisjoint(path.name for path in folder.iterdir())  # links may lead anywhere
 
 

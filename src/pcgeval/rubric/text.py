@@ -1,6 +1,5 @@
 """A grading, and one criterion of it, as lines for the terminal; text of submissions and models is made printable."""
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 
@@ -38,9 +37,9 @@ def summary_lines(output: JudgeOutput) -> list[str]:
 
 
 def tree_lines(tree: GradedTaskNode) -> Iterator[str]:
-    """Yield a line a node - score, share of the root's score, number, criterion -, and below a leaf the reason.
+    """Yield a line for a node (score, share of the root's score, number, criterion), and below a leaf the reason.
 
-    Of a tree in which no leaf has a grade, only the reasons are yielded.
+    If no leaf has a grade, yield only the reasons.
     """
     if not any(leaf.valid_score for leaf in tree.leaves):
         for reason, number in reasons_without_grade(tree):
@@ -53,7 +52,7 @@ def tree_lines(tree: GradedTaskNode) -> Iterator[str]:
 
 
 def criterion_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[str]:
-    """Yield one criterion explained: the lines of the nodes from the root to it, then the judge's record."""
+    """Yield the explanation of a criterion: the nodes from the root to it, then the judge's record."""
     last = way[-1]
     node = last.node
     yield from [*summary_lines(output), "", *map(_node_line, way), *map(_node_line, last.below), ""]
@@ -93,18 +92,16 @@ def _record_lines(leaf: GradedTaskNode) -> Iterator[str]:
 def form_lines(path: str, requirements: str) -> Iterator[str]:
     """Yield an entry for one leaf as a person fills it in for the judge `human`: YAML below comments."""
     yield from textwrap.wrap(one_line(requirements), 100, initial_indent="# ", subsequent_indent="# ")
-    # a JSON string is YAML too, but YAML ends a line at more characters
-    quoted = "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in to_json(path))
-    yield from (f"- path: {quoted}", "  score:", "  author:", "  reason:")
+    yield from (f"- path: {to_json(path)}", "  score:", "  author:", "  reason:")  # a JSON string is YAML too
 
 
 def dollars(cost: float) -> str:
-    """Return an amount in US dollars, with more digits where it is small."""
+    """Return an amount in US dollars, with more digits if it is small."""
     return f"{cost:.2f}" if cost >= 1 or cost == 0 else f"{cost:.4f}"
 
 
 def cut(text: str) -> str:
-    """Return a text on one line that is no longer than a wide terminal's."""
+    """Return a text as one line of at most `WIDTH` characters."""
     line = one_line(text)
     return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
 

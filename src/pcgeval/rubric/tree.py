@@ -37,6 +37,7 @@ MAX_TEXT = 1_000_000  # characters of a criterion
 # a whole number stays one, so that a file that is read and written has the same bytes
 Weight = Annotated[StrictInt | StrictFloat, Field(ge=0, le=MAX_WEIGHT)]
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID, pattern=r"^[^\p{C}\p{Zl}\p{Zp}]*$")]  # printable
+Requirements = Annotated[str, Field(max_length=MAX_TEXT)]  # with a limit, lone surrogates are refused too
 Category = Annotated[str, Field(pattern=f"^({'|'.join(CATEGORIES)}|{SUBTREE})$")]
 FinegrainedCategory = Annotated[str, Field(pattern=f"^({'|'.join(FINEGRAINED_CATEGORIES)})$")]
 
@@ -54,7 +55,7 @@ class TaskNode:
 
     path: str
     id: Id
-    requirements: Annotated[str, Field(max_length=MAX_TEXT)]  # with a limit, lone surrogates are refused too
+    requirements: Requirements
     weight: Weight
     sub_tasks: tuple["TaskNode", ...] = ()
     task_category: Category | None = None
