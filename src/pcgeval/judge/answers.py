@@ -63,12 +63,14 @@ _BARE = re.compile(rf"[*_`\s]*{_NUMBER}[\s.]*")
 _ENTRY = re.compile(r"\d[.)]\s+")  # of a list; one that is a score itself makes no list
 _OWN_ENTRY = re.compile(rf"{_ENTRY.pattern}(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
 _CONJUNCTION = r"(?:and|as|because|but|due|for|given|is|on|or|out|overall|since|though|to|with)\b"
+_LINK = r"(?:\b(?:an?|as|at|be|is|it|of|therefore|this|thus)\b|[:=>–])"  # before the number: no "Section 1"
 _IN_WORDS = re.compile(  # below a heading: the score is 1; I assign a 1; we award 1 point; it earns a 1; hence, 1
-    r"\b(?:score|grade|rating|assign|give|award|gets|earns|receives|deserves|hence|therefore|thus|so|result|answer)\b"
-    rf"(?:[^\d\n.]{{0,40}}?\W)??[*_`\"'({{]*{_NUMBER}\s*(?:points?\b)?(?=[.,;:!(→–—-]|$|(?-i:[A-Z])|{_CONJUNCTION})",
+    rf"\b(?:(?:score|grade|rating|(?:assign|give|award)(?:s|ed)?|gets|earns|receives|deserves)\b(?:[^\d\n.]{{0,40}}?{_LINK})?"
+    r"|(?:hence|therefore|thus|so|result|answer)\b[,:]?)"
+    rf"[\s*_`\"'({{]*{_NUMBER}\s*(?:points?\b)?(?=[.,;:!(→–—-]|$|(?-i:[A-Z])|{_CONJUNCTION})",
     re.IGNORECASE,
 )
-_DENIED = re.compile(r"(?:\bnot|n't|\bnever|\bcannot)\W+(?:\w+ ){0,3}$", re.IGNORECASE)  # before "give a 1"
+_DENIED = re.compile(r"(?:\bnot|n't|\bnever|\bcannot)[^\w,;:.]+(?:\w+ ){0,3}$", re.IGNORECASE)  # before "give a 1"
 _RESULT = re.compile(rf"[:=→]\s*[*_`\"'(]*{_NUMBER}(?=[,;]|[\s.]*$)")  # part A: 1, part B: 0
 _ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{_NUMBER}[\s.]*)\Z", re.IGNORECASE)
 _WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
@@ -93,10 +95,9 @@ def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
     first, *others = _lines_of_score(_plain(without_thinking(finished)), cut=cut) or [""]
     is_list = _ENTRY.match(first) is not None and any(map(_ENTRY.match, others))
     scores = _scores_in(first, continuous=continuous, is_first=not is_list)
-    # whatever follows a score explains it, unless it is a label or a number alone
-    lines = [line for line in others if _LABEL.match(line) or _BARE.fullmatch(line)] if scores else others
-    if scores or not any(map(str.isdigit, first)):
-        for line in lines:
+    has_number = bool(scores) or any(map(str.isdigit, first))  # then a later line states a score only by itself
+    for line in others:
+        if not has_number or _is_score(_LABEL.match(line)) or _BARE.fullmatch(line):
             scores |= _scores_in(line, continuous=continuous)
     if not scores and (scores := _results_in(first, continuous=continuous)):
         scores |= {score for line in others for score in _results_in(line, continuous=continuous)}
@@ -130,7 +131,7 @@ def reality_of(text: str) -> str:
 def _lines_of_score(text: str, *, cut: bool) -> list[str]:
     """Return the lines below the last heading Score, or else below the label; what stands beside it first."""
     labels = [label for label in _LABEL.finditer(text) if _is_label(label)]
-    scores = [label for label in labels if "score" in label["name"].casefold()]
+    scores = [label for label in labels if _is_score(label)]
     if headings := [label for label in scores if "#" in label["mark"]]:
         scores = headings[-1:]
     else:  # a label that looks less like a heading than the one before may be a quotation, unless it ends the answer
@@ -159,6 +160,10 @@ def _is_label(line: re.Match[str]) -> bool:
     return not rest or rest[0] == ":" or not {"#", "*", "_"}.isdisjoint(line["mark"])
 
 
+def _is_score(line: re.Match[str] | None) -> bool:
+    return line is not None and "score" in line["name"].casefold() and _is_label(line)
+
+
 def _rank(label: re.Match[str]) -> int:
     """Return how much a label looks like a heading: 2 for `# Score` and `**Score**`, 1 for `3. Score`, else 0."""
     if any(mark in label["mark"] for mark in ("#", "**", "__")):
@@ -175,7 +180,7 @@ def _ends(text: str, label: re.Match[str]) -> bool:
 def _scores_in(line: str, *, continuous: bool, is_first: bool = False) -> set[float]:
     """Return the scores that a line states behind a label, at its start, or in words such as "the score is 1"."""
     label = _LABEL.match(line)
-    is_labelled = label is not None and "score" in label["name"].casefold() and _is_label(label)
+    is_labelled = _is_score(label)
     statement = label["rest"] if label is not None and is_labelled else line
     statement = _OWN_ENTRY.sub("", statement.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION))
     number = None
