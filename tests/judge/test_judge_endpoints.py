@@ -122,7 +122,7 @@ def test_cached_tokens_and_the_price_are_counted():
     assert output.to_json()["price"] == known_profile("o3-mini").price.model_dump()
 
 
-@pytest.mark.parametrize("name", ["o1-pro", "gpt-5-pro", "gpt-4o-2024-05-13", "openai/gpt-4o", "gpt-4o-audio"])
+@pytest.mark.parametrize("name", ["o1-pro", "gpt-4o-2024-05-13", "o3-2099-01-01", "openai/gpt-4o", "gpt-4o-audio"])
 def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
     model = Model(backend="openai", name=name, base_url=HOSTED)
     assert JudgeSettings(judge="simple", model=model).price is None
