@@ -27,7 +27,8 @@ BELOW_HEADING = """\
 # Score|Score: {}, while the README says that the score is 0.9.
 # Score|Score: {} as its score is 1 in one log and 0 in the other.; # Score|We award {} point.; # Score|Hence, {}.
 # Score|As the paper's score is 0.87, I assign a score of {}.; # Score|Result: {} (met)
-# Score|{}||It splits the reply at `</think>`."""
+# Score|{}||It splits the reply at `</think>`.; # Score|It fails the requirement in Section 1.||**{}**
+# Score|The result in Figure 1 is missing.|Score: {}; # Score|Step 1 is done but step 2 is not, the grade is {}."""
 WITHOUT_HEADING = """\
 **Expectations**|x|**Reality**|y 0.3|**Score:** {}; Expectations: x|Reality: 3 of 4|Score: {}
 1. Expectations|x|2. Reality|y|3. Score|{}; Expectations: x. Reality: y. Score: {}
@@ -57,7 +58,9 @@ Thus 1 file is missing.; I rate 1 part as missing.; We score 1 seed only.; I can
 I would give this one full credit.; The score of one seed is missing.; A score of 1 would need all parts.; 1||Score: 0
 1 of the 3 steps is missing.; 3 of 4 files are there.; 1 file is missing; Parts:|1. Loads data|2. Trains nothing
 1. Loads data|2. Trains nothing; All in all the score is 7.; All in all the score is 1, or the score is 0.
-All in all the score is 1 or 0.; I rate it 0 in sum.|accuracy: 1; - 0.0 is what I give.|score = 1"""
+All in all the score is 1 or 0.; I rate it 0 in sum.|accuracy: 1; - 0.0 is what I give.|score = 1
+The code is missing, so step 1 is not done.; The result in Table 1 is missing.
+The score for Section 1 is in doubt.; I give no credit as Figure 1 is missing."""
 
 
 NO_SCORE = """\

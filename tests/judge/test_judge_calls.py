@@ -2,16 +2,20 @@
 
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from judged_attempt import MODEL, graded, reasons, write_files, write_paper
+from judged_attempt import ATTEMPT, MODEL, graded, reasons, write_files, write_paper
 from rubric_trees import leaf, node
 from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
 
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
-from pcgeval.judge.calls import CallFiles
+from pcgeval.judge.calls import CallFiles, JudgeClient
+from pcgeval.judge.run import grade_submission
+from pcgeval.judge.settings import JudgeSettings
+from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, unpinned_digest
 from pcgeval.rubric.grades import judge_output_from_json
 
@@ -205,3 +209,14 @@ def test_a_deadline_or_a_caller_ends_the_grading_and_what_was_paid_for_counts(ho
     assert all(how in reason for reason in reasons(output).values())
     assert by_caller or all(0 < timeout <= 0.35 for timeout in backend.timeouts)
     assert output.token_usage.grade.calls == len(backend.requests)
+
+
+def test_the_deadline_of_one_grading_ends_no_other():
+    def opened_late(_):
+        time.sleep(0.4)
+        return ScriptedModel()
+
+    settings = JudgeSettings(judge="simple", model=MODEL, deadline=0.3)
+    client = JudgeClient(settings, CallLog(None), opened_late)
+    outputs = [grade_submission(ATTEMPT, "toy", settings, client=client) for _ in range(2)]
+    assert [output.num_invalid_leaf_nodes for output in outputs] == [CALLS, 0]

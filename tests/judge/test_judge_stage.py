@@ -10,15 +10,18 @@ from scripted_judge import ScriptedModel, dies_after
 from submissions_for_tests import PARAMS, write_results, write_submission
 
 from pcgeval.checks.gathering import evidence_stage
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, write_text
 from pcgeval.core.layout import (
     EVIDENCE,
     GRADES,
     JUDGEMENTS,
     RUBRICS,
+    evidence_file,
     grade_file,
     judge_recording_file,
     judgement_file,
+    rubric_file,
 )
 from pcgeval.core.params import load_params
 from pcgeval.judge.calls import JudgeClient
@@ -62,6 +65,21 @@ def test_a_grade_says_what_it_is_made_of(competition):
     explanations = {leaf.id: leaf.explanation for leaf in output.graded_task_tree.leaves}
     assert explanations["readme-names-team"] == "README.md is missing"
     assert (output.score, output.score_bounds.low, output.num_passed) == (0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "fault"),
+    [
+        (evidence_file("large", TEAM), '{"trials": [{"model": 1}], "letters": []}', r"large\.json"),
+        (rubric_file("competition"), OURS.read_text().replace("prompt_length", "length"), "unknown check 'length'"),
+    ],
+    ids=["evidence", "rubric"],
+)
+def test_faulty_evidence_or_a_faulty_rubric_leaves_no_grade(competition, file, text, fault):
+    write_text(competition / file, text)
+    with pytest.raises(PcgevalError, match=fault):
+        grade_team(PARAMS, TEAM, competition)
+    assert not (competition / GRADES).exists()
 
 
 def test_all_teams_are_graded_again_to_the_same_bytes_and_nothing_of_those_that_left_stays(competition, capsys):

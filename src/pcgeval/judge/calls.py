@@ -224,12 +224,11 @@ class JudgeClient:
         try:
             reply = self._reply(backend, call)
             self._note(None)
-        except LlmError as error:
+        except (CallError, LlmError) as error:
+            self._check_running()  # what the deadline cut short says nothing about the leaf, or about later gradings
             self._note(error)
-            raise
-        except CallError as error:
-            self._check_running()  # a call that was cut short by the deadline says nothing about the leaf
-            self._note(error)
+            if isinstance(error, LlmError):
+                raise
             reason = str(error)
         return LoggedCall(
             key=key,
