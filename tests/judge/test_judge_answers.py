@@ -35,7 +35,8 @@ WITHOUT_HEADING = """\
 # Expectations|x|# Reality|The log has 3 of 4 rows and Score: 0.3.||**Score: {}**
 Score: {}||Reasoning: 10 of 12 steps are there.; The code has 4 of 4 steps (Section 3).||**Score: {}**
 Expectations: x|Reality: y|Score: {}|Note: 0 warnings were printed.; <think>Score: 0.5|# Score|0.5</think>|# Score|{}
-Expectations: x|Reality:|score = 1||**Score**|{}; **{}**
+Expectations: x|Reality:|score = 1||**Score**|{}; **{}**; It began above. # Score|0.5|</think>|# Score|{}
+<|channel|>analysis<|message|># Score|0.5<|end|><|start|>assistant<|channel|>final<|message|># Score|{}
 # Expectations|x|# Reality|It writes <think> and never ends it.|# Score|{}"""
 
 
@@ -192,14 +193,6 @@ def test_a_ranking_is_read_from_many_forms(text):
 @pytest.mark.parametrize("text", ["../a.py", "/sub/a.py", "/etc/passwd", "..", "x/../a.py", "A.py", "", "a.py.bak"])
 def test_nothing_but_what_was_offered_can_be_picked(text):
     assert read_ranking(text, offered("a.py")) == ()
-
-
-@given(st.text(max_size=200))
-def test_whatever_is_picked_was_offered(text):
-    files = offered("a.py", "b c.md", "d/e.py", "1", "a\nb.md")
-    picked = read_ranking(text, files)
-    assert set(picked) <= set(files)
-    assert len(picked) == len(set(picked))
 
 
 def test_odd_names_are_found_in_a_list_and_in_json():

@@ -105,16 +105,6 @@ def test_a_replay_gives_the_same_bytes_and_says_how_to_record_what_it_lacks():
     assert "needs its model's digest" in without_digest.warnings[0]
 
 
-def test_the_same_bytes_for_any_concurrency():
-    class Timeless(ScriptedModel):
-        def chat(self, request, timeout):
-            reply = super().chat(request, timeout)
-            return ChatReply(reply.text, reply.prompt_tokens, reply.output_tokens, reply.done_reason, 0.5)
-
-    outputs = [graded(Timeless(seconds=0.003), model=at_once(calls), calls=CallFiles(log=None)) for calls in (1, 5)]
-    assert in_bytes(outputs[0]) == in_bytes(outputs[1])
-
-
 def test_only_what_changed_is_asked_again():
     assert [asked_again() for _ in range(2)] == [CALLS, 0]
     # the criteria before a leaf are part of its prompt: only the last one may change alone
