@@ -278,7 +278,8 @@ def read_ranking(text: str, offered: Sequence[SubmissionFile]) -> tuple[Submissi
     for file in offered:
         base = file.name.rpartition("/")[2]
         path = json.loads(file.name) if file.name.startswith('"') else file.name
-        names = {file.name, path, json.dumps(path)[1:-1], *([base] if bases[base] == 1 else [])}
+        names = {name for text in (file.name, path) for name in (text, json.dumps(text)[1:-1])}
+        names |= {base} if bases[base] == 1 else set()
         matches = [re.search(_WHOLE_NAME.format(re.escape(name)), answer) for name in names if name in answer]
         if starts := [match.end() for match in matches if match]:
             places[file] = min(starts)
