@@ -22,7 +22,7 @@ MAX_PICKED = 10  # files, as in PaperBench
 MAX_EXPLANATION = 1000  # characters
 _MAX_ANSWER = 20_000  # characters that are read of an answer
 _MAX_OBJECTS = 50  # places at which JSON is looked for
-# thoughts begin an answer; the same tag further below, or in back quotes, is one that the answer quotes
+# only at the beginning does the tag open thoughts; further below, or in back quotes, the answer quotes it
 _THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _END_OF_THINKING = re.compile(r"(?<!`)</think(?:ing)?>(?!`)|<\|channel\|>final<\|message\|>")
 _INVISIBLE = re.compile(
@@ -61,7 +61,7 @@ _CHOICE = re.compile(  # 0 or 1; 1,0; 0-1; 1 -> 0; but not "0, 2 of 3 files are 
 _PARTS = re.compile(r"\b[01] for\b.*\b[01] for\b")  # 1 for the code, 0 for the results
 _BARE = re.compile(rf"[*_`\s]*{_NUMBER}[\s.]*")
 _ENTRY = re.compile(r"\d[.)]\s+")  # of a list; one that is a score itself makes no list
-_OWN_ENTRY = re.compile(rf"{_ENTRY.pattern}(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
+_SCORE_ENTRY = re.compile(rf"{_ENTRY.pattern}(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
 _CONJUNCTION = r"(?:and|as|because|but|due|for|given|is|on|or|out|overall|since|though|to|with)\b"
 _LINK = r"(?:\b(?:an?|as|at|be|is|it|of|therefore|this|thus)\b|[:=>–])"  # before the number: no "Section 1"
 _IN_WORDS = re.compile(  # below a heading: the score is 1; I assign a 1; we award 1 point; it earns a 1; hence, 1
@@ -81,16 +81,16 @@ class UnreadableAnswer(Exception):  # noqa: N818 - an answer, not an error: it i
 
 
 def without_thinking(text: str) -> str:
-    """Return the end of an answer, as far as one is read, without the thoughts that some models write before it.
+    """Return the last 20 000 characters of an answer without the thoughts that some models write before it.
 
-    The templates of some models begin the thoughts, so that the answer holds their end alone.
+    Some chat templates begin the thoughts, so that the answer holds only the end of them.
     """
     *_, answer = _END_OF_THINKING.split(_THINKING.sub("", clean(text)))
     return answer[-_MAX_ANSWER:].strip()
 
 
 def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
-    """Return the score that a grader's words state, in a cut answer below a heading; raises UnreadableAnswer."""
+    """Return the score that a grader's words state; raises UnreadableAnswer. A cut answer needs a heading Score."""
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
     first, *others = _lines_of_score(_plain(without_thinking(finished)), cut=cut) or [""]
     is_list = _ENTRY.match(first) is not None and any(map(_ENTRY.match, others))
@@ -119,7 +119,7 @@ def _plain(text: str) -> str:
 
 
 def reality_of(text: str) -> str:
-    """Return what a grader found: the text below its heading Reality up to the next label, or else all of its words."""
+    """Return the text below the heading Reality up to the next label, or else the whole answer."""
     labels = list(_LABEL.finditer(text))
     ends = [*(label.start() for label in labels[1:]), len(text)]
     for label, end in zip(labels, ends, strict=False):
@@ -182,14 +182,13 @@ def _scores_in(line: str, *, continuous: bool, is_first: bool = False) -> set[fl
     label = _LABEL.match(line)
     is_labelled = _is_score(label)
     statement = label["rest"] if label is not None and is_labelled else line
-    statement = _OWN_ENTRY.sub("", statement.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION))
-    number = None
+    statement = _SCORE_ENTRY.sub("", statement.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION))
     if is_labelled or is_first or _BARE.fullmatch(line):
         number = (_BEHIND_LABEL if is_labelled and is_first else _AT_START).match(statement)
-    numbers = [number] if number else []
-    if not numbers:
-        said = _IN_WORDS.finditer(line)
-        numbers = [number for number in said if not _DENIED.search(line, max(0, number.start() - 60), number.start())]
+        if number is not None:
+            return _allowed([number], continuous=continuous)
+    said = _IN_WORDS.finditer(line)
+    numbers = [number for number in said if not _DENIED.search(line, max(0, number.start() - 60), number.start())]
     return _allowed(numbers, continuous=continuous)
 
 

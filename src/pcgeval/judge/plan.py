@@ -1,8 +1,8 @@
 """Estimate what gradings would cost, from the prompts that they would send; no call is made.
 
-Nobody knows before which files the model will choose (ten from the top folder are taken), how long it will answer (as
-long as replies of the same kind and model in the call log, else a stated figure), and which answers cannot be read.
-A token is four bytes; an endpoint has in its cache the beginning that a prompt has in common with the one before.
+The estimate takes ten files from the top folder where the model would choose, and answers as long as the model's logged
+answers of the same kind, or else a stated figure. It leaves out calls after answers that cannot be read. A token is
+four bytes; the endpoint's cache is taken to hold the beginning that a prompt shares with the one before.
 """
 
 import os
@@ -36,7 +36,7 @@ class GradingPlan:
 
     name: str  # of the grading
     calls: int = 0  # that it would make
-    known_calls: int = 0  # whose replies are there
+    known_calls: int = 0  # that the log answers
     prompt_tokens: int = 0  # that the model would read
     cached_tokens: int = 0  # of these, what its endpoint would have in its cache
     output_tokens: int = 0  # that it would write
