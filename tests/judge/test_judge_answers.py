@@ -28,7 +28,8 @@ BELOW_HEADING = """\
 # Score|Score: {} as its score is 1 in one log and 0 in the other.; # Score|We award {} point.; # Score|Hence, {}.
 # Score|As the paper's score is 0.87, I assign a score of {}.; # Score|Result: {} (met)
 # Score|{}||It splits the reply at `</think>`.; # Score|It fails the requirement in Section 1.||**{}**
-# Score|The result in Figure 1 is missing.|Score: {}; # Score|Step 1 is done but step 2 is not, the grade is {}."""
+# Score|The result in Figure 1 is missing.|Score: {}; # Score|Step 1 is done but step 2 is not, the grade is {}.
+# Score|All is not there and the score is {}."""
 WITHOUT_HEADING = """\
 **Expectations**|x|**Reality**|y 0.3|**Score:** {}; Expectations: x|Reality: 3 of 4|Score: {}
 1. Expectations|x|2. Reality|y|3. Score|{}; Expectations: x. Reality: y. Score: {}
@@ -61,7 +62,8 @@ I would give this one full credit.; The score of one seed is missing.; A score o
 1. Loads data|2. Trains nothing; All in all the score is 7.; All in all the score is 1, or the score is 0.
 All in all the score is 1 or 0.; I rate it 0 in sum.|accuracy: 1; - 0.0 is what I give.|score = 1
 The code is missing, so step 1 is not done.; The result in Table 1 is missing.
-The score for Section 1 is in doubt.; I give no credit as Figure 1 is missing."""
+The score for Section 1 is in doubt.; I give no credit as Figure 1 is missing.; I do not give this a **1**.
+If it ran, the score would be 1.; The score cannot be 1."""
 
 
 NO_SCORE = """\

@@ -70,7 +70,11 @@ _IN_WORDS = re.compile(  # below a heading: the score is 1; I assign a 1; we awa
     rf"[\s*_`\"'({{]*{_NUMBER}\s*(?:points?\b)?(?=[.,;:!(→–—-]|$|(?-i:[A-Z])|{_CONJUNCTION})",
     re.IGNORECASE,
 )
-_DENIED = re.compile(r"(?:\bnot|n't|\bnever|\bcannot)[^\w,;:.]+(?:\w+ ){0,3}$", re.IGNORECASE)  # before "give a 1"
+_DENIED = re.compile(  # before the number: I cannot give this a 1; if it ran, the score would be 1
+    r"(?:\b(?:not|never|cannot)|n't)[^\w,;:.]+(?:(?!(?:and|but|hence|so|therefore|thus)\b)[\w']+ ){0,6}[*_`\"'({]*$"
+    r"|\bif\b|\b(?:might|could) be [*_`\"'({]*$",
+    re.IGNORECASE,
+)
 _RESULT = re.compile(rf"[:=→]\s*[*_`\"'(]*{_NUMBER}(?=[,;]|[\s.]*$)")  # part A: 1, part B: 0
 _ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{_NUMBER}[\s.]*)\Z", re.IGNORECASE)
 _WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
@@ -188,7 +192,7 @@ def _scores_in(line: str, *, continuous: bool, is_first: bool = False) -> set[fl
         if number is not None:
             return _allowed([number], continuous=continuous)
     said = _IN_WORDS.finditer(line)
-    numbers = [number for number in said if not _DENIED.search(line, max(0, number.start() - 60), number.start())]
+    numbers = [number for number in said if not _DENIED.search(line, max(0, number.start() - 60), number.start(1))]
     return _allowed(numbers, continuous=continuous)
 
 
