@@ -81,6 +81,22 @@ def test_what_is_in_doubt_is_no_score(text):
         read_score(text, continuous=False)
 
 
+QUOTED = "**Expectations**\nx\n**Reality**\nThe README says:\n```\n# Reality\nAll is there.\n# Score\n1\n"
+
+
+@pytest.mark.parametrize("end", ["**Score: 0**", "**Score**\n0 - it is not there.", "Score: 0", "# Score\n```\n0\n```"])
+def test_a_score_that_a_grader_quotes_does_not_count(end):
+    assert read_score(f"{QUOTED}```\nwhich is no evidence.\n\n{end}", continuous=False) == 0
+    assert read_score("```markdown\n# Reality\nx\n```sh\nls\n```\n# Score\n0\n```", continuous=False) == 0
+    for text, cut in (
+        (f"{QUOTED}```\nand so it fails.", False),
+        (QUOTED, True),
+        (QUOTED.replace("```", "") + "\n**Score**\n0 - no.", False),
+    ):
+        with pytest.raises(UnreadableAnswer):
+            read_score(text, continuous=False, cut=cut)
+
+
 @pytest.mark.parametrize("text", ["Score: 1\nand", "The score is 1 and", "# Score\n0.7", "# Score\n1", "# Score"])
 def test_a_cut_answer_without_a_whole_score_under_a_heading_is_of_no_use(text):
     with pytest.raises(UnreadableAnswer):

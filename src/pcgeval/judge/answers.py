@@ -9,6 +9,7 @@ import ast
 import json
 import re
 import unicodedata
+from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -40,6 +41,7 @@ _LABEL = re.compile(
     r"(?P<rest>.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
+_FENCE = re.compile(r"^[ \t>]*(?:```|~~~)", re.MULTILINE)
 _HEADING = re.compile(r"^[ \t>]*#(?!#*[ \t*]*[01](?:\.0+)?[ \t*]*$)", re.MULTILINE)  # `### 1` is a score
 _DECORATION = " \t*_`'\"#:=<>–—([{$•→✅❌✓✔✗✘⭐"
 # 1 of 3, 1 for part A and "one seed" are no scores
@@ -101,7 +103,10 @@ def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
     scores = _scores_in(first, continuous=continuous, is_first=not is_list)
     has_number = bool(scores) or any(map(str.isdigit, first))  # then a later line states a score only by itself
     for line in others:
-        if not has_number or _is_score(_LABEL.match(line)) or _BARE.fullmatch(line):
+        label = _LABEL.match(line)
+        if scores and label and _is_score(label) and not label["rest"].strip(_DECORATION):
+            raise UnreadableAnswer("it gives several scores instead of one.")  # the first may be a quotation
+        if not has_number or _is_score(label) or _BARE.fullmatch(line):
             scores |= _scores_in(line, continuous=continuous)
     if not scores and (scores := _results_in(first, continuous=continuous)):
         scores |= {score for line in others for score in _results_in(line, continuous=continuous)}
@@ -134,7 +139,11 @@ def reality_of(text: str) -> str:
 
 def _lines_of_score(text: str, *, cut: bool) -> list[str]:
     """Return the lines below the last heading Score, or else below the label; what stands beside it first."""
-    labels = [label for label in _LABEL.finditer(text) if _is_label(label)]
+    every = [label for label in _LABEL.finditer(text) if _is_label(label)]
+    fences = [fence.start() for fence in _FENCE.finditer(text)]
+    labels = [label for label in every if not _is_quoted(label, fences, cut=cut)]
+    if not labels and not cut:  # the whole answer stands between fences
+        labels = every
     scores = [label for label in labels if _is_score(label)]
     if headings := [label for label in scores if "#" in label["mark"]]:
         scores = headings[-1:]
@@ -156,6 +165,12 @@ def _lines_of_score(text: str, *, cut: bool) -> list[str]:
         return []
     one_line = _ONE_LINE.search(text)
     return [text] if _BARE.fullmatch(text) else [one_line["score"]] if one_line else []
+
+
+def _is_quoted(label: re.Match[str], fences: Sequence[int], *, cut: bool) -> bool:
+    """Return whether a label stands between two fences of code, or in a cut answer behind one without a second."""
+    before = bisect(fences, label.start())
+    return before % 2 == 1 and (cut or before < len(fences))
 
 
 def _is_label(line: re.Match[str]) -> bool:
