@@ -60,6 +60,9 @@ def test_a_grade_says_what_it_is_made_of(competition):
     unchecked = sum(leaf.check is None for leaf in LEAVES)  # these need a model or a person
     assert (written["judge_type"], written["num_invalid_leaf_nodes"]) == ("checks", unchecked)
     assert written["score_bounds"][0] == output.score < written["score_bounds"][1]
+    checked = {leaf.path: leaf.check.name for leaf in LEAVES if leaf.check}
+    records = {leaf.path: leaf.judge_metadata for leaf in output.graded_task_tree.leaves if leaf.path in checked}
+    assert {path: record.check for path, record in records.items()} == checked
     assert set(get_grade_summary(output.graded_task_tree)["by_category"]) == set(CATEGORIES)
     output = grade_team(PARAMS, "team-two", competition)  # which has no folder
     explanations = {leaf.id: leaf.explanation for leaf in output.graded_task_tree.leaves}
