@@ -29,7 +29,7 @@ BELOW_HEADING = """\
 # Score|As the paper's score is 0.87, I assign a score of {}.; # Score|Result: {} (met)
 # Score|{}||It splits the reply at `</think>`.; # Score|It fails the requirement in Section 1.||**{}**
 # Score|The result in Figure 1 is missing.|Score: {}; # Score|Step 1 is done but step 2 is not, the grade is {}.
-# Score|All is not there and the score is {}."""
+# Score|All is not there and the score is {}.; # Score|──────|{} – as in Figure 3; # Score ➔ {}; # Score|{} ✘"""
 WITHOUT_HEADING = """\
 **Expectations**|x|**Reality**|y 0.3|**Score:** {}; Expectations: x|Reality: 3 of 4|Score: {}
 1. Expectations|x|2. Reality|y|3. Score|{}; Expectations: x. Reality: y. Score: {}
@@ -171,7 +171,7 @@ def test_any_text_gives_an_allowed_score_or_is_of_no_use(text):
 
 
 @pytest.mark.parametrize(
-    "piece", ["{", '{"a":', "# Score\n", "score", "[", "((((", "9", "9 ", "<think>", "score is ", "give a "]
+    "piece", ["{", '{"a":', "# Score\n", "score", "[", "((((", "9", "9 ", "<think>", "score is ", "give a ", "```\n"]
 )
 def test_hostile_answers_end_soon(piece):
     text = f"# Score\n{piece * 10_000}"

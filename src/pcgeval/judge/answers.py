@@ -30,7 +30,7 @@ _INVISIBLE = re.compile(
     "[\u200b-\u200d\u2060\ufeff\ufe0e\ufe0f\u20e3]|&nbsp;|</?(?:b|strong|i|em|u|p|span|answer)>|</score>"
 )
 _ESCAPE = re.compile(r"\\(?=[^\w\s])")  # of Markdown and TeX: \# and \(
-_STRAIGHT = str.maketrans("“”„‘’", '"""\'\'')
+_PLAIN_MARKS = str.maketrans("“”„‘’⇒➔➜⟶←‣▪‐✗✘─━═", '"""\'\'→→→→–••-❌❌———')  # what NFKC leaves
 # (0 or 1), (out of 1), [0-1] or (binary) behind the word: the scale, and no score
 _SCALE = re.compile(
     r"(?<=score)[ *_]{0,4}[(\[][^()\[\]\n]{0,40}(?:binary|out of 1|\b0\b[^()\[\]\n]{1,40}1)[^()\[\]\n]{0,40}[)\]]",
@@ -43,7 +43,7 @@ _LABEL = re.compile(
 )
 _FENCE = re.compile(r"^[ \t>]*(?:```|~~~)", re.MULTILINE)
 _HEADING = re.compile(r"^[ \t>]*#(?!#*[ \t*]*[01](?:\.0+)?[ \t*]*$)", re.MULTILINE)  # `### 1` is a score
-_DECORATION = " \t*_`'\"#:=<>–—([{$•→✅❌✓✔✗✘⭐"
+_DECORATION = " \t*_`'\"#:=<>–—([{$•→✅❌✓✔⭐"
 # 1 of 3, 1 for part A and "one seed" are no scores
 _REASON = r"(?:this|the (?:criterion|submission|missing)|meeting|satisfying|failing|lacking|not)\b"
 _NUMBER = (
@@ -123,7 +123,7 @@ def _only(scores: set[float]) -> float:
 
 def _plain(text: str) -> str:
     """Return an answer without marks that only decorate it, and without the scale behind the word Score."""
-    text = unicodedata.normalize("NFKC", text).translate(_STRAIGHT).replace("<score>", "Score: ")
+    text = unicodedata.normalize("NFKC", text).translate(_PLAIN_MARKS).replace("<score>", "Score: ")
     return _SCALE.sub("", _ESCAPE.sub("", _INVISIBLE.sub("", text)))
 
 
