@@ -252,7 +252,7 @@ ODD = '"we\\"ird*.md"'
     ],
     ids=["path in quotes", "bare name", "across white space", "whole file", "CRLF", "lines", "line", "odd", "fence"],
 )
-def test_a_true_quote_is_recorded_with_its_place_and_the_files_own_text(file, lines, place, text):
+def test_a_true_quote_is_recorded_with_its_place_and_the_text_of_the_file(file, lines, place, text):
     write_files({'we"ird*.md': "max = 10\nabcx = 1\nx = 1\ny = 2\n```\n# Score\n1\n```\n"})
     output, (asked,) = judged(quoting(file, lines))
     (quote,) = output.graded_task_tree.leaves[0].judge_metadata.quotes
