@@ -314,7 +314,8 @@ def _words_of(reply: ChatReply) -> str:
 def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> tuple[Verdict, float | None]:
     """Return the majority's score, or the mean of continuous scores, and how far the votes agree.
 
-    Failed votes are left out. The agreement is the share of votes with the majority's score, or 1 less the range of continuous scores.
+    Failed votes are left out. The agreement is the share of votes with the majority's score, or 1 less the range of
+    continuous scores.
     """
     scores = [vote.score for vote in votes if vote.score is not None]
     if not scores:
