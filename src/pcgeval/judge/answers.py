@@ -41,7 +41,7 @@ _LABEL = re.compile(
     r"(?P<rest>.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
-_FENCE = re.compile(r"^[ \t>]*(?:```|~~~)", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t>]*(?:```|~~~)[^`\n]*$", re.MULTILINE)
 _HEADING = re.compile(r"^[ \t>]*#(?!#*[ \t*]*[01](?:\.0+)?[ \t*]*$)", re.MULTILINE)  # `### 1` is a score
 _DECORATION = " \t*_`'\"#:=<>–—([{$•→✅❌✓✔⭐"
 # 1 of 3, 1 for part A and "one seed" are no scores
