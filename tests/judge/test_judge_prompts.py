@@ -77,11 +77,6 @@ def test_no_material_stands_outside_its_tags(texts, kind, context):
     assert "MARK" not in outside_tags(text)
 
 
-def test_a_criterion_that_is_too_long_names_the_setting():
-    with pytest.raises(ContextError, match=r"the grade call for r/a: .*larger context \(`rubric.context`\)"):
-        call_of("grade", criterion="long " * 400).fitted(400, 50)
-
-
 def test_files_are_whole_in_the_order_of_their_rank_until_the_context_is_full():
     files = [PromptPart("file", f"{name}.py\n" + f"{name} = 1\n" * 200) for name in "cab"]
     call = call_of("grade", files, order=("a.py", "b.py", "c.py"))

@@ -23,7 +23,6 @@ from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.rubric.grades import judge_output_from_json
-from pcgeval.rubric.papers import PaperError
 from pcgeval.submissions.reproduction import ReproductionRun
 
 ACQUIRE = {"finegrained_task_category": "Dataset and Model Acquisition"}
@@ -81,13 +80,6 @@ def files_of(output, name):
 def test_an_impossible_call_is_refused(change, expected):
     with pytest.raises(GradingError, match=expected):
         asyncio.run(run_judge(**{"submission_path": ATTEMPT, "paper_id": "toy", **change}))
-
-
-def test_a_judge_without_a_model_needs_no_paper():
-    (PAPER / "paper.md").unlink()
-    assert graded(judge="checks").warnings == ()
-    with pytest.raises(PaperError, match=r"paper\.md: is missing"):
-        simple()
 
 
 def test_the_computer_runs_a_copy_and_its_results_are_judged():
