@@ -13,7 +13,8 @@ from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles, JudgeClient
-from pcgeval.judge.run import grade_submission
+from pcgeval.judge.plan import plan_grading
+from pcgeval.judge.run import grade_submission, submission_task
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, unpinned_digest
@@ -147,9 +148,12 @@ def test_an_endpoint_that_dies_leaves_the_rest_without_a_grade_and_the_next_grad
 def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept():
     class Odd(ScriptedModel):
         def chat(self, request, timeout):
-            return ChatReply(super().chat(request, timeout).text + "\ud800", 10**400, 1, "stop\udfff", 0.1)
+            return ChatReply(super().chat(request, timeout).text + "\ud800", 10**400, 10**400, "stop\udfff", 0.1)
 
     assert in_bytes(graded(Odd())) == in_bytes(graded())
+    settings = JudgeSettings(judge="simple", model=MODEL, seed=1)
+    plan = plan_grading("again", submission_task(ATTEMPT, "toy", settings), settings, CallFiles().open_log(settings))
+    assert plan.output_tokens > 10**15
 
 
 def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_replies():

@@ -19,6 +19,7 @@ from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import usual_tokens
+from pcgeval.rubric.record import CallUsage
 from pcgeval.rubric.tree import RESULT_ANALYSIS, leaves
 
 # tokens of an answer where none was logged: o3-mini with high effort wrote about 1 260 for a grading call, its thoughts
@@ -100,7 +101,7 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
 def _answer_tokens(settings: JudgeSettings, log: CallLog, kind: str) -> int:
     """Return the mean tokens of the model's logged answers to calls of this kind, else the stated figure."""
     calls = (call for call in log.known if call.kind == kind and call.model == settings.judge_model.name)
-    if lengths := [call.reply.output_tokens for call in calls if call.reply is not None]:
+    if lengths := [CallUsage.of(call.reply).output_tokens for call in calls if call.reply is not None]:
         return round(sum(lengths) / len(lengths))
     thinks = (settings.answer_tokens or 0) > _USUAL_ROOM
     return _USUAL_ANSWERS[kind] + (_THOUGHTS[kind] if thinks else 0)
