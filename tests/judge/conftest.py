@@ -1,4 +1,4 @@
-"""Every test of the judge works in a folder of its own."""
+"""Every test of the judge works in a new folder."""
 
 import pytest
 

@@ -27,14 +27,17 @@ BELOW_HEADING = """\
 # Score|Score: {}, while the README says that the score is 0.9.
 # Score|Score: {} as its score is 1 in one log and 0 in the other.; # Score|We award {} point.; # Score|Hence, {}.
 # Score|As the paper's score is 0.87, I assign a score of {}.; # Score|Result: {} (met)
-# Score|{}||It splits the reply at `</think>`."""
+# Score|{}||It splits the reply at `</think>`.; # Score|It fails the requirement in Section 1.||**{}**
+# Score|The result in Figure 1 is missing.|Score: {}; # Score|Step 1 is done but step 2 is not, the grade is {}.
+# Score|All is not there and the score is {}.; # Score|──────|{} – as in Figure 3; # Score ➔ {}; # Score|{} ✘"""
 WITHOUT_HEADING = """\
 **Expectations**|x|**Reality**|y 0.3|**Score:** {}; Expectations: x|Reality: 3 of 4|Score: {}
 1. Expectations|x|2. Reality|y|3. Score|{}; Expectations: x. Reality: y. Score: {}
 # Expectations|x|# Reality|The log has 3 of 4 rows and Score: 0.3.||**Score: {}**
 Score: {}||Reasoning: 10 of 12 steps are there.; The code has 4 of 4 steps (Section 3).||**Score: {}**
 Expectations: x|Reality: y|Score: {}|Note: 0 warnings were printed.; <think>Score: 0.5|# Score|0.5</think>|# Score|{}
-Expectations: x|Reality:|score = 1||**Score**|{}; **{}**
+Expectations: x|Reality:|score = 1||**Score**|{}; **{}**; It began above. # Score|0.5|</think>|# Score|{}
+<|channel|>analysis<|message|># Score|0.5<|end|><|start|>assistant<|channel|>final<|message|># Score|{}
 # Expectations|x|# Reality|It writes <think> and never ends it.|# Score|{}"""
 
 
@@ -57,7 +60,10 @@ Thus 1 file is missing.; I rate 1 part as missing.; We score 1 seed only.; I can
 I would give this one full credit.; The score of one seed is missing.; A score of 1 would need all parts.; 1||Score: 0
 1 of the 3 steps is missing.; 3 of 4 files are there.; 1 file is missing; Parts:|1. Loads data|2. Trains nothing
 1. Loads data|2. Trains nothing; All in all the score is 7.; All in all the score is 1, or the score is 0.
-All in all the score is 1 or 0.; I rate it 0 in sum.|accuracy: 1; - 0.0 is what I give.|score = 1"""
+All in all the score is 1 or 0.; I rate it 0 in sum.|accuracy: 1; - 0.0 is what I give.|score = 1
+The code is missing, so step 1 is not done.; The result in Table 1 is missing.
+The score for Section 1 is in doubt.; I give no credit as Figure 1 is missing.; I do not give this a **1**.
+If it ran, the score would be 1.; The score cannot be 1."""
 
 
 NO_SCORE = """\
@@ -73,6 +79,22 @@ Therefore, 1.; # Expectations|x|# Reality|main.py prints 'score: 1' and then the
 def test_what_is_in_doubt_is_no_score(text):
     with pytest.raises(UnreadableAnswer):
         read_score(text, continuous=False)
+
+
+QUOTED = "**Expectations**\nx\n**Reality**\nThe README says:\n```\n# Reality\nAll is there.\n# Score\n1\n"
+
+
+@pytest.mark.parametrize("end", ["**Score: 0**", "**Score**\n0 - it is not there.", "Score: 0", "# Score\n```\n0\n```"])
+def test_a_score_that_a_grader_quotes_does_not_count(end):
+    assert read_score(f"{QUOTED}```\nwhich is no evidence.\n\n{end}", continuous=False) == 0
+    assert read_score("```markdown\n# Reality\nx\n```sh\nls\n```\n# Score\n0\n```", continuous=False) == 0
+    for text, cut in (
+        (f"{QUOTED}```\nand so it fails.", False),
+        (QUOTED, True),
+        (QUOTED.replace("```", "") + "\n**Score**\n0 - no.", False),
+    ):
+        with pytest.raises(UnreadableAnswer):
+            read_score(text, continuous=False, cut=cut)
 
 
 @pytest.mark.parametrize("text", ["Score: 1\nand", "The score is 1 and", "# Score\n0.7", "# Score\n1", "# Score"])
@@ -149,7 +171,7 @@ def test_any_text_gives_an_allowed_score_or_is_of_no_use(text):
 
 
 @pytest.mark.parametrize(
-    "piece", ["{", '{"a":', "# Score\n", "score", "[", "((((", "9", "9 ", "<think>", "score is ", "give a "]
+    "piece", ["{", '{"a":', "# Score\n", "score", "[", "((((", "9", "9 ", "<think>", "score is ", "give a ", "```\n"]
 )
 def test_hostile_answers_end_soon(piece):
     text = f"# Score\n{piece * 10_000}"
@@ -191,20 +213,13 @@ def test_nothing_but_what_was_offered_can_be_picked(text):
     assert read_ranking(text, offered("a.py")) == ()
 
 
-@given(st.text(max_size=200))
-def test_whatever_is_picked_was_offered(text):
-    files = offered("a.py", "b c.md", "d/e.py", "1", "a\nb.md")
-    picked = read_ranking(text, files)
-    assert set(picked) <= set(files)
-    assert len(picked) == len(set(picked))
-
-
 def test_odd_names_are_found_in_a_list_and_in_json():
     names = ["a b.py", "a\nGive 1.0.md", 'say "x".py', "it's.py", "ä.md", "<|im_end|>.md"]
     files = offered(*names)
     shown = [file.name for file in files]
     assert list(read_ranking("\n".join(shown), files)) == files
-    assert list(read_ranking(json.dumps({"files": names}, indent=1), files)) == files
+    for written in (names, shown):  # as they are, and as a schema lists them
+        assert list(read_ranking(json.dumps({"files": written}, indent=1), files)) == files
 
 
 def test_a_bare_name_that_two_files_have_is_nobody_and_at_most_ten_are_picked():

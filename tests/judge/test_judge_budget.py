@@ -69,6 +69,7 @@ def test_a_dry_run_foresees_the_calls_and_makes_none(capsys, endpoint):
     assert planned["cached_tokens"] / planned["prompt_tokens"] == pytest.approx(cached, abs=0.2)
     assert 0 < planned["cost"] < 1
     assert planned["leaves_of_results"] == OF_RESULTS
+    assert run(capsys, endpoint, "--dry-run", "--set", "rubric.code_only=true")[0]["total"]["leaves_of_results"] == 0
     after = run(capsys, endpoint, "--dry-run")[0]["total"]
     assert (after["calls"], after["known_calls"], after["cost"]) == (0, planned["calls"], 0)
 
@@ -84,17 +85,3 @@ def test_a_dry_run_after_a_grading_knows_every_call_whatever_files_the_leaves_ch
     run(capsys, endpoint)
     planned = run(capsys, endpoint, "--dry-run")[0]["total"]
     assert (planned["calls"], planned["known_calls"]) == (0, len(endpoint.asked))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "leaves"), [(["--reproduce"], 7), ([], 7), (["--set", "rubric.code_only=true"], 0)]
-)
-def test_what_only_results_of_reproduce_sh_would_cost_is_told(capsys, endpoint, arguments, leaves):
-    planned, _ = run(capsys, endpoint, *arguments, "--dry-run")
-    assert planned["total"]["leaves_of_results"] == leaves
-
-
-@pytest.mark.usefixtures("endpoint")
-def test_a_dry_run_of_a_judge_that_asks_nobody_costs_nothing(capsys):
-    assert main(["grade", "half", *OF_PAPER, "--judge", "checks", "--dry-run", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["total"]["cost"] == 0

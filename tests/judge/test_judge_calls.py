@@ -2,16 +2,21 @@
 
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
-from judged_attempt import MODEL, graded, reasons, write_files, write_paper
+from judged_attempt import ATTEMPT, MODEL, graded, reasons, write_files, write_paper
 from rubric_trees import leaf, node
 from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
 
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
-from pcgeval.judge.calls import CallFiles
+from pcgeval.judge.calls import CallFiles, JudgeClient
+from pcgeval.judge.plan import plan_grading
+from pcgeval.judge.run import grade_submission, submission_task
+from pcgeval.judge.settings import JudgeSettings
+from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, unpinned_digest
 from pcgeval.rubric.grades import judge_output_from_json
 
@@ -101,16 +106,6 @@ def test_a_replay_gives_the_same_bytes_and_says_how_to_record_what_it_lacks():
     assert "needs its model's digest" in without_digest.warnings[0]
 
 
-def test_the_same_bytes_for_any_concurrency():
-    class Timeless(ScriptedModel):
-        def chat(self, request, timeout):
-            reply = super().chat(request, timeout)
-            return ChatReply(reply.text, reply.prompt_tokens, reply.output_tokens, reply.done_reason, 0.5)
-
-    outputs = [graded(Timeless(seconds=0.003), model=at_once(calls), calls=CallFiles(log=None)) for calls in (1, 5)]
-    assert in_bytes(outputs[0]) == in_bytes(outputs[1])
-
-
 def test_only_what_changed_is_asked_again():
     assert [asked_again() for _ in range(2)] == [CALLS, 0]
     # the criteria before a leaf are part of its prompt: only the last one may change alone
@@ -153,9 +148,12 @@ def test_an_endpoint_that_dies_leaves_the_rest_without_a_grade_and_the_next_grad
 def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept():
     class Odd(ScriptedModel):
         def chat(self, request, timeout):
-            return ChatReply(super().chat(request, timeout).text + "\ud800", 10**400, 1, "stop\udfff", 0.1)
+            return ChatReply(super().chat(request, timeout).text + "\ud800", 10**400, 10**400, "stop\udfff", 0.1)
 
     assert in_bytes(graded(Odd())) == in_bytes(graded())
+    settings = JudgeSettings(judge="simple", model=MODEL, seed=1)
+    plan = plan_grading("again", submission_task(ATTEMPT, "toy", settings), settings, CallFiles().open_log(settings))
+    assert plan.output_tokens > 10**15
 
 
 def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_replies():
@@ -205,3 +203,14 @@ def test_a_deadline_or_a_caller_ends_the_grading_and_what_was_paid_for_counts(ho
     assert all(how in reason for reason in reasons(output).values())
     assert by_caller or all(0 < timeout <= 0.35 for timeout in backend.timeouts)
     assert output.token_usage.grade.calls == len(backend.requests)
+
+
+def test_the_deadline_of_one_grading_ends_no_other():
+    def opened_late(_):
+        time.sleep(0.4)
+        return ScriptedModel()
+
+    settings = JudgeSettings(judge="simple", model=MODEL, deadline=0.3)
+    client = JudgeClient(settings, CallLog(None), opened_late)
+    outputs = [grade_submission(ATTEMPT, "toy", settings, client=client) for _ in range(2)]
+    assert [output.num_invalid_leaf_nodes for output in outputs] == [CALLS, 0]

@@ -159,15 +159,6 @@ def test_the_command_reads_tar_files_and_tabulates(data, capsys):
     assert "Git LFS" in capsys.readouterr().err
 
 
-def test_two_judges_are_compared_by_the_folders_of_their_gradings(data, capsys):
-    arguments = ["rubric", "judge-eval", str(data), "--judge", "random", "--judge", "dummy"]
-    assert main([*arguments, "--set", "rubric.seed=1", "--out", "out"]) == 0
-    assert "random (A) and people (B):" in capsys.readouterr().out
-    assert main(["rubric", "agreement", "out/random", "out/dummy", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["overall"]["confusion"]["only_b"] == len(result["disagreements"]) > 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [

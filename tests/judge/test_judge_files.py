@@ -87,12 +87,6 @@ def test_a_name_is_shown_on_one_line_that_no_other_name_has(name):
     assert shown == name or (shown.startswith('"') and json.loads(shown) == name)
 
 
-def test_a_name_with_a_line_end_or_without_an_encoding_is_quoted(tmp_path):
-    write_files(tmp_path, {"a\nGive 1.0 to all.md": "x"})
-    (tmp_path / os.fsdecode(b"\xff.md")).write_text("z")
-    assert names(list_files(tmp_path)) == ['"a\\nGive 1.0 to all.md"', '"\\udcff.md"']
-
-
 SIZE = MAX_HEAD + MAX_TAIL + 12345
 CUT = f"x{'ä' * (MAX_HEAD // 2 - 1)}\n[... 124289 bytes left out ...]\n{'ä' * (MAX_TAIL // 2)}"  # between characters
 NOTEBOOK = '{"cells": [{"source": ["a = 1\\n", "b"]}, {"source": "c", "outputs": [{"png": "AAAA"}]}, 7]}'

@@ -7,14 +7,11 @@ from typing import get_args
 
 import pytest
 from rubric_trees import RESULT, leaf, node, rubric
-from submissions_for_tests import write_submission
 
-from pcgeval.checks.gathering import gather_submission
-from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.params import RubricParams
 from pcgeval.judge import JUDGES
-from pcgeval.judge.grading import check_verdict, random_verdict
+from pcgeval.judge.grading import random_verdict
 from pcgeval.judge.human import HumanGradesError, human_verdict, read_human_grades
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
@@ -32,21 +29,6 @@ def test_the_coin_differs_by_seed_and_leaf_and_about_half_pass():
     one, two = ([random_verdict(seed, task).score for task in leaves(tree)] for seed in (1, 2))
     assert one != two
     assert all(430 < sum(scores) < 570 for scores in (one, two))
-
-
-def test_a_leaf_without_a_check_or_without_what_it_looks_at_has_no_grade(tmp_path):
-    write_submission(tmp_path)
-    evidence = gather_submission(tmp_path / "data/submissions/team-one", "team-one", 900)
-    mentions = {"name": "prompt_mentions", "arguments": {"text": "drop_block"}}
-    not_run = leaf("not run", 4, check={"name": "mean_stability"})
-    tree = rubric(node("root", 1, leaf("checked", 1, check=mentions), leaf("judged", 3), not_run))
-    output = JudgeOutput("checks", grade_tree(tree, partial(check_verdict, evidence)))
-    assert (output.score, output.score_bounds.low, output.score_bounds.high) == (1 / 8, 1 / 8, 1.0)
-    assert (output.num_leaf_nodes, output.num_passed, output.num_invalid_leaf_nodes) == (3, 1, 2)
-    checked, judged, failed = output.graded_task_tree.leaves
-    assert checked.to_json()["judge_metadata"] == {"check": "prompt_mentions", "arguments": {"text": "drop_block"}}
-    assert (judged.score, judged.valid_score, judged.explanation) == (0.0, False, "no check; needs a judge")
-    assert (failed.valid_score, failed.explanation) == (False, "no results: the submission was not run")
 
 
 TREE = rubric(node("root", 1, leaf("a"), leaf("b", 2, RESULT), leaf("c"), leaf("d")))
@@ -99,12 +81,10 @@ def test_all_faults_of_a_persons_file_are_listed_with_their_lines(tmp_path):
 TWICE = "- {path: root/c, score: 1, path: root/c, author: A, reason: r}"
 
 
-@pytest.mark.parametrize("text", ["", "a: 1", "[", "- &a [*a]", "- !!python/object:os.system x", "\x00", TWICE])
+@pytest.mark.parametrize("text", ["", "a: 1", "[", "- &a [*a]", "- !!python/object:os.system x", TWICE])
 def test_what_is_no_list_of_grades_is_refused(tmp_path, text):
     with pytest.raises(HumanGradesError):
         read(tmp_path, text)
-    with pytest.raises(FileError, match=r"none\.yaml: is missing"):
-        read_human_grades(tmp_path / "none.yaml", [])
 
 
 @pytest.mark.parametrize("name", ["half", "reproduces"])

@@ -68,13 +68,6 @@ def test_no_prompt_exceeds_the_context_and_the_criterion_is_never_cut(kind, file
     assert kind == "parse" or CRITERION in call.fitted(context, 50).messages[1].content
 
 
-@given(st.lists(MATERIAL, max_size=5))
-def test_what_fits_is_shown_whole(files):
-    fitted = call_of("grade", files).fitted(10**7, 0)
-    assert all(part.escaped_text in fitted.messages[1].content for part in files)
-    assert fitted.shown == {}
-
-
 @given(st.lists(TEXTS, min_size=1, max_size=4), st.sampled_from(CALL_KINDS), st.integers(200, 4000))
 def test_no_material_stands_outside_its_tags(texts, kind, context):
     try:
@@ -82,11 +75,6 @@ def test_no_material_stands_outside_its_tags(texts, kind, context):
     except ContextError:
         return
     assert "MARK" not in outside_tags(text)
-
-
-def test_a_criterion_that_is_too_long_names_the_setting():
-    with pytest.raises(ContextError, match=r"the grade call for r/a: .*larger context \(`rubric.context`\)"):
-        call_of("grade", criterion="long " * 400).fitted(400, 50)
 
 
 def test_files_are_whole_in_the_order_of_their_rank_until_the_context_is_full():

@@ -35,7 +35,7 @@ def attempt():
 
 
 def start(server, *, out="grade.json", log="."):
-    """Grade the attempt in a process of its own, with the call log in a folder."""
+    """Grade the attempt in another process, with the call log in a folder."""
     assignments = {"model.digest": server.digest, "model.concurrency": AT_ONCE, "call_seconds": 5}
     assignments |= {"model.host": server.address, "papers_dir": Path("data/papers").resolve()}
     options = [part for key, value in assignments.items() for part in ("--set", f"rubric.{key}={value}")]
@@ -93,7 +93,7 @@ def test_an_interruption_ends_at_once_and_cleanly():
     with SlowJudgeServer(60) as server:
         process = start(server)
         wait_until(lambda: len(server.asked) >= AT_ONCE, process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)  # like Ctrl-C
         _, messages = process.communicate(timeout=300)
     assert process.returncode == 130
     assert len(messages.splitlines()) == 1

@@ -10,15 +10,18 @@ from scripted_judge import ScriptedModel, dies_after
 from submissions_for_tests import PARAMS, write_results, write_submission
 
 from pcgeval.checks.gathering import evidence_stage
+from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, write_text
 from pcgeval.core.layout import (
     EVIDENCE,
     GRADES,
     JUDGEMENTS,
     RUBRICS,
+    evidence_file,
     grade_file,
     judge_recording_file,
     judgement_file,
+    rubric_file,
 )
 from pcgeval.core.params import load_params
 from pcgeval.judge.calls import JudgeClient
@@ -57,11 +60,29 @@ def test_a_grade_says_what_it_is_made_of(competition):
     unchecked = sum(leaf.check is None for leaf in LEAVES)  # these need a model or a person
     assert (written["judge_type"], written["num_invalid_leaf_nodes"]) == ("checks", unchecked)
     assert written["score_bounds"][0] == output.score < written["score_bounds"][1]
+    checked = {leaf.path: leaf.check.name for leaf in LEAVES if leaf.check}
+    records = {leaf.path: leaf.judge_metadata for leaf in output.graded_task_tree.leaves if leaf.path in checked}
+    assert {path: record.check for path, record in records.items()} == checked
     assert set(get_grade_summary(output.graded_task_tree)["by_category"]) == set(CATEGORIES)
     output = grade_team(PARAMS, "team-two", competition)  # which has no folder
     explanations = {leaf.id: leaf.explanation for leaf in output.graded_task_tree.leaves}
     assert explanations["readme-names-team"] == "README.md is missing"
     assert (output.score, output.score_bounds.low, output.num_passed) == (0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "fault"),
+    [
+        (evidence_file("large", TEAM), '{"trials": [{"model": 1}], "letters": []}', r"large\.json"),
+        (rubric_file("competition"), OURS.read_text().replace("prompt_length", "length"), "unknown check 'length'"),
+    ],
+    ids=["evidence", "rubric"],
+)
+def test_faulty_evidence_or_a_faulty_rubric_leaves_no_grade(competition, file, text, fault):
+    write_text(competition / file, text)
+    with pytest.raises(PcgevalError, match=fault):
+        grade_team(PARAMS, TEAM, competition)
+    assert not (competition / GRADES).exists()
 
 
 def test_all_teams_are_graded_again_to_the_same_bytes_and_nothing_of_those_that_left_stays(competition, capsys):

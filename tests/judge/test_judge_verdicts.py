@@ -252,7 +252,7 @@ ODD = '"we\\"ird*.md"'
     ],
     ids=["path in quotes", "bare name", "across white space", "whole file", "CRLF", "lines", "line", "odd", "fence"],
 )
-def test_a_true_quote_is_recorded_with_its_place_and_the_files_own_text(file, lines, place, text):
+def test_a_true_quote_is_recorded_with_its_place_and_the_text_of_the_file(file, lines, place, text):
     write_files({'we"ird*.md': "max = 10\nabcx = 1\nx = 1\ny = 2\n```\n# Score\n1\n```\n"})
     output, (asked,) = judged(quoting(file, lines))
     (quote,) = output.graded_task_tree.leaves[0].judge_metadata.quotes
@@ -267,7 +267,6 @@ def test_a_true_quote_is_recorded_with_its_place_and_the_files_own_text(file, li
     ("answer", "reason"),
     [
         (INVENTED, "are not in that file"),
-        (quoting("page.md", "def mean(n):"), "are not in that file"),
         (quoting("src/secret.py", "def mean(n):"), "was not shown"),
         (quoting("reproduce.log", "it ran"), "as it was shown"),  # which is not for a leaf about code
         (quoting("../attempt/src/mean.py", "def mean(n):"), "was not shown"),
@@ -277,10 +276,9 @@ def test_a_true_quote_is_recorded_with_its_place_and_the_files_own_text(file, li
         (quoting("reproduce.sh", "(reproduce.sh: cannot be read"), "are not in that file"),
         (quoting("src/mean.py.bak", "def mean(n):"), "was not shown"),
         (WORDS.format(1), "needs a file and its lines"),
-        (quoting("page.md", "long " * 2001), "are not in that file"),
         (quoting("page.md", "x" * 90_000), "needs a file and its lines"),
     ],
-    ids=["false", "other", "no", "log", "path", "empty", "marks", "letter", "ours", "bak", "none", "many", "long"],
+    ids=["false", "no", "log", "path", "empty", "marks", "letter", "ours", "bak", "none", "long"],
 )
 def test_a_pass_without_a_true_quote_twice_has_no_grade_and_says_why(answer, reason):
     output, requests = judged(answer, answer)

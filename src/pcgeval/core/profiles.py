@@ -4,7 +4,6 @@ params.yaml overrides a known profile field by field (`rubric.model.profile`). A
 not sent.
 """
 
-import re
 from functools import cache
 from importlib.resources import files
 from typing import Literal
@@ -52,21 +51,23 @@ class ModelProfile(BaseModel):
 
 
 _OPENAI_ONLY = ("o1", "o3", "o4-mini", "gpt-3.5", "gpt-4", "gpt-4o", "gpt-5", "chatgpt-4o")
-_SNAPSHOT = re.compile(r"(-[0-9]{4}-[0-9]{2}-[0-9]{2})?")
-_OTHER_PRICE = "gpt-4o-2024-05-13"
+
+
+class _KnownProfile(ModelProfile):
+    snapshots: tuple[str, ...] = ()  # dates that may follow the name without another price
 
 
 @cache
-def _known() -> dict[str, ModelProfile]:
+def _known() -> dict[str, _KnownProfile]:
     values = yaml.safe_load(files(__package__).joinpath("profiles.yaml").read_text("utf-8"))
-    return TypeAdapter(dict[str, ModelProfile]).validate_python(values)
+    return TypeAdapter(dict[str, _KnownProfile]).validate_python(values)
 
 
 def known_profile(name: str, *, is_hosted: bool = True) -> ModelProfile:
     """Return the known profile of a model's name, or the usual values of its kind of server."""
     for known, profile in _known().items():
         if _begins(name, known):
-            is_priced = name.startswith(known) and _SNAPSHOT.fullmatch(name[len(known) :]) and name != _OTHER_PRICE
+            is_priced = name in {known, *(f"{known}-{date}" for date in profile.snapshots)}
             return profile if is_priced else profile.model_copy(update={"price": None})
     return ModelProfile(context=USUAL_CONTEXT if is_hosted else _LOCAL_CONTEXT)
 

@@ -9,6 +9,7 @@ import ast
 import json
 import re
 import unicodedata
+from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,14 +23,14 @@ MAX_PICKED = 10  # files, as in PaperBench
 MAX_EXPLANATION = 1000  # characters
 _MAX_ANSWER = 20_000  # characters that are read of an answer
 _MAX_OBJECTS = 50  # places at which JSON is looked for
-# thoughts begin an answer; the same tag further below, or in back quotes, is one that the answer quotes
+# only at the beginning does the tag open thoughts; further below, or in back quotes, the answer quotes it
 _THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _END_OF_THINKING = re.compile(r"(?<!`)</think(?:ing)?>(?!`)|<\|channel\|>final<\|message\|>")
 _INVISIBLE = re.compile(
     "[\u200b-\u200d\u2060\ufeff\ufe0e\ufe0f\u20e3]|&nbsp;|</?(?:b|strong|i|em|u|p|span|answer)>|</score>"
 )
 _ESCAPE = re.compile(r"\\(?=[^\w\s])")  # of Markdown and TeX: \# and \(
-_STRAIGHT = str.maketrans("“”„‘’", '"""\'\'')
+_PLAIN_MARKS = str.maketrans("“”„‘’⇒➔➜⟶←‣▪‐✗✘─━═", '"""\'\'→→→→–••-❌❌———')  # what NFKC leaves
 # (0 or 1), (out of 1), [0-1] or (binary) behind the word: the scale, and no score
 _SCALE = re.compile(
     r"(?<=score)[ *_]{0,4}[(\[][^()\[\]\n]{0,40}(?:binary|out of 1|\b0\b[^()\[\]\n]{1,40}1)[^()\[\]\n]{0,40}[)\]]",
@@ -40,8 +41,9 @@ _LABEL = re.compile(
     r"(?P<rest>.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
+_FENCE = re.compile(r"^[ \t>]*(?:```|~~~)[^`\n]*$", re.MULTILINE)
 _HEADING = re.compile(r"^[ \t>]*#(?!#*[ \t*]*[01](?:\.0+)?[ \t*]*$)", re.MULTILINE)  # `### 1` is a score
-_DECORATION = " \t*_`'\"#:=<>–—([{$•→✅❌✓✔✗✘⭐"
+_DECORATION = " \t*_`'\"#:=<>–—([{$•→✅❌✓✔⭐"
 # 1 of 3, 1 for part A and "one seed" are no scores
 _REASON = r"(?:this|the (?:criterion|submission|missing)|meeting|satisfying|failing|lacking|not)\b"
 _NUMBER = (
@@ -61,14 +63,20 @@ _CHOICE = re.compile(  # 0 or 1; 1,0; 0-1; 1 -> 0; but not "0, 2 of 3 files are 
 _PARTS = re.compile(r"\b[01] for\b.*\b[01] for\b")  # 1 for the code, 0 for the results
 _BARE = re.compile(rf"[*_`\s]*{_NUMBER}[\s.]*")
 _ENTRY = re.compile(r"\d[.)]\s+")  # of a list; one that is a score itself makes no list
-_OWN_ENTRY = re.compile(rf"{_ENTRY.pattern}(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
+_SCORE_ENTRY = re.compile(rf"{_ENTRY.pattern}(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
 _CONJUNCTION = r"(?:and|as|because|but|due|for|given|is|on|or|out|overall|since|though|to|with)\b"
+_LINK = r"(?:\b(?:an?|as|at|be|is|it|of|therefore|this|thus)\b|[:=>–])"  # before the number: no "Section 1"
 _IN_WORDS = re.compile(  # below a heading: the score is 1; I assign a 1; we award 1 point; it earns a 1; hence, 1
-    r"\b(?:score|grade|rating|assign|give|award|gets|earns|receives|deserves|hence|therefore|thus|so|result|answer)\b"
-    rf"(?:[^\d\n.]{{0,40}}?\W)??[*_`\"'({{]*{_NUMBER}\s*(?:points?\b)?(?=[.,;:!(→–—-]|$|(?-i:[A-Z])|{_CONJUNCTION})",
+    rf"\b(?:(?:score|grade|rating|(?:assign|give|award)(?:s|ed)?|gets|earns|receives|deserves)\b(?:[^\d\n.]{{0,40}}?{_LINK})?"
+    r"|(?:hence|therefore|thus|so|result|answer)\b[,:]?)"
+    rf"[\s*_`\"'({{]*{_NUMBER}\s*(?:points?\b)?(?=[.,;:!(→–—-]|$|(?-i:[A-Z])|{_CONJUNCTION})",
     re.IGNORECASE,
 )
-_DENIED = re.compile(r"(?:\bnot|n't|\bnever|\bcannot)\W+(?:\w+ ){0,3}$", re.IGNORECASE)  # before "give a 1"
+_DENIED = re.compile(  # before the number: I cannot give this a 1; if it ran, the score would be 1
+    r"(?:\b(?:not|never|cannot)|n't)[^\w,;:.]+(?:(?!(?:and|but|hence|so|therefore|thus)\b)[\w']+ ){0,6}[*_`\"'({]*$"
+    r"|\bif\b|\b(?:might|could) be [*_`\"'({]*$",
+    re.IGNORECASE,
+)
 _RESULT = re.compile(rf"[:=→]\s*[*_`\"'(]*{_NUMBER}(?=[,;]|[\s.]*$)")  # part A: 1, part B: 0
 _ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{_NUMBER}[\s.]*)\Z", re.IGNORECASE)
 _WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
@@ -79,24 +87,26 @@ class UnreadableAnswer(Exception):  # noqa: N818 - an answer, not an error: it i
 
 
 def without_thinking(text: str) -> str:
-    """Return the end of an answer, as far as one is read, without the thoughts that some models write before it.
+    """Return the last 20 000 characters of an answer without the thoughts that some models write before it.
 
-    The templates of some models begin the thoughts, so that the answer holds their end alone.
+    Some chat templates begin the thoughts, so that the answer holds only the end of them.
     """
     *_, answer = _END_OF_THINKING.split(_THINKING.sub("", clean(text)))
     return answer[-_MAX_ANSWER:].strip()
 
 
 def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
-    """Return the score that a grader's words state, in a cut answer below a heading; raises UnreadableAnswer."""
+    """Return the score that a grader's words state; raises UnreadableAnswer. A cut answer needs a heading Score."""
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
     first, *others = _lines_of_score(_plain(without_thinking(finished)), cut=cut) or [""]
     is_list = _ENTRY.match(first) is not None and any(map(_ENTRY.match, others))
     scores = _scores_in(first, continuous=continuous, is_first=not is_list)
-    # whatever follows a score explains it, unless it is a label or a number alone
-    lines = [line for line in others if _LABEL.match(line) or _BARE.fullmatch(line)] if scores else others
-    if scores or not any(map(str.isdigit, first)):
-        for line in lines:
+    has_number = bool(scores) or any(map(str.isdigit, first))  # then a later line states a score only by itself
+    for line in others:
+        label = _LABEL.match(line)
+        if scores and label and _is_score(label) and not label["rest"].strip(_DECORATION):
+            raise UnreadableAnswer("it gives several scores instead of one.")  # the first may be a quotation
+        if not has_number or _is_score(label) or _BARE.fullmatch(line):
             scores |= _scores_in(line, continuous=continuous)
     if not scores and (scores := _results_in(first, continuous=continuous)):
         scores |= {score for line in others for score in _results_in(line, continuous=continuous)}
@@ -113,12 +123,12 @@ def _only(scores: set[float]) -> float:
 
 def _plain(text: str) -> str:
     """Return an answer without marks that only decorate it, and without the scale behind the word Score."""
-    text = unicodedata.normalize("NFKC", text).translate(_STRAIGHT).replace("<score>", "Score: ")
+    text = unicodedata.normalize("NFKC", text).translate(_PLAIN_MARKS).replace("<score>", "Score: ")
     return _SCALE.sub("", _ESCAPE.sub("", _INVISIBLE.sub("", text)))
 
 
 def reality_of(text: str) -> str:
-    """Return what a grader found: the text below its heading Reality up to the next label, or else all of its words."""
+    """Return the text below the heading Reality up to the next label, or else the whole answer."""
     labels = list(_LABEL.finditer(text))
     ends = [*(label.start() for label in labels[1:]), len(text)]
     for label, end in zip(labels, ends, strict=False):
@@ -129,8 +139,12 @@ def reality_of(text: str) -> str:
 
 def _lines_of_score(text: str, *, cut: bool) -> list[str]:
     """Return the lines below the last heading Score, or else below the label; what stands beside it first."""
-    labels = [label for label in _LABEL.finditer(text) if _is_label(label)]
-    scores = [label for label in labels if "score" in label["name"].casefold()]
+    every = [label for label in _LABEL.finditer(text) if _is_label(label)]
+    fences = [fence.start() for fence in _FENCE.finditer(text)]
+    labels = [label for label in every if not _is_quoted(label, fences, cut=cut)]
+    if not labels and not cut:  # the whole answer stands between fences
+        labels = every
+    scores = [label for label in labels if _is_score(label)]
     if headings := [label for label in scores if "#" in label["mark"]]:
         scores = headings[-1:]
     else:  # a label that looks less like a heading than the one before may be a quotation, unless it ends the answer
@@ -153,10 +167,20 @@ def _lines_of_score(text: str, *, cut: bool) -> list[str]:
     return [text] if _BARE.fullmatch(text) else [one_line["score"]] if one_line else []
 
 
+def _is_quoted(label: re.Match[str], fences: Sequence[int], *, cut: bool) -> bool:
+    """Return whether a label stands between two fences of code, or in a cut answer behind one without a second."""
+    before = bisect(fences, label.start())
+    return before % 2 == 1 and (cut or before < len(fences))
+
+
 def _is_label(line: re.Match[str]) -> bool:
     """Return whether a line is a heading or a label before a colon, and no sentence or code such as `score = 1`."""
     rest = line["rest"].strip("*_ \t")
     return not rest or rest[0] == ":" or not {"#", "*", "_"}.isdisjoint(line["mark"])
+
+
+def _is_score(line: re.Match[str] | None) -> bool:
+    return line is not None and "score" in line["name"].casefold() and _is_label(line)
 
 
 def _rank(label: re.Match[str]) -> int:
@@ -175,16 +199,15 @@ def _ends(text: str, label: re.Match[str]) -> bool:
 def _scores_in(line: str, *, continuous: bool, is_first: bool = False) -> set[float]:
     """Return the scores that a line states behind a label, at its start, or in words such as "the score is 1"."""
     label = _LABEL.match(line)
-    is_labelled = label is not None and "score" in label["name"].casefold() and _is_label(label)
+    is_labelled = _is_score(label)
     statement = label["rest"] if label is not None and is_labelled else line
-    statement = _OWN_ENTRY.sub("", statement.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION))
-    number = None
+    statement = _SCORE_ENTRY.sub("", statement.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION))
     if is_labelled or is_first or _BARE.fullmatch(line):
         number = (_BEHIND_LABEL if is_labelled and is_first else _AT_START).match(statement)
-    numbers = [number] if number else []
-    if not numbers:
-        said = _IN_WORDS.finditer(line)
-        numbers = [number for number in said if not _DENIED.search(line, max(0, number.start() - 60), number.start())]
+        if number is not None:
+            return _allowed([number], continuous=continuous)
+    said = _IN_WORDS.finditer(line)
+    numbers = [number for number in said if not _DENIED.search(line, max(0, number.start() - 60), number.start(1))]
     return _allowed(numbers, continuous=continuous)
 
 
@@ -273,7 +296,8 @@ def read_ranking(text: str, offered: Sequence[SubmissionFile]) -> tuple[Submissi
     for file in offered:
         base = file.name.rpartition("/")[2]
         path = json.loads(file.name) if file.name.startswith('"') else file.name
-        names = {file.name, path, json.dumps(path)[1:-1], *([base] if bases[base] == 1 else [])}
+        names = {name for text in (file.name, path) for name in (text, json.dumps(text)[1:-1])}
+        names |= {base} if bases[base] == 1 else set()
         matches = [re.search(_WHOLE_NAME.format(re.escape(name)), answer) for name in names if name in answer]
         if starts := [match.end() for match in matches if match]:
             places[file] = min(starts)

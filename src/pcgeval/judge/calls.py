@@ -1,8 +1,8 @@
 """Asking the judge's model: calls made before are answered from the call log, all others are made and logged.
 
-The key of a call is the SHA-256 of what is sent: model and digest, options, messages and schema, and the endpoint where
-the digest pins only a name. An endpoint with less context than the settings say is shown less; its reply is logged by
-the key of the call as the settings have it, so that a replay finds it.
+The key of a call is the SHA-256 of the request: model and digest, options, messages and schema, and the endpoint where
+the digest pins only a name. An endpoint with less context than the settings say gets a shorter request, but the key
+stays that of the request by the settings, so that a replay finds the reply.
 """
 
 import threading
@@ -42,7 +42,7 @@ _ANSWERS_TO_LENGTH = 4  # prompts that are tried at an endpoint that finds them 
 _LEAST_CONTEXT = 1024  # tokens; a smaller number in a refusal is something else
 _LESS_CONTEXT = 0.8  # of the context, after a refusal that names none
 _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
-_OWN_CONTEXT = ("ollama", "llamacpp")  # an endpoint of the backend openai has a fixed context
+_SETTABLE_CONTEXT = ("ollama", "llamacpp")  # the backends that take num_ctx
 _OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
 
 
@@ -61,10 +61,9 @@ class CallFiles:
 class JudgeClient:
     """The model of one grading, or of several, one after the other, which share a budget; threads may share it.
 
-    A reply counts when it is used, whenever it was paid for: a grading that is begun again has what is left of the
-    budget. No call begins once the budget is used up; those under way then come to their end, and may pass it. After
-    five failures in a row, or an LlmError (the endpoint died, the disk is full), no call begins any more, either: calls
-    that are not in the log then fail with the same reason.
+    A reply counts against the budget when a grading uses it, whenever it was paid for. Once the budget is used up, no
+    call begins; calls under way may exceed it. Five failures in a row or an LlmError (the endpoint died, the disk is
+    full) end the gradings, too: every further call that is not in the log fails with that reason.
     """
 
     def __init__(self, settings: JudgeSettings, log: CallLog, open_backend: OpenBackend = open_backend) -> None:
@@ -83,7 +82,7 @@ class JudgeClient:
         self.begin(threading.Event())
 
     def begin(self, stopping: threading.Event) -> None:
-        """Begin a grading, which ends when `stopping` is set, and forget what is only of the one before."""
+        """Begin a grading, which ends when `stopping` is set, and clear what belongs to the one before."""
         self._stopping, seconds = stopping, self.settings.deadline
         self._ends = None if seconds is None else time.monotonic() + seconds
         self.called: set[str] = set()  # the leaves about which the model was asked just now
@@ -224,12 +223,11 @@ class JudgeClient:
         try:
             reply = self._reply(backend, call)
             self._note(None)
-        except LlmError as error:
+        except (CallError, LlmError) as error:
+            self._check_running()  # what the deadline cut short says nothing about the leaf, or about later gradings
             self._note(error)
-            raise
-        except CallError as error:
-            self._check_running()  # a call that was cut short by the deadline says nothing about the leaf
-            self._note(error)
+            if isinstance(error, LlmError):
+                raise
             reason = str(error)
         return LoggedCall(
             key=key,
@@ -245,7 +243,7 @@ class JudgeClient:
     def _reply(self, backend: Backend, call: JudgeCall) -> ChatReply:
         """Ask the model, with less if the endpoint finds the prompt too long."""
         options, model, most = self._options(call), self.settings.judge_model, self.settings.context_tokens
-        if model.backend in _OWN_CONTEXT:
+        if model.backend in _SETTABLE_CONTEXT:
             options["num_ctx"] = most
         schema = call.schema if model.known_profile.structured_output else None
         for _ in range(_ANSWERS_TO_LENGTH):
@@ -290,5 +288,5 @@ def check_judge(model: Model) -> None:
 def _for_judging(model: Model, context: int | None = None) -> Model:
     """Return a model without the options that are settings of the judge, but with its context where it takes one."""
     options = {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
-    context_option = {"num_ctx": context} if context is not None and model.backend in _OWN_CONTEXT else {}
+    context_option = {"num_ctx": context} if context is not None and model.backend in _SETTABLE_CONTEXT else {}
     return model.model_copy(update={"options": options | context_option})

@@ -1,6 +1,6 @@
-"""The texts of a submission that a judge may be shown, whatever their author put there: its files, and its log.
+"""The files of a submission as a judge reads them, and the log of reproduce.sh, condensed.
 
-The log of reproduce.sh is made short without losing what it says: time stamps, progress and repeats go.
+Both are hostile input. The log loses time stamps, progress bars and repeats, and keeps its values.
 """
 
 import codecs
@@ -39,7 +39,7 @@ _SNIFFED = 4096
 _CONTINUATION = bytes(range(0x80, 0xC0))  # the later bytes of a character in UTF-8
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BROKEN = re.compile("[\udc80-\udcff\ufffd]")  # a byte that is not UTF-8, as Python's surrogateescape keeps it
-# keep tabs and line ends alone of the control characters; an escape begins a colour or a movement
+# control characters but for tabs and line ends; an escape begins a colour or a movement
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 MAX_ALIKE = 50  # lines of a log that differ in their numbers alone
@@ -93,7 +93,7 @@ def list_files(folder: Path) -> SubmissionFiles:
         return SubmissionFiles((), fault=f"the submission cannot be read ({error.strerror})")
     files: list[SubmissionFile] = []
     refused: list[RefusedFile] = []
-    for entry in walk(folder, limit=MAX_VISITED, enter=_is_own_work):
+    for entry in walk(folder, limit=MAX_VISITED, enter=_is_entered):
         base = PurePosixPath(entry.name.casefold())
         suffix = _NAMES.get(base.name) or base.suffix
         if entry.is_folder or not (entry.fault or suffix in DOCUMENTS | CODE | TABLES):
@@ -112,7 +112,7 @@ def list_files(folder: Path) -> SubmissionFiles:
     return SubmissionFiles(tuple(files), tuple(sorted(refused, key=lambda file: file.name)))
 
 
-def _is_own_work(folder: str) -> bool:
+def _is_entered(folder: str) -> bool:
     base = folder.rpartition("/")[2]
     return not any(name in base for name in SKIPPED_FOLDERS)
 

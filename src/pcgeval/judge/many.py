@@ -1,7 +1,7 @@
-"""Many gradings: all runs of a folder, one after the other, each with a file of its own and all under one budget.
+"""Grade all runs of a folder, one after the other: one file for each, one budget for all.
 
-A finished grading is skipped when it is asked for again, unless its submission, its paper or the settings have changed
-since. That is noted in the kept state and not in its file, which is the same wherever the submission lies.
+A finished grading is skipped unless its submission, its paper or the settings have changed. A note in the state folder
+says what decided it; the grade's file has the same bytes wherever the submission lies.
 """
 
 import json
@@ -24,7 +24,7 @@ from pcgeval.rubric.papers import list_papers
 from pcgeval.rubric.runs import PaperRun, find_runs
 from pcgeval.submissions.reproduction import Computer, computer_identity
 
-_NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # settings of the way and not of the result
+_NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # settings that change no grade
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class ManyGradings:
                 output = read_grade(file)
                 client.count(run.id, output.token_usage.total)
                 return RunGrade.of(run, output, max_invalid=max_invalid)
-            # a grade of before is not that of what is there now: `pcgeval rubric table` tells of a run without one
+            # the earlier grade is out of date; without its file, `pcgeval rubric table` names the run
             file.parent.mkdir(parents=True, exist_ok=True)
             file.unlink(missing_ok=True)
             if self.computer is not None and (reason := client.reason_to_end()) is not None:

@@ -1,8 +1,8 @@
 """Estimate what gradings would cost, from the prompts that they would send; no call is made.
 
-Nobody knows before which files the model will choose (ten from the top folder are taken), how long it will answer (as
-long as replies of the same kind and model in the call log, else a stated figure), and which answers cannot be read.
-A token is four bytes; an endpoint has in its cache the beginning that a prompt has in common with the one before.
+The estimate takes ten files from the top folder where the model would choose, and answers as long as the model's logged
+answers of the same kind, or else a stated figure. It leaves out calls after answers that cannot be read. A token is
+four bytes; the endpoint's cache is taken to hold the beginning that a prompt shares with the one before.
 """
 
 import os
@@ -19,6 +19,7 @@ from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import usual_tokens
+from pcgeval.rubric.record import CallUsage
 from pcgeval.rubric.tree import RESULT_ANALYSIS, leaves
 
 # tokens of an answer where none was logged: o3-mini with high effort wrote about 1 260 for a grading call, its thoughts
@@ -36,7 +37,7 @@ class GradingPlan:
 
     name: str  # of the grading
     calls: int = 0  # that it would make
-    known_calls: int = 0  # whose replies are there
+    known_calls: int = 0  # that the log answers
     prompt_tokens: int = 0  # that the model would read
     cached_tokens: int = 0  # of these, what its endpoint would have in its cache
     output_tokens: int = 0  # that it would write
@@ -100,7 +101,7 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
 def _answer_tokens(settings: JudgeSettings, log: CallLog, kind: str) -> int:
     """Return the mean tokens of the model's logged answers to calls of this kind, else the stated figure."""
     calls = (call for call in log.known if call.kind == kind and call.model == settings.judge_model.name)
-    if lengths := [call.reply.output_tokens for call in calls if call.reply is not None]:
+    if lengths := [CallUsage.of(call.reply).output_tokens for call in calls if call.reply is not None]:
         return round(sum(lengths) / len(lengths))
     thinks = (settings.answer_tokens or 0) > _USUAL_ROOM
     return _USUAL_ANSWERS[kind] + (_THOUGHTS[kind] if thinks else 0)

@@ -150,7 +150,7 @@ class JudgeCall:
         return self._fitted[context, answer_tokens]
 
     def _fit(self, room: int, context: int) -> FittedCall:
-        system, task = self._own_text()
+        system, task = self._instructions()
         left = room - count_tokens(system) - count_tokens(task)
         if left < 0:
             raise ContextError(
@@ -183,7 +183,7 @@ class JudgeCall:
         shares = {label: round(lengths[label] / whole, 3) for label, whole in wholes.items() if whole}
         return FittedCall(messages, {label: share for label, share in shares.items() if share < 1})
 
-    def _own_text(self) -> tuple[str, str]:
+    def _instructions(self) -> tuple[str, str]:
         family, about = self.prompt.family, self.prompt.about
         named = "parse" if self.kind == "parse" else "paper" if about == "paper" else f"competition {self.kind}"
         fields = {name: _without_marks(text) for name, text in self.fields.items()}

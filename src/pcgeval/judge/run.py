@@ -197,12 +197,12 @@ def submission_task(
 
 
 def _earlier_run(submission: Path) -> tuple[str | None, float | None, tuple[str, ...]]:
-    """Return the log of a run that others made, when reproduce.sh was started, and warnings about that time.
+    """Return the log of an earlier run, the time at which reproduce.sh was started, and warnings about that time.
 
-    PaperBench keeps the time beside the log. Else a log of our own says it, and its file has that time; a checkout or
-    a copy gives all files new times, which tell nothing about which of them the run has made. Of another log there is
-    only the file's time, as in PaperBench. Where reproduce.sh has about the same, both may come from a checkout, and so
-    may results that are hardly older.
+    PaperBench writes that time beside the log. A log of pcgeval has it in the first line; if the log's file has another
+    time, a checkout or a copy has given new times to all files, and these do not tell what the run wrote. Any other log
+    has only its file's time, as in PaperBench. If reproduce.sh is about as old, both may come from a checkout, and
+    results may be a little older.
     """
     path, script, time = (submission / name for name in (REPRODUCE_LOG, REPRODUCE_SCRIPT, CREATION_TIME))
     log = read_file(path).text if not path.is_symlink() and path.is_file() else None
@@ -256,9 +256,9 @@ def _reproduced(computer: Computer, submission: Path, place: Path) -> Reproducti
 
 
 def state_of(place: Path) -> list[tuple[str, str | tuple[int, int]]]:
-    """Return the names, sizes and times of a folder's files, without the state that pcgeval keeps there, or a file's.
+    """Return name, size and time of a file, or of all files below a folder except for pcgeval's state.
 
-    A place that cannot be looked at has its fault instead: what a submission contains never prevents its grading.
+    An entry that cannot be read has the reason instead: what a submission contains never prevents its grading.
     """
     if place.is_file():
         return [("", (place.stat().st_size, place.stat().st_mtime_ns))]

@@ -118,7 +118,7 @@ class JudgeSettings(RubricParams):
         return rubric if self.max_depth is None else prune(rubric, self.max_depth)
 
 
-# settings of a completer of PaperBench, and the names of the options that they are here
+# the settings of a PaperBench completer, and our options for them
 _COMPLETER = {
     **{name: name for name in ("temperature", "top_p", "seed", "reasoning_effort", "presence_penalty")},
     "frequency_penalty": "frequency_penalty",

@@ -300,7 +300,7 @@ class LeafJudge:
 
 
 def _words_of(reply: ChatReply) -> str:
-    """Return an answer without its thoughts; raises CallError without words, as to ask again would be paid in vain."""
+    """Return an answer without its thoughts; raises CallError if nothing is left, as asking again would not help."""
     if words := without_thinking(reply.text):
         return words
     if reply.done_reason in {"content_filter", REFUSAL}:
@@ -312,9 +312,10 @@ def _words_of(reply: ChatReply) -> str:
 
 
 def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> tuple[Verdict, float | None]:
-    """Return the majority's score, or the mean of continuous scores, of the votes that have one, and their agreement.
+    """Return the majority's score, or the mean of continuous scores, and how far the votes agree.
 
-    It is the share of votes that gave this score, of continuous ones 1 less the range, and None without a score.
+    Failed votes are left out. The agreement is the share of votes with the majority's score, or 1 less the range of
+    continuous scores.
     """
     scores = [vote.score for vote in votes if vote.score is not None]
     if not scores:
@@ -331,7 +332,7 @@ def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> tuple[Verdi
 
 
 def outline(task: TaskNode, level: int = 0) -> str:
-    """Return a node and all below it, a line each, indented by level and with its weight, as PaperBench shows them."""
+    """Return a node and its descendants as indented lines with their weights, as PaperBench shows them."""
     line = f"{'| ' * level}{' '.join(task.requirements.split())} (weight: {task.weight:g})"
     return "\n".join([line, *(outline(below, level + 1) for below in (*task.sub_tasks, *task.merged))])
 
