@@ -1,5 +1,6 @@
 """The stage generate: one response a trial, the teams in turn, nothing asked twice, nothing stale kept."""
 
+import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -230,6 +231,18 @@ def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path:
     before = len(server.asked)
     competition.run(*STAGE, **NO_SANDBOX)  # what is finished needs no sandbox
     assert len(server.asked) == before
+
+
+@pytest.mark.needs_sandbox
+def test_root_runs_a_program_that_only_its_owner_may_read(tmp_path: Path, server: SlowOllama) -> None:
+    competition = program(tmp_path, server, PROGRAM)
+    (tmp_path / "data/submissions/alpha").chmod(0o700)
+    umask = os.umask(0o077)
+    try:
+        competition.generate()
+    finally:
+        os.umask(umask)
+    assert reasons(competition) == [None, None]
 
 
 def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(

@@ -201,6 +201,7 @@ def test_folders_are_listed_in_order(answer: Answer, tmp_path: Path) -> None:
     body = """
     import glob, json, os
     from pathlib import Path
+    os.scandir("prompts").close()
     return json.dumps([
         os.listdir("prompts"), [path.name for path in Path("prompts").iterdir()],
         glob.glob("*.txt", root_dir="prompts"), [path.name for path in Path(".").glob("**/*.txt")],
@@ -324,6 +325,16 @@ def test_threads_that_talk_at_once_each_get_their_own_reply(run: Run) -> None:
     assert [flag.kind for flag in trial.flags] == ["altered-answer"]
 
 
+def test_a_program_goes_on_after_a_conversation_that_is_too_long(answer: Answer) -> None:
+    body = """
+    try:
+        chat_with_llm(ctx, [{"role": "user", "content": "x" * 3 * 2**20}])
+    except ValueError:
+        return chat_with_llm(ctx, [{"role": "user", "content": "Build."}])[0]
+    """
+    assert answer(loop(body)) == SAID
+
+
 # programs that do not answer, and those that attack
 
 OVER_THE_PIPE = """
@@ -347,7 +358,7 @@ FAILURES = [
     ("run_evaluation('a', None)", "AttributeError: 'NoneType' object has no attribute 'run'"),
     (loop("chat_with_llm(ctx, 'no list')"), "ValueError: messages must be a list of at least one message (main.py:8)"),
     (loop("chat_with_llm(ctx, [{'role': 'user', 'content': {1}}])"), "TypeError: Object of type set is not JSON"),
-    (loop("return 'x' * (3 * 2**20)"), "sent a message of more than 2 MiB"),
+    (loop("return 'x' * (3 * 2**20)"), "ValueError: a message of 3145"),
 ]
 HOSTILE = [
     ("while True: send(b'x' * 65536)", "sent a message of more than 2 MiB"),

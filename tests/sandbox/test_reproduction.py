@@ -170,6 +170,14 @@ def test_where_submissions_are_trusted_it_runs_without_a_sandbox(
     assert (run.folder / "new").stat().st_mtime >= run.started_at
 
 
+def test_root_runs_it_under_a_strict_umask(submission: Path) -> None:
+    umask = os.umask(0o077)
+    try:
+        assert reproduce(submission, "cat reproduce.sh").exit_code == 0
+    finally:
+        os.umask(umask)
+
+
 # Hostile submissions
 
 

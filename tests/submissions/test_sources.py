@@ -63,6 +63,7 @@ CLASS_ELSEWHERE = {
     "loop.py": IMPORT + LOOP.format(base="TrialLoop"),
     "main.py": f"{IMPORT}from loop import Mine\n" + MAIN.format(call="run_evaluation"),
 }
+NO_MAIN = WHOLE.replace("if __name__ == '__main__':", "if True:")
 SEVERAL = dict.fromkeys(("bak.py", "multi_turn.py"), WHOLE)
 BROKEN = {"main.py": WHOLE + "x = = 1\n", "main_old.py": WHOLE}
 
@@ -73,7 +74,8 @@ BROKEN = {"main.py": WHOLE + "x = = 1\n", "main_old.py": WHOLE}
         ("tot.py", TOOLS),
         ("main.py", CLASS_ELSEWHERE),
         ("tot.py", {"tot.py": WHOLE, "again.py": "import tot\nif __name__ == '__main__':\n    tot.main()\n"}),
-        ("holds neither", {"x.py": WHOLE.replace("if __name__ == '__main__':", "if True:")}),
+        ("x.py: uses the interface, but no file starts", {"x.py": NO_MAIN}),
+        ("x.py: uses the interface, but no file starts", {"x.py": NO_MAIN, "prompt.txt": PROMPT}),
         ("main.py", {"main.py": WHOLE, "prompt.txt": PROMPT}),
         ("a prompt of 23 characters: Draw Q", {"x.py": MAIN.format(call="print"), "prompt.txt": PROMPT}),
         ("src/m.py", {"src/m.py": WHOLE, "other.py": WHOLE, "submission.yaml": "entry: ./src/m.py"}),

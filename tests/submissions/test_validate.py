@@ -103,7 +103,7 @@ PROGRAMS_NOT_RUNNABLE = [
     ({"main.py": PROGRAM + "x = = 1"}, "main.py:14: is not valid Python (invalid syntax)"),
     ({"main.py": PROGRAM + "x = (\n"}, "main.py:14: is not valid Python ('(' was never"),
     ({"main.py": PROGRAM + "\0"}, "main.py: is not valid Python"),
-    ({"main.py": PROGRAM.partition("if __name__")[0]}, ": holds neither prompt.txt nor a program"),
+    ({"main.py": PROGRAM.partition("if __name__")[0]}, "main.py: uses the interface, but no file starts"),
 ]
 ERRORS_OF_PROGRAMS = [
     ({"submission.yaml": "entry: main.py", "main.py": "x = = 1"}, "main.py:1: is not valid Python"),
@@ -144,6 +144,7 @@ def test_an_error_is_listed_once_with_its_place(tmp_path: Path, given: dict, cha
         ("a.py", "print 'x'", "a.py:1: is not valid Python"),
         ("a.py", "# " + "x" * 2**18, "a.py: is larger than 262144"),
         ("llm4pcg/__init__.py", "", "llm4pcg: is not used"),
+        (".env", "KEY=x", ".env: is left out, as all hidden files are"),
         ("submission.yaml", "entry: a.py", "a.py: never calls run_evaluation"),
     ],
 )
