@@ -14,7 +14,6 @@ from params_for_tests import file_states
 from slow_ollama import DIGEST, SlowOllama
 from soak import soak_only
 from waiting import wait_until
-from wheels_for_tests import write_wheel
 
 from pcgeval.core.files import derived_seed
 from pcgeval.core.layout import Trial
@@ -266,24 +265,6 @@ def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(
     assert [record.cause for record in competition.records()] == ["machine", None]
     competition.run(*STAGE, **TRUST)
     assert (reasons(competition), len(server.asked)) == ([None, None], 2 * 3)
-
-
-def test_the_versions_of_its_packages_belong_to_a_trial(tmp_path: Path, server: SlowOllama) -> None:
-    work = {"main.py": "import example\n" + PROGRAM["main.py"], "requirements.txt": "example\n"}
-    competition = program(tmp_path / "c", server, work)
-
-    def fingerprints(version: str) -> set[str]:
-        write_wheel(tmp_path, {"example.py": ""}, version=version)
-        cache = {"PCGEVAL_CACHE": str(tmp_path / version), "UV_NO_INDEX": "1", "UV_FIND_LINKS": str(tmp_path)}
-        competition.run(*STAGE, **cache, **TRUST)
-        assert reasons(competition) == [None, None]
-        return {record.fingerprint for record in competition.records()}
-
-    first = fingerprints("1.0")
-    assert fingerprints("2.0") == first  # another machine has the lock
-    (competition.folder / "data/submissions/alpha" / LOCK).unlink()
-    assert not fingerprints("3.0") & first
-    assert len(server.asked) == 2 * 3  # the call log knows all replies
 
 
 def test_packages_that_no_index_has_are_the_programs_fault_but_an_unreachable_index_decides_nothing(

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import signal
 import threading
 import zipfile
 from dataclasses import replace
@@ -152,20 +151,6 @@ def test_a_schema_gives_json_of_it(smollm):
         answer = json.loads(smollm.chat(request, 120).text)
         assert set(answer) == {"score", "explanation"}
         assert (answer["score"] in {0, 1}, type(answer["explanation"])) == (True, str)
-
-
-@pytest.mark.llm
-def test_ctrl_c_ends_a_call_and_no_half_reply_comes_back(smollm_file):
-    def interrupt(_):
-        if not calls:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    calls = []
-    model = LlamaCpp(smollm_file, context=512, on_text=interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        model.chat(asked(num_predict=400), 60)
-    calls.append("interrupted")
-    assert model.chat(asked(), 60).output_tokens == 8
 
 
 @pytest.mark.llm
