@@ -430,28 +430,13 @@ def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run: Run)
         socket.socket().connect(("192.0.2.1", 80))
     except OSError:
         pass
-    history = [
-        {"role": "user", "content": "Build."},
-        {"role": "assistant", "content": "Gladly."},
-        {"role": "user", "content": random.choice(["Go on.", "Proceed."])},
-    ]
-    return "My level: " + chat_with_llm(ctx, history)[0]
+    raise KeyError(random.random())
     """
     source = loop(body).replace('"name", Loop', '"name", Loop, local_model_base_url="http://key@llm.example.net:80/v1"')
-    noticed = [
-        ("unseeded-random", "main.py:21 uses random without a fixed seed"),
-        ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),
-        ("other-host", "tried to reach example.org"),
-        ("other-host", "tried to reach example.com"),
-        ("other-host", "tried to reach 192.0.2.1"),
-        ("invented-reply", "the model never said in this trial: 'Gladly.'"),
-    ]
-    altered = f"'My level: reply to 3 messages with seed {SEED}'"
     trial = run(source)
+    assert str(trial.reason).startswith("KeyError: ")
     assert [(flag.kind, flag.detail) for flag in trial.flags] == [
-        *noticed,
-        ("altered-answer", f"none of the model's replies in this trial is the answer: {altered}"),
+        ("unseeded-random", "main.py:18 uses random without a fixed seed"),
+        ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),
+        *(("other-host", f"tried to reach {host}") for host in ("example.org", "example.com", "192.0.2.1")),
     ]
-    failed = run(source.replace('return "My level: " + chat', "chat"))
-    assert failed.reason == "TypeError: TrialLoop.run returned a NoneType instead of a text"
-    assert [(flag.kind, flag.detail) for flag in failed.flags] == noticed
