@@ -263,9 +263,7 @@ def test_folders_in_folders_without_end(submission: Path) -> None:
     assert scratch_folders() == before  # all of it was removed
 
 
-@pytest.mark.parametrize(
-    ("number", "is_ours"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EMFILE, True), (errno.EACCES, False)]
-)
+@pytest.mark.parametrize(("number", "is_ours"), [(errno.ENOSPC, True), (errno.EACCES, False)])
 def test_a_fault_of_ours_is_not_put_down_to_the_submission(
     submission: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_ours: bool
 ) -> None:
