@@ -267,20 +267,6 @@ def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(
     assert (reasons(competition), len(server.asked)) == ([None, None], 2 * 3)
 
 
-def test_packages_that_no_index_has_are_the_programs_fault_but_an_unreachable_index_decides_nothing(
-    tmp_path: Path, server: SlowOllama
-) -> None:
-    unreachable = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0", "UV_OFFLINE": "0"}
-    cache = {"PCGEVAL_CACHE": str(tmp_path / "cache"), **TRUST}
-    competition = program(tmp_path / "c", server, {**PROGRAM, "requirements.txt": "no-such-package\n"})
-    competition.add_team("beta", PROMPT)
-    code, output = competition.run_and_fail(*STAGE, **unreachable, **cache)
-    assert (code, "cannot be reached" in output, competition.records()) == (2, True, [])
-    assert len(competition.records("beta")) == len(server.asked) == 2
-    competition.run(*STAGE, UV_NO_INDEX="1", UV_FIND_LINKS=str(tmp_path), **cache)
-    assert ["no-such-package" in str(reason) for reason in reasons(competition)] == [True, True]
-
-
 @pytest.mark.parametrize(
     ("environment", "how"),
     [
