@@ -370,8 +370,6 @@ HOSTILE = [
     ("import threading\nthreading.Thread(target=lambda: sum(iter(int, 1))).start()", "took more than 2 s"),
     ("import os, time\nif os.fork(): os._exit(0)\ntime.sleep(60)", "ended with exit code 0"),
     ("import os, time\nif not os.fork(): os._exit(0)\ntime.sleep(60)", "took more than 2 s"),
-    ("while True: print('x' * 10_000)", "gave no answer: it "),
-    ("x = []\nwhile True: x.append('x' * 10**7 + str(len(x)))", "memory"),
 ]
 
 
