@@ -201,6 +201,7 @@ def test_folders_are_listed_in_order(answer: Answer, tmp_path: Path) -> None:
     body = """
     import glob, json, os
     from pathlib import Path
+    os.scandir("prompts").close()
     return json.dumps([
         os.listdir("prompts"), [path.name for path in Path("prompts").iterdir()],
         glob.glob("*.txt", root_dir="prompts"), [path.name for path in Path(".").glob("**/*.txt")],
@@ -324,6 +325,16 @@ def test_threads_that_talk_at_once_each_get_their_own_reply(run: Run) -> None:
     assert [flag.kind for flag in trial.flags] == ["altered-answer"]
 
 
+def test_a_program_goes_on_after_a_conversation_that_is_too_long(answer: Answer) -> None:
+    body = """
+    try:
+        chat_with_llm(ctx, [{"role": "user", "content": "x" * 3 * 2**20}])
+    except ValueError:
+        return chat_with_llm(ctx, [{"role": "user", "content": "Build."}])[0]
+    """
+    assert answer(loop(body)) == SAID
+
+
 # programs that do not answer, and those that attack
 
 OVER_THE_PIPE = """
@@ -347,7 +358,7 @@ FAILURES = [
     ("run_evaluation('a', None)", "AttributeError: 'NoneType' object has no attribute 'run'"),
     (loop("chat_with_llm(ctx, 'no list')"), "ValueError: messages must be a list of at least one message (main.py:8)"),
     (loop("chat_with_llm(ctx, [{'role': 'user', 'content': {1}}])"), "TypeError: Object of type set is not JSON"),
-    (loop("return 'x' * (3 * 2**20)"), "sent a message of more than 2 MiB"),
+    (loop("return 'x' * (3 * 2**20)"), "ValueError: a message of 3145"),
 ]
 HOSTILE = [
     ("while True: send(b'x' * 65536)", "sent a message of more than 2 MiB"),
@@ -359,8 +370,6 @@ HOSTILE = [
     ("import threading\nthreading.Thread(target=lambda: sum(iter(int, 1))).start()", "took more than 2 s"),
     ("import os, time\nif os.fork(): os._exit(0)\ntime.sleep(60)", "ended with exit code 0"),
     ("import os, time\nif not os.fork(): os._exit(0)\ntime.sleep(60)", "took more than 2 s"),
-    ("while True: print('x' * 10_000)", "gave no answer: it "),
-    ("x = []\nwhile True: x.append('x' * 10**7 + str(len(x)))", "memory"),
 ]
 
 
@@ -419,28 +428,13 @@ def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run: Run)
         socket.socket().connect(("192.0.2.1", 80))
     except OSError:
         pass
-    history = [
-        {"role": "user", "content": "Build."},
-        {"role": "assistant", "content": "Gladly."},
-        {"role": "user", "content": random.choice(["Go on.", "Proceed."])},
-    ]
-    return "My level: " + chat_with_llm(ctx, history)[0]
+    raise KeyError(random.random())
     """
     source = loop(body).replace('"name", Loop', '"name", Loop, local_model_base_url="http://key@llm.example.net:80/v1"')
-    noticed = [
-        ("unseeded-random", "main.py:21 uses random without a fixed seed"),
-        ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),
-        ("other-host", "tried to reach example.org"),
-        ("other-host", "tried to reach example.com"),
-        ("other-host", "tried to reach 192.0.2.1"),
-        ("invented-reply", "the model never said in this trial: 'Gladly.'"),
-    ]
-    altered = f"'My level: reply to 3 messages with seed {SEED}'"
     trial = run(source)
+    assert str(trial.reason).startswith("KeyError: ")
     assert [(flag.kind, flag.detail) for flag in trial.flags] == [
-        *noticed,
-        ("altered-answer", f"none of the model's replies in this trial is the answer: {altered}"),
+        ("unseeded-random", "main.py:18 uses random without a fixed seed"),
+        ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),
+        *(("other-host", f"tried to reach {host}") for host in ("example.org", "example.com", "192.0.2.1")),
     ]
-    failed = run(source.replace('return "My level: " + chat', "chat"))
-    assert failed.reason == "TypeError: TrialLoop.run returned a NoneType instead of a text"
-    assert [(flag.kind, flag.detail) for flag in failed.flags] == noticed

@@ -189,7 +189,16 @@ def test_recordings_win_and_failed_calls_answer_replays_only(tmp_path: Path):
 
 LINE = json.loads(answered("k", letter="A").line())
 NO_CALLS = [b"{", b"[]", b"7", b'"reply"', b"\xff", b"\0\0\0", b"[" * 100_000]
-NO_FIELDS = [{"key": 1}, {"more": 1}, {"letter": 1}, {"turn": True}, {"reply": 7}, {"reply": {"text": "a"}}]
+NO_FIELDS = [
+    {"key": 1},
+    {"more": 1},
+    {"letter": 1},
+    {"reply": None},
+    {"reason": "failed"},
+    {"turn": True},
+    {"reply": 7},
+    {"reply": {"text": "a"}},
+]
 NO_REPLIES = [{"text": None}, {"prompt_tokens": -1}, {"output_tokens": 1.5}, {"seconds": float("nan")}, {"more": 1}]
 
 

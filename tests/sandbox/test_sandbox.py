@@ -1,19 +1,16 @@
 """The sandbox itself: what programs are given, how they end, what is refused, and the filter step by step."""
 
-import errno
 import os
 import re
 import select
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
@@ -30,7 +27,7 @@ from pcgeval.sandbox.sandbox import (
     SandboxError,
     open_sandbox,
 )
-from pcgeval.sandbox.seccomp import CLONE, CLONE3, DENIED_CALLS, MMAP, SOCKET, SOCKETPAIR, filter_program
+from pcgeval.sandbox.seccomp import CLONE, CLONE3, DENIED_CALLS, MMAP, SOCKET, SOCKETPAIR
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has such a sandbox")
 SECONDS = 20.0
@@ -252,20 +249,6 @@ def test_a_program_whose_start_we_do_not_survive_does_not_run(folder: Path) -> N
     os.close(alive)
 
 
-@pytest.mark.needs_sandbox
-def test_programs_start_on_a_busy_machine(contained: Sandbox, folder: Path) -> None:
-    """No limit of the sandbox is reached by a program that does nothing, however slow its start is."""
-    load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
-    try:
-        with ThreadPoolExecutor(8) as pool:
-            endings = list(pool.map(lambda _: run(contained, folder, "", seconds=600), range(1000 if SOAK else 16)))
-    finally:
-        for process in load:
-            process.kill()
-            process.wait()
-    assert set(endings) == {ExitStatus(0, None, "")}
-
-
 # Where there is no sandbox
 
 NOT_PERMITTED = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
@@ -325,12 +308,6 @@ def test_a_trusted_programs_descendants_end_with_it(folder: Path) -> None:
 # Its parts
 
 
-THREADS_AND_CHILDREN = """
-    import os, threading, time
-    threading.Thread(target=time.sleep, args=(0.5,)).start()
-    os.fork() or os.fork()
-    time.sleep(0.5)
-"""
 THREADS_OF_ODD_NAME = r"""
     import threading, time
     from pathlib import Path
@@ -340,68 +317,9 @@ THREADS_OF_ODD_NAME = r"""
 
 
 @linux_only
-@pytest.mark.parametrize(
-    ("source", "processes", "is_stopped"),
-    [(THREADS_AND_CHILDREN, 3, False), (THREADS_AND_CHILDREN, 2, True), (THREADS_OF_ODD_NAME, 4, True)],
-)
-def test_threads_and_descendants_count_without_a_sandbox_too(
-    folder: Path, source: str, processes: int, is_stopped: bool
-) -> None:
-    ending = run(Sandbox(ResourceLimits(processes=processes), contained=False), folder, source)
-    assert ending.reason == (f"had more than {processes} processes and threads" if is_stopped else None)
-
-
-def verdict(program: bytes, architecture: int, number: int, *arguments: int) -> int:
-    """Take the filter's steps one by one, as the kernel's documentation (networking/filter.rst) describes them."""
-    padded = [*arguments, *[0] * (6 - len(arguments))]
-    data = struct.pack("<IIQ6Q", number, architecture, 0, *padded)
-    steps = [struct.unpack_from("=HBBI", program, at) for at in range(0, len(program), 8)]
-    accumulator, at = 0, 0
-    while True:
-        code, jump_true, jump_false, value = steps[at]
-        at += 1
-        if code == 0x20:
-            accumulator = struct.unpack_from("<I", data, value)[0]
-        elif code == 0x54:
-            accumulator &= value
-        elif code == 0x06:
-            return int(value)
-        else:
-            met = {0x15: accumulator == value, 0x35: accumulator >= value, 0x45: accumulator & value != 0}[code]
-            at += jump_true if met else jump_false
-
-
-ALLOWED, KILLED, FAILED = 0x7FFF0000, 0x80000000, 0x00050000
-
-
-@pytest.mark.parametrize(("machine", "column", "architecture"), [("x86_64", 0, 0xC000003E), ("aarch64", 1, 0xC00000B7)])
-def test_the_filter_step_by_step(machine: str, column: int, architecture: int) -> None:
-    program = filter_program(machine)
-    assert program is not None
-    assert filter_program("riscv64") is None
-    denied = {numbers[column] for numbers in DENIED_CALLS.values()} - {-1}
-    looked_into = {call[column] for call in (CLONE, CLONE3, SOCKET, SOCKETPAIR, MMAP)}
-    assert not denied & looked_into
-    for number in set(range(600)) - looked_into:
-        expected = FAILED | errno.EPERM if number in denied else ALLOWED
-        assert verdict(program, architecture, number) == expected
-    assert verdict(program, architecture ^ 1, 1) == KILLED
-    if column == 0:  # the second numbering
-        assert verdict(program, architecture, 0x40000000 + 1) == FAILED | errno.ENOSYS
-
-    def answer(call: tuple[int, int], *arguments: int) -> int:
-        return verdict(program, architecture, call[column], *arguments)
-
-    assert answer(CLONE3) == FAILED | errno.ENOSYS
-    for flags in (signal.SIGCHLD, 0x3D0F00):  # a process and a thread
-        assert answer(CLONE, flags) == ALLOWED
-    for namespace in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000):
-        assert answer(CLONE, namespace | signal.SIGCHLD) == FAILED | errno.EPERM
-    for family in range(50):
-        allowed = ALLOWED if family in (1, 2, 10) else FAILED | errno.EAFNOSUPPORT
-        assert answer(SOCKET, family, 1) == answer(SOCKETPAIR, family, 1) == allowed
-    for flags, expected in [(0x01, ALLOWED), (0x02, ALLOWED), (0x22, ALLOWED), (0x21, FAILED | errno.EPERM)]:
-        assert answer(MMAP, 0, 4096, 3, flags, 0, 0) == expected
+def test_threads_count_without_a_sandbox_too(folder: Path) -> None:
+    ending = run(Sandbox(ResourceLimits(processes=4), contained=False), folder, THREADS_OF_ODD_NAME)
+    assert ending.reason == "had more than 4 processes and threads"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,10 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
-from soak import shortened
 
 
 def competition(folder: Path, server: SlowOllama, work: dict[str, str] = PROMPT) -> CompetitionFolder:
@@ -22,19 +20,7 @@ def reasons(tested: CompetitionFolder) -> Counter[str | None]:
     return Counter(record.reason for record in tested.records())
 
 
-@pytest.mark.parametrize(
-    ("work", "status"),
-    shortened(
-        [
-            (PROMPT, 500),
-            pytest.param(PROGRAM, 500, marks=pytest.mark.needs_sandbox),
-            (PROMPT, 0),
-            pytest.param(PROGRAM, 0, marks=pytest.mark.needs_sandbox),
-        ],
-        1,
-        2,
-    ),
-)
+@pytest.mark.parametrize(("work", "status"), [(PROMPT, 0), pytest.param(PROGRAM, 500, marks=pytest.mark.needs_sandbox)])
 def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
     tmp_path: Path, work: dict[str, str], status: int
 ):
@@ -50,45 +36,16 @@ def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
     assert reasons(tested) == {None: 12}
 
 
-class EndlessOllama(SlowOllama):
-    """Replies with more than any answer can have."""
-
-    def words(self, asked: dict[str, Any], key: str) -> list[str]:
-        return ["x" * 2**20] * 40 if self.seconds == 0 else super().words(asked, key)
-
-
-@pytest.mark.parametrize(
-    ("kind", "pause", "seconds", "fragment"),
-    [(SlowOllama, 60, 1.5, "no whole answer"), (EndlessOllama, 0, 30, "the reply is longer than")],
-    ids=["hanging", "endless"],
-)
-def test_a_server_that_hangs_or_never_ends_is_never_the_prompts_fault(
-    tmp_path: Path, kind: type[SlowOllama], pause: float, seconds: float, fragment: str
-):
-    with kind(pause) as server:
+def test_a_server_that_hangs_is_never_the_prompts_fault(tmp_path: Path):
+    with SlowOllama(60) as server:
         tested = competition(tmp_path, server)
-        tested.change_params("limits", seconds=seconds, call_seconds=0)
         for team, verb in (("beta", "Draw"), ("gamma", "Make")):
             tested.add_team(team, {"prompt.txt": f"{verb} <OBJECT>."})
         code, output = tested.run_and_fail(*STAGE)
         assert code == 2
-        assert fragment in output
+        assert "no whole answer" in output
         assert output.count("3 trials one after the other") == 1  # of all teams together
         assert len(server.asked) <= 2 * 3
         server.seconds = 0.002
         tested.generate()
     assert {record.reason for team in ("alpha", "beta", "gamma") for record in tested.records(team)} == {None}
-
-
-@pytest.mark.needs_sandbox
-def test_the_time_in_which_a_server_is_waited_for_is_not_the_programs(tmp_path: Path):
-    """The first request fails twice; the pauses before it is sent again are as long as a trial may take."""
-    failures = iter([503, 503])
-
-    with SlowOllama(0.002, status=lambda _: next(failures, 200)) as server:
-        tested = competition_folder(tmp_path, server.address, PROGRAM, letters="A", trials=2)
-        tested.change_model(concurrency=1)
-        tested.change_params("limits", seconds=3, call_seconds=30)
-        tested.generate()
-        assert len(server.asked) == 2 + 2 * 3
-    assert reasons(tested) == {None: 2}

@@ -32,24 +32,6 @@ def entry(folder: Path, files: dict[str, str]) -> str:
     return submission.work.entry
 
 
-@pytest.mark.parametrize("package", ["chatgpt4pcg", "llm4pcg", "llms4pcg"])
-@pytest.mark.parametrize(
-    ("imports", "base", "call"),
-    [
-        ("from {0}.competition import run_evaluation, TrialLoop", "TrialLoop", "run_evaluation"),
-        ("from {0}.competition import run_evaluation as go, TrialLoop as T", "T", "go"),
-        ("from {0}.competition import *", "TrialLoop", "run_evaluation"),
-        ("import {0}.competition, {0}.models", "{0}.models.trial_loop.TrialLoop", "{0}.competition.run_evaluation"),
-        ("import {0} as p\nBase = p.models.trial_loop.TrialLoop\ngo = p.competition.run_evaluation", "Base", "go"),
-        ("try:\n    from {0}.competition import *\nexcept ImportError:\n    raise", "TrialLoop", "run_evaluation"),
-    ],
-)
-def test_every_way_to_import_the_interface(tmp_path: Path, package: str, imports: str, base: str, call: str):
-    loop, start = f"{imports}\n{LOOP.format(base=base)}", f"{imports}\n{MAIN.format(call=call)}"
-    for name, source in {"loop": loop + "if '__main__' == __name__:\n    pass\n", "start": start}.items():
-        assert entry(tmp_path / name, {"x.py": source.replace("{0}", package)}) == "x.py"
-
-
 TOOLS = {
     "tot.py": WHOLE,
     "helpers.py": "def f():\n    return 1\n",
@@ -59,10 +41,14 @@ TOOLS = {
     "venv/lib/site-packages/x.py": WHOLE,
     ".hidden/old.py": WHOLE,
 }
+RENAMED = "import llms4pcg.competition as c, llms4pcg.models.trial_loop as t\n" + LOOP.format(base="t.TrialLoop")
+RENAMED += MAIN.format(call="c.run_evaluation").replace("__name__ == '__main__'", "'__main__' == __name__")
+STARRED = WHOLE.replace(IMPORT, "try:\n    from chatgpt4pcg.competition import *\nexcept ImportError:\n    raise\n")
 CLASS_ELSEWHERE = {
     "loop.py": IMPORT + LOOP.format(base="TrialLoop"),
     "main.py": f"{IMPORT}from loop import Mine\n" + MAIN.format(call="run_evaluation"),
 }
+NO_MAIN = WHOLE.replace("if __name__ == '__main__':", "if True:")
 SEVERAL = dict.fromkeys(("bak.py", "multi_turn.py"), WHOLE)
 BROKEN = {"main.py": WHOLE + "x = = 1\n", "main_old.py": WHOLE}
 
@@ -71,9 +57,11 @@ BROKEN = {"main.py": WHOLE + "x = = 1\n", "main_old.py": WHOLE}
     ("start", "files"),
     [
         ("tot.py", TOOLS),
+        *(("x.py", {"x.py": source}) for source in (RENAMED, STARRED)),
         ("main.py", CLASS_ELSEWHERE),
         ("tot.py", {"tot.py": WHOLE, "again.py": "import tot\nif __name__ == '__main__':\n    tot.main()\n"}),
-        ("holds neither", {"x.py": WHOLE.replace("if __name__ == '__main__':", "if True:")}),
+        ("x.py: uses the interface, but no file starts", {"x.py": NO_MAIN}),
+        ("x.py: uses the interface, but no file starts", {"x.py": NO_MAIN, "prompt.txt": PROMPT}),
         ("main.py", {"main.py": WHOLE, "prompt.txt": PROMPT}),
         ("a prompt of 23 characters: Draw Q", {"x.py": MAIN.format(call="print"), "prompt.txt": PROMPT}),
         ("src/m.py", {"src/m.py": WHOLE, "other.py": WHOLE, "submission.yaml": "entry: ./src/m.py"}),
@@ -156,27 +144,21 @@ def test_no_bytes_raise(tmp_path_factory: pytest.TempPathFactory, content: bytes
 
 FINE = [
     "import random",
-    "import random\nrandom.seed(1)\nprint(random.random())",
     "import random as dice\ndice.seed(a=1)\ndice.choice([1])",
     "from random import choice, seed\nseed(1)\nchoice([1])",
     "import numpy as np\ngenerator = np.random.default_rng(3)",
-    "import numpy as np\nnp.array([1])",
     "def random():\n    return 4\nrandom()",
     "import my.random\nmy.random.choice([1])",
     "this is not Python: random.choice(",
     "import time\nimport random\nrandom.seed(7)\nrandom.random(), time.time()",
-    "import uuid\nuuid.uuid5(uuid.NAMESPACE_DNS, 'a')",
 ]
 FORGOTTEN = [
     ("import random\n\nrandom.choice([1])", "helper.py:3 uses random "),
     ("import random\nrandom.seed()\nrandom.choice([1])", "uses random "),
     ("from random import choice as pick\npick([1])", "helper.py:2 uses random "),
     ("from random import *\nchoice([1])", "helper.py:1 uses random "),
-    ("import random\nrandom.Random().random()", "uses random "),
     ("import random\npick = getattr(random, 'choice')", "uses random "),
     ("import numpy as np\nnp.random.rand(2)", "helper.py:2 uses numpy.random "),
-    ("from numpy import random\nrandom.rand(2)", "uses numpy.random "),
-    ("import random\nrandom.seed(None)\nrandom.random()", "uses random "),
     ("import random, time\nrandom.seed(time.time())\nrandom.random()", "helper.py:2 uses random "),
     ("import random\nfrom time import time_ns as t\nrandom.Random(int(t()) % 7)", "uses random "),
     ("import os\n# random\nos.urandom(4)", "helper.py:3 uses os.urandom"),

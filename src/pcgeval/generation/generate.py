@@ -336,7 +336,9 @@ def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(program.folder / name, target, follow_symlinks=False)
-            target.chmod(0o444 | target.stat().st_mode & 0o111)
+        for path in (folder, *folder.rglob("*")):  # root runs the program as another user, whatever the umask
+            file_rights = 0o555 if path.stat().st_mode & 0o100 else 0o444
+            path.chmod(0o755 if path.is_dir() else file_rights)
         yield replace(submission, work=replace(program, folder=folder, original=program.folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -14,7 +14,7 @@ from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import Exchange, FailedCall, FaultCause, Flag
 from pcgeval.core.untrusted import printable_line, well_formed
-from pcgeval.generation.broker import Broker, Pipe, PipeClosed, TrialFailed
+from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, Chat, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
@@ -127,6 +127,7 @@ class ProgramRunner:
             "model": job.model.name,
             "chance": derived_seed(job.seed, "chance"),
             "pipe": pipe.guest_end,
+            "line_bytes": LINE_BYTES,
         }
         environment = {"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial)}
         if self.keep_output:

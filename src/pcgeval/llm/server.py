@@ -41,6 +41,7 @@ _TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the
 # servers close a connection after 5 idle seconds (llama.cpp, uvicorn, Node); the client closes it first
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _LIST_SECONDS, _LIST_REQUESTS = 30.0, 3  # for the server's list of models: a person waits for it
+_NOT_OFFERED = {404, 405, 501}  # statuses of an address that the server does not have
 _SEARCHED = 2_000  # characters of a refusal in which names of fields are looked for
 _TOO_LONG = re.compile(
     r"context_length_exceeded|(?:maximum|max|exceeds?|available|model's) (?:the )?(?:model's )?(?:maximum )?context"
@@ -227,7 +228,7 @@ class ModelServer(ABC):
             raise TransientError(text, advice=self._start_advice) from error
         except httpx.RequestError as error:
             raise TransientError(f"the exchange broke off ({type(error).__name__})") from error
-        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError, AssertionError) as error:
             # the clients do not check the shape of an answer: JSON of another shape raises these in them
             raise TransientError(f"the answer does not follow {self._interface}'s interface") from error
 
@@ -249,20 +250,21 @@ class ModelServer(ABC):
         response.request.extensions["timeout"]["read"] = SILENCE  # httpcore reads it again where the body begins
         assert isinstance(response.stream, httpx.AsyncByteStream)  # noqa: S101 - as all of an asynchronous client
         response.stream = _LimitedStream(response.stream)
-        if response.is_error:
+        if not (response.is_success or response.has_redirect_location):
             await response.aread()
             raise self._status_error(response)
 
     def _status_error(self, response: httpx.Response) -> Exception:
         """Return what an error status means for the call, or for all calls."""
-        status, body = response.status_code, self._printable(response.text, _SEARCHED)
+        status = response.status_code
+        body = self._printable(response.content.decode(errors="replace"), _SEARCHED)  # whatever charset it claims
         try:
             error = response.json()["error"]
         except (ValueError, TypeError, LookupError, RecursionError):
             error = body
         facts = error if isinstance(error, dict) else {"message": error}
         text = f"{status}: {self._printable(facts.get('message') or body)}"
-        if status == 404:
+        if status in _NOT_OFFERED:
             return self._missing_model(text)
         if status in {401, 402, 403} or facts.get("code") == "insufficient_quota":
             advice = f"Check {self._key_variable} and what is left on its account"

@@ -132,7 +132,8 @@ class SandboxComputer:
     def _run(self, work: Path) -> tuple[ExitStatus, str]:
         """Run the script; return how it ended and what it printed."""
         check_room(work)
-        (empty := work.parent / "empty").mkdir(mode=0o755)
+        (empty := work.parent / "empty").mkdir()
+        empty.chmod(0o755)  # root runs the script as another user, whatever the umask
         python = Path(sys.executable)
         process = self._sandbox.start(
             ["bash", "-c", f'cd "$1" && exec bash {REPRODUCE_SCRIPT} 2>&1', "bash", str(work)],

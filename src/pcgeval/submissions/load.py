@@ -192,6 +192,9 @@ def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
         text = f"{broken.fault}. Correct it, or name the file that starts the program as `entry:` in {NOTES_FILE}"
         raise SubmissionError(folder, broken.place, text)
     names = [file.name for file in uses if file.has_main]
+    if uses and not names:
+        text = 'uses the interface, but no file starts a program under `if __name__ == "__main__":`'
+        raise SubmissionError(folder, uses[0].name, f"{text}. Name the one that does as `entry:` in {NOTES_FILE}")
     if len(names) > 1 and (readme := find_readme(folder)):
         commands = _README_COMMAND.findall(read_start(readme, _README_BYTES).decode("utf-8", errors="replace"))
         started = {command.replace("\\", "/").removeprefix("./") for command in commands}

@@ -56,6 +56,8 @@ _LEFT_OUT = re.compile(
     r"\..*|dvc\.(yaml|lock)|.*\.dvc|__macosx|thumbs\.db|desktop\.ini|__pycache__|.*\.py[co]|.*\.egg-info|"
     r"requirements-lock\.txt"
 )
+# hidden files that a program may need: all but those of git, systems, editors and tools
+_HIDDEN = re.compile(r"\.(?!_|git|hg$|svn$|dvc|ds_store|venv|idea|vscode|ipynb|.*_cache$|.*\.swp$).+", re.IGNORECASE)
 # these reach other machines; the program's only way out is the interface package
 _NETWORK = """
     aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx huggingface_hub litellm
@@ -207,7 +209,8 @@ def _select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]
         if entry.status is None:
             findings.append(error(entry.name, f"{entry.fault}; remove it"))
         elif _is_left_out(folder / entry.name):
-            continue
+            if _HIDDEN.fullmatch(posixpath.basename(entry.name)):
+                findings.append(warning(entry.name, "is left out, as all hidden files are; rename what is needed"))
         elif entry.is_file:
             sizes[entry.name] = entry.status.st_size
         else:

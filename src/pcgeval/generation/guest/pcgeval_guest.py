@@ -186,8 +186,11 @@ def tell_contact(text: str) -> None:
 
 
 def _send(message: dict[str, object]) -> None:
-    _own_trial()
-    _calls.write(json.dumps(message).encode() + b"\n")
+    most = _own_trial()["line_bytes"]
+    line = json.dumps(message).encode() + b"\n"
+    if len(line) > most:
+        raise ValueError(f"a message of {len(line)} bytes is over the limit of {most}")
+    _calls.write(line)
     _calls.flush()
 
 

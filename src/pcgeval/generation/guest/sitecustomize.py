@@ -37,6 +37,8 @@ class SortedScan(Iterator[os.DirEntry[Any]], AbstractContextManager[Any]):
     def __exit__(self, *_: object) -> None:
         pass
 
+    close = __exit__
+
 
 def watch(event: str, details: tuple[Any, ...]) -> None:
     """Tell the broker when the program looks up or calls a machine; the sandbox has no network anyway."""
