@@ -177,13 +177,15 @@ class LeafJudge:
                 reply = self._ask(call, usage)
                 fitted = self._client.fitted(call)
                 self.shown |= {(leaf.path, name): share for name, share in fitted.shown.items()}
-                words, quote = _words_of(reply), None
+                words = _words_of(reply)
                 try:
                     score, explanation = self._read(leaf, call, reply, usage)
-                    if self._settings.needs_evidence and score > PASSED:
-                        texts = self._run_texts | {file.name: self.file_text(file).text for file in files}
-                        quote = verify_quote(words, texts, fitted.messages[-1].content)
-                    return VoteRecord(score=score, explanation=explanation, answer=words, quote=quote)
+                    record = VoteRecord(score=score, explanation=explanation, answer=words)
+                    if not self._settings.needs_evidence or score <= PASSED:
+                        return record
+                    texts = self._run_texts | {file.name: self.file_text(file).text for file in files}
+                    quote = verify_quote(words, texts, fitted.messages[-1].content)
+                    return record.model_copy(update={"quote": quote})
                 except UnreadableAnswer as error:
                     problem = str(error)
             reason = f"the grade call was answered twice without use; the second time {problem}"
