@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -208,6 +209,11 @@ def test_another_input_or_setting_is_refused(tmp_path):
     (out / "data" / "part-00001.parquet").write_bytes(b"PAR1")
     with pytest.raises(PcgevalError, match="is no part"):
         run(source, out, rows_per_part=3)
+    for name in ("part-00002", "train"):  # of another run, and of somebody else: neither replaced nor mixed in
+        (lost := tmp_path / name / "data").mkdir(parents=True)
+        shutil.copy(out / "data" / "part-00002.parquet", lost / f"{name}.parquet")
+        with pytest.raises(PcgevalError, match=f"{name}.parquet: no part"):
+            run(source, tmp_path / name, rows_per_part=3)
 
 
 UNGUARDED = """

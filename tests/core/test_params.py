@@ -62,7 +62,7 @@ JUDGE = {"backend": "ollama", "name": "x"}
         (of_models(judge={}), ["'judge'", "reserved"]),
         (of_models(m={"backend": "chatgpt"}), ["models.m.backend: must be 'recorded', 'ollama'", "'chatgpt'"]),
         (of_models(one=ENDPOINT, two={**ENDPOINT, "base_url": "http://2"}), ["'two'", "'x'", "base_url"]),
-        *((of_models(m={"keep_alive": value}), ["keep_alive"]) for value in ("5", "-1", "", "5 m", "٣m", True, 1.5)),
+        *((of_models(m={"keep_alive": value}), ["keep_alive: must be a duration"]) for value in ("5", "-1", "", "5 m", "٣m", True, 1.5)),
         *((of_models(m={"concurrency": value}), ["concurrency"]) for value in (0, 1.5, 1000, "many")),
         (of_models(m={"host": "http://user:secret@here:1"}), ["models.m", "password"]),
         (of_models(m={"base_url": "http://here/v1"}), ["the backend ollama takes no base_url"]),

@@ -139,12 +139,15 @@ def test_damaged_cache_entries_are_computed_again(predicted, inferred):
     assert sum(inferred) == 5
 
 
-def test_a_trial_without_a_picture_has_no_entry(predicted):
+def test_a_trial_without_a_picture_has_no_entry_and_a_broken_picture_is_refused(predicted):
     trial_file(predicted.images, "images", TEAM, TRIALS[1]).unlink()
     content = json.loads(predicted.run()["A.json"])
     assert content["count"] == 2
     for key in ("trials", "similarities"):
         assert [entry["id"] for entry in content[key]] == ["team_A_1.png", "team_A_3.png"]
+    trial_file(predicted.images, "images", TEAM, TRIALS[0]).write_bytes(b"no PNG")
+    with pytest.raises(PcgevalError, match="data/images: a picture is no PNG"):
+        predicted.run()
     shutil.rmtree(predicted.images)
     empty = {"count": 0, "similarityRate": 0, "trials": [], "similarities": []}
     assert json.loads(predicted.run()["B.json"]) == empty

@@ -224,7 +224,7 @@ def _part_file(folder: Path, number: int) -> Path:
 
 
 def _finished_parts(folder: Path, settings: dict[str, Any]) -> list[_PartNote]:
-    """Read the notes of the parts that an earlier run wrote with the same settings."""
+    """Read the notes of the parts that an earlier run wrote with the same settings; refuse any other table."""
     pa = import_pyarrow()
     notes: list[_PartNote] = []
     while (path := _part_file(folder, len(notes))).exists():
@@ -236,6 +236,9 @@ def _finished_parts(folder: Path, settings: dict[str, Any]) -> list[_PartNote]:
             other = f"comes from another {' and '.join(changed)}. Name a new folder, or use the old settings."
             raise EvaluationError(f"{path}: {other}")
         notes.append(note)
+    parts = {_part_file(folder, number) for number in range(len(notes))}
+    if others := sorted(set(path.parent.glob("*.parquet")) - parts):
+        raise EvaluationError(f"{others[0]}: no part of this evaluation comes before it. Name a new or empty folder.")
     return notes
 
 

@@ -35,7 +35,7 @@ class VitConfig(BaseModel):
     hidden_act: Literal["gelu"] = "gelu"
     qkv_bias: Literal[True] = True
     num_channels: Literal[3] = 3
-    image_size: int = Field(224, ge=1)
+    image_size: int = Field(224, ge=1, le=1024)
     patch_size: int = Field(16, ge=1)
     hidden_size: int = Field(768, ge=1)
     num_hidden_layers: int = Field(12, ge=1)

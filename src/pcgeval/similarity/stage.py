@@ -130,11 +130,21 @@ def _answers(
 def _classify(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:
     folder = received_folder(folder, sha256)
     classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
-    answer = classifier.predict([Image.open(io.BytesIO(content)) for content in contents])
+    answer = classifier.predict([_opened(content) for content in contents])
     return [
         Prediction(probabilities=tuple(probabilities), embedding=tuple(embedding))
         for probabilities, embedding in zip(answer.probabilities.tolist(), answer.embeddings.tolist(), strict=True)
     ]
+
+
+def _opened(picture: bytes) -> Image.Image:
+    try:
+        image = Image.open(io.BytesIO(picture), formats=["PNG"])
+        image.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        remedy = "Make them again with `dvc repro --force --single-item simulate`."
+        raise ClassifierError(f"data/images: a picture is no PNG, or a broken one ({error}). {remedy}") from error
+    return image
 
 
 def _similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> SimilarityFile:
