@@ -107,11 +107,8 @@ CHANGES = (
     ('"prompt_tokens": 153', '"prompt_tokens": -1'),
     ('"prompt_tokens": 153', f'"prompt_tokens": {"9" * 4300}'),
     ('"seed": 1', f'"seed": 1, "failures": [{{"turn": {10**30}, "key": "k", "reason": "r"}}]'),
-    ('"key": "k", ', ""),
     ('"text": "drop"', '"text": 5'),
     ('"seed": 1', '"seed": 1, "more": 1'),
-    ('"seed": 1', '"seed": 1, "flags": [{"kind": "bribed-judge", "detail": "x"}]'),
-    ('"seed": 1', '"seed": 1, "contained": "perhaps"'),
 )
 
 

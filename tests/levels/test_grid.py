@@ -202,11 +202,8 @@ def test_no_call_gives_an_empty_level_and_a_full_grid_all_its_blocks():
     ("drops", "message", "call"),
     [
         ([("b33", 99)], "BlockType does not exist.", 1),
-        ([("b11", "")], "Height boundary is intruded.", 1),
-        ([("b31", 20)], "Height boundary is intruded.", 1),
         ([("b31", 19)], "Width boundary is intruded.", 1),
         ([("b11", 0)] * 16 + [("b31", 0)], "Height boundary is intruded.", 17),
-        ([("b13", 4)] * 6, "Height boundary is intruded.", 6),
         # a wide block beside a full column stays in the top row, once
         ([("b11", 5)] * 16 + [("b31", 6)] * 2, "Height boundary is intruded.", 18),
         ([("\x1b[2j\ud800", 1)], "BlockType does not exist.", 1),  # shown escaped
