@@ -84,27 +84,6 @@ def test_every_character_before_the_column_is_space_or_not_as_in_javascript():
     assert [line for line in lines if one(line) != literal_call(line)] == []
 
 
-@pytest.mark.parametrize(
-    ("code", "read"),
-    [
-        ("drop_block\n drop_block('b11', 1)\n\ufeffdrop_block('b11', 1)\n# drop_block('b11', 1)\n\r", []),
-        (
-            "drop_block('b11', 1)\u2028drop_block('b13', 2)\x85\x0b\r\x1c\ndrop_block('b31', 3)\r",
-            [("b11", 1), ("b31", 3)],
-        ),
-        ("DROP_BLOC\u212a('B13', 4)", [("b13", 4)]),
-        ("\u0130drop_block('b11', 1)", []),
-        ("drop_block(\ud83db11', 3)", [("b11", 3)]),  # a quote is one unit of UTF-16
-        ("drop_block(\U0001f60ab11', 3)", [(None, None)]),
-        (f"drop_block('b11', {'0' * 100_000}7)", [("b11", 7)]),
-        (f"drop_block('b11', -{'0' * 100_000})", [("b11", 0)]),
-        (f"drop_block('b11', {'9' * 100_000})", [("b11", 999)]),
-    ],
-)
-def test_lines_and_calls(code, read):
-    assert [(call.kind, call.column) for call in read_calls(code)] == read
-
-
 def test_a_long_line_is_not_shown_whole():
     (call,) = read_calls("drop_block('b11', 5)" + "x" * 100_000)
     assert call.text == "drop_block('b11', 5)" + "x" * 44

@@ -69,17 +69,6 @@ def test_a_response_that_cannot_be_used_is_a_reason(tmp_path, monkeypatch, respo
     assert why(tmp_path) == failed(FIRST, "extract", reason)
 
 
-@pytest.mark.parametrize("content", [b"\xff", b"drop_block('b13', 99)", None])
-def test_a_code_file_that_cannot_be_used_gives_no_level(tmp_path, content):
-    put(tmp_path, {FIRST: GOOD})
-    extract_stage(PARAMS, tmp_path)
-    path = trial_file(tmp_path / stage_dir("intermediate", "m", TEAM), "intermediate", TEAM, FIRST)
-    path.unlink() if content is None else path.write_bytes(content)
-    convert_stage(PARAMS, tmp_path)
-    assert not contents(tmp_path / DATA / "levels")
-    assert why(tmp_path) == failed(FIRST, "convert", "the level file is missing")
-
-
 @pytest.mark.parametrize(("stage", "source"), [(extract_stage, "raw"), (convert_stage, "intermediate")])
 def test_a_fault_of_the_machine_is_no_failed_trial(tmp_path, stage, source):
     put(tmp_path, {FIRST: GOOD})

@@ -86,17 +86,17 @@ def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
     return PACKAGES if runs_in_numpy(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
-def prediction_file(cache: Path, source: Source, settings: Similarity, picture: bytes) -> Path:
-    """Return the file that keeps a prediction, by what decides it: picture, classifier, precision, packages, code."""
+def predictions_folder(cache: Path, source: Source, settings: Similarity) -> Path:
+    """Return the folder of predictions, by what decides them beside the picture: classifier, packages and code."""
     packages, code = installed_versions(*packages_of(source, settings)), source_sha256("similarity")
-    maker, name = sha256_json([source.sha256, settings.precision, packages, code]), sha256_bytes(picture)
-    return cache / maker / name[:2] / f"{name}.json"
+    return cache / sha256_json([source.sha256, settings.precision, packages, code])
 
 
 def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: Path) -> dict[bytes, Prediction]:
     """Return the prediction of each distinct picture; the network is loaded only if some are new."""
     settings = params.similarity
-    files = {picture: prediction_file(cache, source, settings, picture) for picture in pictures}
+    folder = predictions_folder(cache, source, settings)
+    files = {picture: folder / (name := sha256_bytes(picture))[:2] / f"{name}.json" for picture in pictures}
     predictions: dict[bytes, Prediction] = {}
     for picture, file in files.items():
         with suppress(FileError):  # it is missing, or damaged
