@@ -20,7 +20,7 @@ IMAGES, SIMILARITY = stage_dir("images", "m", TEAM), stage_dir("similarity", "m"
 
 
 class Folders:
-    """One team's pictures, and the classifier that is to name them."""
+    """One team's pictures, and their classifier."""
 
     def __init__(self, root, classifier):
         self.root, self.images, self.cache = root, root / IMAGES, root / ".cache" / "predictions"

@@ -113,8 +113,9 @@ class _Work:
         if self.classifier is not None and pictures:
             folder = received_folder(self.classifier, self.settings["classifier"])
             classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
-            answer = classifier.predict(list(pictures.values()))
-            for place, probabilities, embedding in zip(pictures, answer.probabilities, answer.embeddings, strict=True):
+            predictions = classifier.predict(list(pictures.values()))
+            measured = zip(pictures, predictions.probabilities, predictions.embeddings, strict=True)
+            for place, probabilities, embedding in measured:
                 vector = embedding.astype(np.float32) if self.settings["embeddings"] else None
                 rows[place] = replace(rows[place], probabilities=tuple(probabilities.tolist()), embedding=vector)
         return rows

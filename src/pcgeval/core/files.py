@@ -61,7 +61,7 @@ def read_json(path: Path) -> Any:
 
 
 def shown_folders(folder: Path) -> list[Path]:
-    """Return the folders in a folder, sorted, without those whose names begin with a dot."""
+    """Return the folders in a folder, sorted, without hidden ones."""
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 

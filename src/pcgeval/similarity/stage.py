@@ -130,10 +130,10 @@ def _answers(
 def _classify(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:
     folder = received_folder(folder, sha256)
     classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
-    answer = classifier.predict([_opened(content) for content in contents])
+    predictions = classifier.predict([_opened(content) for content in contents])
+    rows = zip(predictions.probabilities.tolist(), predictions.embeddings.tolist(), strict=True)
     return [
-        Prediction(probabilities=tuple(probabilities), embedding=tuple(embedding))
-        for probabilities, embedding in zip(answer.probabilities.tolist(), answer.embeddings.tolist(), strict=True)
+        Prediction(probabilities=tuple(probabilities), embedding=tuple(embedding)) for probabilities, embedding in rows
     ]
 
 
