@@ -172,6 +172,15 @@ def weighing(change):
     return lambda folder: change_weights(folder, change)
 
 
+def with_outputs(count):
+    def change(weights):
+        rows = [row % 26 for row in range(count)]
+        for name in ("classifier.weight", "classifier.bias"):
+            weights[name] = weights[name][rows].clone()
+
+    return weighing(change)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -182,6 +191,8 @@ def weighing(change):
         (weighing(lambda weights: weights.pop("classifier.weight")), r"lacks classifier\.weight"),
         (weighing(lambda weights: weights.update({HEAD: weights[HEAD][:, 1:].clone()})), "image classifier"),
         (weighing(lambda weights: weights["classifier.bias"].fill_(float("nan"))), "not finite"),
+        (with_outputs(25), "image classifier"),
+        (with_outputs(27), "image classifier"),
         (
             lambda folder: change_json(folder / "preprocessor_config.json", size={"height": 40, "width": 40}),
             r"preprocessor_config\.json",
