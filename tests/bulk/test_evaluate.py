@@ -208,7 +208,7 @@ def test_another_input_or_setting_is_refused(tmp_path):
     for name in ("part-00002", "train"):  # of another run, and of somebody else: neither replaced nor mixed in
         (lost := tmp_path / name / "data").mkdir(parents=True)
         shutil.copy(out / "data" / "part-00002.parquet", lost / f"{name}.parquet")
-        with pytest.raises(PcgevalError, match=f"{name}.parquet: no part"):
+        with pytest.raises(PcgevalError, match=f"{name}.parquet: is no part"):
             run(source, tmp_path / name, rows_per_part=3)
 
 

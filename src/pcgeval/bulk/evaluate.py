@@ -239,7 +239,8 @@ def _finished_parts(folder: Path, settings: dict[str, Any]) -> list[_PartNote]:
         notes.append(note)
     parts = {_part_file(folder, number) for number in range(len(notes))}
     if others := sorted(set(path.parent.glob("*.parquet")) - parts):
-        raise EvaluationError(f"{others[0]}: no part of this evaluation comes before it. Name a new or empty folder.")
+        fault = "is no part of this evaluation, or an earlier part is missing"
+        raise EvaluationError(f"{others[0]}: {fault}. Name a new or empty folder.")
     return notes
 
 

@@ -15,8 +15,8 @@ from typing import IO, cast
 from pcgeval.core.untrusted import UntrustedFileError, printable_line
 
 MAX_NAME, MAX_PART, MAX_DEPTH = 1000, 255, 100  # characters of a path, bytes of a file's name, folders in one another
-# bytes of a zip file's list and of a tar file's header, which state their own lengths; tarfile keeps all
-# headers of a file in memory at once, and there may be hundreds
+# bytes of a zip file's list and of a tar file's header, which state their own lengths. A file may have hundreds of
+# headers, and tarfile keeps all of them in memory at once.
 _MAX_LIST, _MAX_HEADER = 2**26, 2**18
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods can take any amount of memory
 _ENCRYPTED = 0x1 | 0x40 | 0x2000  # bits of an entry's flags

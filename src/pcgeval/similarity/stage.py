@@ -109,7 +109,7 @@ def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: P
             for picture, prediction in zip(batch, answer, strict=True):
                 progress.step()
                 if prediction is None:
-                    raise ClassifierError("a picture ended every worker that classified it. Look at their memory.")
+                    raise ClassifierError("every worker that classified a picture crashed. Check their memory.")
                 prediction.write(files[picture])
                 predictions[picture] = prediction
     return predictions
