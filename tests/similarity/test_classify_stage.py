@@ -40,33 +40,25 @@ class Folders:
         return contents(self.root / SIMILARITY)
 
 
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory, tiny_classifier):
-    """Six trials, of which A 2 and B 1 show the same picture, and the predictions of all."""
-    folders = Folders(tmp_path_factory.mktemp("drawn"), tiny_classifier)
+@pytest.fixture
+def folders(tmp_path, tiny_classifier):
+    """Six trials, of which A 2 and B 1 show the same picture."""
+    folders = Folders(tmp_path, tiny_classifier)
     for trial, seed in zip(TRIALS, (1, 2, 3, 2, 5, 6), strict=True):
         folders.picture(trial, seed)
+    return folders
+
+
+@pytest.fixture
+def predicted(folders):
+    """The same with their predictions."""
     folders.run()
-    return folders.root
-
-
-@pytest.fixture
-def folders(drawn, tmp_path, tiny_classifier):
-    """A copy of the pictures alone."""
-    shutil.copytree(drawn / IMAGES, tmp_path / IMAGES)
-    return Folders(tmp_path, tiny_classifier)
-
-
-@pytest.fixture
-def predicted(drawn, folders):
-    """A copy of the pictures with their predictions."""
-    shutil.copytree(drawn / ".cache", folders.root / ".cache")
     return folders
 
 
 @pytest.fixture
 def inferred(monkeypatch):
-    """The sizes of the batches that are classified and not found."""
+    """The sizes of the batches that the classifier sees."""
     sizes = []
     predict = Classifier.predict
 
