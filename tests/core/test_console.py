@@ -67,6 +67,7 @@ def test_a_terminal_shows_a_line_that_changes_and_ends_with_its_context(monkeypa
         for letter in "ABC":
             progress.step(f"{letter} [bold]\x1b[2J", failed=letter == "B")
     text = terminal.getvalue()
+    assert "\u2501" in text  # a bar, where there is room
     assert "classify: 2/3" in text
     assert "classify: 3/3, " in text.splitlines()[-1]
     assert text.endswith("1 failed (C [bold] [2J)\n")

@@ -102,24 +102,20 @@ def test_any_torn_file_is_no_finished_trial(tmp_path: Path):
     assert finished_trial(tmp_path, "alpha", TRIAL, "0" * 64) is None
 
 
-NO_JSON = (b"", b"{", b"\xff", b"[" * 100_000, b"null")
 CHANGES = (
     ('"prompt_tokens": 153', '"prompt_tokens": -1'),
     ('"prompt_tokens": 153', f'"prompt_tokens": {"9" * 4300}'),
     ('"seed": 1', f'"seed": 1, "failures": [{{"turn": {10**30}, "key": "k", "reason": "r"}}]'),
-    ('"key": "k", ', ""),
     ('"text": "drop"', '"text": 5'),
     ('"seed": 1', '"seed": 1, "more": 1'),
-    ('"seed": 1', '"seed": 1, "flags": [{"kind": "bribed-judge", "detail": "x"}]'),
-    ('"seed": 1', '"seed": 1, "contained": "perhaps"'),
 )
 
 
 @pytest.mark.parametrize(
     ("read", "content"),
     [
-        *((read_summaries, content) for content in (*NO_JSON, b"{}", b"[1]", b'[{"letter": "A"}]')),
-        *((read_record, content) for content in (*NO_JSON, b"[]", b"{}", b'{"exchanges": [1]}')),
+        *((read_summaries, content) for content in (b"{", b'[{"letter": "A"}]')),
+        *((read_record, content) for content in (b"", b"{", b"\xff", b"[" * 100_000, b"{}")),
         *((read_record, OLD.replace(*change).encode()) for change in CHANGES),
     ],
 )

@@ -72,6 +72,8 @@ def test_a_refused_file_is_closed_and_an_error_of_the_reader_is_its_own(tmp_path
     assert after == before
     with pytest.raises(ValueError, match="the reader's"), open_regular(tmp_path / "file"):
         raise ValueError("the reader's")
+    with pytest.raises(UntrustedFileError, match=r"read \(corrupt\)"), open_regular(tmp_path / "file"):
+        raise OSError("corrupt")  # as pyarrow does
 
 
 NO_TEXTS = (b"\xff", "\ud800".encode("utf-8", "surrogatepass"), "é".encode("latin-1"))

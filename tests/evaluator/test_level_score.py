@@ -8,10 +8,12 @@ import pytest
 import threadpoolctl
 from lxml import etree
 from params_for_tests import small_params
+from PIL import Image
 
 from pcgeval import Classifier, LevelError, PhysicsParams, Similarity, pipeline, render, score_level
 from pcgeval.core.files import read_json, write_text
 from pcgeval.core.layout import PACKAGED_DATA, Trial, stage_dir, trial_file
+from pcgeval.similarity import numpy_vit
 
 SETTINGS = Similarity(model=str(PACKAGED_DATA / "classifier"))
 PHYSICS = PhysicsParams()
@@ -42,12 +44,8 @@ def test_a_reply_scores_as_in_the_stages(tmp_path, letter, reply):
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        ("", "no code: the response is empty"),
         (CALLS, "no closed fenced block"),  # a model is not paid for bare calls
-        ("```\nprint(1)\n```", "holds no drop_block call"),
-        ("```\ndrop_block('b13', 20)\n```", "Height boundary is intruded"),
         ("```\ndrop_block('b31', 0)\n```", "Width boundary is intruded"),
-        ("```\n" + "drop_block('b11', 3)\n" * 17 + "```", "Height boundary is intruded"),
     ],
 )
 def test_a_reply_without_a_level_scores_0_and_says_why(reply, reason):
@@ -84,29 +82,25 @@ def test_pictures_of_before_and_after():
 
 
 def test_linear_algebra_takes_one_thread_while_it_classifies(monkeypatch):
-    classifier = Classifier.load()
-    picture = score_level(STANDING, "I", classify=False).image()
-    exp, during = np.exp, []
-
-    def watched(*arguments):
-        during.append(threads())
-        return exp(*arguments)
-
     def threads():
-        return [library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"]
+        return {library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"}
 
+    classifier, picture, during = Classifier.load(), Image.new("L", (64, 64), 255), []
+    softmax = numpy_vit.softmax
+    monkeypatch.setattr(numpy_vit, "softmax", lambda scores: (during.append(threads()), softmax(scores))[1])
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         before = threads()
-        monkeypatch.setattr(np, "exp", watched)
         classifier.predict([picture])
         assert threads() == before
-    assert during
-    assert {count for counts in during for count in counts} == {1}
+    assert {1} in during
+    assert [counts for counts in during if counts != {1}] == []
 
 
 def test_without_a_classifier_the_default_one_tells_the_letter():
     by_letter = {letter: score_level(STANDING, letter) for letter in "IOW"}
-    assert by_letter["I"].to_dict() == score_level(STANDING, "I", Classifier.load()).to_dict()
+    values = json.loads(json.dumps(by_letter["I"].to_dict()))
+    assert values == score_level(STANDING, "I", Classifier.load()).to_dict()
+    assert values["likeliest"][0] == ["I", max(values["probabilities"].values())]
     assert by_letter["I"].similarity > max(by_letter["O"].similarity, by_letter["W"].similarity)
     simulated = score_level(STANDING, "I", classify=False)
     assert (simulated.stability, simulated.to_dict()["similarity"]) == (1, None)
@@ -129,14 +123,9 @@ def test_a_replay_and_the_blocks_go_from_the_level_as_written_to_the_end_of_its_
             assert last[1:] == pytest.approx((*(1000 * after[:2]), math.degrees(after[2])), abs=1)
 
 
-def test_everything_is_json_and_what_has_no_level_has_no_picture():
-    score = score_level(FALLING, "I")
-    values = json.loads(json.dumps(score.to_dict()))
-    assert values["score"] == score.score
-    assert len(values["likeliest"]) == 5
-    assert values["likeliest"][0][1] == max(values["probabilities"].values())
+def test_what_has_no_level_has_no_picture_and_a_letter_is_one_of_26():
     with pytest.raises(LevelError):
         score_level("```\ndrop_block('b31', 0)\n```", "I").image()
-    for letter in ("", "a", "AB", "1", "Ä"):
+    for letter in ("", "a", "AB", "Ä"):
         with pytest.raises(ValueError, match="letter"):
             score_level(CALLS, letter)

@@ -14,7 +14,7 @@ from pcgeval.levels.blocks import level_blocks
 
 ONCE = PhysicsParams(trials=1)
 CHAOTIC = dropped([("b11", 14), ("b11", 14), ("b11", 14), ("b31", 14), ("b11", 14), ("b31", 13), ("b31", 15)])
-ONE_END = dropped([("b13", 4), ("b31", 5)])  # a beam on nothing but one end
+ONE_END = dropped([("b13", 4), ("b31", 5)])  # a beam that only one end carries
 
 
 @settings(max_examples=25)

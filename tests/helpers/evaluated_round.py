@@ -23,7 +23,7 @@ from pcgeval.levels.stages import convert_stage, extract_stage
 from pcgeval.scoring.stages import rank_stage, score_stage
 from pcgeval.similarity.diversity import diversity_stage
 from pcgeval.similarity.source import LABELS, resolve_source
-from pcgeval.similarity.stage import CACHE, Prediction, classify_stage, prediction_file
+from pcgeval.similarity.stage import CACHE, Prediction, classify_stage, predictions_folder
 from pcgeval.submissions.load import load_submission
 
 PARAMS = parse_params(
@@ -149,7 +149,8 @@ def predict(root, params):
             whole = sum(weights)
             probabilities = tuple(round(weight / whole, 7) for weight in weights)
             prediction = Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0))
-            prediction.write(prediction_file(root / CACHE, source, settings, path.read_bytes()))
+            name = sha256_file(path)
+            prediction.write(predictions_folder(root / CACHE, source, settings) / name[:2] / f"{name}.json")
 
 
 def tree(root):

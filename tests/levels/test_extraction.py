@@ -45,36 +45,12 @@ def test_agrees_with_the_step_by_step_reading(text):
 
 
 @pytest.mark.parametrize(
-    ("response", "code"),
-    [
-        ("```\ndrop_block('b11', 3)\n```", "drop_block('b11', 3)\n"),
-        ('```py\ndrop_block("b31",   12)\n```', "drop_block('b31',   12)\n"),
-        ("```drop_block('b11',1)drop_block('b13',2)```", "drop_block('b11',1)\ndrop_block('b13',2)\n"),
-        ("```# drop_block('b11', 1)```", "drop_block('b11', 1)\n"),
-        ('```drop_block(|b3|", 007)```', "drop_block(|b3|', 007)\n"),
-        ("```drop_block('b|||, )```", "drop_block('b|||, )\n"),
-        ("```drop_block('b11', 1)``` or ```drop_block('b13', 2)", "drop_block('b11', 1)\n"),
-        ("`````drop_block('b11', 1)````", "drop_block('b11', 1)\n"),
-        ("\ud800```\udc00\x00drop_block('b11', 1)```", "drop_block('b11', 1)\n"),
-    ],
-)
-def test_finds_calls(response, code):
-    assert extract_code(response) == code
-
-
-@pytest.mark.parametrize(
     ("response", "reason"),
     [
         (" \n", "the response is empty"),
         ("drop_block('b11', 1)", OPEN),
-        ("```drop_block('b11', 1)", OPEN),
         ("```drop_block('b11', 1) `x` ```", OPEN),
-        ("~~~\ndrop_block('b11', 1)\n~~~", OPEN),
         ("```drop_block('b11', -1)```", NO_CALL),
-        ("```drop_block('b11', \u0661)```", NO_CALL),
-        ("```drop_block('b11',\t1)```", NO_CALL),
-        ("```drop_block('b11', x=1)```", NO_CALL),
-        ("```DROP_BLOCK('B11', 1)```", NO_CALL),
         ("```drop_block('b11', 1)```\n```done```", f"{NO_CALL}; an earlier one does"),
         ("``` ```drop_block('b11', 1)``` prose ```", NO_CALL),  # a stray fence makes prose the last block
     ],

@@ -172,15 +172,35 @@ def weighing(change):
     return lambda folder: change_weights(folder, change)
 
 
+def with_outputs(count):
+    def change(weights):
+        rows = [row % 26 for row in range(count)]
+        for name in ("classifier.weight", "classifier.bias"):
+            weights[name] = weights[name][rows].clone()
+
+    return weighing(change)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
         *((relabelled(labels), "A to Z") for labels in (LETTERS[:-1], LETTERS.lower(), "A" + LETTERS[:-1])),
         *((lambda folder, name=name: (folder / name).unlink(), f"{name}: is missing") for name in FILES),
         *((cut_off(share), "image classifier") for share in (0, 0.5, 0.999)),
+        *(
+            (lambda folder, values=values: change_json(folder / "config.json", **values), "image classifier")
+            for values in (
+                {"image_size": 16_000},
+                {"patch_size": 0},
+                {"hidden_size": "x"},
+                {"model_type": "timm_wrapper"},
+            )
+        ),
         (weighing(lambda weights: weights.pop("classifier.weight")), r"lacks classifier\.weight"),
         (weighing(lambda weights: weights.update({HEAD: weights[HEAD][:, 1:].clone()})), "image classifier"),
         (weighing(lambda weights: weights["classifier.bias"].fill_(float("nan"))), "not finite"),
+        (with_outputs(25), "image classifier"),
+        (with_outputs(27), "image classifier"),
         (
             lambda folder: change_json(folder / "preprocessor_config.json", size={"height": 40, "width": 40}),
             r"preprocessor_config\.json",

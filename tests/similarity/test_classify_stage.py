@@ -20,7 +20,7 @@ IMAGES, SIMILARITY = stage_dir("images", "m", TEAM), stage_dir("similarity", "m"
 
 
 class Folders:
-    """One team's pictures, and the classifier that is to name them."""
+    """One team's pictures, and their classifier."""
 
     def __init__(self, root, classifier):
         self.root, self.images, self.cache = root, root / IMAGES, root / ".cache" / "predictions"
@@ -40,33 +40,25 @@ class Folders:
         return contents(self.root / SIMILARITY)
 
 
-@pytest.fixture(scope="module")
-def drawn(tmp_path_factory, tiny_classifier):
-    """Six trials, of which A 2 and B 1 show the same picture, and the predictions of all."""
-    folders = Folders(tmp_path_factory.mktemp("drawn"), tiny_classifier)
+@pytest.fixture
+def folders(tmp_path, tiny_classifier):
+    """Six trials, of which A 2 and B 1 show the same picture."""
+    folders = Folders(tmp_path, tiny_classifier)
     for trial, seed in zip(TRIALS, (1, 2, 3, 2, 5, 6), strict=True):
         folders.picture(trial, seed)
+    return folders
+
+
+@pytest.fixture
+def predicted(folders):
+    """The same with their predictions."""
     folders.run()
-    return folders.root
-
-
-@pytest.fixture
-def folders(drawn, tmp_path, tiny_classifier):
-    """A copy of the pictures alone."""
-    shutil.copytree(drawn / IMAGES, tmp_path / IMAGES)
-    return Folders(tmp_path, tiny_classifier)
-
-
-@pytest.fixture
-def predicted(drawn, folders):
-    """A copy of the pictures with their predictions."""
-    shutil.copytree(drawn / ".cache", folders.root / ".cache")
     return folders
 
 
 @pytest.fixture
 def inferred(monkeypatch):
-    """The sizes of the batches that are classified and not found."""
+    """The sizes of the batches that the classifier sees."""
     sizes = []
     predict = Classifier.predict
 
@@ -139,12 +131,15 @@ def test_damaged_cache_entries_are_computed_again(predicted, inferred):
     assert sum(inferred) == 5
 
 
-def test_a_trial_without_a_picture_has_no_entry(predicted):
+def test_a_trial_without_a_picture_has_no_entry_and_a_broken_picture_is_refused(predicted):
     trial_file(predicted.images, "images", TEAM, TRIALS[1]).unlink()
     content = json.loads(predicted.run()["A.json"])
     assert content["count"] == 2
     for key in ("trials", "similarities"):
         assert [entry["id"] for entry in content[key]] == ["team_A_1.png", "team_A_3.png"]
+    trial_file(predicted.images, "images", TEAM, TRIALS[0]).write_bytes(b"no PNG")
+    with pytest.raises(PcgevalError, match="data/images: a picture is no PNG"):
+        predicted.run()
     shutil.rmtree(predicted.images)
     empty = {"count": 0, "similarityRate": 0, "trials": [], "similarities": []}
     assert json.loads(predicted.run()["B.json"]) == empty

@@ -113,8 +113,9 @@ class _Work:
         if self.classifier is not None and pictures:
             folder = received_folder(self.classifier, self.settings["classifier"])
             classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
-            answer = classifier.predict(list(pictures.values()))
-            for place, probabilities, embedding in zip(pictures, answer.probabilities, answer.embeddings, strict=True):
+            predictions = classifier.predict(list(pictures.values()))
+            measured = zip(pictures, predictions.probabilities, predictions.embeddings, strict=True)
+            for place, probabilities, embedding in measured:
                 vector = embedding.astype(np.float32) if self.settings["embeddings"] else None
                 rows[place] = replace(rows[place], probabilities=tuple(probabilities.tolist()), embedding=vector)
         return rows
@@ -224,7 +225,7 @@ def _part_file(folder: Path, number: int) -> Path:
 
 
 def _finished_parts(folder: Path, settings: dict[str, Any]) -> list[_PartNote]:
-    """Read the notes of the parts that an earlier run wrote with the same settings."""
+    """Read the notes of the parts that an earlier run wrote with the same settings; refuse any other table."""
     pa = import_pyarrow()
     notes: list[_PartNote] = []
     while (path := _part_file(folder, len(notes))).exists():
@@ -236,6 +237,10 @@ def _finished_parts(folder: Path, settings: dict[str, Any]) -> list[_PartNote]:
             other = f"comes from another {' and '.join(changed)}. Name a new folder, or use the old settings."
             raise EvaluationError(f"{path}: {other}")
         notes.append(note)
+    parts = {_part_file(folder, number) for number in range(len(notes))}
+    if others := sorted(set(path.parent.glob("*.parquet")) - parts):
+        fault = "is no part of this evaluation, or an earlier part is missing"
+        raise EvaluationError(f"{others[0]}: {fault}. Name a new or empty folder.")
     return notes
 
 

@@ -15,8 +15,8 @@ from typing import IO, cast
 from pcgeval.core.untrusted import UntrustedFileError, printable_line
 
 MAX_NAME, MAX_PART, MAX_DEPTH = 1000, 255, 100  # characters of a path, bytes of a file's name, folders in one another
-# bytes of a zip file's list, and of a tar file's header, whose lengths the archive itself states; tarfile keeps all
-# headers of a file in memory at once, and there may be hundreds
+# bytes of a zip file's list and of a tar file's header, which state their own lengths. A file may have hundreds of
+# headers, and tarfile keeps all of them in memory at once.
 _MAX_LIST, _MAX_HEADER = 2**26, 2**18
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods can take any amount of memory
 _ENCRYPTED = 0x1 | 0x40 | 0x2000  # bits of an entry's flags
@@ -96,14 +96,14 @@ def _write(source: IO[bytes], place: Path) -> Path:
 
 
 class _BoundedReader(io.BufferedReader):
-    """Reads at most so many bytes at once."""
+    """Reads at most `most` bytes at once."""
 
     def __init__(self, stream: io.RawIOBase | gzip.GzipFile, most: int) -> None:
         super().__init__(stream)
         self.most = most
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return at most so many bytes; -1 and None stand for the most."""
+        """Return at most `size` bytes; -1 and None stand for the most."""
         if size is not None and size > self.most:
             raise tarfile.ReadError(f"a header or the list of files has over {self.most} bytes")
         return super().read(self.most if size is None or size < 0 else size)

@@ -21,6 +21,7 @@ from pcgeval.core.release import installed_release
 from pcgeval.core.untrusted import printable_line, printable_text
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
     from rich.status import Status
 
 EXIT_CHECK_FAILED = 1
@@ -136,7 +137,7 @@ class StatusLine:
         self._seconds = seconds
         self._activity, self._next = "", 0.0
         self._is_live = self._has_ended = False
-        self._line: Status | None = None
+        self._line: Status | Bar | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -156,12 +157,7 @@ class StatusLine:
             if self._has_ended:
                 return
             if self._is_live and not stays:
-                from rich.console import Console  # noqa: PLC0415 - slow to import, and only a terminal needs it
-                from rich.text import Text  # noqa: PLC0415
-
-                self._line = self._line or Console(stderr=True).status("")
-                self._line.start()
-                self._line.update(Text(text))
+                self._draw(text)
             elif stays or activity != self._activity or time.monotonic() >= self._next:
                 self._stop()
                 print_stderr(text)
@@ -172,13 +168,23 @@ class StatusLine:
         with self._lock:
             self._stop()
 
+    def _draw(self, text: str) -> None:
+        from rich.console import Console  # noqa: PLC0415 - slow to import, and only a terminal needs it
+        from rich.status import Status  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        if not isinstance(self._line, Status):
+            self._line = Console(stderr=True).status("")
+        self._line.start()
+        self._line.update(Text(text))
+
     def _stop(self) -> None:
         if self._line is not None:
             self._line.stop()
 
 
 class Progress(StatusLine):
-    """Count finished items in a status line."""
+    """Count finished items: on a terminal with a bar, else in lines."""
 
     def __init__(self, title: str, total: int | None, *, failed_as: str = "failed") -> None:
         """Name the items, their number if it is known, and the word for those that fail."""
@@ -205,6 +211,18 @@ class Progress(StatusLine):
         if self.failed:
             figures.append(f"{self.failed} {self.failed_as}")
         self.show(self.title, ", ".join(figures) + (f" ({note})" if note else ""), stays=self.done == self.total)
+
+    def _draw(self, text: str) -> None:
+        from rich.console import Console  # noqa: PLC0415 - as above
+        from rich.progress import BarColumn, TextColumn  # noqa: PLC0415
+        from rich.progress import Progress as Bar  # noqa: PLC0415
+
+        if not isinstance(self._line, Bar):
+            columns = BarColumn(bar_width=20), TextColumn("{task.description}", markup=False)
+            self._line = Bar(*columns, console=Console(stderr=True), transient=True)
+            self._line.add_task("")
+        self._line.start()
+        self._line.update(self._line.task_ids[0], description=text, completed=self.done, total=self.total)
 
 
 def count(number: int, singular: str, plural: str = "") -> str:

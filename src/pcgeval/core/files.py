@@ -39,15 +39,6 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, well_formed(text).encode("utf-8"))
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss: syncing a file does not sync its name."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def to_json(value: Any, *, indent: int | None = 1) -> str:
     """Return canonical JSON: sorted keys, no NaN, one form for one value."""
     separators = (",", ":") if indent is None else (",", ": ")
@@ -70,7 +61,7 @@ def read_json(path: Path) -> Any:
 
 
 def shown_folders(folder: Path) -> list[Path]:
-    """Return the folders in a folder, sorted, without those whose names begin with a dot."""
+    """Return the folders in a folder, sorted, without hidden ones."""
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
 
 

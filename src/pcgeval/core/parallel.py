@@ -56,7 +56,7 @@ def end_unguarded_worker() -> None:
     """End a worker that runs the script which started it.
 
     A new process first imports the script of its parent. Without `if __name__ == "__main__":` that script would start
-    workers of its own; it gets a WorkerError instead.
+    more workers. Here the new process ends, and the script gets a WorkerError.
     """
     if getattr(current_process(), "_inheriting", False):
         os._exit(1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, write_text
@@ -20,8 +20,7 @@ _MAX_BYTES = 2**18
 _MAX_SECONDS = 1e9  # a socket takes no time-out of over 292 years
 _SHOWN = 200  # characters of a refused value in a message
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-# of the language Go
-_Duration = Annotated[str, Field(pattern=r"^(0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$")]
+_DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
 # options of a judge's model that are settings of the judge, too
 _JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
@@ -90,9 +89,7 @@ class Model(_Section):
     digest: Annotated[str, Field(pattern=r"^(unpinned:)?[0-9a-f]{64}$")] | None = None
     host: str | None = None  # of Ollama; default: OLLAMA_HOST, else this machine
     base_url: str | None = None  # of the backend openai; its key comes from OPENAI_API_KEY
-    keep_alive: StrictInt | _Duration | None = (
-        None  # how long Ollama keeps the model loaded: 5m, or seconds; -1: for ever
-    )
+    keep_alive: int | str | None = None  # how long Ollama keeps the model loaded: 5m, or seconds; -1: for ever
     stream: bool = True
     concurrency: int = Field(1, ge=1, le=256)  # trials that run at once
     options: dict[str, int | float | str | bool] = {}
@@ -105,6 +102,13 @@ class Model(_Section):
         if self.profile is None:
             return known
         return known.model_copy(update={name: getattr(self.profile, name) for name in self.profile.model_fields_set})
+
+    @field_validator("keep_alive", mode="before")
+    @classmethod
+    def _duration(cls, value: Any) -> Any:
+        if value is None or type(value) is int or (isinstance(value, str) and _DURATION.fullmatch(value)):
+            return value
+        raise ValueError("must be a duration such as 5m, 1h30m or -1m (for ever), or a number of seconds")
 
     @model_validator(mode="after")
     def _consistent(self) -> "Model":

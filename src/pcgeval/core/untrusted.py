@@ -281,4 +281,5 @@ def _unreadable(path: Path, error: OSError | ValueError) -> UntrustedFileError:
         return UntrustedFileError(path, "not regular", "is not a regular file", _PUT_FILE)
     if number in {errno.ENOENT, errno.ENOTDIR}:
         return UntrustedFileError(path, "missing", "is missing", "Check the name.")
-    return UntrustedFileError(path, "system", f"cannot be read ({os.strerror(number or 0)})", "Make it readable.")
+    reason = os.strerror(number) if number else printable_line(str(error))  # another package's error has no number
+    return UntrustedFileError(path, "system", f"cannot be read ({reason})", "Make it readable.")

@@ -146,11 +146,11 @@ def replay_svg(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
     if not shown:
         return _document("")
     places = [[_place(key) for key in keys] or [block.place] for block, keys in shown]
-    stations = [block._replace(place=place) for (block, _), way in zip(shown, places, strict=True) for place in way]
-    corner, units = _view(stations)
+    states = [block._replace(place=place) for (block, _), path in zip(shown, places, strict=True) for place in path]
+    corner, units = _view(states)
     shapes = ""
-    for (block, keys), way in zip(shown, places, strict=True):
-        on_view = [_on_view(place, corner, units) for place in way]
+    for (block, keys), path in zip(shown, places, strict=True):
+        on_view = [_on_view(place, corner, units) for place in path]
         x, y, turn = on_view[0]
         width, height = SPRITES[block.kind].width * units, SPRITES[block.kind].height * units
         shapes += (

@@ -201,9 +201,9 @@ def score_level(
     if not classify:
         return score
     classifier = classifier or loaded_classifier()
-    answer = classifier.predict([score.image()])
+    predictions = classifier.predict([score.image()])
     return replace(
         score,
-        probabilities=dict(zip(classifier.labels, answer.probabilities[0].tolist(), strict=True)),
-        embedding=tuple(answer.embeddings[0].tolist()),
+        probabilities=dict(zip(classifier.labels, predictions.probabilities[0].tolist(), strict=True)),
+        embedding=tuple(predictions.embeddings[0].tolist()),
     )

@@ -6,7 +6,7 @@ code, so a run simulates only new levels. You may delete the folder.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -53,7 +53,7 @@ from pcgeval.levels.stages import missing_level
 
 CACHE = Path(".cache", "simulations")
 CRASHED = "the physics engine crashed on this level"
-LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating so many
+LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating 50 levels
 
 
 class KeptSimulation(StageFile):
@@ -62,9 +62,6 @@ class KeptSimulation(StageFile):
     reason: str | None = None
     level: SimulatedLevel | None = None
     paths: tuple[BlockPath, ...] = ()
-
-
-Simulation = tuple[KeptSimulation, bytes]  # with its picture in PNG
 
 
 def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None = None) -> None:
@@ -80,50 +77,58 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
         for trial in trials(params)
         if (path := trial_file(root / stage_dir("levels", model, team), "levels", team, trial)).is_file()
     }
-    simulations = _simulations(params, levels.values(), root / CACHE, processes)
+    files = _simulate_new(params, levels.values(), root / CACHE, processes)
     with ExitStack() as outputs:
         for name in ("stability", "images", "replays"):
             outputs.enter_context(rewritten_folder(root / DATA / name, keep=root / DATA / "levels"))
         for model, team in product(params.models, params.teams):
-            of_team = {key[2]: simulations[level] for key, level in levels.items() if key[:2] == (model, team)}
+            of_team = {key[2]: files[level] for key, level in levels.items() if key[:2] == (model, team)}
             _write_team(params, root, model, team, of_team)
 
 
-def _simulations(
+def _simulate_new(
     params: Params, levels: Iterable[bytes], cache: Path, processes: int | None
-) -> dict[bytes, Simulation]:
-    """Return the simulation of each distinct level; each run tries again a level that crashed the engine."""
+) -> dict[bytes, Path | None]:
+    """Simulate new levels, equal ones once; return the file of each simulation, beside its picture.
+
+    A level that crashed the engine has no file, so the next run tries it again.
+    """
     physics, code = params.physics, source_sha256("evaluator", "levels")
     maker = [installed_engine(physics), installed_packages(physics), physics.model_dump(mode="json"), code]
     folder = cache / sha256_json(maker)
-    files = {level: folder / (name := sha256_bytes(level))[:2] / f"{name}.json" for level in levels}
-    simulations: dict[bytes, Simulation] = {}
-    for level, file in files.items():
-        with suppress(FileError, FileNotFoundError):  # one of both is missing, or damaged
-            simulations[level] = KeptSimulation.read(file), file.with_suffix(".png").read_bytes()
-    new = [level for level in files if level not in simulations]
+    files: dict[bytes, Path | None] = {}
+    new: dict[bytes, Path] = {}
+    for level in dict.fromkeys(levels):
+        name = sha256_bytes(level)
+        file = files[level] = folder / name[:2] / f"{name}.json"
+        try:
+            KeptSimulation.read(file)
+            file.with_suffix(".png").stat()
+        except (FileError, FileNotFoundError):  # one of both is missing, or damaged
+            new[level] = file
     if not new:
-        return simulations  # no cluster is needed
+        return files  # no cluster is needed
     processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)
     work = partial(_simulate, physics=physics)
-    answers = map_batches(work, ([level] for level in new), processes, chosen_scheduler(params))
+    results = map_batches(work, ([level] for level in new), processes, chosen_scheduler(params))
     with Progress("simulate", len(new)) as progress:
-        for level, (answer,) in zip(new, answers, strict=True):
+        for (level, file), (result,) in zip(new.items(), results, strict=True):
             progress.step()
-            simulations[level] = answer or (KeptSimulation(reason=CRASHED), b"")
-            if answer is not None:
-                simulation, picture = answer
-                write_bytes(files[level].with_suffix(".png"), picture)
-                simulation.write(files[level])  # last: it vouches for the picture
-    return simulations
+            if result is None:
+                files[level] = None
+                continue
+            simulation, picture = result
+            write_bytes(file.with_suffix(".png"), picture)
+            simulation.write(file)  # last: it vouches for the picture
+    return files
 
 
-def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[Simulation]:
-    """Return the stored simulation of each level, and its picture."""
-    kept = []
+def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
+    """Return the simulation of each level, and its picture in PNG."""
+    simulations = []
     for end in (end_of(level, physics) for level in levels):
         if isinstance(end, str):
-            kept.append((KeptSimulation(reason=end), b""))
+            simulations.append((KeptSimulation(reason=end), b""))
             continue
         level = SimulatedLevel(
             best_of=end.trial,
@@ -133,25 +138,27 @@ def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[Simulatio
             dead=end.dead,
             starts=end.starts,
         )
-        kept.append((KeptSimulation(level=level, paths=end.paths), level_png(end)))
-    return kept
+        simulations.append((KeptSimulation(level=level, paths=end.paths), level_png(end)))
+    return simulations
 
 
-def _write_team(params: Params, root: Path, model: str, team: str, simulations: Mapping[Trial, Simulation]) -> None:
+def _write_team(params: Params, root: Path, model: str, team: str, files: Mapping[Trial, Path | None]) -> None:
     raw, stability, images = (root / stage_dir(name, model, team) for name in ("raw", "stability", "images"))
     summaries = read_summaries(root / summaries_file(model, team))
     simulated: dict[Trial, SimulatedLevel] = {}
     replayed: list[ReplayedTrial] = []
     outcomes: list[TrialOutcome] = []
     for trial in trials(params):
-        if trial not in simulations:
+        if trial not in files:
             failure = summaries[trial].failure if trial in summaries else None
             outcomes.append(missing_level(trial_file(raw, "raw", team, trial), trial, failure))
             continue
-        simulation, picture = simulations[trial]
-        if simulation.level is None:
+        file = files[trial]
+        simulation = KeptSimulation.read(file) if file else KeptSimulation(reason=CRASHED)
+        if file is None or simulation.level is None:
             outcomes.append(failed(trial, "simulate", simulation.reason or CRASHED))
             continue
+        picture = file.with_suffix(".png").read_bytes()
         simulated[trial] = simulation.level
         if simulation.paths:
             replayed.append(ReplayedTrial(letter=trial.letter, trial=trial.number, paths=simulation.paths))

@@ -89,7 +89,7 @@ class Classifier:
             return Predictions(np.zeros((0, len(LABELS))), np.zeros((0, self._network.width)))
         try:
             probabilities, embeddings = self._network(self._network.pixels(images))
-        except ValueError as error:
+        except (ValueError, MemoryError) as error:
             fault = f"takes no pictures as its preprocessor_config.json prepares them ({printable_line(str(error))})"
             raise ClassifierError(f"classifier {self.name}: {fault}. Save both with one size of pictures.") from error
         if embeddings.ndim != 2 or not (np.isfinite(probabilities).all() and np.isfinite(embeddings).all()):

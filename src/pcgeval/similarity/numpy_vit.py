@@ -20,7 +20,7 @@ from threadpoolctl import ThreadpoolController
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json
 from pcgeval.similarity.preprocessing import CHANNELS, Preprocessing
-from pcgeval.similarity.source import lacking_weights, unloadable
+from pcgeval.similarity.source import LABELS, lacking_weights, unloadable
 
 MAX_BYTES = 64_000_000  # of weights; above, torch's faster arithmetic is worth its import
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ class VitConfig(BaseModel):
     hidden_act: Literal["gelu"] = "gelu"
     qkv_bias: Literal[True] = True
     num_channels: Literal[3] = 3
-    image_size: int = Field(224, ge=1)
+    image_size: int = Field(224, ge=1, le=1024)
     patch_size: int = Field(16, ge=1)
     hidden_size: int = Field(768, ge=1)
     num_hidden_layers: int = Field(12, ge=1)
@@ -67,11 +67,19 @@ class NumpyVit:
         self.config, self.width, self.pixels = config, config.hidden_size, preprocessing.pixels
         try:
             self._weights = {name: _ready(value) for name, value in load_file(folder / "model.safetensors").items()}
-            self(np.zeros((1, CHANNELS, config.image_size, config.image_size)))
+            probabilities, _ = self(np.zeros((1, CHANNELS, config.image_size, config.image_size)))
         except KeyError as error:
             raise lacking_weights(folder, error.args) from error
-        except (OSError, TypeError, ValueError, SafetensorError) as error:  # TypeError: numpy has no bfloat16
+        except (
+            OSError,
+            TypeError,
+            ValueError,
+            IndexError,
+            SafetensorError,
+        ) as error:  # TypeError: numpy has no bfloat16
             raise unloadable(folder, error) from error
+        if probabilities.shape != (1, len(LABELS)):
+            raise unloadable(folder, ValueError(f"it has {probabilities.shape[-1]} outputs for {len(LABELS)} letters"))
 
     def __call__(self, pixels: NDArray[np.floating]) -> tuple[Floats, Floats]:
         """Return the softmax, shape (n, labels), and the last layer's CLS tokens for pixels (n, 3, side, side)."""

@@ -86,17 +86,17 @@ def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
     return PACKAGES if runs_in_numpy(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
-def prediction_file(cache: Path, source: Source, settings: Similarity, picture: bytes) -> Path:
-    """Return the file that keeps a prediction, by what decides it: picture, classifier, precision, packages, code."""
+def predictions_folder(cache: Path, source: Source, settings: Similarity) -> Path:
+    """Return the folder of predictions, by what decides them beside the picture: classifier, packages and code."""
     packages, code = installed_versions(*packages_of(source, settings)), source_sha256("similarity")
-    maker, name = sha256_json([source.sha256, settings.precision, packages, code]), sha256_bytes(picture)
-    return cache / maker / name[:2] / f"{name}.json"
+    return cache / sha256_json([source.sha256, settings.precision, packages, code])
 
 
 def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: Path) -> dict[bytes, Prediction]:
     """Return the prediction of each distinct picture; the network is loaded only if some are new."""
     settings = params.similarity
-    files = {picture: prediction_file(cache, source, settings, picture) for picture in pictures}
+    folder = predictions_folder(cache, source, settings)
+    files = {picture: folder / (name := sha256_bytes(picture))[:2] / f"{name}.json" for picture in pictures}
     predictions: dict[bytes, Prediction] = {}
     for picture, file in files.items():
         with suppress(FileError):  # it is missing, or damaged
@@ -109,7 +109,7 @@ def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: P
             for picture, prediction in zip(batch, answer, strict=True):
                 progress.step()
                 if prediction is None:
-                    raise ClassifierError("a picture ended every worker that classified it. Look at their memory.")
+                    raise ClassifierError("every worker that classified a picture crashed. Check their memory.")
                 prediction.write(files[picture])
                 predictions[picture] = prediction
     return predictions
@@ -130,11 +130,21 @@ def _answers(
 def _classify(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:
     folder = received_folder(folder, sha256)
     classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
-    answer = classifier.predict([Image.open(io.BytesIO(content)) for content in contents])
+    predictions = classifier.predict([_opened(content) for content in contents])
+    rows = zip(predictions.probabilities.tolist(), predictions.embeddings.tolist(), strict=True)
     return [
-        Prediction(probabilities=tuple(probabilities), embedding=tuple(embedding))
-        for probabilities, embedding in zip(answer.probabilities.tolist(), answer.embeddings.tolist(), strict=True)
+        Prediction(probabilities=tuple(probabilities), embedding=tuple(embedding)) for probabilities, embedding in rows
     ]
+
+
+def _opened(picture: bytes) -> Image.Image:
+    try:
+        image = Image.open(io.BytesIO(picture), formats=["PNG"])
+        image.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        remedy = "Make them again with `dvc repro --force --single-item simulate`."
+        raise ClassifierError(f"data/images: a picture is no PNG, or a broken one ({error}). {remedy}") from error
+    return image
 
 
 def _similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> SimilarityFile:

@@ -15,6 +15,12 @@ from pcgeval.similarity.classifier import Precision
 from pcgeval.similarity.preprocessing import Preprocessing
 from pcgeval.similarity.source import ClassifierError, first_line, lacking_weights, unloadable
 
+# what transformers raises for a faulty configuration; ImportError: the network needs another package
+_UNLOADABLE = (
+    *(OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError, ArithmeticError, ImportError),
+    *(AssertionError, MemoryError, SafetensorError),
+)
+
 
 class TorchNetwork:
     """One loaded network with the preprocessing of its pictures."""
@@ -23,6 +29,7 @@ class TorchNetwork:
         """Load the network; arguments and errors are those of `Classifier.load`."""
         with packages_for("this classifier"):
             import torch  # noqa: PLC0415
+            from huggingface_hub.errors import StrictDataclassError  # noqa: PLC0415
             from transformers import AutoImageProcessor, AutoModelForImageClassification  # noqa: PLC0415
             from transformers.utils import logging  # noqa: PLC0415
 
@@ -51,7 +58,7 @@ class TorchNetwork:
                 output_loading_info=True,
             )
             self._model: Any = model.to(self.device).eval()
-        except (OSError, ValueError, RuntimeError, KeyError, TypeError, SafetensorError) as error:
+        except (*_UNLOADABLE, StrictDataclassError) as error:
             raise unloadable(folder, error) from error
         if loading["missing_keys"]:  # transformers would continue with random weights
             raise lacking_weights(folder, loading["missing_keys"])
