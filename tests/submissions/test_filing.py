@@ -134,6 +134,15 @@ def test_odd_and_reserved_names_are_refused(competition, submit, name):
     assert teams() == ["a", "base"]
 
 
+KILLED_AFTER_THE_FIRST_RENAME = """
+import os, pathlib, sys
+from pcgeval.cli.main import main
+rename = pathlib.Path.rename
+pathlib.Path.rename = lambda path, target: (rename(path, target), os._exit(9))
+main(["submit", sys.argv[1], "--replace"])
+"""
+
+
 def test_the_organisers_notes_are_the_organisers(competition, submit):
     notes = SUBMISSIONS / "alpha" / "submission.yaml"
     write_folder(competition / "alpha", {"submission.yaml": "title: Älpha!\nrole: baseline\n"})
@@ -145,6 +154,9 @@ def test_the_organisers_notes_are_the_organisers(competition, submit):
         assert load_submission(notes.parent).title == "alpha"
     notes.write_text("title: X\nrole: baseline\ndisqualified: it cheated\n")
     write_folder(competition / "alpha", {"submission.yaml": "title: New\n", "prompt.txt": "New <OBJECT>"})
+    killed = [sys.executable, "-c", KILLED_AFTER_THE_FIRST_RENAME, str(competition / "alpha")]
+    assert subprocess.run(killed, check=False).returncode == 9
+    assert not notes.parent.exists()
     submit(competition / "alpha", "--replace")
     assert yaml.safe_load(notes.read_text()) == {"title": "New", "role": "baseline", "disqualified": "it cheated"}
 

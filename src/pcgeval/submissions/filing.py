@@ -1,7 +1,7 @@
 """File a submission: check it, copy it to data/submissions/<team>, and add the team to params.yaml.
 
 The copy is made elsewhere and then moved, so a killed run leaves no half of a submission. A submission that is replaced
-moves to `.pcgeval/replaced`.
+moves to `.pcgeval/replaced`, under its team's name until the new one is in place.
 """
 
 import os
@@ -73,6 +73,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
     folder, staging = SUBMISSIONS / team, STAGING / team
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
     with lock_folder(SUBMISSIONS, LOCK), opened(path) as handed_in:
+        _end_replacement(folder)
         shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
         staging.mkdir(parents=True)
         try:
@@ -81,6 +82,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
                 return FiledSubmission(team, result, "refused")
             status = _publish(staging, folder, may_replace=may_replace)
         finally:
+            _end_replacement(folder)
             shutil.rmtree(staging, ignore_errors=True)
         add_team(team, PARAMS)
     return FiledSubmission(team, result, status, folder, submission_sha256(folder))
@@ -107,6 +109,14 @@ def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Status:
         values = notes.model_dump(mode="json", exclude_defaults=True)
         write_text(staging / NOTES_FILE, yaml.safe_dump(values, allow_unicode=True, sort_keys=False))
     if not is_new:
-        folder.rename(REPLACED / f"{folder.name}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}")
+        folder.rename(REPLACED / folder.name)
     staging.rename(folder)
     return "filed" if is_new else "replaced"
+
+
+def _end_replacement(folder: Path) -> None:
+    """Date the replaced submission, or put it back if its replacement is not in place."""
+    replaced = REPLACED / folder.name
+    if replaced.exists():
+        dated = REPLACED / f"{folder.name}-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+        replaced.rename(dated if os.path.lexists(folder) else folder)
