@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections import defaultdict
 from dataclasses import replace
 from fractions import Fraction
 
@@ -132,6 +133,11 @@ def test_the_leaves_add_up_to_the_score_and_every_node_has_a_line_and_is_found(g
     assert len(lines) == (len(parts) + len(shares) if has_grade else len({task.explanation for task in tree.leaves}))
     for part in parts[1:]:
         assert way_to(tree, part.number)[-1] == way_to(tree, part.node.path)[-1] == part
+
+
+def test_shares_are_rounded_alike_by_every_python():
+    tree = graded(rubric(node("root", 1, *(leaf(f"a{number}", 0.1) for number in range(10)))), defaultdict(float))
+    assert {part.share for part in NodeShare(tree).below} == {0.1 / 0.9999999999999999}  # `sum` gives 1 from 3.12 on
 
 
 # PaperBench's files

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pcgeval.rubric.grades import GradedTaskNode, GradeError
+from pcgeval.rubric.grades import GradedTaskNode, GradeError, added_up
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class NodeShare:
     @property
     def below(self) -> tuple["NodeShare", ...]:
         """The sub-tasks with their shares."""
-        weights = sum(task.weight for task in self.node.sub_tasks)
+        weights = added_up(task.weight for task in self.node.sub_tasks)
         prefix = f"{self.number}." if self.number else ""
         return tuple(
             NodeShare(task, self.share * task.weight / weights if weights else 0.0, f"{prefix}{number}")

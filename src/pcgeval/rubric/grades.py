@@ -6,8 +6,10 @@ PaperBench's rules. `score_bounds` has the score if all leaves without a grade h
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add, mul
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 
 from pydantic import ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
@@ -231,15 +233,14 @@ _OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
 
 
 def weighted_mean(weights: Sequence[float], scores: Sequence[float]) -> float:
-    """Return sum(weight * score) / sum(weight), and 0 if the weights sum to 0.
+    """Return sum(weight * score) / sum(weight), and 0 if the weights sum to 0."""
+    total = added_up(weights)
+    return added_up(map(mul, weights, scores)) / total if total else 0.0
 
-    Added up one by one: Python's own `sum` rounds differently from version 3.12 on.
-    """
-    total = weighted = 0.0
-    for weight, score in zip(weights, scores, strict=True):
-        total += weight
-        weighted += weight * score
-    return weighted / total if total else 0.0
+
+def added_up(numbers: Iterable[float]) -> float:
+    """Return the sum, added up one by one: Python's own `sum` rounds differently from version 3.12 on."""
+    return reduce(add, numbers, 0.0)
 
 
 def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTaskNode:
