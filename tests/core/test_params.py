@@ -71,7 +71,9 @@ JUDGE = {"backend": "ollama", "name": "x"}
         (of_models(m={"digest": "ab"}), ["models.m.digest: must have the form"]),
         ({"rubric": {"judge": "simple"}}, ["needs a model"]),
         ({"rubric": {"context": 5000, "model": {**JUDGE, "options": {"num_ctx": 4096}}}}, ["num_ctx is 4096"]),
-        ({"rubric": {"model": {**JUDGE, "options": {"num_predict": True}}}}, ["num_predict is True"]),
+        ({"rubric": {"model": {**JUDGE, "options": {"num_predict": 0}}}}, ["num_predict is 0"]),
+        *((of_models(m={"options": {"top_p": value}}), ["options: top_p must be a number"]) for value in ("hot", True)),
+        *((of_models(m={"options": {"seed": value}}), ["options: seed must be a whole"]) for value in ("7", 2.5)),
         ({"rubric": {"evidence": True, "prompts": "paperbench"}}, ["evidence"]),
     ],
 )

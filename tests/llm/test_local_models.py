@@ -97,9 +97,8 @@ def test_what_is_missing_or_unknown_says_what_to_do():
     with pytest.raises(LlmError, match="pcgeval models fetch smollm2"):
         open_backend(Model(backend="llamacpp", name=SMOLLM))
     fetch("toy:1b")
-    for context in ("many", 0, True, 2.5):
-        with pytest.raises(LlmError, match="num_ctx"):
-            open_backend(Model(backend="llamacpp", name="toy:1b", options={"num_ctx": context}))
+    with pytest.raises(LlmError, match="num_ctx"):
+        open_backend(Model(backend="llamacpp", name="toy:1b", options={"num_ctx": 0}))
 
 
 def asked(text="Name a colour.", **options):

@@ -360,12 +360,6 @@ def test_options_and_addresses_that_cannot_be_used_are_refused_at_once(backend, 
         backend("http://127.0.0.1:port")
 
 
-@pytest.mark.parametrize("room", ["many", True, 2.5])
-def test_a_room_that_is_no_number_stops_the_run(room):
-    with pytest.raises(LlmError, match=f"num_predict is {room!r}"):
-        asked(CHUNKS, replace(ASKED, options={"num_predict": room}))
-
-
 def listed_digest(listing, backend=openai, name="toy"):
     with FaultyServer([], [listing]) as server:
         return backend(server.address, name=name).digest()

@@ -22,6 +22,11 @@ _SHOWN = 200  # characters of a refused value in a message
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _DURATION = re.compile(r"0|-?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+")  # of the language Go
 _ENDPOINT = re.compile(r"https?://[^\s/@?#]+(/[^\s@?#]*)?")
+# options of models that must be numbers: a server would refuse them in every trial
+_WHOLE_NUMBERS = {"seed", "num_predict", "num_ctx", "num_keep", "num_batch", "num_gpu", "main_gpu", "num_thread"}
+_WHOLE_NUMBERS |= {"top_k", "repeat_last_n", "mirostat"}
+_NUMBERS = {"temperature", "top_p", "min_p", "typical_p", "tfs_z", "mirostat_tau", "mirostat_eta"}
+_NUMBERS |= {"repeat_penalty", "presence_penalty", "frequency_penalty"}
 # options of a judge's model that are settings of the judge, too
 _JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
 # settings that a backend would ignore
@@ -109,6 +114,16 @@ class Model(_Section):
         if value is None or type(value) is int or (isinstance(value, str) and _DURATION.fullmatch(value)):
             return value
         raise ValueError("must be a duration such as 5m, 1h30m or -1m (for ever), or a number of seconds")
+
+    @field_validator("options")
+    @classmethod
+    def _numbers(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name, option in value.items():
+            if name in _WHOLE_NUMBERS and type(option) is not int:
+                raise ValueError(f"{name} must be a whole number")
+            if name in _NUMBERS and type(option) not in {int, float}:
+                raise ValueError(f"{name} must be a number")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "Model":
@@ -224,9 +239,8 @@ class RubricParams(_Section):
             if option in options and value and options[option] != value:
                 raise ValueError(f"{setting} is {value}, but model.options.{option} is {options[option]!r}; keep one")
         for option in ("num_ctx", "num_predict"):
-            tokens = options.get(option, 1)
-            if isinstance(tokens, bool | float | str) or tokens < 1:
-                raise ValueError(f"model.options.{option} is {tokens!r}; give a number of tokens")
+            if int(options.get(option, 1)) < 1:
+                raise ValueError(f"model.options.{option} is {options[option]}; give a number of tokens")
         if self.evidence and self.prompts == "paperbench":
             raise ValueError("evidence is for prompts: pcgeval, as PaperBench's judge asks for none; leave one out")
         if self.max_depth is not None and self.max_depth < 1:

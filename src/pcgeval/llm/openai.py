@@ -76,8 +76,6 @@ class OpenAiServer(ModelServer):
         profile, fields = self._profile, dict[str, Any](request.options)
         limit: str | None = profile.limit_field
         room = fields.pop("num_predict", 0)
-        if type(room) is not int:
-            raise LlmError(f"model {self.name}: num_predict is {room!r}. Set it to a number of tokens in params.yaml.")
         if limit in refused:
             limit = next((field for field in TOKEN_FIELDS if field not in refused), None)
         if limit is not None and room > 0:  # otherwise until the model stops, as in Ollama
