@@ -1,5 +1,6 @@
 """An agent's folders and commands: what stays, what ends, what it is shown, and what it cannot reach."""
 
+import os
 import shutil
 import socket
 import threading
@@ -38,7 +39,9 @@ def sandbox() -> Sandbox:
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Path:
+    usual = os.umask(0o077)  # root runs commands as another user, whatever the umask
     prepare_attempt(PAPER, tmp_path / "attempt")
+    os.umask(usual)
     return tmp_path / "attempt"
 
 
