@@ -123,7 +123,7 @@ def rescore(
         list[Path],
         typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The <SOURCE> folder of each model."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Write the results to this folder.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Write the results to this folder.")],
     letters: Letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
     trials: Trials = 10,
     baseline: Annotated[str | None, typer.Option(metavar="TEAM", help="The team that the winner must beat.")] = None,

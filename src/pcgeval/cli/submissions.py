@@ -37,7 +37,9 @@ def try_command(
     trials: Trials = 2,
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server that has the model.")] = None,
     base_url: BaseUrl = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Default: rehearsals/<team>/<model>.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", file_okay=False, help="Default: rehearsals/<team>/<model>.")
+    ] = None,
     trust_programs: TrustPrograms = False,
     json: Json = False,
 ) -> None:
