@@ -25,13 +25,10 @@ COMMANDS = cast("TyperGroup", typer.main.get_command(app)).commands
     [
         "",
         "nothing",
-        "ranking --nothing",
         "try submission",
         "try submission --model m --trials many",
         "grade team --judge somebody",
-        "export other folder",
         "models forget",
-        "verify nowhere.zip",
         "rescore nowhere --out out",
         "audit --ask -1",
     ],

@@ -68,11 +68,11 @@ def check(
     from pcgeval.core.params import load_params
     from pcgeval.scoring.seal import make_seal
 
-    found, summary, seal_sha256 = Findings(), None, None
-    with _attempt(found, "params.yaml"):
+    findings, summary, seal_sha256 = Findings(), None, None
+    with _attempt(findings, "params.yaml"):
         params = load_params()
-        summary = _check_inputs(params, found, is_full=full, is_sealing=do_seal)
-    findings = list(dict.fromkeys(found))  # two models may have the same fault
+        summary = _check_inputs(params, findings, is_full=full, is_sealing=do_seal)
+    findings = list(dict.fromkeys(findings))  # two models may have the same fault
     passed = all(finding.severity != "error" for finding in findings)
     if do_seal and passed:
         seal = make_seal(params)
@@ -99,7 +99,7 @@ def check(
 
 
 def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sealing: bool) -> str:
-    """Check all but params.yaml itself, and return what a run would do, in a line."""
+    """Check everything that params.yaml names, and return a line about the size of the run."""
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.report.status import run_status
     from pcgeval.rubric.loading import load_rubric
@@ -181,7 +181,7 @@ def _check_disk(params: "Params", findings: Findings) -> None:
 
 
 def _check_models(params: "Params", status: "RunStatus | None", findings: Findings) -> None:
-    """Ask the servers for the digests of all models; a server without work may be away."""
+    """Ask the servers for the digests of all models; a server that has no trials left may be down."""
     from pcgeval.llm.backends import open_backend, pinned_digest
 
     undone = {team.model for team in status.teams if team.done < team.trials} if status else set()
