@@ -12,6 +12,7 @@ from subprocess import PIPE
 from typing import Any
 
 import yaml
+from handed_in_for_tests import write_folder
 from in_process import run_in
 from params_for_tests import contents
 from slow_ollama import DIGEST
@@ -145,7 +146,4 @@ def competition_folder(
 
 def write_submission(folder: Path, team: str, work: dict[str, str]) -> None:
     """Write a team's submission into a competition's folder, over the one that is there."""
-    for name, text in {"README.md": f"# {team}\n", **work}.items():
-        file = folder / "data" / "submissions" / team / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+    write_folder(folder / "data" / "submissions" / team, {"README.md": f"# {team}\n", **work})

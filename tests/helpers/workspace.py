@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 from dvc_command import run_dvc, with_this_python
+from handed_in_for_tests import write_folder
 from in_process import run_in
 
 from pcgeval.cli.main import main
@@ -109,18 +110,11 @@ def make_workspace(folder: Path) -> Workspace:
     shutil.copy2(REPOSITORY / ".dvc" / "config", folder / ".dvc" / "config")
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
     for team, prompt in PROMPTS.items():
-        _write_submission(folder / "data" / "submissions" / team, team, prompt)
+        notes = f"title: Team {team}\nrole: {'baseline' if team == 'alpha' else 'participant'}\n"
+        files = {"README.md": f"# {team}\n\nTeam: {team}\n", "prompt.txt": prompt, "submission.yaml": notes}
+        write_folder(folder / "data" / "submissions" / team, files)
     _write_recordings(folder)
     return Workspace(folder)
-
-
-def _write_submission(folder: Path, team: str, prompt: str) -> None:
-    folder.mkdir(parents=True)
-    (folder / "prompt.txt").write_text(prompt)
-    (folder / "README.md").write_text(f"# {team}\n\nTeam: {team}\n")
-    (folder / "submission.yaml").write_text(
-        f"title: Team {team}\nrole: {'baseline' if team == 'alpha' else 'participant'}\n"
-    )
 
 
 def _write_recordings(folder: Path) -> None:
