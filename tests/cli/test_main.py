@@ -81,6 +81,8 @@ def test_a_table_keeps_names_and_numbers_whole_on_any_terminal(
     assert all(text.count(cell) >= 2 for cell in cells)
     assert all(word in text for column in ("total", "90% interval", "failed trials") for word in column.split())
     assert "flagged" not in text
+    print_table(["letter", *columns[2:7]], [["I", *cells[2:7]]])
+    assert all(map(str.strip, capsys.readouterr().out.splitlines())), "a line without the name of its row"
 
 
 @pytest.mark.parametrize("words", ["run", "ranking", "bundle -o a.zip"])

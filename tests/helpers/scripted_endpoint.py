@@ -2,6 +2,7 @@
 
 import threading
 import time
+from os.path import commonprefix
 from typing import Any
 
 from scripted_judge import answer
@@ -55,15 +56,8 @@ class ScriptedEndpoint(ThreadedServer):
 
     def cached(self, prompt: str) -> int:
         """Return the longest prefix that an earlier prompt began with, in characters."""
-        return max((_common(prompt, earlier) for earlier in self.prompts), default=0)
-
-
-def _common(one: str, other: str) -> int:
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
-    return low
+        prefixes = (commonprefix([prompt, earlier]) for earlier in self.prompts)  # noqa: RUF071 - texts, not paths
+        return max(map(len, prefixes), default=0)
 
 
 class _Handler(JsonHandler):
