@@ -111,7 +111,7 @@ if __name__ == "__main__":
     for words in {commands!r}:
         assert main(words) == 0, words
 """
-    (tmp_path / "examples.py").write_text(code)  # a file, as processes of its own are started from it
+    (tmp_path / "examples.py").write_text(code)  # a file, which worker processes can import
     done = run(["examples.py"], tmp_path, installed)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("likeliest letters: I ") == 1
