@@ -60,30 +60,31 @@ def ask_again(
         calls += [(model, team, trial, turn, record) for turn in range(len(record.exchanges))] if record else []
     chosen = sorted(random.Random(0).sample(range(len(calls)), min(number, len(calls))))  # noqa: S311 - no secret
     asked = []
-    opened: dict[str, tuple[Backend | None, str]] = {}
+    opened, digest, fault = "", "", ""
+    backend: Backend | None = None  # one at a time: a model may fill the memory
     progress = Progress("calls asked again", len(chosen))
     for model, team, trial, turn, record in (calls[place] for place in chosen):
         settings = params.models[model]
         if settings.backend == "recorded":
             name = "llamacpp" if find_model(settings.name) else "ollama"
             settings = settings.model_copy(update={"backend": name})
-        if model not in opened:
+        if model != opened:
             report(f"asking {model} again")
+            opened, backend = model, None
             try:
                 backend = open_backend(settings, report=report)
-                opened[model] = backend, pinned_digest(settings, backend)
+                digest = pinned_digest(settings, backend)
             except LlmError as error:
-                opened[model] = None, printable_line(str(error))
-        known, digest = opened[model]
+                backend, fault = None, printable_line(str(error))
         same: bool | None = None
-        if known is None:
-            detail = digest
+        if backend is None:
+            detail = fault
         elif digest != record.digest:
             detail = f"the server has another model of this name, with digest {digest}"
         else:
             task = GenerationTask(submissions[team], settings, digest, params.limits, params.competition.seed)
             request = list(_requests(task.job(trial), submissions[team].work, record))[turn]
-            same, detail = _ask(request, record.exchanges[turn], known, params.limits.call_seconds)
+            same, detail = _ask(request, record.exchanges[turn], backend, params.limits.call_seconds)
         asked.append(AskedCall(model, team, trial.letter, trial.number, turn + 1, same, detail))
         progress.step()
     return asked

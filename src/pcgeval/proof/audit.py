@@ -25,7 +25,6 @@ from pcgeval.core.layout import (
     SUBMISSIONS,
     generation_lock,
     grade_file,
-    own_or_packaged,
     stage_dir,
     summaries_file,
     trials,
@@ -38,7 +37,7 @@ from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.differences import Difference, compare_files
-from pcgeval.proof.release import Finding, Kind, check_release, check_repository
+from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
 from pcgeval.proof.replies import logged_calls, repeat_trials
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.sandbox.process import SandboxError
@@ -138,12 +137,11 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
     totals = {team.team: team.total for team in again.teams} if again else {}
     result.winners = again.winners if again else None
     for team in published.teams:
-        submission = root / SUBMISSIONS / team.team
         line = TeamLine(
             team=team.team,
             status="winner" if team.winner else team.status,
             rank=team.rank,
-            submission=submission_sha256(submission) if submission.is_dir() else "missing",
+            submission=submission_sha256(root / SUBMISSIONS / team.team) if team.team in params.teams else "missing",
             trials=len(team.models) * len(published.rules.letters) * published.rules.trials,
             failed=sum(model.failed_trials for model in team.models.values()),
             total=team.total,
@@ -194,14 +192,13 @@ class _Rerun:
         if (self.root / CALLS).is_dir():
             (self.work / CALLS).parent.mkdir(parents=True)
             (self.work / CALLS).symlink_to(self.root / CALLS)
-        model = Path(self.params.similarity.model)
-        classifier = self.root / model if (self.root / model).is_dir() else own_or_packaged(model)
+        classifier, model = classifier_folder(self.root, self.params), Path(self.params.similarity.model)
         if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
-            made = [self.work / output for outputs in pipeline.OUTPUTS.values() for output in outputs]
-            made += [self.work / STATE, self.work / ".cache"]
+            made = [output for outputs in pipeline.OUTPUTS.values() for output in outputs] + [str(STATE), ".cache"]
             for name in files_at(classifier, Path()):
                 target = self.work / model / name
-                if not target.exists() and not any(target.is_relative_to(output) for output in made):
+                place = Path((model / name).as_posix().casefold())  # on some disks data/RAW is data/raw
+                if not target.exists() and not any(place.is_relative_to(output) for output in made):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.symlink_to((classifier / name).resolve())
 

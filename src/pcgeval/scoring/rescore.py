@@ -113,7 +113,7 @@ def measured_letters_and_trials(folders: Iterable[Path]) -> tuple[str, int]:
         if _holds_tables(folder):
             trials |= {(row.letter, row.trial) for row in read_csv(TrialRow, folder / TRIAL_SCORES)}
         else:
-            responses = folder.glob("*/raw/*/*.txt")
+            responses = folder.glob("*/raw/[A-Z]/*.txt")
             trials |= {(path.parent.name, trial_number(path.name) or 1) for path in responses}
     letters = "".join(sorted({letter for letter, _ in trials}))
     rules = ScoringRules()
@@ -180,7 +180,7 @@ def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
     """Return the folders by the names of their models; of two folders with one name, the parent gives the name."""
     try:
         resolved = [folder.resolve(strict=True) for folder in folders]
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
         raise ScoringError(f"{error}. Name one model's folder of results, or of published tables.") from error
     out = out.resolve()
     for folder in resolved:  # the next run would read the results as a team or as published tables
@@ -246,10 +246,12 @@ def _table_names(published: Sequence[_PublishedRank], scores: ModelScores) -> di
 
     The web page gives some teams another name; such a team is the only one with its published digits.
     """
-    present, names = {prompt.team for prompt in scores.prompts}, {}
+    names = {row.team: row.team for row in published}
+    unnamed = [prompt for prompt in scores.prompts if prompt.team not in names]
     for row in published:
-        alike = [prompt.team for prompt in scores.prompts if _in_digits(prompt, row) == (row.normalised, row.score)]
-        names[row.team] = alike[0] if row.team not in present and len(alike) == 1 else row.team
+        alike = [prompt.team for prompt in unnamed if _in_digits(prompt, row) == (row.normalised, row.score)]
+        if len(alike) == 1 and row.team not in {prompt.team for prompt in scores.prompts}:
+            names[row.team] = alike[0]
     return names
 
 
