@@ -19,6 +19,7 @@ from pcgeval import pipeline
 from pcgeval.cli.main import main
 from pcgeval.core.params import load_params
 from pcgeval.proof.audit import audit
+from pcgeval.proof.release import check_release
 from pcgeval.similarity.source import SHIPPED_SHA256, Source
 from pcgeval.submissions.load import submission_sha256
 
@@ -237,22 +238,30 @@ def test_where_no_sandbox_starts_the_trials_of_programs_are_taken_as_they_are(
     assert not [sentence for sentence in result.not_run if "beta" in sentence]
 
 
-@pytest.mark.parametrize("place", ["data/mine", "data/raw", "data/raw/live", ".cache", "data", "."])
+@pytest.mark.parametrize("place", ["data/mine", "data/raw/live", "data/RAW", "."])
 def test_a_classifier_of_another_folder_is_noted_and_brings_no_published_file_with_it(place: str, forged: Path) -> None:
     shutil.copytree(forged / "data/classifier", forged / place, dirs_exist_ok=True)
     with (forged / place / "config.json").open("a") as file:
         file.write(" ")
     (forged / "params.yaml").write_text((forged / "params.yaml").read_text().replace("data/classifier", place))
-    level = forged / "data/levels/live/beta/H/beta_H_1.xml"
-    level.write_text(f"{level.read_text()} ")
+    altered = {"data/levels/live/beta/H/beta_H_1.xml", "data/raw/live/beta/H/beta_H_1.txt"}
+    for name in altered:
+        (forged / name).write_text(f"{(forged / name).read_text()} ")
     result = audit(forged, is_bundle=True)
     assert any(note.startswith(f"{place}: ") and SHIPPED_SHA256 in note for note in result.notes)
-    assert level.relative_to(forged).as_posix() in [difference.path for difference in result.differences]
+    assert altered <= {difference.path for difference in result.differences}
 
 
-def test_an_incomplete_classifier_is_a_fault_and_the_shipped_one_is_known(forged: Path) -> None:
+def test_an_incomplete_classifier_is_a_fault_and_the_shipped_one_is_known(
+    forged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert Source("", None, REPOSITORY / "data/classifier").sha256 == SHIPPED_SHA256
     (forged / "data/classifier/config.json").unlink()
     assert any(
         fault.startswith("classify: ") and "config.json" in fault for fault in audit(forged, is_bundle=True).faults
     )
+    shutil.copytree(REPOSITORY / "data/classifier", tmp_path / "here/data/classifier")
+    (tmp_path / "here/data/classifier/config.json").write_text("{}")
+    shutil.rmtree(forged / "data/classifier")
+    monkeypatch.chdir(tmp_path / "here")  # then the weights of the working directory are taken, and compared too
+    assert any("not the weights" in fault for _, fault in check_release(forged, load_params(forged / "params.yaml")))

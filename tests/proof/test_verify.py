@@ -1,6 +1,7 @@
 """The commands bundle and verify: a bundle is run again with the installed release, as hostile input."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -48,8 +49,13 @@ def test_a_forged_similarity_and_other_code_than_the_release_s_are_named(bundle:
     value["trials"][0]["similarity"] = 1.0
     files[name] = json.dumps(value).encode()
     files["src/pcgeval/scoring/formulas.py"] += b"# changed\n"
+    files["results/metrics/beta.csv"] = b'"' + b"x" * 200_000  # more than the module csv reads
+    ranking = json.loads(files["results/ranking.json"])
+    ranking["teams"].append({**ranking["teams"][0], "team": "/usr"})
+    files["results/ranking.json"] = json.dumps(ranking).encode()
     code, shown = verified(packed(files))
     assert code == 1
+    assert re.search(r"/usr +baseline +missing ", shown), "no folder outside is read"
     for words in ("FAILED", f"{name}: trials[beta_I_", "published 1.0, again 0.", "src/pcgeval/scoring/formulas.py"):
         assert words in shown
 

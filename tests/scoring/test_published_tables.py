@@ -104,6 +104,19 @@ def test_another_published_rank_or_one_of_many_digits_is_noticed(published):
     assert [line.split(":")[0] for line in reproduce(published, ScoringRules())[1].differences] == ["place beta"]
 
 
+def test_a_row_of_the_web_page_that_is_no_team_changes_no_role(published):
+    result_json(published, "alpha", beta_rank=1)
+    rows = json.loads((published / "result.json").read_text(), parse_float=str)
+    ghost = {**rows[0], "teamName": "ghost", "rank": -1}  # with the digits of a team that has a row
+    (published / "result.json").write_text(json.dumps([rows[0], *rows[2:], ghost]))
+    rescored, reproduction = reproduce(published, ScoringRules())
+    assert "baseline" not in {row.status for row in rescored.ranking.rows}
+    assert any(line.startswith("place ghost") for line in reproduction.differences)
+
+
+NO_MEASUREMENTS = ("-1", "1e300", f"0.{'3' * 1900}")
+
+
 def added(line):
     return lambda text: f"{text}\n{line}"
 
@@ -113,14 +126,15 @@ def added(line):
     [
         (lambda text: text.replace('"stabilityScore"', '"x"'), "stabilityScore: Field required"),
         (lambda text: text.replace('"alpha","A",1,', '"alpha","A",11,', 1), "'alpha', letter 'A': .*trials 1 to 10"),
-        (lambda text: text.replace('"alpha","A",1,', '"alpha","A",one,', 1), "trial: .*integer.*'one'"),
         (lambda text: "\n".join(text.split("\n")[:-1]), "letter 'Z': .*found 9 lines"),
-        (added('"alpha","a",1,"0","0","0","0"'), "letter 'a'"),
         (added('"alpha","A",1,"0","0","0","0","0"'), r"team.*: .*found \['0'\]"),
         (added('"' + "x" * 200_000), "not a CSV"),
         (lambda text: text.replace('"1"', '"1e999"', 1), "less than or equal to 1E[+]400, found '1e999'"),
         (lambda text: text.replace('"1"', '"1e-999999"', 1), "2000 decimal places, found '1e-999999'"),
-        (lambda text: text.replace('"1"', '"NaN"', 1), "finite number"),
+        *(
+            (lambda text, value=value: text.replace('"1"', f'"{value}"', 1), "no measurement")
+            for value in NO_MEASUREMENTS
+        ),
         (lambda text: text.replace('"0.16405986530296204"', '"0.5"', 1), "one diversity"),
         (lambda _: "", "no lines"),
     ],
@@ -141,7 +155,10 @@ RANK = '[{"teamName": "a", "rank": 1, "promptScore": 1, "normalizedPromptScore":
     [
         *(("constants.json", content) for content in ("{", "[]", '{"weights": [1]}', "[" * 100_000)),
         *(("result.json", content) for content in ("[1]", '[{"teamName": "a"}]', "[" * 100_000)),
-        ("result.json", RANK.replace('"promptScore": 1', '"promptScore": 1e999')),
+        *(
+            ("result.json", RANK.replace('"promptScore": 1', f'"promptScore": {score}'))
+            for score in ("1e999", "0e-9999")
+        ),
         ("result.json", RANK.replace("1}", "NaN}")),
     ],
 )

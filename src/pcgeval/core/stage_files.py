@@ -33,11 +33,17 @@ def plain(value: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def _check_zero(value: Decimal) -> Decimal:
+    if not value and abs(value.adjusted()) > 2000:  # which pydantic does not count
+        raise ValueError("a zero should have no more than 2000 decimal places")
+    return value
+
+
 Share = Annotated[float, Field(ge=-_SLACK, le=1 + _SLACK)]
 Exact = Annotated[
     Decimal,
     Field(ge=-_LARGEST, le=_LARGEST, decimal_places=2000, allow_inf_nan=False),
-    AfterValidator(lambda value: value if value or abs(value.adjusted()) < 2000 else Decimal(0)),
+    AfterValidator(_check_zero),
     PlainSerializer(plain),
 ]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -177,8 +177,6 @@ def read_source(source: Path, rules: ScoringRules) -> dict[str, TeamResults]:
         ]
     except OSError as error:
         raise ScoringError(f"{source}: cannot be read ({error.strerror}). Name a folder of results.") from error
-    if unprintable := next((name for name in teams if not name.isprintable()), None):
-        raise ScoringError(f"{source}: the folder name {unprintable!r} is no team name. Rename or remove it.")
     if not any((source / team / stage).is_dir() for team in teams for stage in STAGE_DIRS):
         raise ScoringError(
             f"{source}: has no team folders with results. Name the folder of one model, which holds "

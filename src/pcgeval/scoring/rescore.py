@@ -54,6 +54,7 @@ OFFICIAL_RESULTS_FOLDER = "result"  # the official tools write there and do not 
 RESULT = "result.json"
 DISQUALIFIED = -2  # the rank of a disqualified team in the published result.json
 _REMEDY = "Take it from its source again."
+_LARGEST, _PLACES = 1000, 324  # of a measurement, which is a float written as a decimal
 
 
 class _PublishedRank(BaseModel):
@@ -152,6 +153,8 @@ def rescore(
     if absent := sorted({*baselines, *disqualified}.difference(present)):
         raise ScoringError(f"the team {absent[0]!r} is in none of the folders. Their teams: {listed(present, 20)}.")
     excluded = {*disqualified, *(row.team for rows in published.values() for row in rows if row.rank == DISQUALIFIED)}
+    if unprintable := sorted(name for name in {*present, *excluded} if not name.isprintable()):
+        raise ScoringError(f"the name {unprintable[0][:50]!r} in the folders is no team name. Rename or remove it.")
     scored = {
         model: {team: results for team, results in of_model.items() if team not in excluded}
         for model, of_model in teams.items()
@@ -203,6 +206,10 @@ def _read_tables(path: Path, rules: ScoringRules) -> dict[str, TeamResults]:
     """Read the measurements of all teams; trials of similarity 0 count as failed, as no classifier gives exactly 0."""
     teams: dict[str, dict[str, list[TrialRow]]] = {}
     for row in read_csv(TrialRow, path):
+        for value in (row.stability, row.similarity, row.diversity):
+            if not 0 <= value <= _LARGEST or int(value.as_tuple().exponent) < -_PLACES:
+                place = f"{path}: team {row.team!r}, letter {row.letter[:20]!r}, trial {row.trial}"
+                raise ScoringError(f"{place}: {str(value)[:50]} is no measurement. {_REMEDY}")
         teams.setdefault(row.team, {}).setdefault(row.letter, []).append(row)
     results = {}
     for team, letters in teams.items():
