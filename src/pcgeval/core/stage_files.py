@@ -377,7 +377,7 @@ class TeamModelScore(_Part):
 
     score: Exact
     normalised: Exact  # percent of the sum over all teams
-    failed_trials: int = Field(ge=0)
+    failed_trials: int = Field(ge=0, le=10**9)
     flagged_trials: int | None = None
     blocks: int | None = None  # of all responses
     supplied: int | None = None  # blocks that stood in the submission's messages before the model named them

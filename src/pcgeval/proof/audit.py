@@ -142,7 +142,7 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
             status="winner" if team.winner else team.status,
             rank=team.rank,
             submission=submission_sha256(root / SUBMISSIONS / team.team) if team.team in params.teams else "missing",
-            trials=len(team.models) * len(published.rules.letters) * published.rules.trials,
+            trials=len(team.models) * len(competition.characters) * competition.trials,
             failed=sum(model.failed_trials for model in team.models.values()),
             total=team.total,
             again=totals.get(team.team),
