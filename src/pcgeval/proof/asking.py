@@ -45,12 +45,12 @@ class AskedCall:
 def ask_again(
     root: Path, params: Params, number: int, *, report: Callable[[str], None] = lambda _: None
 ) -> list[AskedCall]:
-    """Ask a sample of the calls in data/raw again, the same one for everybody; all calls, if there are fewer.
+    """Ask a sample of the calls in data/raw again, or all if they are fewer; everybody draws the same sample.
 
     The same bytes of a model on the same kind of machine give the same answer to a seed; another version of the server,
     another processor or GPU may give another one, as may a server that answers several at once. Recorded models that
     pcgeval can run itself are asked in this process, others where params.yaml says, or of this machine's Ollama server.
-    `report` is told each model before it is asked, and what a person should know meanwhile.
+    `report` receives messages for a person.
     """
     submissions = load_submissions(params.teams, root / SUBMISSIONS)
     calls: list[tuple[str, str, Trial, int, TrialRecord]] = []

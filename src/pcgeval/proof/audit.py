@@ -1,6 +1,6 @@
 """Audit a competition: run its stages again in an empty folder, from the inputs alone, and compare the files.
 
-No model is asked: the recorded replies answer. Nothing in the competition's folder is changed.
+It asks no model: the recorded replies answer. It changes nothing in the competition's folder.
 """
 
 import os
@@ -49,7 +49,7 @@ from pcgeval.submissions.packages import InstallError
 
 INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "data/recordings", "data/rubrics")
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
-# programs cannot run here; any other error is one of the competition's files
+# this machine cannot run programs; any other error is a fault of the competition's files
 _MACHINE_ERRORS = (SandboxError, InstallError, TrialFaultError, OSError)
 
 
@@ -110,11 +110,11 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
 
     Args:
         root: The folder of params.yaml and dvc.yaml.
-        trust: Stages with an output that is copied instead of made again.
-        is_bundle: It is an unpacked bundle, which has neither a repository nor pictures and pages.
+        trust: Stages that do not run; the audit copies their published output.
+        is_bundle: The folder is an unpacked bundle, without repository, pictures and pages.
 
     Raises:
-        AuditError: Nothing was evaluated here yet, or there is no such stage.
+        AuditError: The folder holds no ranking, or a stage of `trust` does not exist.
         PcgevalError: params.yaml or the ranking cannot be read.
     """
     root = root.resolve()
@@ -194,11 +194,11 @@ class _Rerun:
             (self.work / CALLS).symlink_to(self.root / CALLS)
         classifier, model = classifier_folder(self.root, self.params), Path(self.params.similarity.model)
         if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
-            made = [output for outputs in pipeline.OUTPUTS.values() for output in outputs] + [str(STATE), ".cache"]
+            outputs = [output for paths in pipeline.OUTPUTS.values() for output in paths] + [str(STATE), ".cache"]
             for name in files_at(classifier, Path()):
                 target = self.work / model / name
                 place = Path((model / name).as_posix().casefold())  # on some disks data/RAW is data/raw
-                if not target.exists() and not any(place.is_relative_to(output) for output in made):
+                if not target.exists() and not any(place.is_relative_to(output) for output in outputs):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.symlink_to((classifier / name).resolve())
 
@@ -216,7 +216,7 @@ class _Rerun:
             self._copy(output)
 
     def _generate(self) -> None:
-        """Do the trials again on the known replies; where a program cannot be run, its trials are taken as they are."""
+        """Repeat the trials on the known replies; take those of a program that cannot run here as they are."""
         submissions = load_submissions(self.params.teams, self.root / SUBMISSIONS)
         progress = Progress("teams and models", len(self.params.models) * len(submissions))
         for model, settings in self.params.models.items():
@@ -244,7 +244,7 @@ class _Rerun:
             if stage == "classify":
                 check_source(self.params.similarity.model, self.params.similarity.revision, self.work)
             if stage == "grade":
-                if not (self.root / CALLS).is_dir():  # then the judge's replies are known from its grades alone
+                if not (self.root / CALLS).is_dir():  # then only the grades have the judge's replies
                     self._copy("data/judgements")
                 pipeline.grade(self.params, self.work, open_backend=self._open_judge)
             else:

@@ -1,6 +1,6 @@
 """A bundle: one ZIP file with all that a ranking follows from, and `manifest.json` with the SHA-256 of each file.
 
-Anybody can make a bundle, and nothing in it says who did, so it is read as hostile input.
+Anybody can make a bundle, so `verify_bundle` reads it as hostile input.
 """
 
 import io
@@ -79,7 +79,7 @@ def make_bundle(root: Path) -> bytes:
 
 
 def unpack_bundle(path: Path, folder: Path) -> int:
-    """Unpack a bundle that may be anybody's into a new folder, and return the number of its files."""
+    """Unpack a bundle, as hostile input, into a new folder; return the number of its files."""
     try:
         unpack(path, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
         promised = _Manifest.read(folder / MANIFEST).files

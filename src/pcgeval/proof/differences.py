@@ -1,4 +1,4 @@
-"""Compare published files with those that were made again: where they differ, and both values."""
+"""Find the first place in which a published file and the file of a new run differ."""
 
 import csv
 import io
@@ -24,12 +24,12 @@ _NAMES = ("team", "teamName", "letter", "character", "trial", "tag", "id", "key"
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place in which a published file is not the one that was made again."""
+    """The first place in which a published file differs from that of a new run."""
 
     path: str  # relative to the competition's folder
     place: str  # such as `teams[beta].total` or `line 3`; empty for the whole file
     published: str  # the value as text, cut if it is long
-    again: str  # the value that was made again
+    again: str  # the value of the new run
 
     def __str__(self) -> str:
         """Return the difference in a line."""

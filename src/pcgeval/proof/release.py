@@ -19,8 +19,8 @@ from pcgeval.similarity.source import FILES, SHIPPED_SHA256, Source
 CLASSIFIER = Path("data", "classifier")
 # what belongs into git
 CODE = ("src", "pcgeval.json", "stages", "dvc.yaml", "dvc.lock", "params.yaml", ".dvcignore", "data", "results")
-# a finding of an audit beside differences of files: a fault; what was not run again, or not committed, which only a
-# strict audit fails for; or what a reader should know
+# findings beside differences of files: faults, notes for readers, and two kinds that fail only a strict audit: what was
+# not run again, and what is not committed
 Kind = Literal["faults", "not_run", "unpublished", "notes"]
 Finding = tuple[Kind, str]
 _MOST = 5  # names in a sentence
@@ -70,7 +70,7 @@ def _modules(folder: Path, name: str) -> dict[str, str]:
 
 
 def check_repository(root: Path) -> Iterator[Finding]:
-    """Name what DVC and git find: files that are not those of dvc.lock, or not committed."""
+    """Name the files that differ from dvc.lock, by DVC, and those that are not committed, by git."""
     if not (root / DVC_LOCK).is_file():
         yield "faults", f"{DVC_LOCK}: is missing, so nothing says which files the stages wrote."
     else:
@@ -84,7 +84,7 @@ def check_repository(root: Path) -> Iterator[Finding]:
 
 
 def _dvc_faults(root: Path) -> Iterator[Finding]:
-    # DVC's own records of sizes and times are not used, nor, by -P, are modules of the folder
+    # without DVC's records of sizes and times, and by -P without modules of the folder
     with TemporaryDirectory(prefix="pcgeval-dvc-") as state:
         text = _run(root, sys.executable, "-P", "-m", "dvc", "status", "--json", DVC_SITE_CACHE_DIR=state)
     if text is None:

@@ -104,10 +104,10 @@ class Rescored:
 
 
 def measured_letters_and_trials(folders: Iterable[Path]) -> tuple[str, int]:
-    """Return the letters and the number of trials that folders were made with.
+    """Return the letters and the number of trials that folders hold.
 
-    A table has a line for every trial, and `<TEAM>/raw` a response, also where the trial failed. Where both are
-    missing, the official A to Z and ten trials are assumed.
+    A table has a line for every trial, and `<TEAM>/raw` a response, also if the trial failed. Without both, assume the
+    official A to Z and ten trials.
     """
     trials: set[tuple[str, int]] = set()
     for folder in folders:
