@@ -28,8 +28,8 @@ def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_a_bundle_holds_what_the_evaluation_needs_and_asks_no_server(
-    competition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verified
-) -> None:
+    competition, tmp_path, monkeypatch, capsys, verified
+):
     monkeypatch.chdir(competition)
     assert main(["bundle", "-o", str(tmp_path / "b.zip")]) == 0
     content = (tmp_path / "b.zip").read_bytes()
@@ -43,7 +43,7 @@ def test_a_bundle_holds_what_the_evaluation_needs_and_asks_no_server(
     assert sha256_bytes(content) in shown
 
 
-def test_a_forged_similarity_and_other_code_than_the_release_s_are_named(bundle: bytes, verified) -> None:
+def test_a_forged_similarity_and_other_code_than_the_release_s_are_named(bundle, verified):
     files, name = contents(bundle), "data/similarity/small/beta/I.json"
     value = json.loads(files[name])
     value["trials"][0]["similarity"] = 1.0
@@ -60,7 +60,7 @@ def test_a_forged_similarity_and_other_code_than_the_release_s_are_named(bundle:
         assert words in shown
 
 
-def test_what_would_prove_nothing_or_cost_too_much_is_refused(bundle: bytes, verified) -> None:
+def test_what_would_prove_nothing_or_cost_too_much_is_refused(bundle, verified):
     code, shown = verified(packed(contents(bundle) | {".pcgeval/calls/a.jsonl": b""}))
     assert (code, "b.zip: .pcgeval: is in no bundle" in shown) == (2, True)
     files = contents(bundle)

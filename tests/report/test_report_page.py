@@ -31,11 +31,6 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def page(pages):
-    return Page(pages["index.html"])
-
-
-@pytest.fixture(scope="module")
 def evaluation(evaluated):
     return collect(PARAMS, evaluated)
 
@@ -88,19 +83,12 @@ def test_every_link_has_a_target_and_nothing_else_is_loaded(index, pages, single
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(", script)
 
 
-def test_the_first_screen_says_what_was_measured_and_who_won(pages, page, evaluated):
-    ranking = RankingFile.read(evaluated / RANKING_JSON)
-    first, second = (float(row.normalised) for row in ranking.teams[:2])
+def test_the_first_screen_says_who_won_by_how_much_and_shows_levels(pages, evaluated):
+    first, second = (float(row.normalised) for row in RankingFile.read(evaluated / RANKING_JSON).teams[:2])
     head = pages["index.html"].partition('<section id="ranking"')[0]
-    for words in ("Test cup", "Edition 7 · final", "3 submissions asked 2 language models to build 2 letters"):
-        assert words in Page(f"{head}</main></body></html>").text
-    verdict = f"The Builders wins with {first:.2f} of 100 points, {first - second:.2f} more than Zero-shot."
-    assert f'<p class="verdict">{verdict}</p>' in head
+    assert f"The Builders wins with {first:.2f} of 100 points, {first - second:.2f} more than Zero-shot.<" in head
     assert len(re.findall(r'<a class="level frame" href="teams/builders\.html#builders\.[^"]+"', head)) == 2
     assert "data-motion" in head
-    assert ranking.result.sha256 in page.text
-    assert ranking.result.sha256 not in head
-    assert "weight" not in head
 
 
 def test_without_a_winner_the_baseline_is_named(evaluation):
@@ -195,10 +183,7 @@ def test_a_fragile_level_has_the_spread_of_its_stability(workspace):
     assert "<b>1</b> level is fragile" in markup
 
 
-def test_letters_and_failures_are_counted_and_the_best_level_of_a_letter_is_shown(pages, evaluation):
-    letters = part(pages["index.html"], "letters")
-    assert len(re.findall(r'<td class="h[0-9]">', letters)) == 4 * 2 * 2 * 2  # figures, scored teams, models, letters
-    assert re.findall(r"<details[^>]* open[^>]*>\s*<summary><b>(\w+)", letters) == ["Points"]
+def test_failures_are_counted_and_the_best_level_of_a_letter_is_shown(pages, evaluation):
     rows = [row for row in parts(part(pages["index.html"], "failures"), "tr") if "teams/builders.html" in row]
     small = next(row for row in rows if "#builders.small" in row)
     assert re.findall(r'<td class="number[^"]*">(\d+)</td>', small) == ["1", "1", "1", "1", "0", "0"]
