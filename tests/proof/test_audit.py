@@ -184,8 +184,13 @@ def test_before_an_evaluation_there_is_nothing_to_audit(tmp_path, monkeypatch, c
     assert "results/ranking.json" in capsys.readouterr().err
 
 
-def test_replies_of_records_alone_are_noted(forged):
-    """Without its call log, a live model's replies stand in the records alone."""
+def test_two_answers_to_one_call_are_a_fault_and_replies_of_records_alone_are_noted(forged):
+    key = json.loads((forged / "data/raw/live/beta/H/beta_H_1.json").read_text())["exchanges"][0]["key"]
+    (log,) = [path for path in (forged / ".pcgeval/calls").glob("*.jsonl") if key in path.read_text()]
+    call = next(json.loads(line) for line in log.read_text().splitlines() if key in line)
+    call["reply"]["text"] = "another"
+    log.write_text(log.read_text() + json.dumps(call) + "\n")
+    assert any(key in fault for fault in audit(forged, is_bundle=True).faults)
     shutil.rmtree(forged / ".pcgeval")
     (forged / ".pcgeval/calls/a.jsonl").mkdir(parents=True)  # no file
     result = audit(forged, is_bundle=True)
@@ -203,16 +208,6 @@ def test_a_judge_without_a_pinned_digest_is_replayed(forged):
         pipeline.grade(load_params(forged / "params.yaml"), forged)
         assert server.asked
     assert audit(forged, is_bundle=True).passed()
-
-
-def test_two_answers_to_one_call_are_a_contradiction(forged):
-    record = json.loads((forged / "data/raw/live/beta/H/beta_H_1.json").read_text())
-    key = record["exchanges"][0]["key"]
-    (log,) = [path for path in (forged / ".pcgeval/calls").glob("*.jsonl") if key in path.read_text()]
-    call = next(json.loads(line) for line in log.read_text().splitlines() if key in line)
-    call["reply"]["text"] = "another"
-    log.write_text(log.read_text() + json.dumps(call) + "\n")
-    assert any(key in fault for fault in audit(forged, is_bundle=True).faults)
 
 
 def test_where_no_sandbox_starts_the_trials_of_programs_are_taken_as_they_are(tampered, monkeypatch):

@@ -74,7 +74,6 @@ def test_one_screen_says_what_was_asked_answered_built_and_seen(explained):
     ):
         assert words in shown
     assert len(shown.splitlines()) < 70
-    assert max(map(len, shown.splitlines())) <= 140
     explanation = explained("builders large T 2", "--json")
     calls = [("b13", 9), ("b31", 10), ("b11", 11), ("b11", 11)]
     assert [block["call"] for block in explanation["blocks"]] == [f"drop_block('{kind}', {x})" for kind, x in calls]

@@ -157,7 +157,6 @@ def test_a_team_s_page_begins_with_its_levels_and_every_trial_has_a_picture_or_a
     ids = [[item.get("id") for item in gallery] for gallery in tree.find_class("levels")]
     assert ids == [["builders.small.I"], ["builders.large.I", "builders.large.T"]]
     assert '<a id="builders.small.T" href="#builders.small.T.1">' in markup  # both trials failed
-    assert tree.xpath("//table[not(ancestor::details)]") == []
     for team in PARAMS.teams:
         rows = html.fromstring(team_page(pages, team)).find_class("trial")
         assert len(rows) == len(PARAMS.models) * 4
@@ -167,8 +166,6 @@ def test_a_team_s_page_begins_with_its_levels_and_every_trial_has_a_picture_or_a
     text = " ".join(tree.get_element_by_id("builders.large.I.1").text_content().split())
     assert "calls: b31 9, b13 9, b31 9" in text
     assert "drop_block('b13', 9)" in text
-    shares = list(map(float, re.findall(r"[A-Z] (0\.\d+)", text.partition("read as ")[2].partition("calls")[0])))
-    assert (len(shares), shares) == (5, sorted(shares, reverse=True))
 
 
 def test_a_fragile_level_has_the_spread_of_its_stability(workspace):

@@ -82,6 +82,8 @@ def unpack_bundle(path: Path, folder: Path) -> int:
     """Unpack a bundle, as hostile input, into a new folder; return the number of its files."""
     try:
         unpack(path, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
+        if not (folder / MANIFEST).is_file():
+            raise BundleError(f"{MANIFEST}: is missing, so this is no bundle.")
         promised = _Manifest.read(folder / MANIFEST).files
     except PcgevalError as error:
         reason = str(error).removeprefix(f"{path}: ").replace(f"{folder}/", "")
