@@ -36,7 +36,6 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM and not os.statvfs(
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 TESTS = Path(__file__).parent
-NO_SANDBOX_HERE = "no sandbox starts here"
 # folders and modules below tests/ that start other processes, load a network or a large package, or take seconds
 SLOW = {
     "bulk/test_evaluate.py",
@@ -93,7 +92,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             from sandbox_here import why_no_sandbox  # it imports much that fast tests do not need
 
             if reason := why_no_sandbox():
-                item.add_marker(pytest.mark.skip(reason=f"{NO_SANDBOX_HERE}: {reason}"))
+                item.add_marker(pytest.mark.skip(reason=f"no sandbox starts here: {reason}"))
     items.sort(key=_place)
 
 
@@ -116,10 +115,3 @@ def competition(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pat
     from evaluated_competition import make_evaluated  # it imports most of the package
 
     return shared_folder("competition", make_evaluated, tmp_path_factory, worker_id)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say what was skipped for want of a sandbox, and why none starts."""
-    skipped = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
-    if contained := [reason for reason in skipped if NO_SANDBOX_HERE in reason]:
-        terminalreporter.write_line(f"{len(contained)} skipped: {contained[0].removeprefix('Skipped: ')}")

@@ -29,13 +29,7 @@ def test_dir_and_help_list_the_public_interface() -> None:
     assert set(pcgeval.__all__) == set(public())
     text = pydoc.plaintext.document(pcgeval)
     assert all(name in text for name in public())
-
-
-def test_version() -> None:
     assert pcgeval.__version__[0].isdigit()
-
-
-def test_other_names_are_refused() -> None:
     with pytest.raises(AttributeError, match="nothing"):
         _ = pcgeval.nothing
 

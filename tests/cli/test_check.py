@@ -49,6 +49,7 @@ def competition(tmp_path: Path, server: SlowOllama, cache: Path, monkeypatch: py
     competition = competition_folder(tmp_path / "c", server.address, PROGRAM, letters="AB", trials=2)
     monkeypatch.chdir(competition.folder)
     shutil.copytree(ROOT / "data/rubrics", "data/rubrics")
+    Path("data/recordings").mkdir()
     change(similarity={"model": CLASSIFIER})
     competition.add_team("beta", PROMPT)
     return competition
@@ -100,6 +101,17 @@ def test_a_competition_that_can_begin_has_no_findings(
     assert "error: The sandbox is switched off." in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("competition")
+def test_a_disk_without_room_for_the_trials_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    usage = shutil.disk_usage(".")._replace(free=3_999_999)  # 8 trials of 25 000 tokens may need 4 MB
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    code, [(group, severity, text)] = check(capsys)
+    assert (code, group, severity) == (0, "disk", "warning")
+    assert "Make room" in text
+
+
 @pytest.mark.needs_sandbox
 def test_all_problems_are_found_at_once(
     competition: CompetitionFolder, server: SlowOllama, capsys: pytest.CaptureFixture[str]
@@ -108,6 +120,7 @@ def test_all_problems_are_found_at_once(
     competition.add_team("broken", NOT_INSTALLED)
     competition.add_team("greedy", GREEDY)
     model = params()["models"]["m"]
+    Path("data/recordings").rmdir()
     change(
         teams=["absent", *params()["teams"]],
         models={"m": model, "other": model, "r": RECORDED},
@@ -118,6 +131,7 @@ def test_all_problems_are_found_at_once(
     assert code == 2
     expected = [
         ("submissions", "error", ["absent"]),
+        ("recordings", "error", ["data/recordings: is missing"]),
         *[("recordings", "error", ["no such recording"])] * 4,
         ("rubric", "error", ["nonesuch"]),
         ("models", "error", ["ollama serve"]),  # of both models, which is said once

@@ -9,6 +9,8 @@ import pytest
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import STAGE_DIRS
+from pcgeval.proof import compare
+from pcgeval.proof.compare import Label
 
 
 @pytest.fixture
@@ -67,6 +69,18 @@ def test_ranking_warns_of_what_changed_since(evaluated: Path, capsys: pytest.Cap
     assert printed.out.startswith("rank ")
     (warning,) = [line for line in printed.err.splitlines() if line.startswith("warning: ")]
     assert warning.endswith("other classifier")
+
+
+def test_compare_prints_lists_as_words_and_at_most_20_letters(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    letters = [(Label("letter", letter, "alpha", "small"), "0.1", "0.2") for letter in "ABCDEFGHIJKLMNOPQRSTUVW"]
+    values = [(Label("winners"), [], ["alpha", "beta"]), *letters]
+    monkeypatch.setattr(compare, "compare_states", lambda *_: values)
+    assert main(["compare", "one", "other"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[1].split(), len(lines)) == (["winners", "none", "alpha,", "beta"], 1 + 1 + 20 + 1)
+    assert lines[-1].startswith("and 3 more letters")
 
 
 def test_an_option_of_rescore_for_several_teams_takes_no_folder(

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -25,13 +26,10 @@ COMMANDS = cast("TyperGroup", typer.main.get_command(app)).commands
     [
         "",
         "nothing",
-        "ranking --nothing",
         "try submission",
         "try submission --model m --trials many",
         "grade team --judge somebody",
-        "export other folder",
         "models forget",
-        "verify nowhere.zip",
         "rescore nowhere --out out",
         "audit --ask -1",
     ],
@@ -84,6 +82,8 @@ def test_a_table_keeps_names_and_numbers_whole_on_any_terminal(
     assert all(text.count(cell) >= 2 for cell in cells)
     assert all(word in text for column in ("total", "90% interval", "failed trials") for word in column.split())
     assert "flagged" not in text
+    print_table(["letter", *columns[2:7]], [["I", *cells[2:7]]])
+    assert all(map(str.strip, capsys.readouterr().out.splitlines())), "a line without the name of its row"
 
 
 @pytest.mark.parametrize("words", ["run", "ranking", "bundle -o a.zip"])
@@ -96,6 +96,13 @@ def test_outside_a_competition_a_command_writes_nothing_and_names_the_remedy(
     assert message.count("params.yaml") == 1
     assert "pcgeval init" in message
     assert not list(tmp_path.iterdir())
+
+
+def test_a_port_in_use_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
+        assert main(["models", "serve", "smollm2:135m-instruct-q4_1", "--port", str(port)]) == 2
+    assert f"port {port}: Address already in use" in capsys.readouterr().err
 
 
 def test_a_hostile_name_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

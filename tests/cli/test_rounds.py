@@ -1,6 +1,7 @@
 """A round has a workspace and a seed apart from the final's; what a model was asked is not asked again."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,6 @@ def test_what_is_no_round_or_is_used_stays_as_it_is(
     notes.write_text("mine")
     assert "already exists" in refusal()
     assert [path for path in ROUNDS.rglob("*") if path.is_file()] == [notes]
+    shutil.rmtree("rounds")
+    Path("data/rubrics").rmdir()
+    assert "data/rubrics: is missing" in refusal()

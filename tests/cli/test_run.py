@@ -99,14 +99,14 @@ def test_only_the_code_runs_that_the_results_are_hashed_with(workspace: Workspac
     forced = ("-m", "dvc", "repro", "--force", "--single-item", "extract")
     options: dict[str, Any] = {"cwd": workspace.folder, "env": environment, "capture_output": True, "text": True}
     refused = [subprocess.run([sys.executable, *words], check=False, **options) for words in (RUN, forced)]
-    own = workspace.dvc("repro", "--single-item", "extract")
+    accepted = workspace.dvc("repro", "--single-item", "extract")
     module.write_text(before)
     for done in refused:
         assert re.search(rf"error: {REPOSITORY}/src/pcgeval: .*{workspace.folder}.*make setup", done.stderr)
         assert "Traceback" not in done.stderr
     assert refused[0].returncode == 2
     assert refused[1].returncode != 0
-    assert own.returncode != 0  # by the RuntimeError
+    assert accepted.returncode != 0  # by the RuntimeError
     assert workspace.repro() == []
 
 

@@ -213,6 +213,9 @@ def test_what_is_missing_here_is_named_before_the_first_call(
     Path("params.yaml").write_text(params.replace("model: data/classifier", "model: nowhere/classifier"))
     assert "nowhere/classifier" in person.tries(code=2)[1]
     Path("params.yaml").unlink()
+    monkeypatch.setenv("OLLAMA_HOST", person.server.address)
+    assert main(["try", "mine", "--model", "nonesuch"]) == 2
+    assert "model nonesuch: is none of `pcgeval models list`" in person.capsys.readouterr().err
     assert "--host and --base-url" in person.tries("--base-url", "http://127.0.0.1:9", code=2)[1]
     monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
     assert "The sandbox is switched off" in person.tries(code=2)[1]

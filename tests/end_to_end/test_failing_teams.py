@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from competition_folder import PROGRAM
+from competition_folder import PROGRAM, write_submission
 from slow_ollama import SlowOllama
 from workspace import Workspace, make_workspace
 
@@ -15,11 +15,8 @@ pytestmark = pytest.mark.e2e
 
 
 def write_program(workspace: Workspace, team: str, requirements: str) -> Path:
-    folder = workspace.folder / "data" / "submissions" / team
-    folder.mkdir()
-    for name, text in {"README.md": team, "requirements.txt": requirements, **PROGRAM}.items():
-        (folder / name).write_text(text)
-    return folder
+    write_submission(workspace.folder, team, {"requirements.txt": requirements, **PROGRAM})
+    return workspace.folder / "data" / "submissions" / team
 
 
 def records(workspace: Workspace, team: str) -> list[TrialRecord]:

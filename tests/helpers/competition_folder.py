@@ -6,13 +6,15 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
-import pytest
 import yaml
+from handed_in_for_tests import write_folder
+from in_process import run_in
+from params_for_tests import contents
 from slow_ollama import DIGEST
 
 from pcgeval import pipeline
@@ -54,14 +56,8 @@ class CompetitionFolder:
     def command(self, *words: str, **variables: str) -> subprocess.Popen[str]:
         """Start this Python in the folder, on the package that is tested, with some environment variables."""
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), **variables}
-        return subprocess.Popen(
-            [sys.executable, *words],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, *words]
+        return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=PIPE, stderr=PIPE, text=True)
 
     def generate(self) -> None:
         """Run the stage to its end."""
@@ -73,25 +69,16 @@ class CompetitionFolder:
         assert code == 0, printed
 
     def run_and_fail(self, *words: str, **variables: str) -> tuple[int, str]:
-        """Run the stage or a `-m pcgeval` command to its end; return its exit code and everything that it printed.
+        """Run the stage or a `-m pcgeval` command in this process; return its exit code and everything it printed."""
 
-        It runs in this process, whose start takes longer than most of what the tests have it do.
-        """
-        printed = io.StringIO()
-        with (
-            pytest.MonkeyPatch.context() as patch,
-            chdir(self.folder),
-            redirect_stdout(printed),
-            redirect_stderr(printed),
-        ):
-            for name, value in variables.items():
-                patch.setenv(name, value)
+        def command() -> int:
             if words[:2] == ("-m", "pcgeval"):
-                code = main(words[2:])
-            else:
-                assert words == STAGE
-                code = stage_exit_code(pipeline.generate, "m")
-        return code, printed.getvalue()
+                return main(words[2:])
+            assert words == STAGE
+            return stage_exit_code(pipeline.generate, "m")
+
+        printed = io.StringIO()
+        return run_in(self.folder, command, printed, printed, **variables), printed.getvalue()
 
     def add_team(self, team: str, work: dict[str, str]) -> None:
         """Add a team and its submission."""
@@ -123,8 +110,7 @@ class CompetitionFolder:
 
     def outputs(self) -> dict[str, bytes]:
         """Return all files of data/raw."""
-        raw = self.folder / "data" / "raw"
-        return {path.relative_to(raw).as_posix(): path.read_bytes() for path in raw.rglob("*") if path.is_file()}
+        return contents(self.folder / "data" / "raw")
 
     def timeless_outputs(self) -> dict[str, bytes]:
         """Return all files of data/raw without the time that each reply really took, which no two runs share."""
@@ -160,7 +146,4 @@ def competition_folder(
 
 def write_submission(folder: Path, team: str, work: dict[str, str]) -> None:
     """Write a team's submission into a competition's folder, over the one that is there."""
-    for name, text in {"README.md": f"# {team}\n", **work}.items():
-        file = folder / "data" / "submissions" / team / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+    write_folder(folder / "data" / "submissions" / team, {"README.md": f"# {team}\n", **work})

@@ -5,11 +5,10 @@ import logging
 import os
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
-import pytest
 from dvc.cli import main
+from in_process import run_in
 
 
 def with_this_python() -> str:
@@ -23,10 +22,7 @@ def run_dvc(folder: Path, *words: str, **variables: str) -> subprocess.Completed
     logger = logging.getLogger("dvc")
     handlers, logger.handlers = logger.handlers, [logging.StreamHandler(printed)]
     try:
-        with pytest.MonkeyPatch.context() as patch, chdir(folder), redirect_stdout(printed), redirect_stderr(printed):
-            for name, value in {"PATH": with_this_python(), **variables}.items():
-                patch.setenv(name, value)
-            code = main(words)
+        code = run_in(folder, lambda: main(words), printed, printed, PATH=with_this_python(), **variables)
     finally:
         logger.handlers = handlers
     return subprocess.CompletedProcess(words, code, printed.getvalue())

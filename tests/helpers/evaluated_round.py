@@ -115,6 +115,7 @@ def write_submission(root, team, notes, program=None):
 def write_replies(root, params, model, team, reply, noted):
     """Write the responses and records of one model and team."""
     settings, submission = params.models[model], load_submission(root / SUBMISSIONS / team)
+    raw = root / stage_dir("raw", model, team)
     task = GenerationTask(submission, settings, settings.digest or "d", params.limits, params.competition.seed)
     for trial in trials(params):
         text, note = reply(model, team, trial), noted(model, team, trial)
@@ -130,10 +131,8 @@ def write_replies(root, params, model, team, reply, noted):
             flags=tuple(Flag(*flag) for flag in note.flags),
             contained=note.contained,
         )
-        write_trial(root / stage_dir("raw", model, team), team, trial, text or "", record)
-    summarise_trials(
-        root / summaries_file(model, team), root / stage_dir("raw", model, team), submission, trials(params)
-    )
+        write_trial(raw, team, trial, text or "", record)
+    summarise_trials(root / summaries_file(model, team), raw, submission, trials(params))
 
 
 def predict(root, params):

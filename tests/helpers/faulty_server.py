@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from threaded_server import ThreadedServer
+from threaded_server import JsonHandler, ThreadedServer
 
 Act = Callable[[BaseHTTPRequestHandler], None]
 
@@ -32,22 +32,17 @@ class FaultyServer(ThreadedServer):
         super().__exit__()
 
 
-class _Player(BaseHTTPRequestHandler):
+class _Player(JsonHandler):
     server: FaultyServer
-    protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.posted.append((self.path, json.loads(body), headers))
+        self.server.posted.append((self.path, self.body(), headers))
         _next(self.server.acts)(self)
 
     def do_GET(self) -> None:
         self.server.got.append(self.path)
         _next(self.server.listings)(self)
-
-    def log_message(self, *_: object) -> None:
-        """Quiet."""
 
 
 def _next(script: list[Act]) -> Act:

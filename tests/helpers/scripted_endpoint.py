@@ -2,6 +2,7 @@
 
 import threading
 import time
+from os.path import commonprefix
 from typing import Any
 
 from scripted_judge import answer
@@ -19,7 +20,6 @@ class ScriptedEndpoint(ThreadedServer):
         usage: Whether it reports tokens: four characters each, of which it had a prefix of earlier prompts in a cache.
         thinks: What each answer begins with.
         limit: The context in tokens.
-        least_room: An answer with less room is cut off.
         lists: The models that it lists; None: it offers no list.
         ranked: Its answer to which files to look at.
 
@@ -36,13 +36,12 @@ class ScriptedEndpoint(ThreadedServer):
         usage: bool = True,
         thinks: str = "",
         limit: int = 10**9,
-        least_room: int = 0,
         lists: list[str] | None = None,
         ranked: str | None = None,
     ) -> None:
         super().__init__(_Handler)
         self.refuses, self.usage, self.thinks, self.limit = refuses or {}, usage, thinks, limit
-        self.least_room, self.lists, self.ranked = least_room, lists, ranked
+        self.lists, self.ranked = lists, ranked
         self.most: int | None = None
         self.ends_with, self.seconds = (429, "insufficient_quota"), 0.0
         self.at_once = self.most_at_once = 0
@@ -57,15 +56,8 @@ class ScriptedEndpoint(ThreadedServer):
 
     def cached(self, prompt: str) -> int:
         """Return the longest prefix that an earlier prompt began with, in characters."""
-        return max((_common(prompt, earlier) for earlier in self.prompts), default=0)
-
-
-def _common(one: str, other: str) -> int:
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
-    return low
+        prefixes = (commonprefix([prompt, earlier]) for earlier in self.prompts)  # noqa: RUF071 - texts, not paths
+        return max(map(len, prefixes), default=0)
 
 
 class _Handler(JsonHandler):
@@ -106,14 +98,12 @@ class _Handler(JsonHandler):
         server = self.server
         server.asked.append(body)
         schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
-        room = next((body[name] for name in ("max_tokens", "max_completion_tokens") if name in body), 10**9)
-        is_cut = room < server.least_room
         text = answer(schema, body["messages"][-1]["content"])
         if server.ranked is not None and schema is not None and "files" in schema["properties"]:
             text = server.ranked
-        text = server.thinks + ("" if is_cut else text)
+        text = server.thinks + text
         message = {"role": "assistant", "content": text, "reasoning_content": "# Score\n1\nnot the answer"}
-        choice = {"index": 0, "message": message, "finish_reason": "length" if is_cut else "stop"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
         usage = {
             "prompt_tokens": len(prompt) // 4,
             "completion_tokens": len(text) // 4,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from competition_folder import PROGRAM
+from competition_folder import PROGRAM, write_submission
 from evaluated_competition import evaluate
 from slow_ollama import DIGEST, SlowOllama
 from workspace import PARAMS, make_workspace
@@ -40,10 +40,8 @@ def make_competition(folder: Path) -> Path:
     make_workspace(folder)
     shutil.rmtree(folder / "data" / "recordings")
     (folder / "data" / "recordings").mkdir()
-    program = folder / "data" / "submissions" / "gamma"
-    program.mkdir()
-    (program / "README.md").write_text("# gamma\n\nTeam: gamma\n")
-    (program / "main.py").write_text("import secrets\n\nTOKEN = secrets.token_hex(4)\n" + PROGRAM["main.py"])  # flagged
+    flagged = {"main.py": "import secrets\n\nTOKEN = secrets.token_hex(4)\n" + PROGRAM["main.py"]}
+    write_submission(folder, "gamma", flagged)
     with Builder(0.0) as server:
         asked = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "concurrency": 2}
         models = {"recorded": {**asked, "options": {"temperature": 0.5}}, "live": asked}

@@ -1,4 +1,4 @@
-"""A small competition in a folder of its own, run by the real DVC: two teams, two models, recorded real replies."""
+"""A small competition that the real DVC runs: two teams, two models, recorded real replies."""
 
 import gzip
 import io
@@ -9,13 +9,14 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from dvc_command import run_dvc, with_this_python
+from handed_in_for_tests import write_folder
+from in_process import run_in
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import Trial, recording_file, trials
@@ -64,19 +65,14 @@ class Workspace:
         return run_dvc(self.folder, *words, PYTHONPATH=str(self.folder / "src"))
 
     def pcgeval(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the folder, in this process, whose start takes as long as most commands."""
+        """Run a command in the folder, in this process."""
         shown, errors = io.StringIO(), io.StringIO()
-        with chdir(self.folder), redirect_stdout(shown), redirect_stderr(errors):
-            code = main(words)
+        code = run_in(self.folder, lambda: main(words), shown, errors)
         return subprocess.CompletedProcess(words, code, shown.getvalue(), errors.getvalue())
 
     def python(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run this Python on the folder's own copy of the package."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(self.folder / "src"),
-            "PATH": with_this_python(),
-        }
+        environment = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "PATH": with_this_python()}
         return subprocess.run(
             [sys.executable, *words], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )
@@ -114,18 +110,11 @@ def make_workspace(folder: Path) -> Workspace:
     shutil.copy2(REPOSITORY / ".dvc" / "config", folder / ".dvc" / "config")
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
     for team, prompt in PROMPTS.items():
-        _write_submission(folder / "data" / "submissions" / team, team, prompt)
+        notes = f"title: Team {team}\nrole: {'baseline' if team == 'alpha' else 'participant'}\n"
+        files = {"README.md": f"# {team}\n\nTeam: {team}\n", "prompt.txt": prompt, "submission.yaml": notes}
+        write_folder(folder / "data" / "submissions" / team, files)
     _write_recordings(folder)
     return Workspace(folder)
-
-
-def _write_submission(folder: Path, team: str, prompt: str) -> None:
-    folder.mkdir(parents=True)
-    (folder / "prompt.txt").write_text(prompt)
-    (folder / "README.md").write_text(f"# {team}\n\nTeam: {team}\n")
-    (folder / "submission.yaml").write_text(
-        f"title: Team {team}\nrole: {'baseline' if team == 'alpha' else 'participant'}\n"
-    )
 
 
 def _write_recordings(folder: Path) -> None:

@@ -19,6 +19,7 @@ from pcgeval import pipeline
 from pcgeval.cli.main import main
 from pcgeval.core.params import load_params
 from pcgeval.proof.audit import audit
+from pcgeval.proof.release import check_release
 from pcgeval.similarity.source import SHIPPED_SHA256, Source
 from pcgeval.submissions.load import submission_sha256
 
@@ -74,9 +75,7 @@ def files_of(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and ".dvc" not in path.parts}
 
 
-def test_a_competition_as_it_was_evaluated_passes(
-    folder: Path, audited: Audited, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_competition_as_it_was_evaluated_passes(folder, audited, capsys):
     shutil.copytree(folder / "data/raw/small", folder / "data/raw/left")  # of a model that left the competition
     (folder / "data/levels/small/beta/.DS_Store").write_bytes(b"\0")
     (folder / "results/notes.txt").write_text("to do")
@@ -96,7 +95,7 @@ def test_a_competition_as_it_was_evaluated_passes(
     assert totals == {"alpha": (8, True), "beta": (8, True)}
 
 
-def test_files_that_no_stage_wrote_and_missing_ones_are_named(folder: Path, audited: Audited) -> None:
+def test_files_that_no_stage_wrote_and_missing_ones_are_named(folder, audited):
     more = {
         "data/levels/small/beta/I/beta_I_9.xml",
         "results/official/small/more.csv",
@@ -114,9 +113,7 @@ def test_files_that_no_stage_wrote_and_missing_ones_are_named(folder: Path, audi
     assert absent == [more, {"results/official/small/constants.json"}]
 
 
-def test_the_winner_by_the_inputs_is_named_beside_a_forged_one_and_twenty_differences_at_most(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_winner_by_the_inputs_is_named_beside_a_forged_one_and_twenty_differences_at_most(folder, capsys):
     path = folder / "results/ranking.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"winners": ["alpha"]}))
     for page in (folder / "results/report").rglob("*.*"):
@@ -136,9 +133,7 @@ def test_the_winner_by_the_inputs_is_named_beside_a_forged_one_and_twenty_differ
     assert "2.5" in differing[0]
 
 
-def test_a_lock_file_of_another_run_or_none_is_a_fault_and_no_module_stands_in_for_dvc(
-    folder: Path, audited: Audited
-) -> None:
+def test_a_lock_file_of_another_run_or_none_is_a_fault_and_no_module_stands_in_for_dvc(folder, audited):
     (folder / "dvc.py").write_text("print('{}')")
     for words in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "all"]):
         subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
@@ -153,9 +148,7 @@ def test_a_lock_file_of_another_run_or_none_is_a_fault_and_no_module_stands_in_f
         path.unlink(missing_ok=True)
 
 
-def test_a_trusted_stage_is_not_run_and_the_verdict_says_so(
-    folder: Path, audited: Audited, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trusted_stage_is_not_run_and_the_verdict_says_so(folder, audited, capsys):
     path = folder / "data/similarity/small/beta/I.json"
     value = json.loads(path.read_text())
     value["trials"][0]["similarity"] = 1.0
@@ -172,9 +165,7 @@ def test_a_trusted_stage_is_not_run_and_the_verdict_says_so(
     assert "clasify" in capsys.readouterr().err
 
 
-def test_a_stage_that_cannot_be_run_again_and_what_was_changed_after_the_seal_are_named(
-    folder: Path, audited: Audited
-) -> None:
+def test_a_stage_that_cannot_be_run_again_and_what_was_changed_after_the_seal_are_named(folder, audited):
     assert main(["check", "--seal"]) == 0
     path = folder / "params.yaml"
     path.write_text(path.read_text().replace("seed: 1", "seed: 2", 1))
@@ -186,17 +177,20 @@ def test_a_stage_that_cannot_be_run_again_and_what_was_changed_after_the_seal_ar
     assert any(sentence.startswith("grade: ") for sentence in printed["not_run"])
 
 
-def test_before_an_evaluation_there_is_nothing_to_audit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_before_an_evaluation_there_is_nothing_to_audit(tmp_path, monkeypatch, capsys):
     make_workspace(tmp_path)
     monkeypatch.chdir(tmp_path)
     assert main(["audit"]) == 2
     assert "results/ranking.json" in capsys.readouterr().err
 
 
-def test_replies_of_records_alone_are_noted(forged: Path) -> None:
-    """Without its call log, a live model's replies stand in the records alone."""
+def test_two_answers_to_one_call_are_a_fault_and_replies_of_records_alone_are_noted(forged):
+    key = json.loads((forged / "data/raw/live/beta/H/beta_H_1.json").read_text())["exchanges"][0]["key"]
+    (log,) = [path for path in (forged / ".pcgeval/calls").glob("*.jsonl") if key in path.read_text()]
+    call = next(json.loads(line) for line in log.read_text().splitlines() if key in line)
+    call["reply"]["text"] = "another"
+    log.write_text(log.read_text() + json.dumps(call) + "\n")
+    assert any(key in fault for fault in audit(forged, is_bundle=True).faults)
     shutil.rmtree(forged / ".pcgeval")
     (forged / ".pcgeval/calls/a.jsonl").mkdir(parents=True)  # no file
     result = audit(forged, is_bundle=True)
@@ -205,7 +199,7 @@ def test_replies_of_records_alone_are_noted(forged: Path) -> None:
     assert not any("with recorded" in note for note in result.notes)
 
 
-def test_a_judge_without_a_pinned_digest_is_replayed(forged: Path) -> None:
+def test_a_judge_without_a_pinned_digest_is_replayed(forged):
     values = yaml.safe_load((forged / "params.yaml").read_text())
     with SlowJudgeServer(0) as server:
         values["rubric"] |= {"judge": "simple", "evidence": False}
@@ -216,19 +210,7 @@ def test_a_judge_without_a_pinned_digest_is_replayed(forged: Path) -> None:
     assert audit(forged, is_bundle=True).passed()
 
 
-def test_two_answers_to_one_call_are_a_contradiction(forged: Path) -> None:
-    record = json.loads((forged / "data/raw/live/beta/H/beta_H_1.json").read_text())
-    key = record["exchanges"][0]["key"]
-    (log,) = [path for path in (forged / ".pcgeval/calls").glob("*.jsonl") if key in path.read_text()]
-    call = next(json.loads(line) for line in log.read_text().splitlines() if key in line)
-    call["reply"]["text"] = "another"
-    log.write_text(log.read_text() + json.dumps(call) + "\n")
-    assert any(key in fault for fault in audit(forged, is_bundle=True).faults)
-
-
-def test_where_no_sandbox_starts_the_trials_of_programs_are_taken_as_they_are(
-    tampered: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_no_sandbox_starts_the_trials_of_programs_are_taken_as_they_are(tampered, monkeypatch):
     monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
     result = audit(tampered, is_bundle=True)
     assert result.passed()
@@ -237,22 +219,28 @@ def test_where_no_sandbox_starts_the_trials_of_programs_are_taken_as_they_are(
     assert not [sentence for sentence in result.not_run if "beta" in sentence]
 
 
-@pytest.mark.parametrize("place", ["data/mine", "data/raw", "data/raw/live", ".cache", "data", "."])
-def test_a_classifier_of_another_folder_is_noted_and_brings_no_published_file_with_it(place: str, forged: Path) -> None:
+@pytest.mark.parametrize("place", ["data/mine", "data/raw/live", "data/RAW", "."])
+def test_a_classifier_of_another_folder_is_noted_and_brings_no_published_file_with_it(place, forged):
     shutil.copytree(forged / "data/classifier", forged / place, dirs_exist_ok=True)
     with (forged / place / "config.json").open("a") as file:
         file.write(" ")
     (forged / "params.yaml").write_text((forged / "params.yaml").read_text().replace("data/classifier", place))
-    level = forged / "data/levels/live/beta/H/beta_H_1.xml"
-    level.write_text(f"{level.read_text()} ")
+    altered = {"data/levels/live/beta/H/beta_H_1.xml", "data/raw/live/beta/H/beta_H_1.txt"}
+    for name in altered:
+        (forged / name).write_text(f"{(forged / name).read_text()} ")
     result = audit(forged, is_bundle=True)
     assert any(note.startswith(f"{place}: ") and SHIPPED_SHA256 in note for note in result.notes)
-    assert level.relative_to(forged).as_posix() in [difference.path for difference in result.differences]
+    assert altered <= {difference.path for difference in result.differences}
 
 
-def test_an_incomplete_classifier_is_a_fault_and_the_shipped_one_is_known(forged: Path) -> None:
+def test_an_incomplete_classifier_is_a_fault_and_the_shipped_one_is_known(forged, tmp_path, monkeypatch):
     assert Source("", None, REPOSITORY / "data/classifier").sha256 == SHIPPED_SHA256
     (forged / "data/classifier/config.json").unlink()
     assert any(
         fault.startswith("classify: ") and "config.json" in fault for fault in audit(forged, is_bundle=True).faults
     )
+    shutil.copytree(REPOSITORY / "data/classifier", tmp_path / "here/data/classifier")
+    (tmp_path / "here/data/classifier/config.json").write_text("{}")
+    shutil.rmtree(forged / "data/classifier")
+    monkeypatch.chdir(tmp_path / "here")  # then the weights of the working directory are taken, and compared too
+    assert any("not the weights" in fault for _, fault in check_release(forged, load_params(forged / "params.yaml")))

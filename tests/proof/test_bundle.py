@@ -4,7 +4,6 @@ import io
 import os
 import random
 import shutil
-import struct
 import zipfile
 from pathlib import Path
 
@@ -113,11 +112,7 @@ def test_a_bit_that_flipped_changes_no_file_unseen(tmp_path_factory, place, bit)
 
 
 def test_what_the_archive_reader_refuses_is_no_bundle(tmp_path, monkeypatch):
-    refused(PACKED[: len(PACKED) // 2], tmp_path)
     assert "outside" in refused(packed({**FILES, "../x": b"x"}), tmp_path)
-    size = len(FILES["data/raw/m/t/x.txt"])
-    for lie in (0, size - 1, size + 1, 2**31):
-        assert refused(PACKED.replace(struct.pack("<I", size), struct.pack("<I", lie)), tmp_path)
     os.mkfifo(tmp_path / "pipe")
     for name in ("nothing", "pipe", "."):
         with pytest.raises(BundleError, match="no file"):

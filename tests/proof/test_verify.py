@@ -1,6 +1,7 @@
 """The commands bundle and verify: a bundle is run again with the installed release, as hostile input."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,8 @@ def verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_a_bundle_holds_what_the_evaluation_needs_and_asks_no_server(
-    competition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verified
-) -> None:
+    competition, tmp_path, monkeypatch, capsys, verified
+):
     monkeypatch.chdir(competition)
     assert main(["bundle", "-o", str(tmp_path / "b.zip")]) == 0
     content = (tmp_path / "b.zip").read_bytes()
@@ -42,19 +43,24 @@ def test_a_bundle_holds_what_the_evaluation_needs_and_asks_no_server(
     assert sha256_bytes(content) in shown
 
 
-def test_a_forged_similarity_and_other_code_than_the_release_s_are_named(bundle: bytes, verified) -> None:
+def test_a_forged_similarity_and_other_code_than_the_release_s_are_named(bundle, verified):
     files, name = contents(bundle), "data/similarity/small/beta/I.json"
     value = json.loads(files[name])
     value["trials"][0]["similarity"] = 1.0
     files[name] = json.dumps(value).encode()
     files["src/pcgeval/scoring/formulas.py"] += b"# changed\n"
+    files["results/metrics/beta.csv"] = b'"' + b"x" * 200_000  # more than the module csv reads
+    ranking = json.loads(files["results/ranking.json"])
+    ranking["teams"].append({**ranking["teams"][0], "team": "/usr"})
+    files["results/ranking.json"] = json.dumps(ranking).encode()
     code, shown = verified(packed(files))
     assert code == 1
+    assert re.search(r"/usr +baseline +missing ", shown), "no folder outside is read"
     for words in ("FAILED", f"{name}: trials[beta_I_", "published 1.0, again 0.", "src/pcgeval/scoring/formulas.py"):
         assert words in shown
 
 
-def test_what_would_prove_nothing_or_cost_too_much_is_refused(bundle: bytes, verified) -> None:
+def test_what_would_prove_nothing_or_cost_too_much_is_refused(bundle, verified):
     code, shown = verified(packed(contents(bundle) | {".pcgeval/calls/a.jsonl": b""}))
     assert (code, "b.zip: .pcgeval: is in no bundle" in shown) == (2, True)
     files = contents(bundle)

@@ -53,15 +53,11 @@ def test_a_graded_paper_shows_scores_bounds_words_files_and_tokens():
     page = checked(markup)
     for words in (
         "Score 0.45",
-        'The paper "Which Block Letters Stand?" is reproduced.',
-        "with the model qwen2.5-coder:1.5b-instruct-q4_K_M, SHA-256",
         "30 calls: 41,997 tokens read (26,907 of them from the endpoint's cache), 2,127 written",
         "10 of 19 leaves by checks",
         "weight 3, 30.0 % of all",
         "0.17 – 0.33",
         "Files shown, 2 of 3: results.json, stand.py",
-        "the second time it says 0",
-        "3 calls: 3,991 tokens read (3,062 of them from the endpoint's cache), 170 written",
         "result_entries(at_least=10, key=bare, path=results.json)",
     ):
         assert words in page.text
@@ -81,13 +77,7 @@ def test_votes_persons_price_and_prompts_are_told():
         graded(verdicts, model="m", prompts="paperbench", prompt_version="v7", price=price, votes=2), ""
     )
     text = checked(markup).text
-    for words in (
-        "Vote 2: 0",
-        "prompts paperbench v7, 2 votes a leaf",
-        "about 0.02 US dollars",
-        "2 calls: 10,000 tokens read, 500 written; about 0.0240 US dollars; votes agree to 50%",
-        "Ada, 2026-02-02",
-    ):
+    for words in ("Vote 2: 0", "prompts paperbench v7, 2 votes a leaf", "about 0.0240 US dollars; votes agree to 50%"):
         assert words in text
     assert kinds(markup, "node-a") == ["failed", "in part", "votes differ"]
     assert kinds(markup, "node-b") == ["failed", "by a person"]

@@ -31,11 +31,6 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def page(pages):
-    return Page(pages["index.html"])
-
-
-@pytest.fixture(scope="module")
 def evaluation(evaluated):
     return collect(PARAMS, evaluated)
 
@@ -88,19 +83,12 @@ def test_every_link_has_a_target_and_nothing_else_is_loaded(index, pages, single
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|Function\(", script)
 
 
-def test_the_first_screen_says_what_was_measured_and_who_won(pages, page, evaluated):
-    ranking = RankingFile.read(evaluated / RANKING_JSON)
-    first, second = (float(row.normalised) for row in ranking.teams[:2])
+def test_the_first_screen_says_who_won_by_how_much_and_shows_levels(pages, evaluated):
+    first, second = (float(row.normalised) for row in RankingFile.read(evaluated / RANKING_JSON).teams[:2])
     head = pages["index.html"].partition('<section id="ranking"')[0]
-    for words in ("Test cup", "Edition 7 · final", "3 submissions asked 2 language models to build 2 letters"):
-        assert words in Page(f"{head}</main></body></html>").text
-    verdict = f"The Builders wins with {first:.2f} of 100 points, {first - second:.2f} more than Zero-shot."
-    assert f'<p class="verdict">{verdict}</p>' in head
+    assert f"The Builders wins with {first:.2f} of 100 points, {first - second:.2f} more than Zero-shot.<" in head
     assert len(re.findall(r'<a class="level frame" href="teams/builders\.html#builders\.[^"]+"', head)) == 2
     assert "data-motion" in head
-    assert ranking.result.sha256 in page.text
-    assert ranking.result.sha256 not in head
-    assert "weight" not in head
 
 
 def test_without_a_winner_the_baseline_is_named(evaluation):
@@ -169,7 +157,6 @@ def test_a_team_s_page_begins_with_its_levels_and_every_trial_has_a_picture_or_a
     ids = [[item.get("id") for item in gallery] for gallery in tree.find_class("levels")]
     assert ids == [["builders.small.I"], ["builders.large.I", "builders.large.T"]]
     assert '<a id="builders.small.T" href="#builders.small.T.1">' in markup  # both trials failed
-    assert tree.xpath("//table[not(ancestor::details)]") == []
     for team in PARAMS.teams:
         rows = html.fromstring(team_page(pages, team)).find_class("trial")
         assert len(rows) == len(PARAMS.models) * 4
@@ -179,8 +166,6 @@ def test_a_team_s_page_begins_with_its_levels_and_every_trial_has_a_picture_or_a
     text = " ".join(tree.get_element_by_id("builders.large.I.1").text_content().split())
     assert "calls: b31 9, b13 9, b31 9" in text
     assert "drop_block('b13', 9)" in text
-    shares = list(map(float, re.findall(r"[A-Z] (0\.\d+)", text.partition("read as ")[2].partition("calls")[0])))
-    assert (len(shares), shares) == (5, sorted(shares, reverse=True))
 
 
 def test_a_fragile_level_has_the_spread_of_its_stability(workspace):
@@ -195,10 +180,7 @@ def test_a_fragile_level_has_the_spread_of_its_stability(workspace):
     assert "<b>1</b> level is fragile" in markup
 
 
-def test_letters_and_failures_are_counted_and_the_best_level_of_a_letter_is_shown(pages, evaluation):
-    letters = part(pages["index.html"], "letters")
-    assert len(re.findall(r'<td class="h[0-9]">', letters)) == 4 * 2 * 2 * 2  # figures, scored teams, models, letters
-    assert re.findall(r"<details[^>]* open[^>]*>\s*<summary><b>(\w+)", letters) == ["Points"]
+def test_failures_are_counted_and_the_best_level_of_a_letter_is_shown(pages, evaluation):
     rows = [row for row in parts(part(pages["index.html"], "failures"), "tr") if "teams/builders.html" in row]
     small = next(row for row in rows if "#builders.small" in row)
     assert re.findall(r'<td class="number[^"]*">(\d+)</td>', small) == ["1", "1", "1", "1", "0", "0"]

@@ -49,5 +49,6 @@ def test_products_of_the_smallest_floats_are_exact_and_nothing_is_rounded_silent
 
 def test_numbers_are_written_plainly_and_rounded_for_people():
     assert [plain(from_float(number)) for number in (1.0, -0.0, 1e21, 1e-7)] == ["1", "0", "1" + "0" * 21, "0.0000001"]
+    assert plain(Decimal("0e-999999999")) == "0"  # without a text of so many zeros
     shown = [rounded(text) for text in ("0.00339783327489470138", "0.0000005", "0")]
     assert shown == ["0.003398", "5.0e-7", "0.000000"]

@@ -90,8 +90,6 @@ def test_a_change_of_a_file_changes_its_part_alone(root):
     ("change", "parts"),
     [
         ({"competition": {"seed": 2}}, ["params"]),
-        ({"limits": {"seconds": 400}}, ["params"]),
-        ({"physics": {"jitter": 0.001}}, ["params"]),
         ({"similarity": {"revision": "f" * 40}}, ["params"]),
         ({"diversity": {"vectors": "cls"}}, ["params"]),
         ({"similarity": {"batch": 1, "device": "cuda"}, "execution": {"scheduler": "tcp://10.0.0.1:8786"}}, []),

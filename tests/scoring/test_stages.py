@@ -1,7 +1,6 @@
 """The stages score and rank, on a small competition in the pipeline's folders."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -98,12 +97,10 @@ def test_flags_and_supplied_blocks_stand_beside_the_ranking(params):
 
 
 @pytest.mark.parametrize("stage", ["stability", "similarity", "diversity"])
-@pytest.mark.parametrize("letter", ["B", None])
-def test_an_absent_file_or_folder_is_named(params, stage, letter):
-    folder = Path("data", stage, "m1", "alpha")
-    shutil.rmtree(folder) if letter is None else (folder / f"{letter}.json").unlink()
+def test_an_absent_file_is_named(params, stage):
+    Path("data", stage, "m1", "alpha", "B.json").unlink()
     for run in (score_stage, rank_stage):
-        with pytest.raises(PcgevalError, match=f"model 'm1', team 'alpha': letter {letter or 'A'} .*Run `dvc repro`"):
+        with pytest.raises(PcgevalError, match=r"model 'm1', team 'alpha': letter B .*Run `dvc repro`"):
             run(params)
 
 

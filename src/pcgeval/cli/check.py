@@ -2,6 +2,7 @@
 
 import json as json_format
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 app = group()
 Severity = Literal["error", "failing team", "warning"]
+_TRIAL_BYTES = 100_000  # of the files of all stages and DVC's copies of them: twice the mean of the demo
+_TOKEN_BYTES = 16  # of a reply's token: 4 bytes each in the call log, the record, the response and DVC's copies
 
 
 class Finding(NamedTuple):
@@ -65,11 +68,11 @@ def check(
     from pcgeval.core.params import load_params
     from pcgeval.scoring.seal import make_seal
 
-    found, summary, seal_sha256 = Findings(), None, None
-    with _attempt(found, "params.yaml"):
+    findings, summary, seal_sha256 = Findings(), None, None
+    with _attempt(findings, "params.yaml"):
         params = load_params()
-        summary = _check_inputs(params, found, is_full=full, is_sealing=do_seal)
-    findings = list(dict.fromkeys(found))  # two models may have the same fault
+        summary = _check_inputs(params, findings, is_full=full, is_sealing=do_seal)
+    findings = list(dict.fromkeys(findings))  # two models may have the same fault
     passed = all(finding.severity != "error" for finding in findings)
     if do_seal and passed:
         seal = make_seal(params)
@@ -96,7 +99,7 @@ def check(
 
 
 def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sealing: bool) -> str:
-    """Check all but params.yaml itself, and return what a run would do, in a line."""
+    """Check everything that params.yaml names, and return a line about the size of the run."""
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.report.status import run_status
     from pcgeval.rubric.loading import load_rubric
@@ -110,6 +113,7 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
             submissions[team] = load_submission(layout.SUBMISSIONS / team)
     _check_recordings(params, list(submissions), findings)
     _check_dvc(findings)
+    _check_disk(params, findings)
     with _attempt(findings, "rubric"):
         load_rubric(layout.rubric_file(params.rubric.id))
     with _attempt(findings, "rubric"):
@@ -119,7 +123,8 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
     if is_full or is_live:
         programs = {team: entry.work for team, entry in submissions.items() if isinstance(entry.work, Program)}
         _check_programs(params, programs, findings)
-    _check_seal(params, findings, is_sealing=is_sealing)
+    if len(submissions) == len(params.teams):  # a seal has the hashes of all submissions
+        _check_seal(params, findings, is_sealing=is_sealing)
     competition = params.competition
     sizes = (
         count(len(params.teams), "submission"),
@@ -132,6 +137,9 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
 
 
 def _check_recordings(params: "Params", teams: list[str], findings: Findings) -> None:
+    if not layout.RECORDINGS.is_dir():
+        text = "is missing, and stages depend on it. Make the folder; it may be empty."
+        findings.append(Finding("recordings", "error", f"{layout.RECORDINGS}: {text}"))
     for team, (name, model) in product(teams, params.models.items()):
         path = layout.recording_file(name, team)
         if model.backend == "recorded" and not path.is_file():
@@ -159,8 +167,21 @@ def _check_dvc(findings: Findings) -> None:
             findings.append(Finding("dvc", "error", f"{path}: {text}"))
 
 
+def _check_disk(params: "Params", findings: Findings) -> None:
+    """Warn if the trials without a record may need more space than the disk has."""
+    from pcgeval.core.trials import record_path
+
+    places = product(params.models, params.teams, layout.trials(params))
+    paths = (record_path(layout.stage_dir("raw", model, team), team, trial) for model, team, trial in places)
+    needed = sum(not path.exists() for path in paths) * (_TRIAL_BYTES + _TOKEN_BYTES * params.limits.tokens)
+    free = shutil.disk_usage(Path()).free
+    if free < needed:
+        text = f"{free / 1e9:.1f} GB are free, and the trials to do may need {needed / 1e9:.1f} GB. Make room."
+        findings.append(Finding("disk", "warning", f"{Path().absolute()}: {text}"))
+
+
 def _check_models(params: "Params", status: "RunStatus | None", findings: Findings) -> None:
-    """Ask the servers for the digests of all models; a server without work may be away."""
+    """Ask the servers for the digests of all models; a server that has no trials left may be down."""
     from pcgeval.llm.backends import open_backend, pinned_digest
 
     undone = {team.model for team in status.teams if team.done < team.trials} if status else set()

@@ -121,7 +121,7 @@ def rescore(
         list[Path],
         typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The <SOURCE> folder of each model."),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Write the results to this folder.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Write the results to this folder.")],
     letters: Annotated[
         str | None, typer.Option(metavar="LETTERS", help="The letters to score; default: those of the files.")
     ] = None,

@@ -18,7 +18,10 @@ app = group()
 @app.command()
 def evaluate(
     inputs: Annotated[list[Path], typer.Argument(metavar="INPUT", help="*.jsonl, *.parquet, folders; - for stdin.")],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The folder for the dataset: README.md and data/*.parquet.")],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIR", file_okay=False, help="The folder for the dataset: README.md and data/*.parquet."),
+    ],
     assignments: Assignments = None,
     no_classifier: Annotated[bool, typer.Option("--no-classifier", help="Simulate only.")] = False,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="Also store the classifier's embeddings.")] = False,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from pcgeval.cli.levels import block_text
+from pcgeval.core.console import count
 from pcgeval.core.stage_files import plain
 from pcgeval.core.untrusted import printable_line, printable_text
 from pcgeval.report.explanation import Explanation
@@ -65,7 +66,7 @@ def _message(text: str, width: int) -> Iterator[str]:
         lines += textwrap.wrap(line, max(1, width - 2), replace_whitespace=False) or [""]
     yield from lines[:_MOST_LINES]
     if len(lines) > _MOST_LINES:
-        yield f"... and {len(lines) - _MOST_LINES} more lines"
+        yield f"... and {count(len(lines) - _MOST_LINES, 'more line')}"
 
 
 def _level(explained: Explanation) -> Iterator[str]:

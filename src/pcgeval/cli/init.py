@@ -28,9 +28,9 @@ def init(
 ) -> None:
     """Make a folder for a competition.
 
-    The folder holds settings, by default of three small models on this machine, stages, a baseline, the rubric and the
-    classifier. Its stages run the installed version of pcgeval, which pcgeval.json names. If DIR is in no git
-    repository, it becomes one.
+    The folder holds settings, stages, a baseline, the rubric and the classifier. By default, the settings name three
+    small models that run on this machine. The stages run the installed version of pcgeval, which pcgeval.json names.
+    If DIR is in no git repository, it becomes one.
     """
     if upgrade:
         if edition:
@@ -87,4 +87,4 @@ def _make_repository(folder: Path) -> None:
             subprocess.run(["git", "init", "--quiet"], cwd=folder, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         write_text(folder / ".dvc" / "config.local", "[core]\n    no_scm = true\n")
-        print_stderr("git makes no repository here: the audit will list every file as not published")
+        print_stderr("git could not make a repository here, so the audit lists every file as not published")

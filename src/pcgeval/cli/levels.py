@@ -92,7 +92,7 @@ def _texts(file: Path, *, watch: bool) -> Iterator[str]:
 
 
 def _hints(text: str, scored: "LevelScore") -> Iterator[str]:
-    """Yield what is wrong with single lines, which the official reasons leave out."""
+    """Yield hints about single lines, which the official reasons do not name."""
     from pcgeval.levels.calls import read_calls
     from pcgeval.levels.extraction import CALL
     from pcgeval.levels.grid import COLUMNS, SHAPES

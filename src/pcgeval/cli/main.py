@@ -104,6 +104,8 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    _: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it.")] = False,
+    _: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Declare the options that come before the command."""

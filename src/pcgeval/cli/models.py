@@ -1,5 +1,6 @@
 """The commands for local language models: `pcgeval models list`, `fetch` and `serve`."""
 
+import socket
 import sys
 from typing import Annotated
 
@@ -48,4 +49,10 @@ def serve(
     from pcgeval.llm.llamacpp import serve as serve_model
     from pcgeval.llm.local_models import model_file
 
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that has just ended leaves it free
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise typer.BadParameter(f"port {port}: {error.strerror}. Choose another one with --port.") from error
     serve_model(model_file(name, None), name, port)

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-_NAMES = frozenset(
-    {"model", "team", "state", "status", "grading", "submission", "paper", "what", "judge", "attack", "category"}
-)
+_COMPETITION_NAMES = frozenset(
+    {"model", "team", "letter", "state", "status", "submission", "what"}
+)  # columns that name a row
+_NAMES = _COMPETITION_NAMES | {"paper", "grading", "judge", "attack", "category"}
 _TEXTS = _NAMES | {"before", "after"}  # columns that are aligned to the left
 
 

@@ -181,9 +181,16 @@ def _compared_rows(values: "Iterable[tuple[Label, Any, Any]]") -> Iterator[tuple
     def shown(kind: str, value: Any) -> str:
         if value is None:
             return "-"
-        text = rounded(value) if kind in SCORES else printable_line(str(value)) or "none"
-        return _HASH.sub(r"\1", text)
+        if kind in SCORES:
+            return rounded(value)
+        text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        return _HASH.sub(r"\1", printable_line(text)) or "none"
 
-    for (kind, name, team, model), before, after in values:
+    values = list(values)
+    letters = [value for value in values if value[0].kind == "letter"]
+    others = [value for value in values if value[0].kind != "letter"]
+    for (kind, name, team, model), before, after in [*others, *letters[:_MOST]]:
         label = printable_line(" ".join(filter(None, (team, model, kind, name))))
         yield label, shown(kind, before), "=" if before == after else shown(kind, after)
+    if len(letters) > _MOST:
+        yield f"and {len(letters) - _MOST} more letters", "see --json", ""

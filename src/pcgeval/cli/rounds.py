@@ -68,6 +68,8 @@ def prepare_round(name: str, root: Path = Path()) -> Path:
     letters = [EXAMPLE_LETTERS] if (root / EXAMPLE_LETTERS).is_dir() else []  # dvc.yaml names them then
     for path in (*map(Path, INPUTS), *letters, code):
         source, target = root / path, workspace / path
+        if not source.exists():
+            raise FileError(f"{source}: is missing, and every round needs it. Restore it, for example from git.")
         if source.is_dir():
             shutil.rmtree(target, ignore_errors=True)
             shutil.copytree(source, target, ignore=shutil.ignore_patterns(*DVC_IGNORED))

@@ -75,18 +75,18 @@ def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str
 
 
 def _known_model(params: Params, name: str, *, may_be_short: bool) -> Model | None:
-    """Return the model of params.yaml, or the local model, with this key or name, or with one that begins so."""
+    """Return the model of params.yaml, or the local model, with this key or name, or with one that begins with it."""
     models = {model.name: model for model in (*default_params().models.values(), *params.models.values())}
     models |= params.models
     same = [model for model in models.values() if full_name(model.name) == full_name(name)]
     if name in models or same:
         return models.get(name) or same[0]
-    begun = {model.name: model for key, model in models.items() if key.casefold().startswith(name.casefold())}
-    if not name or not may_be_short or not begun:
+    longer = {model.name: model for key, model in models.items() if key.casefold().startswith(name.casefold())}
+    if not name or not may_be_short or not longer:
         return None
-    if len(begun) > 1:
+    if len(longer) > 1:
         raise SettingsError(
-            f"model {printable_name(name)}: could be {' or '.join(sorted(begun))}. Write more of the name, or name "
+            f"model {printable_name(name)}: could be {' or '.join(sorted(longer))}. Write more of the name, or name "
             "the server that has a model of this name with --host or --base-url."
         )
-    return next(iter(begun.values()))
+    return next(iter(longer.values()))

@@ -37,15 +37,17 @@ def try_command(
     trials: Trials = 2,
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server that has the model.")] = None,
     base_url: BaseUrl = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Default: rehearsals/<team>/<model>.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", file_okay=False, help="Default: rehearsals/<team>/<model>.")
+    ] = None,
     trust_programs: TrustPrograms = False,
     json: Json = False,
 ) -> None:
     """Run a few trials of your submission and score them.
 
-    The trials run exactly as in the competition, with the same seeds, requests and limits. The first letters of a
-    model's name do. After Ctrl-C, repeat the command to continue. All files go to the folder --out, which keeps earlier
-    trials of other letters. Exit code 1: the submission has errors, or all trials failed.
+    The trials run exactly as in the competition, with the same seeds, requests and limits. A unique beginning of
+    a model's name is enough. After Ctrl-C, repeat the command to continue. All files go to the folder --out, which
+    keeps earlier trials of other letters. Exit code 1: the submission has errors, or all trials failed.
     """
     print_stderr(f"checking {path}")  # before the imports, which take a second
     from pcgeval.cli.try_submission import params_for_try, run_try
@@ -65,7 +67,7 @@ def submit(
 ) -> None:
     """Check a submission, copy it, and add its team to params.yaml.
 
-    The copy is data/submissions/TEAM. An earlier submission that is replaced moves to .pcgeval/replaced.
+    The copy is data/submissions/TEAM. A replaced submission moves to .pcgeval/replaced.
     """
     from pcgeval.submissions.filing import submit as file_submission
     from pcgeval.submissions.validate import printable_findings

@@ -29,6 +29,7 @@ from pcgeval.evaluator.level_score import LevelScore, score_level
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.llm.backends import open_backend, pinned_digest
+from pcgeval.llm.protocol import LlmError
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
@@ -60,8 +61,14 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
         status.show(f"loading {model.name}" if model.backend == "llamacpp" else f"looking for {model.name}")
         folder = out or Path("rehearsals") / submission.team / key
         tried = _Try(params, submission, classifier, folder, status, prints=not json)
-        backend = open_backend(model)
-        pinned_digest(model, backend)
+        try:
+            backend = open_backend(model)
+            pinned_digest(model, backend)
+        except LlmError as error:
+            if model.backend != "ollama" or model.host is not None:
+                raise
+            known = f"model {model.name}: is none of `pcgeval models list`, so Ollama was asked for it"
+            raise SettingsError(f"{known}: {error}") from error
         stack.enter_context(lock_folder(folder, folder / LOCK))
         try:
             do_trials(

@@ -13,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
@@ -29,15 +29,22 @@ Content = TypeVar("Content")
 
 def plain(value: Decimal) -> str:
     """Return an exact decimal in plain notation: no exponent, no trailing zeros, no negative zero."""
-    text = format(value, "f")
-    if "." in text:
-        text = text.rstrip("0").rstrip(".")
-    return text if value else "0"
+    text = format(value, "f") if value else "0"  # a zero may have any exponent
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _check_zero(value: Decimal) -> Decimal:
+    if not value and abs(value.adjusted()) > 2000:  # which pydantic does not count
+        raise ValueError("a zero should have no more than 2000 decimal places")
+    return value
 
 
 Share = Annotated[float, Field(ge=-_SLACK, le=1 + _SLACK)]
 Exact = Annotated[
-    Decimal, Field(ge=-_LARGEST, le=_LARGEST, decimal_places=2000, allow_inf_nan=False), PlainSerializer(plain)
+    Decimal,
+    Field(ge=-_LARGEST, le=_LARGEST, decimal_places=2000, allow_inf_nan=False),
+    AfterValidator(_check_zero),
+    PlainSerializer(plain),
 ]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 StageName = Literal["generate", "extract", "convert", "simulate", "classify"]  # the stages that a trial goes through
@@ -370,7 +377,7 @@ class TeamModelScore(_Part):
 
     score: Exact
     normalised: Exact  # percent of the sum over all teams
-    failed_trials: int = Field(ge=0)
+    failed_trials: int = Field(ge=0, le=10**9)
     flagged_trials: int | None = None
     blocks: int | None = None  # of all responses
     supplied: int | None = None  # blocks that stood in the submission's messages before the model named them

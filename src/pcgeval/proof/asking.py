@@ -45,12 +45,12 @@ class AskedCall:
 def ask_again(
     root: Path, params: Params, number: int, *, report: Callable[[str], None] = lambda _: None
 ) -> list[AskedCall]:
-    """Ask a sample of the calls in data/raw again, the same one for everybody; all calls, if there are fewer.
+    """Ask a sample of the calls in data/raw again, or all if they are fewer; everybody draws the same sample.
 
     The same bytes of a model on the same kind of machine give the same answer to a seed; another version of the server,
     another processor or GPU may give another one, as may a server that answers several at once. Recorded models that
     pcgeval can run itself are asked in this process, others where params.yaml says, or of this machine's Ollama server.
-    `report` is told each model before it is asked, and what a person should know meanwhile.
+    `report` receives messages for a person.
     """
     submissions = load_submissions(params.teams, root / SUBMISSIONS)
     calls: list[tuple[str, str, Trial, int, TrialRecord]] = []
@@ -60,30 +60,31 @@ def ask_again(
         calls += [(model, team, trial, turn, record) for turn in range(len(record.exchanges))] if record else []
     chosen = sorted(random.Random(0).sample(range(len(calls)), min(number, len(calls))))  # noqa: S311 - no secret
     asked = []
-    opened: dict[str, tuple[Backend | None, str]] = {}
+    opened, digest, fault = "", "", ""
+    backend: Backend | None = None  # one at a time: a model may fill the memory
     progress = Progress("calls asked again", len(chosen))
     for model, team, trial, turn, record in (calls[place] for place in chosen):
         settings = params.models[model]
         if settings.backend == "recorded":
             name = "llamacpp" if find_model(settings.name) else "ollama"
             settings = settings.model_copy(update={"backend": name})
-        if model not in opened:
+        if model != opened:
             report(f"asking {model} again")
+            opened, backend = model, None
             try:
                 backend = open_backend(settings, report=report)
-                opened[model] = backend, pinned_digest(settings, backend)
+                digest = pinned_digest(settings, backend)
             except LlmError as error:
-                opened[model] = None, printable_line(str(error))
-        known, digest = opened[model]
+                backend, fault = None, printable_line(str(error))
         same: bool | None = None
-        if known is None:
-            detail = digest
+        if backend is None:
+            detail = fault
         elif digest != record.digest:
             detail = f"the server has another model of this name, with digest {digest}"
         else:
             task = GenerationTask(submissions[team], settings, digest, params.limits, params.competition.seed)
             request = list(_requests(task.job(trial), submissions[team].work, record))[turn]
-            same, detail = _ask(request, record.exchanges[turn], known, params.limits.call_seconds)
+            same, detail = _ask(request, record.exchanges[turn], backend, params.limits.call_seconds)
         asked.append(AskedCall(model, team, trial.letter, trial.number, turn + 1, same, detail))
         progress.step()
     return asked

@@ -1,6 +1,6 @@
 """Audit a competition: run its stages again in an empty folder, from the inputs alone, and compare the files.
 
-No model is asked: the recorded replies answer. Nothing in the competition's folder is changed.
+It asks no model: the recorded replies answer. It changes nothing in the competition's folder.
 """
 
 import os
@@ -25,7 +25,6 @@ from pcgeval.core.layout import (
     SUBMISSIONS,
     generation_lock,
     grade_file,
-    own_or_packaged,
     stage_dir,
     summaries_file,
     trials,
@@ -38,7 +37,7 @@ from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.differences import Difference, compare_files
-from pcgeval.proof.release import Finding, Kind, check_release, check_repository
+from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
 from pcgeval.proof.replies import logged_calls, repeat_trials
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.sandbox.process import SandboxError
@@ -50,7 +49,7 @@ from pcgeval.submissions.packages import InstallError
 
 INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "data/recordings", "data/rubrics")
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
-# programs cannot run here; any other error is one of the competition's files
+# this machine cannot run programs; any other error is a fault of the competition's files
 _MACHINE_ERRORS = (SandboxError, InstallError, TrialFaultError, OSError)
 
 
@@ -111,11 +110,11 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
 
     Args:
         root: The folder of params.yaml and dvc.yaml.
-        trust: Stages with an output that is copied instead of made again.
-        is_bundle: It is an unpacked bundle, which has neither a repository nor pictures and pages.
+        trust: Stages that do not run; the audit copies their published output.
+        is_bundle: The folder is an unpacked bundle, without repository, pictures and pages.
 
     Raises:
-        AuditError: Nothing was evaluated here yet, or there is no such stage.
+        AuditError: The folder holds no ranking, or a stage of `trust` does not exist.
         PcgevalError: params.yaml or the ranking cannot be read.
     """
     root = root.resolve()
@@ -138,13 +137,12 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
     totals = {team.team: team.total for team in again.teams} if again else {}
     result.winners = again.winners if again else None
     for team in published.teams:
-        submission = root / SUBMISSIONS / team.team
         line = TeamLine(
             team=team.team,
             status="winner" if team.winner else team.status,
             rank=team.rank,
-            submission=submission_sha256(submission) if submission.is_dir() else "missing",
-            trials=len(team.models) * len(published.rules.letters) * published.rules.trials,
+            submission=submission_sha256(root / SUBMISSIONS / team.team) if team.team in params.teams else "missing",
+            trials=len(team.models) * len(competition.characters) * competition.trials,
             failed=sum(model.failed_trials for model in team.models.values()),
             total=team.total,
             again=totals.get(team.team),
@@ -194,14 +192,13 @@ class _Rerun:
         if (self.root / CALLS).is_dir():
             (self.work / CALLS).parent.mkdir(parents=True)
             (self.work / CALLS).symlink_to(self.root / CALLS)
-        model = Path(self.params.similarity.model)
-        classifier = self.root / model if (self.root / model).is_dir() else own_or_packaged(model)
+        classifier, model = classifier_folder(self.root, self.params), Path(self.params.similarity.model)
         if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
-            made = [self.work / output for outputs in pipeline.OUTPUTS.values() for output in outputs]
-            made += [self.work / STATE, self.work / ".cache"]
+            outputs = [output for paths in pipeline.OUTPUTS.values() for output in paths] + [str(STATE), ".cache"]
             for name in files_at(classifier, Path()):
                 target = self.work / model / name
-                if not target.exists() and not any(target.is_relative_to(output) for output in made):
+                place = Path((model / name).as_posix().casefold())  # on some disks data/RAW is data/raw
+                if not target.exists() and not any(place.is_relative_to(output) for output in outputs):
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.symlink_to((classifier / name).resolve())
 
@@ -219,7 +216,7 @@ class _Rerun:
             self._copy(output)
 
     def _generate(self) -> None:
-        """Do the trials again on the known replies; where a program cannot be run, its trials are taken as they are."""
+        """Repeat the trials on the known replies; take those of a program that cannot run here as they are."""
         submissions = load_submissions(self.params.teams, self.root / SUBMISSIONS)
         progress = Progress("teams and models", len(self.params.models) * len(submissions))
         for model, settings in self.params.models.items():
@@ -247,7 +244,7 @@ class _Rerun:
             if stage == "classify":
                 check_source(self.params.similarity.model, self.params.similarity.revision, self.work)
             if stage == "grade":
-                if not (self.root / CALLS).is_dir():  # then the judge's replies are known from its grades alone
+                if not (self.root / CALLS).is_dir():  # then only the grades have the judge's replies
                     self._copy("data/judgements")
                 pipeline.grade(self.params, self.work, open_backend=self._open_judge)
             else:

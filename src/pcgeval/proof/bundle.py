@@ -1,6 +1,6 @@
 """A bundle: one ZIP file with all that a ranking follows from, and `manifest.json` with the SHA-256 of each file.
 
-Anybody can make a bundle, and nothing in it says who did, so it is read as hostile input.
+Anybody can make a bundle, so `verify_bundle` reads it as hostile input.
 """
 
 import io
@@ -79,9 +79,11 @@ def make_bundle(root: Path) -> bytes:
 
 
 def unpack_bundle(path: Path, folder: Path) -> int:
-    """Unpack a bundle that may be anybody's into a new folder, and return the number of its files."""
+    """Unpack a bundle, as hostile input, into a new folder; return the number of its files."""
     try:
         unpack(path, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
+        if not (folder / MANIFEST).is_file():
+            raise BundleError(f"{MANIFEST}: is missing, so this is no bundle.")
         promised = _Manifest.read(folder / MANIFEST).files
     except PcgevalError as error:
         reason = str(error).removeprefix(f"{path}: ").replace(f"{folder}/", "")

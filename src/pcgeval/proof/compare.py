@@ -1,4 +1,4 @@
-"""Compare two evaluated states of a competition: each is a revision of git, a folder, or a bundle of anybody's."""
+"""Compare two evaluated states of a competition: a revision of git, a folder, or a bundle."""
 
 import subprocess
 import tempfile
@@ -23,7 +23,7 @@ _PARTS = {"recordings": "replies", "trials": "trials", "measurements": "measurem
 
 
 class CompareError(PcgevalError):
-    """A state cannot be read: it is not there, holds no results, or is damaged."""
+    """A state is missing, holds no results, or is damaged."""
 
 
 class Label(NamedTuple):

@@ -1,19 +1,22 @@
-"""Compare published files with those that were made again: where they differ, and both values."""
+"""Find the first place in which a published file and the file of a new run differ."""
 
 import csv
 import io
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from pcgeval.core.files import sha256_file
 from pcgeval.core.untrusted import printable_line
 
 ABSENT = "absent"
 _LONGEST = 80  # characters of a value
+_MOST_BYTES = 2**24  # of a file whose values are compared
 _BEFORE = 20  # characters before the first difference of two long texts
 # the fields that name an entry of a list
 _NAMES = ("team", "teamName", "letter", "character", "trial", "tag", "id", "key")
@@ -21,12 +24,12 @@ _NAMES = ("team", "teamName", "letter", "character", "trial", "tag", "id", "key"
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place in which a published file is not the one that was made again."""
+    """The first place in which a published file differs from that of a new run."""
 
     path: str  # relative to the competition's folder
     place: str  # such as `teams[beta].total` or `line 3`; empty for the whole file
     published: str  # the value as text, cut if it is long
-    again: str  # the value that was made again
+    again: str  # the value of the new run
 
     def __str__(self) -> str:
         """Return the difference in a line."""
@@ -36,16 +39,17 @@ class Difference:
 
 def compare_files(published: Path, again: Path, path: str) -> Difference | None:
     """Return the first difference of two files, one of which may be missing; None if they have the same bytes."""
-    one, other = (file.read_bytes() if file.is_file() else None for file in (published, again))
+    one, other = (sha256_file(file) if file.is_file() else None for file in (published, again))
     if one == other:
         return None
+    sizes = [file.stat().st_size if file.is_file() else None for file in (published, again)]
     if one is None or other is None:
-        sizes = [ABSENT if content is None else f"a file of {len(content)} bytes" for content in (one, other)]
-        return Difference(path, "", *sizes)
-    try:
-        place, value, value_again = next(_differences(path, one.decode(), other.decode()))
-    except (ValueError, RecursionError, StopIteration):  # no JSON, no text, or the same values in another form
-        place, value, value_again = "", f"{len(one)} bytes", f"{len(other)} other bytes"
+        return Difference(path, "", *(ABSENT if size is None else f"a file of {size} bytes" for size in sizes))
+    place, value, value_again = "", f"{sizes[0]} bytes", f"{sizes[1]} other bytes"
+    if sum(filter(None, sizes)) <= _MOST_BYTES:
+        with suppress(ValueError, RecursionError, csv.Error, StopIteration):  # malformed, or the same values
+            texts = published.read_bytes().decode(), again.read_bytes().decode()
+            place, value, value_again = next(_differences(path, *texts))
     return Difference(path, place, *shown(value, value_again))
 
 

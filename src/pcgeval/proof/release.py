@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from pcgeval.core.files import sha256_bytes, sha256_file
-from pcgeval.core.layout import DVC_LOCK, PACKAGE_FILE, RELEASED_PIPELINE, is_ignored
+from pcgeval.core.layout import DVC_LOCK, PACKAGE_FILE, RELEASED_PIPELINE, is_ignored, own_or_packaged
 from pcgeval.core.params import Params
 from pcgeval.core.release import pipeline_files
 from pcgeval.core.untrusted import listed, printable_line
@@ -19,8 +19,8 @@ from pcgeval.similarity.source import FILES, SHIPPED_SHA256, Source
 CLASSIFIER = Path("data", "classifier")
 # what belongs into git
 CODE = ("src", "pcgeval.json", "stages", "dvc.yaml", "dvc.lock", "params.yaml", ".dvcignore", "data", "results")
-# a finding of an audit beside differences of files: a fault; what was not run again, or not committed, which only a
-# strict audit fails for; or what a reader should know
+# findings beside differences of files: faults, notes for readers, and two kinds that fail only a strict audit: what was
+# not run again, and what is not committed
 Kind = Literal["faults", "not_run", "unpublished", "notes"]
 Finding = tuple[Kind, str]
 _MOST = 5  # names in a sentence
@@ -34,11 +34,17 @@ def check_release(root: Path, params: Params) -> Iterator[Finding]:
         yield "notes", "the audit ran the code of this folder; the `pcgeval audit` of a release compares it with that."
     elif names := _altered(root, package):
         yield "faults", f"the code is not that of the installed release: {listed(names, _MOST)}."
-    classifier = Source("", None, root / params.similarity.model)
+    classifier = Source("", None, classifier_folder(root, params))
     if all((classifier.folder / name).is_file() for name in FILES) and classifier.sha256 != SHIPPED_SHA256:
         hashes = f"their SHA-256 is {classifier.sha256}, and {SHIPPED_SHA256} is shipped"
         kind: Kind = "faults" if Path(params.similarity.model) == CLASSIFIER else "notes"
         yield kind, f"{params.similarity.model}: these are not the weights that pcgeval ships: {hashes}."
+
+
+def classifier_folder(root: Path, params: Params) -> Path:
+    """Return the folder of the classifier: the competition's, else that of the working directory or the package."""
+    model = Path(params.similarity.model)
+    return root / model if (root / model).is_dir() else own_or_packaged(model)
 
 
 def _altered(root: Path, package: Path) -> list[str]:
@@ -64,7 +70,7 @@ def _modules(folder: Path, name: str) -> dict[str, str]:
 
 
 def check_repository(root: Path) -> Iterator[Finding]:
-    """Name what DVC and git find: files that are not those of dvc.lock, or not committed."""
+    """Name the files that differ from dvc.lock, by DVC, and those that are not committed, by git."""
     if not (root / DVC_LOCK).is_file():
         yield "faults", f"{DVC_LOCK}: is missing, so nothing says which files the stages wrote."
     else:
@@ -78,7 +84,7 @@ def check_repository(root: Path) -> Iterator[Finding]:
 
 
 def _dvc_faults(root: Path) -> Iterator[Finding]:
-    # DVC's own records of sizes and times are not used, nor, by -P, are modules of the folder
+    # without DVC's records of sizes and times, and by -P without modules of the folder
     with TemporaryDirectory(prefix="pcgeval-dvc-") as state:
         text = _run(root, sys.executable, "-P", "-m", "dvc", "status", "--json", DVC_SITE_CACHE_DIR=state)
     if text is None:

@@ -1,7 +1,7 @@
-"""Do the trials of a competition again on the replies that the models gave: no model is asked.
+"""Repeat the trials of a competition on the replies that the models gave, without asking a model.
 
-A reply comes from the recording. Of a model that was asked it comes from the call log, and only where that has not got
-it from the trial's own record. Programs run again in the sandbox.
+A recorded model's reply comes from the recording; a live model's from the call log, or from the trial's record if the
+log lacks it. Programs run again in the sandbox.
 """
 
 import os
@@ -20,7 +20,7 @@ from pcgeval.proof.release import Finding
 from pcgeval.submissions.load import Submission
 
 BYTES_PER_TOKEN = 16  # of a reply, at most: the recorded replies of all models have less than 6
-MIN_BYTES = 32  # of a reply that is looked at
+MIN_BYTES = 32  # of a reply; shorter ones pass
 
 
 class KnownReplies(RecordedModel):

@@ -191,13 +191,13 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
             )
         scores = official.letters[team, letter] if is_scored else None
         letters.append(LetterResult(letter, official.weights[letter], scores, tuple(trials)))
-    made_by = similarity_dir / CLASSIFIER_FILE
+    classifier_file = similarity_dir / CLASSIFIER_FILE
     return ModelResult(
         name=model,
         score=row.models[model].score if is_scored else None,
         letters=tuple(letters),
         engine_sha256=engine_sha256(simulations.engine, simulations.packages, simulations.physics),
-        classifier_sha256=ClassifierFile.read(made_by).sha256 if made_by.exists() else None,
+        classifier_sha256=ClassifierFile.read(classifier_file).sha256 if classifier_file.exists() else None,
     )
 
 

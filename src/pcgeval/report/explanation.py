@@ -107,7 +107,6 @@ class Explanation:
     failed_stage: str | None
     reason: str | None
     blocks: tuple[CalledBlock, ...]  # the calls in order; none if nothing was extracted
-    picture: Path | None
     stability: float | None
     best_of: tuple[int, int] | None  # the simulation that counts, from 1, and how many there were
     similarity: float | None
@@ -128,7 +127,6 @@ class Explanation:
             "letter": self.trial.letter,
             "trial": self.trial.number,
             "score": self.share and plain(self.share.trial.score),
-            "picture": self.picture and str(self.picture),
             "best_of": self.best_of and {"simulation": self.best_of[0], "of": self.best_of[1]},
             "probabilities": {probability.label: probability.probability for probability in self.probabilities},
             "rank": self.row and self.row.rank,
@@ -181,7 +179,6 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         failed_stage=failed_stage,
         reason=reason,
         blocks=tuple(_blocks(files, simulated)),
-        picture=files["images"] if files["images"].is_file() else None,
         stability=level.score if level else None,
         best_of=(simulated.best_of, params.physics.trials) if simulated and simulated.best_of else None,
         similarity=classified.similarity if classified else None,
@@ -243,9 +240,10 @@ def _blocks(files: Mapping[StageDir, Path], simulated: SimulatedTrial | None) ->
     """Return each call with the fate of its block: the stages keep their order."""
     code, level = files["intermediate"], files["levels"]
     calls = [call.text for call in read_calls(read_text(code))] if code.exists() else []
-    if simulated is None or len(calls) != len(simulated.types):
+    blocks = level_blocks(read_text(level)) if level.exists() else ()
+    if simulated is None or not len(calls) == len(blocks) == len(simulated.types):
         return [CalledBlock(number, call, "not simulated") for number, call in enumerate(calls, start=1)]
-    return list(called_blocks(calls, level_blocks(read_text(level)), simulated))
+    return list(called_blocks(calls, blocks, simulated))
 
 
 def _conversation(submission: Submission, trial: Trial, record: TrialRecord) -> Iterator[ConversationMessage]:

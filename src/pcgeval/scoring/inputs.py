@@ -177,8 +177,6 @@ def read_source(source: Path, rules: ScoringRules) -> dict[str, TeamResults]:
         ]
     except OSError as error:
         raise ScoringError(f"{source}: cannot be read ({error.strerror}). Name a folder of results.") from error
-    if unprintable := next((name for name in teams if not name.isprintable()), None):
-        raise ScoringError(f"{source}: the folder name {unprintable!r} is no team name. Rename or remove it.")
     if not any((source / team / stage).is_dir() for team in teams for stage in STAGE_DIRS):
         raise ScoringError(
             f"{source}: has no team folders with results. Name the folder of one model, which holds "
@@ -199,8 +197,8 @@ def read_team(folders: Mapping[StageDir, Path], rules: ScoringRules) -> TeamResu
         for trial in first_by_trial(letter.stability).keys() & first_by_trial(letter.similarity).keys()
         if 1 <= trial <= rules.trials
     ]
-    simulations = _if_there(SimulationsFile, folders["stability"] / SIMULATIONS_FILE)
-    classifier = _if_there(ClassifierFile, folders["similarity"] / CLASSIFIER_FILE)
+    simulations = _read_if_present(SimulationsFile, folders["stability"] / SIMULATIONS_FILE)
+    classifier = _read_if_present(ClassifierFile, folders["similarity"] / CLASSIFIER_FILE)
     provenance = Provenance(
         simulations.engine_line if simulations else UNKNOWN,
         f"{classifier.name} sha256:{classifier.sha256}" if classifier else UNKNOWN,
@@ -211,9 +209,9 @@ def read_team(folders: Mapping[StageDir, Path], rules: ScoringRules) -> TeamResu
 
 def _read_letter(folders: Mapping[StageDir, Path], letter: str, rules: ScoringRules) -> LetterResults:
     stability_path, similarity_path = (letter_file(folders[name], letter) for name in ("stability", "similarity"))
-    stability = _if_there(StabilityFile, stability_path)
-    similarity = _if_there(SimilarityFile, similarity_path)
-    diversity = _if_there(DiversityFile, letter_file(folders["diversity"], letter))
+    stability = _read_if_present(StabilityFile, stability_path)
+    similarity = _read_if_present(SimilarityFile, similarity_path)
+    diversity = _read_if_present(DiversityFile, letter_file(folders["diversity"], letter))
     scores = ((level.name, level.score) for level in (stability.levels if stability else ()))
     probabilities = ((trial.name, trial.similarity) for trial in (similarity.trials if similarity else ()))
     return LetterResults(
@@ -223,7 +221,7 @@ def _read_letter(folders: Mapping[StageDir, Path], letter: str, rules: ScoringRu
     )
 
 
-def _if_there(kind: type[Kind], path: Path) -> Kind | None:
+def _read_if_present(kind: type[Kind], path: Path) -> Kind | None:
     return kind.read(path) if os.path.lexists(path) else None
 
 

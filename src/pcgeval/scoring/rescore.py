@@ -54,6 +54,7 @@ OFFICIAL_RESULTS_FOLDER = "result"  # the official tools write there and do not 
 RESULT = "result.json"
 DISQUALIFIED = -2  # the rank of a disqualified team in the published result.json
 _REMEDY = "Take it from its source again."
+_LARGEST, _PLACES = 1000, 324  # of a measurement, which is a float written as a decimal
 
 
 class _PublishedRank(BaseModel):
@@ -103,17 +104,17 @@ class Rescored:
 
 
 def measured_letters_and_trials(folders: Iterable[Path]) -> tuple[str, int]:
-    """Return the letters and the number of trials that folders were made with.
+    """Return the letters and the number of trials that folders hold.
 
-    A table has a line for every trial, and `<TEAM>/raw` a response, also where the trial failed. Where both are
-    missing, the official A to Z and ten trials are assumed.
+    A table has a line for every trial, and `<TEAM>/raw` a response, also if the trial failed. Without both, assume the
+    official A to Z and ten trials.
     """
     trials: set[tuple[str, int]] = set()
     for folder in folders:
         if _holds_tables(folder):
             trials |= {(row.letter, row.trial) for row in read_csv(TrialRow, folder / TRIAL_SCORES)}
         else:
-            responses = folder.glob("*/raw/*/*.txt")
+            responses = folder.glob("*/raw/[A-Z]/*.txt")
             trials |= {(path.parent.name, trial_number(path.name) or 1) for path in responses}
     letters = "".join(sorted({letter for letter, _ in trials}))
     rules = ScoringRules()
@@ -152,6 +153,8 @@ def rescore(
     if absent := sorted({*baselines, *disqualified}.difference(present)):
         raise ScoringError(f"the team {absent[0]!r} is in none of the folders. Their teams: {listed(present, 20)}.")
     excluded = {*disqualified, *(row.team for rows in published.values() for row in rows if row.rank == DISQUALIFIED)}
+    if unprintable := sorted(name for name in {*present, *excluded} if not name.isprintable()):
+        raise ScoringError(f"the name {unprintable[0][:50]!r} in the folders is no team name. Rename or remove it.")
     scored = {
         model: {team: results for team, results in of_model.items() if team not in excluded}
         for model, of_model in teams.items()
@@ -180,7 +183,7 @@ def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
     """Return the folders by the names of their models; of two folders with one name, the parent gives the name."""
     try:
         resolved = [folder.resolve(strict=True) for folder in folders]
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links, before Python 3.13
         raise ScoringError(f"{error}. Name one model's folder of results, or of published tables.") from error
     out = out.resolve()
     for folder in resolved:  # the next run would read the results as a team or as published tables
@@ -203,6 +206,10 @@ def _read_tables(path: Path, rules: ScoringRules) -> dict[str, TeamResults]:
     """Read the measurements of all teams; trials of similarity 0 count as failed, as no classifier gives exactly 0."""
     teams: dict[str, dict[str, list[TrialRow]]] = {}
     for row in read_csv(TrialRow, path):
+        for value in (row.stability, row.similarity, row.diversity):
+            if not 0 <= value <= _LARGEST or int(value.as_tuple().exponent) < -_PLACES:
+                place = f"{path}: team {row.team!r}, letter {row.letter[:20]!r}, trial {row.trial}"
+                raise ScoringError(f"{place}: {str(value)[:50]} is no measurement. {_REMEDY}")
         teams.setdefault(row.team, {}).setdefault(row.letter, []).append(row)
     results = {}
     for team, letters in teams.items():
@@ -246,10 +253,12 @@ def _table_names(published: Sequence[_PublishedRank], scores: ModelScores) -> di
 
     The web page gives some teams another name; such a team is the only one with its published digits.
     """
-    present, names = {prompt.team for prompt in scores.prompts}, {}
+    names = {row.team: row.team for row in published}
+    unnamed = [prompt for prompt in scores.prompts if prompt.team not in names]
     for row in published:
-        alike = [prompt.team for prompt in scores.prompts if _in_digits(prompt, row) == (row.normalised, row.score)]
-        names[row.team] = alike[0] if row.team not in present and len(alike) == 1 else row.team
+        alike = [prompt.team for prompt in unnamed if _in_digits(prompt, row) == (row.normalised, row.score)]
+        if len(alike) == 1 and row.team not in {prompt.team for prompt in scores.prompts}:
+            names[row.team] = alike[0]
     return names
 
 
