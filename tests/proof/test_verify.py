@@ -64,6 +64,9 @@ def test_what_would_prove_nothing_or_cost_too_much_is_refused(bundle, verified):
     code, shown = verified(packed(contents(bundle) | {".pcgeval/calls/a.jsonl": b""}))
     assert (code, "b.zip: .pcgeval: is in no bundle" in shown) == (2, True)
     files = contents(bundle)
-    files["params.yaml"] = files["params.yaml"].replace(b"trials: 2\n  seed", b"trials: 1000\n  seed", 1)
-    code, shown = verified(packed(files))
-    assert (code, "trials, for which there are only" in shown) == (2, True)
+    for usual, costly, words in (
+        (b"trials: 2\n  seed", b"trials: 1000\n  seed", "trials, for which there are only"),
+        (b"physics:\n", b"physics:\n  starts: 1000\n", " steps of simulation a level, more than 150000. Take"),
+    ):
+        code, shown = verified(packed(files | {"params.yaml": files["params.yaml"].replace(usual, costly)}))
+        assert (code, words in shown) == (2, True)

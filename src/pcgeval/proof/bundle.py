@@ -35,6 +35,7 @@ from pcgeval.submissions.validate import name_fault
 MANIFEST = "manifest.json"
 MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
+MAX_STEPS = 150_000  # of the simulation of a level, 100 times those of the default settings: some 3 to 15 s
 _PLACES = (*INPUTS, "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "data/trials")
 _RESULTS = ("ranking.json", "ranking.csv", "metrics", "official", "seal.json")
 _REMEDY = "Take the bundle from its source again."
@@ -110,6 +111,13 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
             trials = len(params.models) * len(params.teams) * params.competition.trials * len(letters)
             if trials > files:  # each has a record
                 raise BundleError(f"{PARAMS_FILE} is of {trials} trials, for which there are only {files} files.")
+            physics = params.physics
+            steps = (physics.trials + physics.starts) * physics.seconds / physics.step
+            if steps > MAX_STEPS and "simulate" not in trust:
+                fault = f"physics asks for {steps:.0f} steps of simulation a level, more than {MAX_STEPS}"
+                raise BundleError(
+                    f"{PARAMS_FILE}: {fault}. Take the published figures with --trust simulate --trust classify."
+                )
             return audit(root, trust=trust, is_bundle=True)
         except PcgevalError as error:
             raise BundleError(f"{path}: {str(error).replace(f'{root}/', '')}") from error
