@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +15,22 @@ from pcgeval.core.layout import PACKAGED_DATA, Trial, stage_dir, trial_file
 
 SETTINGS = Similarity(model=str(PACKAGED_DATA / "classifier"))
 PHYSICS = PhysicsParams()
+EXAMPLES = sorted((Path(__file__).parents[2] / "data/examples/letters").glob("*.txt"))
 CALLS = "drop_block('b13', 5)\ndrop_block('b13', 5)"
 STANDING = f"An I:\n```python\n{CALLS}\n```"
 FALLING = "```\n" + "\n".join(f"drop_block('b31', {4 + row})" for row in range(6)) + "\n```"
 
 pytestmark = pytest.mark.slow  # the stage simulate starts processes
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_letter_stands_also_when_jittered_and_is_recognised(path):
+    assert len(EXAMPLES) == 26
+    level = score_level(path.read_text("utf-8"), path.stem, physics=PhysicsParams(starts=4))
+    assert level.stability == 1
+    assert level.to_dict()["starts"] == [1.0] * 4
+    assert level.likeliest[0][0] == path.stem
+    assert level.similarity > 0.85
 
 
 @pytest.mark.parametrize(
