@@ -1,11 +1,8 @@
 """Work on a real Dask cluster of two processes: the same bytes as on one machine, also when a worker is lost."""
 
-import functools
-import itertools
 import json
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from distributed import Client, LocalCluster
@@ -18,13 +15,12 @@ from pcgeval.core import cluster
 from pcgeval.core.cluster import ClusterError
 from pcgeval.core.files import write_text
 from pcgeval.core.layout import PACKAGED_DATA, Trial, stage_dir, trial_file
-from pcgeval.core.parallel import map_batches, received_folder
+from pcgeval.core.parallel import map_batches
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.similarity.stage import classify_stage
 
 pytestmark = pytest.mark.slow  # starts processes
 SECONDS = 120  # for a worker to start on a busy machine
-LOADS = itertools.count()  # of this process
 SIMILARITY = Similarity(model=str(PACKAGED_DATA / "classifier"))
 FAST = PhysicsParams(trials=1, seconds=0.2)
 
@@ -61,27 +57,6 @@ def test_results_come_in_order_errors_are_raised_and_a_crash_costs_its_item_alon
         squared([[1], [-1]], address)
     monkeypatch.setattr(local_cluster.scheduler, "allowed_failures", 0)  # else four workers have to end for it, twice
     assert squared([[1], [2, 13, 3], [4]], address) == [[1], [4, None, 9], [16]]
-
-
-@functools.cache
-def loaded(file):
-    return os.getpid(), file.read_bytes(), next(LOADS)
-
-
-def load_far(_, sha256):
-    """Return what a worker has of a folder that was sent to it, and how often it was loaded there."""
-    return [loaded(received_folder(Path("nowhere"), sha256) / "weights")]
-
-
-def test_the_files_of_a_folder_are_sent_to_each_worker_and_loaded_once(address, tmp_path):
-    (tmp_path / "weights").write_bytes(b"1 2 3")
-    work = functools.partial(load_far, sha256="ab" * 32)
-    loads = [load for (load,) in map_batches(work, [[n] for n in range(10)], 1, address, {"ab" * 32: tmp_path})]
-    with Client(address) as client:
-        client.wait_for_workers(2, timeout=SECONDS)
-        loads += [load for (load,) in client.run(load_far, [0], "ab" * 32).values()]
-    assert {content for _, content, _ in loads} == {b"1 2 3"}
-    assert len({tuple(load) for load in loads}) == 2  # a process each, which loaded it once
 
 
 def worker_pids(client):

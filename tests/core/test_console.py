@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pcgeval.core import console
-from pcgeval.core.console import Progress, StatusLine, duration
+from pcgeval.core.console import Progress, StatusLine
 
 
 @pytest.fixture
@@ -79,8 +79,3 @@ def test_a_terminal_shows_a_line_that_changes_and_ends_with_its_context(monkeypa
     assert "asking I1 [bold]: 57 tokens so far" in text
     status.show("asking I1", ": 58 tokens so far")  # a thread that still runs
     assert terminal.getvalue() == text
-
-
-def test_durations() -> None:
-    seconds = (0.4, 99.4, 100, 5900, 6000, 90_000)
-    assert [duration(value) for value in seconds] == ["0 s", "99 s", "2 min", "98 min", "1 h 40 min", "25 h 0 min"]

@@ -79,10 +79,3 @@ def test_a_fault_of_the_machine_is_no_failed_trial(tmp_path, stage, source):
     with pytest.raises(FileError, match="not a regular file"):
         stage(PARAMS, tmp_path)
     assert list(contents(tmp_path / DATA / "levels")) == ["m/stackers/A/stackers_A_1.xml"]
-
-
-def test_the_responses_of_a_team_that_are_missing_are_named(tmp_path):
-    put(tmp_path, {FIRST: GOOD})
-    with pytest.raises(FileError, match="data/raw/m/two: is missing"):
-        extract_stage(small_params("AB", teams=(TEAM, "two")), tmp_path)
-    assert not (tmp_path / DATA / "intermediate").exists()

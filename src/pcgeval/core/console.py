@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
-SCHEDULER = "PCGEVAL_SCHEDULER"  # gives the stages another scheduler than params.yaml
 INSIDE_RUN = "PCGEVAL_RUN"  # set for the processes of `pcgeval run`, which reports an interruption itself
 LINE_SECONDS = 5.0  # the shortest time between plain lines about progress
 STATUS_SECONDS = 10.0  # the same about one activity

@@ -1,4 +1,4 @@
-"""Locks: one run at a time works on a folder, and one process at a time makes a call."""
+"""Locks: one run at a time works on a folder."""
 
 import json
 import os
@@ -12,7 +12,6 @@ from filelock import FileLock, Timeout
 from pcgeval.core.errors import PcgevalError
 
 _CLOCK_SECONDS = 60.0  # the most by which the clock of a network disk may be slow
-_POLL_SECONDS = 0.02  # between two tries to get a lock
 
 
 class FolderBusyError(PcgevalError):
@@ -60,16 +59,3 @@ def dvc_is_running(root: Path) -> bool:
     except (OSError, ValueError):  # none, or DVC is writing it
         return False
     return any(psutil.pid_exists(holder["pid"]) for holder in locked.values())
-
-
-@contextmanager
-def lock_briefly(lock: Path, seconds: float) -> Iterator[None]:
-    """Hold a lock among threads and processes; raise TimeoutError if another one holds it longer."""
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    file = FileLock(lock, timeout=seconds, poll_interval=_POLL_SECONDS)
-    file.acquire()
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)  # before the release: a waiting process notices, and opens a new file
-        file.release()

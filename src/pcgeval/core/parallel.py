@@ -18,7 +18,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
 
-from pcgeval.core.console import SCHEDULER
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.packages import packages_for
 from pcgeval.core.params import Params
@@ -44,7 +43,7 @@ class ClusterError(PcgevalError):
 
 def chosen_scheduler(params: Params) -> str | None:
     """Return the address of the Dask scheduler to use; None for this machine."""
-    return os.environ.get(SCHEDULER) or params.execution.scheduler
+    return os.environ.get("PCGEVAL_SCHEDULER") or params.execution.scheduler
 
 
 def received_folder(folder: Path, sha256: str) -> Path:

@@ -348,13 +348,18 @@ def parse_params(values: Any, source: str) -> Params:
     try:
         return Params.model_validate(values)
     except ValidationError as error:
-        raise ParamsError("\n".join(f"{source}: {_explained(dict(fault))}" for fault in error.errors())) from error
+        raise ParamsError("\n".join(f"{source}: {fault}" for fault in explained_faults(error))) from error
 
 
-def _explained(fault: dict[str, Any]) -> str:
+def explained_faults(error: ValidationError, model: type[BaseModel] = Params) -> list[str]:
+    """Return a sentence or two about each value that a model of settings refused."""
+    return [_explained(dict(fault), model) for fault in error.errors()]
+
+
+def _explained(fault: dict[str, Any], model: type[BaseModel]) -> str:
     place = ".".join(map(str, fault["loc"]))
     if fault["type"] == "extra_forbidden":
-        known = _known_keys(fault["loc"][:-1])
+        known = _known_keys(model, fault["loc"][:-1])
         close = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
         hint = f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(known)}."
         return f"unknown key {place!r}. {hint}"
@@ -365,8 +370,8 @@ def _explained(fault: dict[str, Any]) -> str:
     return f"{place}: {rule} (found {repr(fault['input'])[:_SHOWN]})." if place else f"{rule}."
 
 
-def _known_keys(place: tuple[Any, ...]) -> list[str]:
-    section: Any = Params
+def _known_keys(model: type[BaseModel], place: tuple[Any, ...]) -> list[str]:
+    section: Any = model
     for part in place:
         field = section.model_fields.get(part)
         kinds = (field.annotation, *get_args(field.annotation)) if field else ()  # none: a name in `models` or `rounds`

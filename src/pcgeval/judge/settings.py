@@ -11,7 +11,7 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from pcgeval.checks.evidence import Evidence, PaperEvidence
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.params import Model, RubricParams
+from pcgeval.core.params import Model, RubricParams, explained_faults
 from pcgeval.core.profiles import OPENAI_URL, USUAL_CONTEXT, Price
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model
@@ -104,10 +104,8 @@ class JudgeSettings(RubricParams):
         try:
             return cls(**values)
         except ValidationError as error:
-            faults = [(".".join(map(str, fault["loc"])), fault["msg"]) for fault in error.errors(include_url=False)]
-            text = "; ".join(f"{place}: {fault}" if place else fault for place, fault in faults)
-            text = text.replace("Value error, ", "")
-            raise GradingError(f"{text}. See `rubric` in params.yaml.") from error
+            faults = " ".join(explained_faults(error, cls))
+            raise GradingError(f"{faults} See `rubric` in params.yaml.") from error
 
     def cut(self, rubric: TaskNode) -> TaskNode:
         """Return the part of a rubric that is graded; raises RubricError if nothing is left."""

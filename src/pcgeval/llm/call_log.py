@@ -18,17 +18,18 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self, TypeVar
 
+from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_text, to_json, write_text
 from pcgeval.core.layout import Trial
-from pcgeval.core.locks import lock_briefly
 from pcgeval.core.stage_files import refusal
 from pcgeval.core.trials import ChatReply, FailedCall, FaultCause, TrialRecord, record_text
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import LlmError
 
+_POLL_SECONDS = 0.02  # between two tries to get the lock of a call
 ROOM = 16 * 2**20  # bytes that must be free before a call is paid for, so that its reply can be kept
 
 
@@ -176,7 +177,11 @@ class CallLog:
             if self._folder and self._is_written:
                 try:
                     self._check_room(self._folder)
-                    stack.enter_context(lock_briefly(self._folder / "asking" / key, seconds))
+                    lock = self._folder / "asking" / key
+                    lock.parent.mkdir(parents=True, exist_ok=True)
+                    stack.enter_context(FileLock(lock, timeout=seconds, poll_interval=_POLL_SECONDS))
+                    # before the release: a waiting process notices, and opens a new file
+                    stack.callback(lock.unlink, missing_ok=True)
                 except TimeoutError:
                     reason = f"another process has been asking the same for {seconds:g} s"
                     return LoggedCall(key=key, reason=reason, cause="server")
