@@ -4,11 +4,11 @@ import hashlib
 import json
 import shutil
 import threading
-import zipfile
 from dataclasses import replace
 
 import pytest
 from model_fixtures import SMOLLM
+from wheels_for_tests import write_wheel
 
 from pcgeval.core.params import Model
 from pcgeval.llm import local_models
@@ -31,15 +31,10 @@ TOY = LocalModel(
 
 
 def wheel(folder, part, data):
-    """Write a wheel as the real packages are: a module, its data and its metadata."""
+    """Write a wheel as the real packages are: a module and its data."""
     name = f"pcgeval_toy_part{part}"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"{name}/__init__.py", "raise SystemExit('executed')")
-        archive.writestr(f"{name}/data/part{part}.bin", data)
-        info = f"{name}-1.0.dist-info"
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: pcgeval-toy-part{part}\nVersion: 1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
+    files = {f"{name}/__init__.py": "raise SystemExit('executed')", f"{name}/data/part{part}.bin": data}
+    write_wheel(folder, files, name=name)
 
 
 @pytest.fixture
