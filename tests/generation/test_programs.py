@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from handed_in_for_tests import write_folder
 from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply, write_program
 
 from pcgeval.core.params import Limits
@@ -166,12 +167,6 @@ def test_everything_that_a_program_may_ask_about_its_trial(run: Run) -> None:
     assert facts[9] == " a line\n"
 
 
-def write_files(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-
-
 def test_a_program_imports_its_own_modules_but_no_copy_of_the_interface(run: Run, tmp_path: Path) -> None:
     modules = {
         "llms4pcg/__init__.py": "raise ImportError('the copy')",
@@ -181,7 +176,7 @@ def test_a_program_imports_its_own_modules_but_no_copy_of_the_interface(run: Run
         "parts/inner.py": "from . import deep\nNAME = deep.NAME",
         "parts/deep.py": "NAME = 'deep'",
     }
-    write_files(tmp_path / "program", modules)
+    write_folder(tmp_path / "program", modules)
     assert (
         run(loop("import utils; from parts.inner import NAME; return utils.NAME + NAME")).response == "own moduledeep"
     )
@@ -189,7 +184,7 @@ def test_a_program_imports_its_own_modules_but_no_copy_of_the_interface(run: Run
 
 def test_folders_are_listed_in_order(run: Run, tmp_path: Path) -> None:
     names = [f"{number}.txt" for number in range(12)]
-    write_files(tmp_path / "program" / "prompts", dict.fromkeys(names, ""))
+    write_folder(tmp_path / "program" / "prompts", dict.fromkeys(names, ""))
     body = """
     import glob, json, os
     from pathlib import Path
