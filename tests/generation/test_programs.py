@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from handed_in_for_tests import write_folder
 from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply, write_program
 
 from pcgeval.core.params import Limits
 from pcgeval.generation.runners import GUEST, ProgramRunner, TrialRun
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
-from pcgeval.submissions.load import Program
 from pcgeval.submissions.packages import interpreter_for
 
 SECOND = JOB.request(repetition=1).options["seed"]  # of the second reply to a conversation
@@ -39,30 +39,22 @@ def sandbox() -> Sandbox:
 
 @pytest.fixture
 def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Run:
-    """Return a function that runs one trial of a program, by its source below the usual imports or by its folder."""
+    """Return a function that runs one trial of a program by its source below the usual imports."""
 
     def run_trial(
-        source: str | Program,
+        source: str,
         model: TestModel | None = None,
         rules: Limits | None = None,
         *,
         seed: int = SEED,
         keep_output: bool = False,
     ) -> TrialRun:
-        program = source if isinstance(source, Program) else write_program(tmp_path / "program", source)
+        program = write_program(tmp_path / "program", source)
         runner = ProgramRunner(program, sandbox, rules or limits(), bare_python, keep_output=keep_output)
         return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat)
 
     return run_trial
 
-
-@pytest.fixture
-def answer(run: Run) -> Callable[..., str]:
-    """Return a function that runs a program once and returns its answer."""
-    return lambda source, seed=SEED: run(source, seed=seed).response
-
-
-Answer = Callable[..., str]
 
 # the competition's packages as a program sees them
 
@@ -83,9 +75,9 @@ for package in ("chatgpt4pcg", "llm4pcg", "llms4pcg"):
 """
 
 
-def test_all_generations_of_the_interface_are_imported_in_all_ways(answer: Answer) -> None:
+def test_all_generations_of_the_interface_are_imported_in_all_ways(run: Run) -> None:
     body = "return chat_with_chatgpt(ctx, messages=[{'role': 'user', 'content': 'Build.'}], n=2)[1]"
-    assert answer(IMPORTS + loop(body)) == f"reply to 1 messages with seed {SECOND}"
+    assert run(IMPORTS + loop(body)).response == f"reply to 1 messages with seed {SECOND}"
 
 
 RANDOM = """
@@ -106,9 +98,9 @@ return json.dumps([going_on, [random.seed(42), random.random(), random.Random(7)
 """
 
 
-def test_generators_that_a_program_seeded_go_on_from_trial_to_trial(answer: Answer) -> None:
+def test_generators_that_a_program_seeded_go_on_from_trial_to_trial(run: Run) -> None:
     """In the official package's one process, what is seeded before `run` goes on, and what `run` seeds begins anew."""
-    first, second, again = (json.loads(answer(RANDOM + loop(DRAWS), seed=seed)) for seed in (1, 2, 1))
+    first, second, again = (json.loads(run(RANDOM + loop(DRAWS), seed=seed).response) for seed in (1, 2, 1))
     assert first == again
     assert first[1:] == second[1:]
     assert not {*first[0]} & {*second[0]}
@@ -143,16 +135,15 @@ def test_numpys_generators_go_on_too() -> None:
     [
         ("@staticmethod\n    def run(ctx, target_character, depth=3): return target_character", "Loop"),
         ("@staticmethod\n    def run(*arguments): return arguments[1]", "Loop"),
-        ("@classmethod\n    def run(cls, ctx, letter): return letter", "Loop"),
         ("def run(ctx, letter): return letter", "Loop"),
         ("def run(self, ctx, letter): return letter", "Loop()"),
     ],
 )
-def test_kinds_of_loops_and_their_instances(answer: Answer, method: str, entry: str) -> None:
-    assert answer(f"class Loop(TrialLoop):\n    {method}\nrun_evaluation('name', {entry})") == "K"
+def test_kinds_of_loops_and_their_instances(run: Run, method: str, entry: str) -> None:
+    assert run(f"class Loop(TrialLoop):\n    {method}\nrun_evaluation('name', {entry})").response == "K"
 
 
-def test_everything_that_a_program_may_ask_about_its_trial(answer: Answer) -> None:
+def test_everything_that_a_program_may_ask_about_its_trial(run: Run) -> None:
     body = """
     import json, time
     from llms4pcg.utils import log
@@ -169,20 +160,14 @@ def test_everything_that_a_program_may_ask_about_its_trial(answer: Answer) -> No
         ctx.get_log_file_path().read_text()[-8:],
     ])
     """
-    facts = json.loads(answer(loop(body).replace('"name"', '"../my team"')))
+    facts = json.loads(run(loop(body).replace('"name"', '"../my team"')).response)
     assert facts[:7] == ["../my team", "K", "K", 3, 1114, "test-model", "http://localhost/v1"]
     assert facts[7].startswith("TrialContext(team_name='../my team', ")
     assert facts[8].endswith("/_my_team/raw/K/_my_team_K_3.txt")
     assert facts[9] == " a line\n"
 
 
-def write_files(folder: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-
-
-def test_a_program_imports_its_own_modules_but_no_copy_of_the_interface(answer: Answer, tmp_path: Path) -> None:
+def test_a_program_imports_its_own_modules_but_no_copy_of_the_interface(run: Run, tmp_path: Path) -> None:
     modules = {
         "llms4pcg/__init__.py": "raise ImportError('the copy')",
         "chatgpt4pcg/__init__.py": "raise ImportError('the copy')",
@@ -191,13 +176,15 @@ def test_a_program_imports_its_own_modules_but_no_copy_of_the_interface(answer: 
         "parts/inner.py": "from . import deep\nNAME = deep.NAME",
         "parts/deep.py": "NAME = 'deep'",
     }
-    write_files(tmp_path / "program", modules)
-    assert answer(loop("import utils; from parts.inner import NAME; return utils.NAME + NAME")) == "own moduledeep"
+    write_folder(tmp_path / "program", modules)
+    assert (
+        run(loop("import utils; from parts.inner import NAME; return utils.NAME + NAME")).response == "own moduledeep"
+    )
 
 
-def test_folders_are_listed_in_order(answer: Answer, tmp_path: Path) -> None:
+def test_folders_are_listed_in_order(run: Run, tmp_path: Path) -> None:
     names = [f"{number}.txt" for number in range(12)]
-    write_files(tmp_path / "program" / "prompts", dict.fromkeys(names, ""))
+    write_folder(tmp_path / "program" / "prompts", dict.fromkeys(names, ""))
     body = """
     import glob, json, os
     from pathlib import Path
@@ -208,10 +195,10 @@ def test_folders_are_listed_in_order(answer: Answer, tmp_path: Path) -> None:
         [files for _, _, files in os.walk("prompts")][0],
     ])
     """
-    assert json.loads(answer(loop(body))) == [sorted(names)] * 5
+    assert json.loads(run(loop(body)).response) == [sorted(names)] * 5
 
 
-def test_a_python_process_that_the_program_starts_has_no_trial(answer: Answer) -> None:
+def test_a_python_process_that_the_program_starts_has_no_trial(run: Run) -> None:
     body = """
     import subprocess, sys
     code = "import os; print('PCGEVAL_TRIAL' in os.environ); "
@@ -219,7 +206,7 @@ def test_a_python_process_that_the_program_starts_has_no_trial(answer: Answer) -
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     return done.stdout + done.stderr.splitlines()[-1]
     """
-    assert answer(loop(body)).startswith("False\nRuntimeError: ")
+    assert run(loop(body)).response.startswith("False\nRuntimeError: ")
 
 
 STAND_INS = """
@@ -242,49 +229,35 @@ except openai.OpenAIError as error:
 """
 
 
-def test_packages_that_are_imported_by_habit_have_stand_ins(answer: Answer) -> None:
+def test_packages_that_are_imported_by_habit_have_stand_ins(run: Run) -> None:
     body = "try: return chat_with_llm(ctx, [User(role='user', content=refused)])[0]\nexcept RateLimitError: pass"
-    assert answer(STAND_INS + loop(body)) == SAID
-    assert answer(STAND_INS + loop("return refused")).startswith("OpenAI.chat: ")
+    assert run(STAND_INS + loop(body)).response == SAID
+    assert run(STAND_INS + loop("return refused")).response.startswith("OpenAI.chat: ")
 
 
 # conversations
 
 
-SEARCH = {
-    "prompts/propose.txt": "Propose blocks for {}. So far: ",
-    "main.py": """
-from search import best_thought
-from llm4pcg import competition
-from llm4pcg.models.trial_loop import TrialLoop
-
+SEARCH = """
 class Branching(TrialLoop):
     @classmethod
-    def run(cls, ctx, target_character):
-        return best_thought(ctx, open("prompts/propose.txt").read().format(target_character))
+    def run(cls, ctx, letter):
+        best = ""
+        try:
+            for _ in range(2):
+                thoughts = chat_with_llm(ctx, [{"role": "user", "content": f"Propose {letter}. {best}"}], n=2)
+                asked = [[{"role": "user", "content": f"Rate {thought}"}] for thought in thoughts]
+                best = max((chat_with_llm(ctx, messages)[0], thought) for messages, thought in zip(asked, thoughts))[1]
+        except (ValueError, TimeoutError) as error:
+            print(error)
+        return best
 
-competition.run_evaluation(team_name="<TEAM_NAME>", fn=Branching, num_trials=1, characters=["A", "B"])
-""",
-    "search.py": """
-from llm4pcg.competition import chat_with_llm
-
-def best_thought(ctx, propose):
-    best = ""
-    try:
-        for _ in range(2):
-            thoughts = chat_with_llm(ctx, [{"role": "user", "content": propose + best}], n=2)
-            asked = [[{"role": "user", "content": f"Rate {thought}"}] for thought in thoughts]
-            best = max((chat_with_llm(ctx, messages)[0], thought) for messages, thought in zip(asked, thoughts))[1]
-    except (ValueError, TimeoutError) as error:
-        print(error)
-    return best
-""",
-}
+run_evaluation(team_name="<TEAM_NAME>", fn=Branching, num_trials=1, characters=["A", "B"])
+"""
 
 
-def test_a_search_in_several_files_hands_in_what_it_has_when_it_meets_a_limit(run: Run, tmp_path: Path) -> None:
+def test_a_search_hands_in_what_it_has_when_it_meets_a_limit(run: Run) -> None:
     """In a tree of thought, two thoughts are proposed, each is rated, and the better one goes on."""
-    write_files(tmp_path / "search", SEARCH)
     best = max(SAID, f"reply to 1 messages with seed {SECOND}")
     for seconds, rules, calls in (
         (0, limits(), 8),
@@ -292,7 +265,7 @@ def test_a_search_in_several_files_hands_in_what_it_has_when_it_meets_a_limit(ru
         (1000, limits(seconds=3500, call_seconds=9000), 4),
     ):
         model = TestModel(lambda request, seconds=seconds: reply(echo(request), seconds=seconds))
-        trial = run(Program(tmp_path / "search", "main.py"), model, rules)
+        trial = run(SEARCH, model, rules)
         assert (trial.response, trial.reason, trial.flags, len(trial.exchanges)) == (best, None, (), calls)
 
 
@@ -325,14 +298,14 @@ def test_threads_that_talk_at_once_each_get_their_own_reply(run: Run) -> None:
     assert [flag.kind for flag in trial.flags] == ["altered-answer"]
 
 
-def test_a_program_goes_on_after_a_conversation_that_is_too_long(answer: Answer) -> None:
+def test_a_program_goes_on_after_a_conversation_that_is_too_long(run: Run) -> None:
     body = """
     try:
         chat_with_llm(ctx, [{"role": "user", "content": "x" * 3 * 2**20}])
     except ValueError:
         return chat_with_llm(ctx, [{"role": "user", "content": "Build."}])[0]
     """
-    assert answer(loop(body)) == SAID
+    assert run(loop(body)).response == SAID
 
 
 # programs that do not answer, and those that attack
@@ -344,8 +317,6 @@ def send(content): os.write(calls, content)
 """
 FAILURES = [
     (loop("return 5"), "TypeError: TrialLoop.run returned a int instead of a text"),
-    (loop("pass"), "TrialLoop.run returned a NoneType instead"),
-    (loop("return chat_with_llm(ctx, [{'role': 'user', 'content': letter}])"), "returned a list instead"),
     (loop("pass").replace("def run", "async def run"), "returned a coroutine instead"),
     (loop("{}['no such key']"), "KeyError: 'no such key' (main.py:8)"),
     (loop("raise ValueError('x' * 10**6)"), "ValueError: xxxx"),
@@ -365,7 +336,6 @@ HOSTILE = [
     ("os.close(calls); import time; time.sleep(60)", "gave no answer: it was stopped"),
     ("os.close(calls); os.close(calls)", "ended with exit code"),
     ('while True: send(b\'{"op": "chat", "messages": 5, "n": 1}\\n\')', "took more than 2 s"),
-    ("import time; time.sleep(60)", "took more than 2 s"),
     ("while True: pass", "took more than 2 s"),
     ("import threading\nthreading.Thread(target=lambda: sum(iter(int, 1))).start()", "took more than 2 s"),
     ("import os, time\nif os.fork(): os._exit(0)\ntime.sleep(60)", "ended with exit code 0"),

@@ -28,14 +28,6 @@ def laid_out(folder: Path, host: str, work: dict[str, str] = PROMPT, size: Size 
     return competition_folder(folder, host, work, letters=size[0], trials=size[1])
 
 
-def undisturbed(folder: Path, work: dict[str, str], size: Size) -> CompetitionFolder:
-    with SlowOllama(0.002) as server:
-        competition = laid_out(folder, server.address, work, size)
-        competition.generate()
-        assert len(server.asked) == len(set(server.asked))
-    return competition
-
-
 @pytest.mark.parametrize(
     ("work", "size"), [(PROMPT, LARGE), pytest.param(PROGRAM, MEDIUM, marks=pytest.mark.needs_sandbox)]
 )
@@ -62,7 +54,10 @@ def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], size: Si
         assert not finished & set(server.asked[asked_before:])
         assert interrupted > MOMENTS / 2
         assert len(server.asked) - len(set(server.asked)) <= interrupted * AT_ONCE  # calls under way are lost
-    assert competition.timeless_outputs() == undisturbed(tmp_path / "undisturbed", work, size).timeless_outputs()
+    with SlowOllama(0.002) as server:
+        undisturbed = laid_out(tmp_path / "undisturbed", server.address, work, size)
+        undisturbed.generate()
+    assert competition.timeless_outputs() == undisturbed.timeless_outputs()
     outputs = competition.outputs()
     shutil.rmtree(tmp_path / "killed" / "data" / "raw")
     with SlowOllama() as unasked:

@@ -189,35 +189,17 @@ def test_recordings_win_and_failed_calls_answer_replays_only(tmp_path: Path):
 
 LINE = json.loads(answered("k", letter="A").line())
 NO_CALLS = [b"{", b"[]", b"7", b'"reply"', b"\xff", b"\0\0\0", b"[" * 100_000]
-NO_FIELDS = [
-    {"key": 1},
-    {"more": 1},
-    {"letter": 1},
-    {"reply": None},
-    {"reason": "failed"},
-    {"turn": True},
-    {"reply": 7},
-    {"reply": {"text": "a"}},
-]
+NO_FIELDS = [{"key": 1}, {"more": 1}, {"turn": True}, {"reply": None}, {"reason": "failed"}, {"reply": {"text": "a"}}]
 NO_REPLIES = [{"text": None}, {"prompt_tokens": -1}, {"output_tokens": 1.5}, {"seconds": float("nan")}, {"more": 1}]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *NO_CALLS,
-        *(json.dumps(LINE | values).encode() for values in NO_FIELDS),
-        *(json.dumps(LINE | {"reply": LINE["reply"] | values}).encode() for values in NO_REPLIES),
-    ],
-)
-def test_a_line_of_a_recording_that_is_no_call_is_named(tmp_path: Path, line: bytes):
+def test_a_recording_that_is_missing_and_a_line_that_is_no_call_are_named(tmp_path: Path):
     path = tmp_path / "team.jsonl"
-    path.write_bytes(b"\n".join([json.dumps(LINE).encode(), b"", line]))
-    with pytest.raises(FileError, match=r"team\.jsonl:3: .*Restore the file from git"):
-        CallLog(tmp_path / "calls", [path])
-
-
-def test_a_recording_that_is_missing_is_named(tmp_path: Path):
+    changes = [*NO_FIELDS, *({"reply": LINE["reply"] | values} for values in NO_REPLIES)]
+    for line in (*NO_CALLS, *(json.dumps(LINE | values).encode() for values in changes)):
+        path.write_bytes(b"\n".join([json.dumps(LINE).encode(), b"", line]))
+        with pytest.raises(FileError, match=r"team\.jsonl:3: .*Restore the file from git"):
+            CallLog(None, [path])
     with pytest.raises(FileError, match=r"none\.jsonl: cannot be read"):
         CallLog(None, [tmp_path / "none.jsonl"])
     for digest, fragment in ((None, "needs its digest"), (DIGEST, "no such recording")):

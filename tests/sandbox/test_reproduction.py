@@ -198,7 +198,7 @@ def test_links_out_are_left_out_and_links_to_files_inside_become_files(submissio
     assert all(f"'{name}'" in first for name in ("relative", "in-and-out", "to-folder", "loop", "dangling", "root"))
 
 
-def test_links_that_the_run_makes_lead_nowhere(submission: Path) -> None:
+def test_links_that_the_run_makes_lead_nowhere_and_names_need_be_no_text(submission: Path) -> None:
     secret = submission.parent / "secret"
     secret.write_text("secret")
     run = reproduce(
@@ -208,11 +208,13 @@ def test_links_that_the_run_makes_lead_nowhere(submission: Path) -> None:
         ln -s /etc folder
         ln -s ../../../../../../etc/passwd {REPRODUCE_LOG}
         mkfifo pipe
-        echo good > file; ln file hard
+        echo good > file; ln file hard; echo 1 > $'b\\xff\\nb'; echo 2 > $'\\e[2J'; ln -s / $'l\\n\\xff'
         """,
     )
     assert run.exit_code == 0
-    assert names(run.folder) == ["file", "hard", REPRODUCE_LOG, CREATION_TIME, "reproduce.sh"]
+    strange = ["\x1b[2J", "b\udcff\nb"]
+    assert names(run.folder) == [*strange, "file", "hard", REPRODUCE_LOG, CREATION_TIME, "reproduce.sh"]
+    assert "'l\\n\\udcff'" in run.log
     assert not (run.folder / REPRODUCE_LOG).is_symlink()
     assert "left out after the run: 'folder'" in run.log
 
@@ -267,12 +269,6 @@ def test_a_fault_of_ours_is_not_put_down_to_the_submission(
             reproduce(submission, "true")
     else:
         assert "'reproduce.sh' (cannot be copied: Permission denied)" in reproduce(submission, "true").log
-
-
-def test_names_that_are_no_text(submission: Path) -> None:
-    run = reproduce(submission, "echo 1 > $'a\\xff\\nb'; echo 2 > $'\\e[2J'; ln -s / $'l\\n\\xff'")
-    assert os.fsencode(run.folder / "a\udcff\nb") in [os.fsencode(path) for path in run.folder.iterdir()]
-    assert "'l\\n\\udcff'" in run.log
 
 
 def test_it_sees_and_changes_nothing_beside_its_folder(submission: Path) -> None:

@@ -1,11 +1,14 @@
-"""A model's server fails for a while, for ever, or for one prompt: no trial is lost through it, and none for ever."""
+"""A server fails for a while, for ever, or for one prompt, or a run that asks it is killed: no trial is lost by it."""
 
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
+from waiting import wait_until
 
 
 def competition(folder: Path, server: SlowOllama, work: dict[str, str] = PROMPT) -> CompetitionFolder:
@@ -49,3 +52,24 @@ def test_a_server_that_hangs_is_never_the_prompts_fault(tmp_path: Path):
         server.seconds = 0.002
         tested.generate()
     assert {record.reason for team in ("alpha", "beta", "gamma") for record in tested.records(team)} == {None}
+
+
+def test_a_process_that_is_killed_while_another_waits_for_its_call(tmp_path: Path):
+    """Two models of params.yaml are the same one, and the trials with the one run beside those with the other."""
+    with SlowOllama(60) as server:
+        competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=2)
+        models = yaml.safe_load((tmp_path / "params.yaml").read_text())["models"]
+        competition.change_params("models", again=models["m"])
+        first = competition.command(*STAGE)
+        wait_until(lambda: len(server.asked) >= 2, first)
+        second = competition.command(STAGE[0], "again")
+        wait_until((tmp_path / ".pcgeval/locks/again.lock").exists, second)
+        time.sleep(1)
+        assert len(server.asked) == 2
+        server.seconds = 0.01
+        first.kill()
+        first.communicate()
+        _, stderr = second.communicate(timeout=120)
+        assert second.returncode == 0, stderr
+        assert len(server.asked) == 2 + 4
+    assert not [*tmp_path.glob(".pcgeval/calls/asking/*")]

@@ -37,15 +37,11 @@ def folder_with(folder: Path, requirements: str | bytes) -> Path:
     ("text", "expected"),
     [
         ("", []),
-        ("python-dotenv~=1.0.0\nchatgpt4pcg~=1.2.1", ["python-dotenv~=1.0.0"]),
         ("LLM4PCG\nChatGPT4PCG>=1 # the interface\nnumpy>=2,<3", ["numpy<3,>=2"]),
         ("llm4pcg @ file:///home/someone/llm4pcg\nllms4pcg @ git+https://example.org/x\n", []),
         ("# only a comment\n\n  numpy == 2.0  # newest\n", ["numpy==2.0"]),
         ("numpy \\\n  >=2 \\\n  ,<3\nnltk\n", ["numpy<3,>=2", "nltk"]),
-        (
-            "httpx[http2]\r\npywin32==306; sys_platform == 'win32'\r\n",
-            ["httpx[http2]", 'pywin32==306; sys_platform == "win32"'],
-        ),
+        ("httpx[http2]\r\nx==306; os_name == 'nt'\r\n", ["httpx[http2]", 'x==306; os_name == "nt"']),
         ("nltk==3.9 \\\n    --hash=sha256:" + "a" * 64, ["nltk==3.9 --hash=sha256:" + "a" * 64]),
         ("\ufeffnumpy\n", ["numpy"]),
         ("numpy\nnltk\n".encode("utf-16"), ["numpy", "nltk"]),  # `pip freeze > requirements.txt` in PowerShell
@@ -57,19 +53,14 @@ def test_packages_are_read(tmp_path: Path, text: str | bytes, expected: list[str
 
 REFUSED = """
 -e .
---editable=git+https://example.org/x.git#egg=x
 -r ../other/requirements.txt
--c /etc/passwd
 --index-url https://example.org/simple
 --find-links /home
---no-binary :all:
 numpy --global-option=x
 numpy --hash=md5:abc
-git+https://example.org/x.git
 https://example.org/x-1.0-py3-none-any.whl
 x @ https://example.org/x-1.0.tar.gz
 x @ file:///etc/passwd
-./local
 /etc/passwd
 x-1.0-py3-none-any.whl
 numpy==${SECRET}
@@ -252,15 +243,10 @@ def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path, program: Pa
     assert not list(environments_folder().glob("*.ready"))
 
 
-def test_one_environment_is_made_for_all_who_ask_at_once(program: Path) -> None:
+def test_one_environment_serves_all_and_is_made_again_if_unfinished_or_outdated(tmp_path: Path, program: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
-        pythons = list(pool.map(interpreter_for, [program] * 3))
-    assert pythons == pythons[:1] * 3
+        (python,) = set(pool.map(interpreter_for, [program] * 3))
     assert len(list(environments_folder().glob("*.ready"))) == 1
-
-
-def test_an_unfinished_or_outdated_environment_is_made_again(tmp_path: Path, program: Path) -> None:
-    python = interpreter_for(program)
     python.unlink()
     python.symlink_to(tmp_path / "python-of-last-year")
     assert interpreter_for(program) == python

@@ -68,16 +68,12 @@ NOT_RUNNABLE = [
     ({"submission.yaml": "entry: main.py"}, "submission.yaml: entry 'main.py' is missing"),
     ({"submission.yaml": "entry: folder.py", "folder.py/x": ""}, "entry 'folder.py' is not a regular file"),
     ({"submission.yaml": "entry: ../team/main.py"}, "entry '../team/main.py' leads out of the folder"),
-    ({"submission.yaml": "entry: /etc/main.py"}, "entry '/etc/main.py' leads out of the folder"),
     ({"submission.yaml": 'entry: "a\\0.py"'}, "is missing"),
     ({"submission.yaml": f"entry: {'x' * 300}.py"}, "cannot be read"),
 ]
 PROGRAMS_NOT_RUNNABLE = [
     ({"old.py": PROGRAM, "README.md": "x"}, "several files start a program: main.py, old.py. Name one in"),
     ({"main.py": PROGRAM + "x = = 1"}, "main.py:14: is not valid Python (invalid syntax)"),
-    ({"main.py": PROGRAM + "x = (\n"}, "main.py:14: is not valid Python ('(' was never"),
-    ({"main.py": PROGRAM + "\0"}, "main.py: is not valid Python"),
-    ({"main.py": PROGRAM.partition("if __name__")[0]}, "main.py: uses the interface, but no file starts"),
 ]
 ERRORS_OF_PROGRAMS = [
     ({"submission.yaml": "entry: main.py", "main.py": "x = = 1"}, "main.py:1: is not valid Python"),
@@ -112,7 +108,6 @@ def test_an_error_is_listed_once_with_its_place(tmp_path: Path, given: dict, cha
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.py", "import httpx", "a.py:1: imports httpx: there is no network"),
         ("a.py", "from urllib import request", "a.py:1: imports urllib.request: there is no network"),
         ("a.py", "\nimport openai.types as t", "a.py:2: imports openai: there is no network"),
         ("a.py", "print 'x'", "a.py:1: is not valid Python"),

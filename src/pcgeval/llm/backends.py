@@ -8,23 +8,17 @@ from pcgeval.core.console import print_stderr
 from pcgeval.core.params import Model
 from pcgeval.core.profiles import OPENAI_URL, is_openai_model
 from pcgeval.llm.local_models import find_model, model_file
-from pcgeval.llm.protocol import Backend, LlmError, OnText
+from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
 
 
-def open_backend(
-    model: Model,
-    recording: Path = Path(),
-    report: Callable[[str], None] = print_stderr,
-    on_text: OnText | None = None,
-) -> Backend:
+def open_backend(model: Model, recording: Path = Path(), report: Callable[[str], None] = print_stderr) -> Backend:
     """Open a model's backend; several threads may use it.
 
     Args:
         model: The model, as params.yaml describes it.
         recording: The file of its recorded calls, for the backend `recorded`.
         report: Receives messages for a person, such as that a server fails.
-        on_text: Receives each piece of a reply as it arrives.
 
     Raises:
         LlmError: The recording, the model file, or an option is missing or wrong.
@@ -37,15 +31,15 @@ def open_backend(
         case "llamacpp":
             from pcgeval.llm.llamacpp import LlamaCpp  # noqa: PLC0415
 
-            return LlamaCpp(model_file(model.name, model.digest), model.options.get("num_ctx"), report, on_text)
+            return LlamaCpp(model_file(model.name, model.digest), model.options.get("num_ctx"), report)
         case "ollama":
             from pcgeval.llm.ollama import OllamaServer  # noqa: PLC0415
 
-            return OllamaServer(model, report, on_text)
+            return OllamaServer(model, report)
         case "openai":
             from pcgeval.llm.openai import OpenAiServer  # noqa: PLC0415
 
-            return OpenAiServer(model, report, on_text)
+            return OpenAiServer(model, report)
 
 
 def named_model(name: str, base_url: str | None = None, host: str | None = None) -> Model:

@@ -16,7 +16,7 @@ from pcgeval.core.files import sha256_file
 from pcgeval.core.packages import packages_for
 from pcgeval.core.params import Model
 from pcgeval.llm.openai import OpenAiServer
-from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, OnText, Option
+from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, Option
 
 _CONTEXT = 4096  # tokens; Ollama's default num_ctx
 _HTTP_THREADS = 64  # a call that waits for its turn holds one
@@ -39,16 +39,10 @@ _OPTIONS = frozenset({*_DEFAULTS, "num_ctx", "stop"})
 class LlamaCpp(OpenAiServer):
     """One loaded GGUF model; llama.cpp answers calls from several threads one after another."""
 
-    def __init__(
-        self,
-        path: Path,
-        context: Option | None = None,
-        report: Callable[[str], None] = print_stderr,
-        on_text: OnText | None = None,
-    ) -> None:
+    def __init__(self, path: Path, context: Option | None = None, report: Callable[[str], None] = print_stderr) -> None:
         """Load a GGUF file with a context of so many tokens, and serve it on a free port of 127.0.0.1.
 
-        `open_backend` describes `report` and `on_text`. Raises LlmError if llama.cpp cannot load the file.
+        Raises LlmError if llama.cpp cannot load the file.
         """
         context = _CONTEXT if context is None else context
         if type(context) is not int or context < 1:
@@ -57,7 +51,7 @@ class LlamaCpp(OpenAiServer):
         self._digest: str | None = None
         self._server = _start(path, context)
         url = f"{self._server.listening_address}/v1"
-        super().__init__(Model(backend="openai", name=path.stem, base_url=url), report, on_text)
+        super().__init__(Model(backend="openai", name=path.stem, base_url=url), report)
 
     def digest(self) -> str:
         """Return the SHA-256 of the GGUF file."""

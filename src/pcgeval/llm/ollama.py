@@ -11,7 +11,7 @@ import ollama
 from pcgeval.core.params import Model
 from pcgeval.core.untrusted import listed
 from pcgeval.llm.local_models import full_name
-from pcgeval.llm.protocol import ChatRequest, LlmError, OnText
+from pcgeval.llm.protocol import ChatRequest, LlmError
 from pcgeval.llm.server import ModelServer, Part, parts_of
 
 # the client's list lacks one of the server's options; the effort is a field of the request
@@ -30,10 +30,10 @@ class OllamaServer(ModelServer):
     _schema_field = "format"
     _client_errors = (ollama.ResponseError, ConnectionError)
 
-    def __init__(self, model: Model, report: Callable[[str], None], on_text: OnText | None = None) -> None:
+    def __init__(self, model: Model, report: Callable[[str], None]) -> None:
         """Open the client; the host is OLLAMA_HOST or 127.0.0.1:11434 where the model names none. Raises LlmError."""
         self._model = model
-        super().__init__(model.name, model.host or os.environ.get("OLLAMA_HOST") or DEFAULT_HOST, report, on_text)
+        super().__init__(model.name, model.host or os.environ.get("OLLAMA_HOST") or DEFAULT_HOST, report)
         if unknown := sorted(set(model.options) - _OPTIONS):  # the server would silently ignore it
             known = ", ".join(sorted(_OPTIONS))
             raise LlmError(f"model {model.name}: Ollama has no option {unknown[0]!r}. Use some of {known}.")

@@ -20,7 +20,7 @@ from pcgeval.core.packages import packages_for
 from pcgeval.core.params import Model
 from pcgeval.core.profiles import TOKEN_FIELDS
 from pcgeval.core.untrusted import listed
-from pcgeval.llm.protocol import ChatRequest, LlmError, OnText, unpinned_digest
+from pcgeval.llm.protocol import ChatRequest, LlmError, unpinned_digest
 from pcgeval.llm.server import MissingModelError, ModelServer, Part, parts_of
 
 with packages_for("the backend openai"):
@@ -43,12 +43,12 @@ class OpenAiServer(ModelServer):
     _schema_field = "response_format"
     _client_errors = (openai.APIError,)
 
-    def __init__(self, model: Model, report: Callable[[str], None], on_text: OnText | None = None) -> None:
+    def __init__(self, model: Model, report: Callable[[str], None]) -> None:
         """Open the client for the model's `base_url`, which usually ends in /v1; raises LlmError."""
         self._has_stream, self._profile = model.stream, model.known_profile
         self._model_answering = ""
         self._key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
-        super().__init__(model.name, str(model.base_url), report, on_text)
+        super().__init__(model.name, str(model.base_url), report)
         if foreign := sorted(model.options.keys() & {*_NOT_OPTIONS, *TOKEN_FIELDS}):
             raise LlmError(
                 f"model {self.name}: {foreign[0]!r} is no option of the backend openai. Remove it from params.yaml; "

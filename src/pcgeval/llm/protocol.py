@@ -13,7 +13,6 @@ from pcgeval.core.untrusted import well_formed
 __all__ = ["ChatReply", "Message"]  # from elsewhere
 
 Option = int | float | str | bool
-OnText = Callable[[str], None]  # receives the pieces of a reply as they arrive, in a background thread
 # values of `done_reason` for replies without an answer; endpoints add "content_filter"
 REFUSAL = "refusal"
 REASONING = "reasoning"  # the reply has thoughts only

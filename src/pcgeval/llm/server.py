@@ -27,7 +27,6 @@ from pcgeval.llm.protocol import (
     ChatRequest,
     ContextExceededError,
     LlmError,
-    OnText,
     RefusedError,
     ServerFaultError,
     usual_tokens,
@@ -91,10 +90,10 @@ class ModelServer(ABC):
     _schema_field: ClassVar[str]
     _client_errors: ClassVar[tuple[type[Exception], ...]]  # in which the client wraps errors
 
-    def __init__(self, name: str, address: str, report: Callable[[str], None], on_text: OnText | None) -> None:
+    def __init__(self, name: str, address: str, report: Callable[[str], None]) -> None:
         """Open the client for a model at an address; `open_backend` describes the rest. Raises LlmError."""
         self.name, self.address = name, address
-        self._report, self._on_text = report, on_text
+        self._report = report
         self._refused: frozenset[str] = frozenset()  # fields that the server does not take
         try:
             self._client: Any = self._opened(address)
@@ -160,8 +159,6 @@ class ModelServer(ABC):
         is_thought = is_refusal = False
         async for part in self._parts(request, fields):
             texts.append(part.text)
-            if self._on_text and part.text:
-                self._on_text(part.text)
             end = part if part.reason else end
             usage = usage if part.prompt_tokens is None else part
             is_thought |= part.is_thought
