@@ -13,7 +13,7 @@ from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles, JudgeClient
-from pcgeval.judge.plan import plan_grading
+from pcgeval.judge.plan import plan_gradings
 from pcgeval.judge.run import grade_submission, submission_task
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.call_log import CallLog
@@ -152,7 +152,8 @@ def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept():
 
     assert in_bytes(graded(Odd())) == in_bytes(graded())
     settings = JudgeSettings(judge="simple", model=MODEL, seed=1)
-    plan = plan_grading("again", submission_task(ATTEMPT, "toy", settings), settings, CallFiles().open_log(settings))
+    tasks = [("again", submission_task(ATTEMPT, "toy", settings))]
+    (plan,) = plan_gradings(tasks, CallFiles().client(settings))
     assert plan.output_tokens > 10**15
 
 

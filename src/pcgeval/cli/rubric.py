@@ -138,6 +138,8 @@ def judge_eval(
     Exit code 1: a grading has more than --max-invalid leaves without a grade.
     """
     from pcgeval.judge import judge_eval as evaluation
+    from pcgeval.judge.calls import CallFiles
+    from pcgeval.judge.plan import plan_gradings
     from pcgeval.rubric.judge_figures import judge_eval_json, judge_eval_lines
 
     keys = assignments or []
@@ -152,7 +154,11 @@ def judge_eval(
             print_stderr(f"{entry.id}: {other} is not graded, as people's grades are of {entry.submission.name}")
     with evaluation.unpacked(examples) as examples:
         if dry_run:
-            plans = {name: evaluation.plan_judge(examples, settings) for name, settings in judges.items()}
+            evaluation.check_examples(examples, judges.values())
+            plans = {}
+            for name, settings in judges.items():
+                tasks = ((entry.id, evaluation.grading_task(entry, settings)) for entry in examples)
+                plans[name] = plan_gradings(tasks, CallFiles().client(settings, read_only=True))
             print_plans(plans, json=json)
             return
         results = evaluation.evaluate_judges(examples, judges, out)
@@ -191,11 +197,16 @@ def attack(
     The harmless note is a control: its difference is the judge's noise. Exit code 1: a grading did not finish, the
     unchanged submission got no grade, or an attack exceeds --max-inflation.
     """
-    from pcgeval.judge.attack import attack_judge, plan_attacks
+    from pcgeval.judge.attack import attack_judge, attacked_copies
+    from pcgeval.judge.calls import CallFiles
+    from pcgeval.judge.plan import plan_gradings
 
     judges = named_judges(model, judge, base_url, assignments)
     if dry_run:
-        plans = {name: plan_attacks(settings, submission, paper) for name, settings in judges.items()}
+        plans = {}
+        for name, settings in judges.items():
+            copies = attacked_copies(submission, paper, settings)
+            plans[name] = plan_gradings(copies, CallFiles().client(settings, read_only=True))
         print_plans(plans, json=json)
         return
     results = [
