@@ -159,7 +159,7 @@ def _input(
 def _print_grade(output: "JudgeOutput", page: Path | None, title: str, *, json: bool) -> None:
     """Print a grade as JSON, or else its tree, and the summary; write its page, if one is asked for."""
     from pcgeval.core.files import write_text
-    from pcgeval.rubric.text import summary_lines, tree_lines
+    from pcgeval.rubric.explanation import summary_lines, tree_lines
 
     if page is not None:
         from pcgeval.report.gradings import grade_page

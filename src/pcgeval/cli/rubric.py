@@ -45,9 +45,8 @@ def show(
 
     The explanation of a criterion goes from the root down to the judge's answer.
     """
-    from pcgeval.rubric.explanation import NodeShare, way_to
+    from pcgeval.rubric.explanation import NodeShare, criterion_lines, summary_lines, tree_lines, way_to
     from pcgeval.rubric.grade_files import read_grade
-    from pcgeval.rubric.text import criterion_lines, summary_lines, tree_lines
 
     output = read_grade(grade)
     if page:
@@ -248,9 +247,8 @@ def table(
     the table names it.
     """
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.rubric.grade_table import RunGrade, read_disqualified
     from pcgeval.rubric.papers import list_papers
-    from pcgeval.rubric.runs import find_runs
+    from pcgeval.rubric.runs import RunGrade, find_runs, read_disqualified
 
     params = load_params_or_default(assignments or ())
     runs = find_runs(folder, list_papers(Path(params.rubric.papers_dir)))
@@ -272,10 +270,9 @@ def leaves(
     """List the leaves of a rubric: the criteria that are graded."""
     from pcgeval.core.layout import RUBRICS, own_or_packaged
     from pcgeval.core.untrusted import one_line
-    from pcgeval.rubric.explanation import NodeShare
+    from pcgeval.rubric.explanation import NodeShare, form_lines
     from pcgeval.rubric.grades import Verdict, grade_tree
     from pcgeval.rubric.loading import load_rubric_with_checks
-    from pcgeval.rubric.text import form_lines
     from pcgeval.rubric.tree import leaves as leaves_of
 
     folders = (own_or_packaged(RUBRICS / rubric), own_or_packaged(PAPERS) / rubric, Path(rubric))

@@ -19,9 +19,8 @@ from pcgeval.judge.run import grade_submission, state_folder, state_of, submissi
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grade_files import read_grade
-from pcgeval.rubric.grade_table import RunGrade
 from pcgeval.rubric.papers import list_papers
-from pcgeval.rubric.runs import PaperRun, find_runs
+from pcgeval.rubric.runs import PaperRun, RunGrade, find_runs
 from pcgeval.submissions.reproduction import Computer, computer_identity
 
 _NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # settings that change no grade

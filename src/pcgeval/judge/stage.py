@@ -27,9 +27,9 @@ from pcgeval.judge.prompts import CALL_KINDS
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
+from pcgeval.rubric.explanation import summary_lines
 from pcgeval.rubric.grades import JudgeOutput, RubricIdentity
 from pcgeval.rubric.loading import load_rubric_with_checks
-from pcgeval.rubric.text import summary_lines
 
 
 def grade_stage(params: Params, root: Path = Path(), *, open_backend: OpenBackend = open_backend) -> None:
