@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from judged_attempt import ATTEMPT, MODEL, graded, reasons, write_files, write_paper
 from rubric_trees import leaf, node
-from scripted_judge import DIGEST, ScriptedModel, dies_after, refuses
+from scripted_judge import DIGEST, ScriptedModel, refuses
 
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles, JudgeClient
-from pcgeval.judge.plan import plan_grading
+from pcgeval.judge.plan import plan_gradings
 from pcgeval.judge.run import grade_submission, submission_task
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.call_log import CallLog
@@ -119,30 +119,10 @@ def test_only_what_changed_is_asked_again():
     elsewhere = here.model_copy(update={"base_url": "http://127.0.0.1:10/v1"})  # the digest pins only a name
     assert [asked_again(digest, model=model) for model in (here, here, elsewhere)] == [CALLS, 0, CALLS]
     assert asked_again("cd" * 32, model=MODEL.model_copy(update={"digest": "cd" * 32})) == CALLS
+    changed = graded(ScriptedModel(digest_="cd" * 32), seed=9)  # the model's bytes are not the pinned ones
+    assert ("cd" * 32 in changed.warnings[0], changed.num_invalid_leaf_nodes) == (True, CALLS)
     for change in ({}, {"seed": 1}, {"context": 9000}, {"max_tokens": 999}, {"evidence": False}):
         assert asked_again(**change) >= CALLS
-
-
-def test_a_model_of_another_digest_is_not_asked():
-    backend = ScriptedModel(digest_="cd" * 32)
-    output = graded(backend)
-    assert backend.requests == []
-    assert "cd" * 32 in output.warnings[0]
-    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == ("simple", 0.0, 6)
-
-
-@pytest.mark.parametrize("concurrency", [1, 3])
-def test_an_endpoint_that_dies_leaves_the_rest_without_a_grade_and_the_next_grading_goes_on(concurrency):
-    dying, backend = ScriptedModel(fails=dies_after(3)), ScriptedModel()
-    output = graded(dying, model=at_once(concurrency))
-    assert (output.judge_type, output.token_usage.grade.calls) == ("simple", 6 - output.num_invalid_leaf_nodes)
-    assert 0 < output.num_invalid_leaf_nodes < 6
-    assert all("nobody listens" in reason for reason in reasons(output).values())
-    assert len(dying.requests) <= 3 + concurrency
-    assert any("ended early" in warning for warning in output.warnings)
-    whole = graded(backend, model=at_once(concurrency))
-    assert len(backend.requests) == CALLS - 3
-    assert (whole.num_invalid_leaf_nodes, whole.warnings) == (0, ())
 
 
 def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept():
@@ -152,7 +132,8 @@ def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept():
 
     assert in_bytes(graded(Odd())) == in_bytes(graded())
     settings = JudgeSettings(judge="simple", model=MODEL, seed=1)
-    plan = plan_grading("again", submission_task(ATTEMPT, "toy", settings), settings, CallFiles().open_log(settings))
+    tasks = [("again", submission_task(ATTEMPT, "toy", settings))]
+    (plan,) = plan_gradings(tasks, CallFiles().client(settings))
     assert plan.output_tokens > 10**15
 
 

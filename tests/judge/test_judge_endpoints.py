@@ -74,22 +74,15 @@ def test_models_are_sent_what_their_profile_says_and_options_come_first(name, mo
 
 def test_what_a_400_names_is_dropped_or_renamed_once(capsys):
     refuses = {**STRICT, "stream_options": ""}
-    with ScriptedEndpoint(refuses=refuses) as endpoint:
-        judged(endpoint, "a-new-one")
+    with ScriptedEndpoint(refuses=refuses, usage=False) as endpoint:
+        output = judged(endpoint, "a-new-one")
+    assert output.token_usage.total.prompt_tokens > 100  # estimated, as the endpoint reports no tokens
+    assert "estimated" in json.dumps(output.to_json()["token_usage"])
     assert len(endpoint.refused) == len(set(refuses) - {"top_p"})  # each of those sent, once for the whole grading
     assert all(body["max_completion_tokens"] == 4000 for body in endpoint.asked)
     told = capsys.readouterr().err
     assert "does not take max_tokens; it is sent as max_completion_tokens from now on" in told
     assert "does not take temperature; it is left out from now on" in told
-
-
-def test_of_an_endpoint_that_reports_no_tokens_they_are_estimated_and_the_grade_says_so():
-    with ScriptedEndpoint(usage=False) as endpoint:
-        endpoint.seconds = 0.2
-        output = judged(endpoint, concurrency=2)
-    assert (len(endpoint.asked), endpoint.most_at_once) == (LEAVES, 2)
-    assert output.token_usage.total.prompt_tokens > 100
-    assert "estimated" in json.dumps(output.to_json()["token_usage"])
 
 
 def test_cached_tokens_and_the_price_are_counted():

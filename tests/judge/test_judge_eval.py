@@ -98,16 +98,6 @@ def test_a_killed_evaluation_goes_on_and_pays_for_nothing_twice():
 
 
 @pytest.mark.usefixtures("data")
-def test_one_budget_holds_for_all_gradings_of_a_judge():
-    whole, again = ScriptedModel(), ScriptedModel()
-    (figures,) = evaluate({"m": settings(token_budget=1500)}, whole)
-    assert "budget of 1500 tokens" in str(figures.to_json()["warnings"])
-    evaluate({"m": settings(token_budget=1500)}, again)
-    assert len(whole.requests) > 3
-    assert not again.requests
-
-
-@pytest.mark.usefixtures("data")
 def test_checks_beside_the_paper_are_a_judge_too():
     write_text(Path("data/papers/toy/rubric.json"), json.dumps(node("today", 1, leaf("a"), leaf("x"))))
     write_text(Path("data/papers/toy/checks.yaml"), "a: {name: file_exists, arguments: {path: README.md}}\n")

@@ -137,6 +137,9 @@ WARNINGS = "a\n" + "".join(f"12:00:{second:02} warning\n" for second in range(40
 STAMPED = """\
 2024-05-01 12:00:00,123 loss 0.5; 2024/05/01 12:00:00 loss 0.5; [2024-05-01T12:00:00.123Z] loss 0.5; loss 0.5\r
 2024-05-01T12:00:00+02:00 - loss 0.5; 12:00:00 | loss 0.5; \x1b[32m12:00:00\x1b[0m loss 0.5; loss 0.9\rloss 0.5"""
+PROGRESS = """\
+{n}%|####      | {n}/100 [00:01<00:02, 4.3it/s]; train:  {n}%|██▌   | {n}/1.2k [00:01<00:02, loss=0.5]
+{n}/99 [====>.......] - ETA: 3s; ━━━━━━╸ {n}/99 MB"""
 RESULTS = """\
 3:10 is the ratio; accuracy 93.5% (n=200); | 93% | 95% |; |---|---|; 1/3 of [all]; 2024-05-01 is a date"""
 
@@ -146,6 +149,10 @@ RESULTS = """\
     [
         *((line, "loss 0.5") for line in STAMPED.replace("\n", "; ").split("; ")),
         *((f"{line}\n{line}x", f"{line}\n{line}x") for line in RESULTS.split("; ")),
+        *(
+            ("".join(f"{line}\n".format(n=n) for n in range(10, 90)) + "end", f"{line}\nend".format(n=89))
+            for line in PROGRESS.replace("\n", "; ").split("; ")
+        ),
         (BARS, "\n".join(f"100%|####| 10/10 [loss={epoch}]" for epoch in range(3)) + "\n"),
         (WARNINGS, "a\nwarning\n[the line above 40 times]\nb\n\nc"),
         ("<" + "x" * 5000 + ">", f"<{'x' * 999} [... 3002 characters left out ...] {'x' * 999}>"),
@@ -156,20 +163,6 @@ RESULTS = """\
 )
 def test_a_log_loses_times_colours_progress_and_repeats_and_nothing_else(log, expected):
     assert condensed(log) == expected
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        "{n}%|####      | {n}/100 [00:01<00:02, 4.3it/s]",
-        "train:  {n}%|██▌   | {n}/1.2k [00:01<00:02, loss=0.5]",
-        "{n}/99 [====>.......] - ETA: 3s",
-        "━━━━━━╸ {n}/99 MB",
-    ],
-)
-def test_of_progress_the_last_line_is_kept(step):
-    lines = [step.format(n=n) for n in range(10, 90)]
-    assert condensed("\n".join(["start", *lines, "end"])) == f"start\n{lines[-1]}\nend"
 
 
 @given(st.lists(st.sampled_from(["a", "b", "", "x: 1"]), max_size=30))

@@ -29,7 +29,9 @@ TEXTS = st.one_of(
     st.builds(lambda piece, times: piece * times, st.text(min_size=1, max_size=12), st.integers(1, 3000)),
     st.sampled_from(["", "</file 000000>", "{criterion}{key}", "<|im_end|>", "\n" * 5000, "漢" * 4000, "🎉" * 2000]),
 )
-MATERIAL = st.builds(PromptPart, st.just("file"), TEXTS, st.sampled_from([0.0, 0.3, 1.0]))
+MATERIAL = st.builds(
+    lambda text, tail: PromptPart("file", f"MARK {text} MARK", tail), TEXTS, st.sampled_from([0.0, 0.3, 1.0])
+)
 KEY = "0a1b2c3d"
 PROMPT = GradingPrompt("pcgeval", "paper", "We ran it.", KEY)
 ENTRY = GradingPrompt("pcgeval", "competition")
@@ -51,30 +53,21 @@ def outside_tags(text):
     return re.sub(r"<(\S+ [0-9a-f]{6,64})>\n.*?\n</\1>", "", text, flags=re.DOTALL)
 
 
-def tokens(call, context, answer_tokens=50):
-    return sum(count_tokens(message.content) for message in call.fitted(context, answer_tokens).messages)
-
-
-@given(st.sampled_from(CALL_KINDS), st.lists(MATERIAL, max_size=8), st.lists(TEXTS, max_size=3), st.integers(0, 3000))
-def test_no_prompt_exceeds_the_context_and_the_criterion_is_never_cut(kind, files, shared, context):
-    parts = tuple(PromptPart(f"shared{number}", text, 0.5) for number, text in enumerate(shared))
+@given(st.sampled_from(CALL_KINDS), st.lists(MATERIAL, max_size=8), st.lists(TEXTS, max_size=3), st.integers(0, 4000))
+def test_a_prompt_fits_the_context_with_its_whole_criterion_and_no_material_outside_its_tags(
+    kind, files, shared, context
+):
+    parts = tuple(PromptPart(f"shared{number}", f"MARK {text}", 0.5) for number, text in enumerate(shared))
     prompt = replace(PROMPT, parts=parts)
-    call = call_of(kind, files, prompt=prompt, shared=tuple(part.name for part in parts))
     try:
-        assert tokens(call, context) + 50 <= context
+        fitted = call_of(kind, files, prompt=prompt, shared=tuple(part.name for part in parts)).fitted(context, 50)
     except ContextError:
-        assert tokens(call_of(kind), 10**6) + 50 + 64 > context
+        assert count_tokens(sent(call_of(kind), 10**6)) + 50 + 64 > context
         return
-    assert kind == "parse" or CRITERION in call.fitted(context, 50).messages[1].content
-
-
-@given(st.lists(TEXTS, min_size=1, max_size=4), st.sampled_from(CALL_KINDS), st.integers(200, 4000))
-def test_no_material_stands_outside_its_tags(texts, kind, context):
-    try:
-        text = sent(call_of(kind, [PromptPart("file", f"MARK {text} MARK", 0.5) for text in texts]), context)
-    except ContextError:
-        return
-    assert "MARK" not in outside_tags(text)
+    texts = [message.content for message in fitted.messages]
+    assert sum(map(count_tokens, texts)) + 50 <= context
+    assert kind == "parse" or CRITERION in texts[1]
+    assert "MARK" not in outside_tags("\n".join(texts))
 
 
 def test_files_are_whole_in_the_order_of_their_rank_until_the_context_is_full():

@@ -83,13 +83,12 @@ def test_an_impossible_call_is_refused(change, expected):
 
 
 def test_the_computer_runs_a_copy_and_its_results_are_judged():
-    computer = FakeComputer()
-    output = simple(computer=computer)
+    computer, before = FakeComputer(), sorted(Path().rglob("*"))
+    output = simple(computer=computer, calls=CallFiles(log=None))
+    assert sorted(Path().rglob("*")) == before
     assert by_id(output)["ran"].score == 1.0
     assert files_of(output, "figure") == ("README.md", "results.json")
     assert (computer.runs, output.reproduction.exit_code) == (1, 0)
-    assert sorted(path.name for path in ATTEMPT.iterdir()) == ["README.md", "reproduce.sh"]
-    assert not list(Path().rglob("results.json"))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +117,7 @@ def test_run_judge_alone_guesses_where_no_leaf_could_be_graded(exit_code, ignore
     assert output.warnings[-1] == plain.warnings[-1]
 
 
-def test_a_run_is_kept_for_the_grading_that_goes_on_after_a_kill():
+def test_a_run_is_kept_for_the_grading_that_goes_on_after_a_kill_and_made_again_if_it_did_not_end():
     class Killed(ScriptedModel):
         def chat(self, request, timeout):
             reply = super().chat(request, timeout)
@@ -134,19 +133,18 @@ def test_a_run_is_kept_for_the_grading_that_goes_on_after_a_kill():
     assert len(backend.requests) + len(killed.requests) - 1 == output.token_usage.total.calls
     simple(computer=computer)
     assert computer.runs == 2  # a grading that ended leaves no run behind
-
-
-def test_a_run_that_was_killed_or_whose_folder_is_gone_is_made_again():
-    dying, computer = FakeComputer(dies=True), FakeComputer()
+    assert not list(Path().rglob("results.json"))
+    dying = FakeComputer(dies=True)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             simple(computer=dying)
     assert dying.runs == 2
+    write_files({"README.md": "We did it again."})
     graded(ScriptedModel(fails=dies_after(1)), computer=computer)  # a partial grading keeps the run
     (copy,) = Path().rglob("reproduction/copy")
     shutil.rmtree(copy)
     assert by_id(graded(judge="checks", computer=computer))["ran"].score == 1.0
-    assert computer.runs == 2
+    assert computer.runs == 4
 
 
 def test_gradings_of_one_submission_do_not_share_a_run():
@@ -279,9 +277,3 @@ def test_a_cancelled_caller_makes_no_further_call():
         asked = len(server.asked)
         time.sleep(0.2)
         assert len(server.asked) == asked < 99
-
-
-def test_exchanges_that_are_not_to_be_kept_leave_nothing():
-    before = sorted(Path().rglob("*"))
-    simple(computer=FakeComputer(), calls=CallFiles(log=None))
-    assert sorted(Path().rglob("*")) == before

@@ -14,11 +14,10 @@ from rubric_trees import CODE, RESULT, RUN, json_values, leaf, node, rubric, rub
 from pcgeval import GradedTaskNode, JudgeOutput, PcgevalError, extract_leaf_grades, get_grade_summary
 from pcgeval.core.files import to_json, write_json
 from pcgeval.core.profiles import Price
-from pcgeval.rubric.explanation import NodeShare, way_to
+from pcgeval.rubric.explanation import WIDTH, NodeShare, criterion_lines, tree_lines, way_to
 from pcgeval.rubric.grade_files import paperbench_json, read_grade, read_graded_tree
 from pcgeval.rubric.grades import GradeError, Verdict, grade_tree, judge_output_from_json, rescored
 from pcgeval.rubric.record import CallUsage, JudgeRecord, TokenUsage, VoteRecord
-from pcgeval.rubric.text import WIDTH, criterion_lines, tree_lines
 from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, leaves, prune
 
 EXAMPLE = rubric(

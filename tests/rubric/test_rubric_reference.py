@@ -88,8 +88,6 @@ def test_a_perfect_submission_reaches_1_only_with_propagated_zero_weights(paper)
     as_published = grade_tree(resources_provided(task), lambda _: Verdict(1.0, "")).score
     propagated = grade_tree(resources_provided(task, propagate_zero_weights=True), lambda _: Verdict(1.0, "")).score
     assert as_published <= propagated == 1.0
-    paths = [node.path for node in walk(task)]  # of nodes, not all of whose ids are unique
-    assert len(set(paths)) == len(paths)
 
 
 @pytest.mark.parametrize("name", HUMAN)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
 from pcgeval.rubric.grade_files import paperbench_json
-from pcgeval.rubric.grade_table import ALL_PAPERS, RunGrade, grade_table
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
-from pcgeval.rubric.runs import PaperRun, find_runs
+from pcgeval.rubric.runs import ALL_PAPERS, PaperRun, RunGrade, find_runs, grade_table
 
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 TIME = "2025-04-01T12-00-00-GMT"

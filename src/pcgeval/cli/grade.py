@@ -76,10 +76,9 @@ def grade(
     """
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.files import write_json
-    from pcgeval.judge.calls import JudgeClient
     from pcgeval.judge.grading import grade as grade_task
     from pcgeval.judge.many import ManyGradings
-    from pcgeval.judge.plan import plan_grading
+    from pcgeval.judge.plan import plan_gradings
     from pcgeval.judge.run import grade_submission
     from pcgeval.rubric.papers import list_papers
     from pcgeval.rubric.runs import holds_runs
@@ -109,15 +108,15 @@ def grade(
         _grade_runs(many, dry_run=dry_run, json=json, max_invalid=max_invalid)
         return
     task, settings, calls = _input(params, submission, paper, rubric, settings, recordings)
+    client = calls.client(settings, read_only=dry_run)
     if dry_run:
-        log = calls.open_log(settings, read_only=True)
-        print_plans({settings.judge: [plan_grading(submission, task, settings, log)]}, json=json)
+        print_plans({settings.judge: plan_gradings([(submission, task)], client)}, json=json)
         return
     title = f"grade {submission}"
     if paper is not None:
-        output = grade_submission(submission, paper, settings, computer, calls, title)
+        output = grade_submission(submission, paper, settings, computer, calls, title, client=client)
     else:
-        output = grade_task(task, JudgeClient(settings, calls.open_log(settings)), title)
+        output = grade_task(task, client, title)
     if out is not None:
         write_json(out, output.to_json())
     _print_grade(output, page, submission if paper is None else f"{submission}, {paper}", json=json)
@@ -160,7 +159,7 @@ def _input(
 def _print_grade(output: "JudgeOutput", page: Path | None, title: str, *, json: bool) -> None:
     """Print a grade as JSON, or else its tree, and the summary; write its page, if one is asked for."""
     from pcgeval.core.files import write_text
-    from pcgeval.rubric.text import summary_lines, tree_lines
+    from pcgeval.rubric.explanation import summary_lines, tree_lines
 
     if page is not None:
         from pcgeval.report.gradings import grade_page

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pcgeval.core.params import Params
     from pcgeval.judge.plan import GradingPlan
     from pcgeval.judge.settings import JudgeSettings
-    from pcgeval.rubric.grade_table import RunGrade
+    from pcgeval.rubric.runs import RunGrade
 
 _OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
 _WITHOUT_MODEL = tuple(name for name in JUDGES if name not in ("simple", "human"))
@@ -116,7 +116,7 @@ def named_judges(
 def print_plans(plans: "Mapping[str, Sequence[GradingPlan]]", *, json: bool) -> None:
     """Print what the gradings by each judge would cost."""
     from pcgeval.judge.plan import total_plan
-    from pcgeval.rubric.text import dollars
+    from pcgeval.rubric.explanation import dollars
 
     every = [plan for of_judge in plans.values() for plan in of_judge]
     if json:
@@ -139,7 +139,7 @@ def print_plans(plans: "Mapping[str, Sequence[GradingPlan]]", *, json: bool) -> 
 
 def print_grade_table(grades: "Sequence[RunGrade]", *, json: bool) -> None:
     """Print the means of gradings as a table, and below it why gradings do not count."""
-    from pcgeval.rubric.grade_table import COLUMNS, grade_table
+    from pcgeval.rubric.runs import COLUMNS, grade_table
 
     rows = grade_table(grades)
     for grade in grades:

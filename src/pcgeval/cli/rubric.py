@@ -45,9 +45,8 @@ def show(
 
     The explanation of a criterion goes from the root down to the judge's answer.
     """
-    from pcgeval.rubric.explanation import NodeShare, way_to
+    from pcgeval.rubric.explanation import NodeShare, criterion_lines, summary_lines, tree_lines, way_to
     from pcgeval.rubric.grade_files import read_grade
-    from pcgeval.rubric.text import criterion_lines, summary_lines, tree_lines
 
     output = read_grade(grade)
     if page:
@@ -138,6 +137,8 @@ def judge_eval(
     Exit code 1: a grading has more than --max-invalid leaves without a grade.
     """
     from pcgeval.judge import judge_eval as evaluation
+    from pcgeval.judge.calls import CallFiles
+    from pcgeval.judge.plan import plan_gradings
     from pcgeval.rubric.judge_figures import judge_eval_json, judge_eval_lines
 
     keys = assignments or []
@@ -152,7 +153,11 @@ def judge_eval(
             print_stderr(f"{entry.id}: {other} is not graded, as people's grades are of {entry.submission.name}")
     with evaluation.unpacked(examples) as examples:
         if dry_run:
-            plans = {name: evaluation.plan_judge(examples, settings) for name, settings in judges.items()}
+            evaluation.check_examples(examples, judges.values())
+            plans = {}
+            for name, settings in judges.items():
+                tasks = ((entry.id, evaluation.grading_task(entry, settings)) for entry in examples)
+                plans[name] = plan_gradings(tasks, CallFiles().client(settings, read_only=True))
             print_plans(plans, json=json)
             return
         results = evaluation.evaluate_judges(examples, judges, out)
@@ -191,11 +196,16 @@ def attack(
     The harmless note is a control: its difference is the judge's noise. Exit code 1: a grading did not finish, the
     unchanged submission got no grade, or an attack exceeds --max-inflation.
     """
-    from pcgeval.judge.attack import attack_judge, plan_attacks
+    from pcgeval.judge.attack import attack_judge, attacked_copies
+    from pcgeval.judge.calls import CallFiles
+    from pcgeval.judge.plan import plan_gradings
 
     judges = named_judges(model, judge, base_url, assignments)
     if dry_run:
-        plans = {name: plan_attacks(settings, submission, paper) for name, settings in judges.items()}
+        plans = {}
+        for name, settings in judges.items():
+            copies = attacked_copies(submission, paper, settings)
+            plans[name] = plan_gradings(copies, CallFiles().client(settings, read_only=True))
         print_plans(plans, json=json)
         return
     results = [
@@ -237,9 +247,8 @@ def table(
     the table names it.
     """
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.rubric.grade_table import RunGrade, read_disqualified
     from pcgeval.rubric.papers import list_papers
-    from pcgeval.rubric.runs import find_runs
+    from pcgeval.rubric.runs import RunGrade, find_runs, read_disqualified
 
     params = load_params_or_default(assignments or ())
     runs = find_runs(folder, list_papers(Path(params.rubric.papers_dir)))
@@ -261,10 +270,9 @@ def leaves(
     """List the leaves of a rubric: the criteria that are graded."""
     from pcgeval.core.layout import RUBRICS, own_or_packaged
     from pcgeval.core.untrusted import one_line
-    from pcgeval.rubric.explanation import NodeShare
+    from pcgeval.rubric.explanation import NodeShare, form_lines
     from pcgeval.rubric.grades import Verdict, grade_tree
     from pcgeval.rubric.loading import load_rubric_with_checks
-    from pcgeval.rubric.text import form_lines
     from pcgeval.rubric.tree import leaves as leaves_of
 
     folders = (own_or_packaged(RUBRICS / rubric), own_or_packaged(PAPERS) / rubric, Path(rubric))

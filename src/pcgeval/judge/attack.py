@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.untrusted import open_regular, walk
-from pcgeval.judge.calls import CallFiles, JudgeClient
+from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.grading import grade
-from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.run import submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
@@ -157,7 +156,7 @@ def _copy(submission: Path, target: Path) -> None:
 
 def attack_judge(judge: str, settings: JudgeSettings, submission: Path, paper_id: str) -> Iterator[AttackResult]:
     """Yield how a judge grades the submission as it is, and then each attacked copy; one budget is for all of them."""
-    client, submitted = JudgeClient(settings, CallFiles().open_log(settings), open_backend), None
+    client, submitted = CallFiles().client(settings, open_backend), None
     for attack, task in attacked_copies(submission, paper_id, settings):
         output = grade(task, client, f"{judge}, {attack}")
         ungraded, total, problem = output.num_invalid_leaf_nodes, output.num_leaf_nodes, output.partial
@@ -165,10 +164,3 @@ def attack_judge(judge: str, settings: JudgeSettings, submission: Path, paper_id
             submitted = output.score
             problem = problem or ("the judge gave no grade at all" if ungraded == total else None)
         yield AttackResult(judge, attack, submitted, output.score, total, ungraded, problem)
-
-
-def plan_attacks(settings: JudgeSettings, submission: Path, paper_id: str) -> list[GradingPlan]:
-    """Return what the gradings would cost, by attack; see `plan_grading`."""
-    log = CallFiles().open_log(settings, read_only=True)
-    copies = attacked_copies(submission, paper_id, settings)
-    return [plan_grading(attack, task, settings, log) for attack, task in copies]

@@ -53,9 +53,12 @@ class CallFiles:
     log: Path | None = CALLS  # the folder of the call log, which gets every new reply; None: they stay in memory
     recordings: tuple[Path, ...] = ()  # files that are only read
 
-    def open_log(self, settings: JudgeSettings, *, read_only: bool = False) -> CallLog:
-        """Return the log with the recordings, or for a replay the recordings alone; raises FileError if one is none."""
-        return CallLog(None if settings.is_replay else self.log, self.recordings, read_only=read_only)
+    def client(
+        self, settings: JudgeSettings, open_backend: OpenBackend = open_backend, *, read_only: bool = False
+    ) -> "JudgeClient":
+        """Return a client with these replies, for a replay the recordings alone; raises FileError if one is none."""
+        log = CallLog(None if settings.is_replay else self.log, self.recordings, read_only=read_only)
+        return JudgeClient(settings, log, open_backend)
 
 
 class JudgeClient:

@@ -17,10 +17,9 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.judge import JUDGES
-from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
+from pcgeval.judge.calls import CallFiles, OpenBackend
 from pcgeval.judge.files import list_files
 from pcgeval.judge.grading import grade
-from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.run import SUBMISSION, submission_folder, submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
@@ -170,13 +169,6 @@ def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
     return replace(task, rubric=checked(example.rubric))
 
 
-def plan_judge(examples: Sequence[Example], settings: JudgeSettings) -> list[GradingPlan]:
-    """Return what the gradings by one judge would cost; see `plan_grading`."""
-    check_examples(examples, [settings])
-    log = CallFiles().open_log(settings, read_only=True)
-    return [plan_grading(example.id, grading_task(example, settings), settings, log) for example in examples]
-
-
 def evaluate_judges(
     examples: Sequence[Example],
     judges: Mapping[str, JudgeSettings],
@@ -200,7 +192,7 @@ def evaluate_judges(
     people = {example.id: example.expected for example in examples}
     write_json(results, judge_eval_json(people, figures))
     for name, settings in judges.items():
-        outputs, client = {}, JudgeClient(settings, CallFiles().open_log(settings), open_backend)
+        outputs, client = {}, CallFiles().client(settings, open_backend)
         for example in examples:
             outputs[example.id] = grade(grading_task(example, settings), client, f"{name}, {example.id}")
             write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", outputs[example.id].to_json())

@@ -13,15 +13,14 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_json
 from pcgeval.core.layout import GRADE_FILE, own_or_packaged
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
-from pcgeval.judge.plan import GradingPlan, plan_grading
+from pcgeval.judge.plan import GradingPlan, plan_gradings
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.run import grade_submission, state_folder, state_of, submission_folder, submission_task
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grade_files import read_grade
-from pcgeval.rubric.grade_table import RunGrade
 from pcgeval.rubric.papers import list_papers
-from pcgeval.rubric.runs import PaperRun, find_runs
+from pcgeval.rubric.runs import PaperRun, RunGrade, find_runs
 from pcgeval.submissions.reproduction import Computer, computer_identity
 
 _NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # settings that change no grade
@@ -45,14 +44,14 @@ class ManyGradings:
 
     def plan(self) -> tuple[list[GradingPlan], list[RunGrade]]:
         """Return what the gradings would cost, without a run of reproduce.sh, and those that would fail."""
-        log = CallFiles(recordings=self.recordings).open_log(self.settings, read_only=True)
+        client = CallFiles(recordings=self.recordings).client(self.settings, read_only=True)
         plans: list[GradingPlan] = []
         failed: list[RunGrade] = []
         for run in self.runs:
             try:
                 with submission_folder(run.submission()) as folder:
                     task = submission_task(folder, run.paper_id, self.settings)
-                    plans.append(plan_grading(run.id, task, self.settings, log))
+                    plans += plan_gradings([(run.id, task)], client)
             except (PcgevalError, OSError) as error:
                 failed.append(RunGrade.failed(run, error))
         return plans, failed
@@ -62,8 +61,7 @@ class ManyGradings:
         runs = self.runs
         if self.out.resolve().is_relative_to(self.folder.resolve()):
             raise GradingError(f"{self.out}: lies among the runs. Name another folder for the grades.")
-        log = CallFiles(recordings=self.recordings).open_log(self.settings)
-        client = JudgeClient(self.settings, log, self.open_backend)
+        client = CallFiles(recordings=self.recordings).client(self.settings, self.open_backend)
         return [self._graded(run, client, max_invalid) for run in runs]
 
     def _graded(self, run: PaperRun, client: JudgeClient, max_invalid: int) -> RunGrade:

@@ -6,17 +6,16 @@ four bytes; the endpoint's cache is taken to hold the beginning that a prompt sh
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pcgeval.core.files import sha256_file
 from pcgeval.core.profiles import Price
 from pcgeval.judge.calls import JudgeClient
-from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.judge.settings import GradingTask
 from pcgeval.judge.simple import LeafJudge
 from pcgeval.llm.backends import open_backend
-from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import usual_tokens
 from pcgeval.rubric.record import CallUsage
@@ -62,17 +61,22 @@ def total_plan(plans: Sequence[GradingPlan]) -> GradingPlan:
     return GradingPlan("all", **sums, price=next((plan.price for plan in plans if plan.price), None))
 
 
-def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: CallLog) -> GradingPlan:
-    """Return what a grading would cost, by its name in the plan; the log is opened for reading alone.
+def plan_gradings(tasks: Iterable[tuple[str, GradingTask]], client: JudgeClient) -> list[GradingPlan]:
+    """Return what gradings would cost, each by its name; the client may have a log that is opened for reading alone.
 
     Raises:
-        RubricError: Nothing of the rubric would be graded.
+        RubricError: Nothing of a rubric would be graded.
         LlmError: The model is not where it should be, for all that can be told without asking it.
     """
+    return [_plan(name, task, client) for name, task in tasks]
+
+
+def _plan(name: str, task: GradingTask, client: JudgeClient) -> GradingPlan:
+    settings, model = client.settings, client.settings.model
     plan = GradingPlan(name, price=settings.price)
-    if settings.judge != "simple" or settings.model is None or settings.is_replay:
+    if settings.judge != "simple" or model is None or settings.is_replay:
         return plan
-    task, model, client = replace(task, rubric=settings.cut(task.rubric)), settings.model, JudgeClient(settings, log)
+    task = replace(task, rubric=settings.cut(task.rubric))
     if client.digest is None and model.backend == "llamacpp":  # to open it would take its memory
         client.digest = sha256_file(model_file(model.name))
     elif client.digest is None and model.backend == "ollama":  # its list of models: nothing is asked
@@ -81,7 +85,7 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
     asked = [leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks]
     # the files that leaves have chosen before decide in which order the prompts of a large context show them
     judge.rank_all([leaf for leaf in asked if client.knows(judge.rank_call(leaf, judge.offered(leaf)))], 1)
-    usual = {kind: _answer_tokens(settings, log, kind) for kind in _USUAL_ANSWERS}
+    usual = {kind: _answer_tokens(client, kind) for kind in _USUAL_ANSWERS}
     for leaf in asked:
         plan.leaves_of_results += leaf.task_category == RESULT_ANALYSIS and judge.zero_reason(leaf) is not None
         for call in judge.planned_calls(leaf):
@@ -98,9 +102,10 @@ def plan_grading(name: str, task: GradingTask, settings: JudgeSettings, log: Cal
     return plan
 
 
-def _answer_tokens(settings: JudgeSettings, log: CallLog, kind: str) -> int:
+def _answer_tokens(client: JudgeClient, kind: str) -> int:
     """Return the mean tokens of the model's logged answers to calls of this kind, else the stated figure."""
-    calls = (call for call in log.known if call.kind == kind and call.model == settings.judge_model.name)
+    settings = client.settings
+    calls = (call for call in client.log.known if call.kind == kind and call.model == settings.judge_model.name)
     if lengths := [CallUsage.of(call.reply).output_tokens for call in calls if call.reply is not None]:
         return round(sum(lengths) / len(lengths))
     thinks = (settings.answer_tokens or 0) > _USUAL_ROOM

@@ -140,7 +140,7 @@ def grade_submission(
     """
     calls, submission, run = calls or CallFiles(), Path(submission_path), None
     task = submission_task(submission, paper_id, settings)  # a fault shows before reproduce.sh is run
-    client = client or JudgeClient(settings, calls.open_log(settings), open_backend)
+    client = client or calls.client(settings, open_backend)
     with ExitStack() as stack:
         if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)

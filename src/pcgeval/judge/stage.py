@@ -21,15 +21,15 @@ from pcgeval.core.layout import (
     rubric_file,
 )
 from pcgeval.core.params import Params
-from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
+from pcgeval.judge.calls import CallFiles, OpenBackend
 from pcgeval.judge.grading import grade
 from pcgeval.judge.prompts import CALL_KINDS
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
+from pcgeval.rubric.explanation import summary_lines
 from pcgeval.rubric.grades import JudgeOutput, RubricIdentity
 from pcgeval.rubric.loading import load_rubric_with_checks
-from pcgeval.rubric.text import summary_lines
 
 
 def grade_stage(params: Params, root: Path = Path(), *, open_backend: OpenBackend = open_backend) -> None:
@@ -60,8 +60,8 @@ def grade_team(
     settings = team_settings(JudgeSettings.checked(dict(params.rubric)), team, root)
     used = root / judgement_file(team)
     files = [root / judge_recording_file(team), *([] if settings.is_replay else [used])]
-    log = CallFiles(root / CALLS, tuple(path for path in files if path.is_file())).open_log(settings)
-    output = grade(task, JudgeClient(settings, log, open_backend), f"grade {team}")
+    client = CallFiles(root / CALLS, tuple(path for path in files if path.is_file())).client(settings, open_backend)
+    output, log = grade(task, client, f"grade {team}"), client.log
     if log.used:  # after a grading that ended early, the calls before stay too
         others = read_recording(used) if output.warnings and used.is_file() else ()
         calls = {call.key: call for call in (*others, *log.used)}

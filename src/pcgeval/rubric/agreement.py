@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pcgeval.rubric.explanation import cut
 from pcgeval.rubric.grades import PASSED, GradedTaskNode
-from pcgeval.rubric.text import cut
 from pcgeval.rubric.tree import CATEGORIES
 
 LEVEL = 0.90  # of the intervals, as in the ranking

@@ -1,12 +1,23 @@
-"""Explain a grade: the share of the root's score that a criterion decides, and why leaves have no grade."""
+"""Explain a grade: the share of the root's score that a criterion decides, and lines for the terminal.
+
+Text of submissions and models is made printable.
+"""
 
 import difflib
+import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pcgeval.rubric.grades import GradedTaskNode, GradeError, added_up
+from pcgeval.core.console import count
+from pcgeval.core.files import to_json
+from pcgeval.core.untrusted import one_line
+from pcgeval.rubric.grades import GradedTaskNode, GradeError, JudgeOutput, added_up, get_grade_summary
+from pcgeval.rubric.record import CallUsage, foreign_text, record_of
+
+WIDTH = 120
+_INDENT = " " * 7
 
 
 @dataclass(frozen=True)
@@ -67,3 +78,117 @@ def way_to(tree: GradedTaskNode, name: str) -> tuple[NodeShare, ...]:
         hint = f" Did you mean {' or '.join(close)}?" if close else ""
         raise GradeError(f"no one criterion has the number or path {name!r:.200}.{hint}")
     return tuple(part for path, part in parts.items() if f"{matches[0]}/".startswith(f"{path}/"))
+
+
+def summary_lines(output: JudgeOutput) -> list[str]:
+    """Return the lines that stand above a tree: warnings, the score and its judge, the numbers of leaves, the cost."""
+    counts, usage = get_grade_summary(output), output.token_usage.total
+    lines = [f"WARNING: {warning}" for warning in output.warnings]
+    lines.append(f"{output.score:.3f} by the judge {output.judge_type}")
+    if output.model:
+        lines[-1] += f" with the model {output.model}"
+        prompts = " ".join(filter(None, (output.prompts, output.prompt_version or "unknown")))
+        lines.append(f"model digest {output.model_digest or 'unknown'}, prompts {prompts}, votes {output.votes}")
+    if output.reproduction:
+        lines.append(output.reproduction.words)
+    lines.append(
+        f"{count(output.num_leaf_nodes, 'leaf', 'leaves')}: {counts['passed']} passed, {counts['failed']} failed "
+        f"({counts['partial']} of them between 0 and 1), {counts['invalid']} without a grade"
+    )
+    if counts["invalid"]:
+        lines[-1] += f", which count as 0; if they had passed, the score would be {output.score_bounds.high:.3f}"
+    if usage.calls:
+        lines.append(_calls(usage) + (f", about {dollars(output.cost)} US dollars" if output.cost is not None else ""))
+    return list(map(one_line, lines))
+
+
+def tree_lines(tree: GradedTaskNode) -> Iterator[str]:
+    """Yield a line for a node (score, share of the root's score, number, criterion), and below a leaf the reason.
+
+    If no leaf has a grade, yield only the reasons.
+    """
+    if not any(leaf.valid_score for leaf in tree.leaves):
+        for reason, number in reasons_without_grade(tree):
+            yield cut(f"{count(number, 'leaf', 'leaves')} without a grade: {reason}")
+        return
+    for part in NodeShare(tree).walk():
+        yield _node_line(part)
+        if part.node.is_leaf:
+            yield cut(f"{' ' * 16}{_indent(part)}{part.node.explanation}")
+
+
+def criterion_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[str]:
+    """Yield the explanation of a criterion: the nodes from the root to it, then the judge's record."""
+    last = way[-1]
+    node = last.node
+    yield from [*summary_lines(output), "", *map(_node_line, way), *map(_node_line, last.below), ""]
+    yield from textwrap.wrap(one_line(node.requirements), WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    adds = f"adds {last.contribution:.4f} to its score" if node.valid_score else "has no grade and counts as 0"
+    lines = [
+        f"Path: {node.path}",
+        f"It decides {100 * last.share:.2f} % of the whole and {adds}.",
+        *([f"Category: {node.task_category}"] if node.task_category else []),
+        f"Why: {node.explanation}",
+        *(_record_lines(node) if node.is_leaf else []),
+    ]
+    yield from (f"{_INDENT}{one_line(line)}" for line in lines)
+
+
+def _record_lines(leaf: GradedTaskNode) -> Iterator[str]:
+    record = record_of(leaf.judge_metadata)
+    if record.check is not None:
+        yield f"Decided by the check {record.check_call}"
+    if record.author is not None:
+        yield f"Graded by {record.author}{f', {record.date}' if record.date else ''}"
+    if record.files.picked:
+        names = ", ".join(record.files.picked)
+        yield f"Files it was shown, {len(record.files.picked)} of {record.files.num_offered}: {names}"
+    yield from record.files.all_notes
+    for quote in record.quotes:
+        yield f"Evidence: {quote.place}"
+        yield from (f"> {line}" for line in quote.text.splitlines())
+    for number, vote in enumerate(record.votes, start=1):
+        yield f"Vote {number} of {len(record.votes)}: {_score(vote.score)} {vote.reason or ''}".rstrip()
+        yield from (f"| {line}" for line in vote.answer.splitlines())
+    yield from (f"{kind}: {_calls(usage)}" for kind, usage in record.usage if usage.calls)
+    if foreign := foreign_text(leaf.judge_metadata):
+        yield foreign
+
+
+def form_lines(path: str, requirements: str) -> Iterator[str]:
+    """Yield an entry for one leaf as a person fills it in for the judge `human`: YAML below comments."""
+    yield from textwrap.wrap(one_line(requirements), 100, initial_indent="# ", subsequent_indent="# ")
+    yield from (f"- path: {to_json(path)}", "  score:", "  author:", "  reason:")  # a JSON string is YAML too
+
+
+def dollars(cost: float) -> str:
+    """Return an amount in US dollars, with more digits if it is small."""
+    return f"{cost:.2f}" if cost >= 1 or cost == 0 else f"{cost:.4f}"
+
+
+def cut(text: str) -> str:
+    """Return a text as one line of at most `WIDTH` characters."""
+    line = one_line(text)
+    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+
+
+def _score(score: float | None) -> str:
+    return "-----" if score is None else f"{score:.3f}"
+
+
+def _node_line(part: NodeShare) -> str:
+    number = f"{part.number}  " if part.number else ""
+    return cut(
+        f"{_score(part.node.graded_score)}  {100 * part.share:5.1f} %  {_indent(part)}{number}{part.node.requirements}"
+    )
+
+
+def _indent(part: NodeShare) -> str:
+    return "  " * (part.number.count(".") + 1 if part.number else 0)
+
+
+def _calls(usage: CallUsage) -> str:
+    cached = f" ({usage.cached_tokens} of them cached)" if usage.cached_tokens else ""
+    estimated = " (estimated)" if usage.estimated else ""
+    tokens = f"{usage.prompt_tokens} tokens read{cached} and {usage.output_tokens} written{estimated}"
+    return f"{count(usage.calls, 'call')}, {tokens}, {usage.seconds:.1f} s of the model's time"
