@@ -38,9 +38,9 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
     lock = f"example==1.0 \\\n    --hash=sha256:{'a' * 64}\n"
     (unlucky / "requirements-lock.txt").write_text(f"# {sha256_json(['example'])}, Python 3, m\n{lock}")
     with SlowOllama(0.002) as server:
-        workspace.change_params("models", value={"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
-        workspace.change_params("teams", value=["alpha", "greedy", "unlucky"])
-        workspace.change_params("similarity", value={"model": "data/none"})  # so that none is loaded
+        workspace.change("models", {"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
+        workspace.change("teams", ["alpha", "greedy", "unlucky"])
+        workspace.change("similarity", {"model": "data/none"})  # so that none is loaded
         checked = workspace.pcgeval("check")
         assert checked.returncode == 2
         assert re.findall(r"(?m)^([a-z ]+): .*/(\w+)/requirements", checked.stderr) == [

@@ -52,7 +52,7 @@ def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path: Path, shell: str):
     workspace = make_workspace(tmp_path)
     with SlowOllama(1) as server:
         model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
-        workspace.change_params("models", value={"m": model})
+        workspace.change("models", {"m": model})
         dvc = start_repro(workspace, *STAGE, shell=shell)
         wait_for_answers(server, 1, dvc)
         server.seconds = 60  # so that no other call ends before the stage does, however busy the machine is
