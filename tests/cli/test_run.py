@@ -62,7 +62,7 @@ def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspa
     assert "data/recordings/small/alpha/calls.jsonl: no reply of small:1b (dddddddddddd) is recorded" in failed.stderr
     assert "The evaluation is not complete" in failed.stderr
     assert (workspace.folder / "results/ranking.json").read_bytes() == before
-    assert workspace.pcgeval("ranking").returncode == 1  # it is not that of what is here
+    assert workspace.run_and_fail("-m", "pcgeval", "ranking")[0] == 1  # it is not that of what is here
     workspace.change("models", models)
     recording.write_text(recorded)
     again = workspace.python(*RUN)

@@ -1,7 +1,6 @@
 """A small competition that the real DVC runs: two teams, two models, recorded real replies."""
 
 import gzip
-import io
 import itertools
 import json
 import os
@@ -16,9 +15,7 @@ from typing import Any
 import yaml
 from competition_folder import CompetitionFolder, write_submission
 from dvc_command import run_dvc, with_this_python
-from in_process import run_in
 
-from pcgeval.cli.main import main
 from pcgeval.core.layout import Trial, recording_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.generation.tasks import GenerationTask
@@ -60,12 +57,6 @@ class Workspace(CompetitionFolder):
     def dvc(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a DVC command in the folder, its stages on the folder's own copy of the package."""
         return run_dvc(self.folder, *words, PYTHONPATH=str(self.folder / "src"))
-
-    def pcgeval(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the folder, in this process."""
-        shown, errors = io.StringIO(), io.StringIO()
-        code = run_in(self.folder, lambda: main(words), shown, errors)
-        return subprocess.CompletedProcess(words, code, shown.getvalue(), errors.getvalue())
 
     def python(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run this Python on the folder's own copy of the package."""
