@@ -4,6 +4,7 @@
 names. The tests run the same list, see tests/proof/test_forgeries.py.
 """
 
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
@@ -29,7 +30,7 @@ from forgeries import (
     raw,
     unreadable_recording,
 )
-from tampered_competition import copy, edit_calls, edit_json, make_competition, summarise
+from tampered_competition import edit_calls, edit_json, make_competition, summarise
 
 from pcgeval.core.layout import letter_file, recording_file, stage_dir, trial_file
 from pcgeval.proof.audit import audit
@@ -130,7 +131,7 @@ FORGERIES = (
 
 def findings(forgery: Forgery, competition: Path, folder: Path) -> list[str]:
     """Forge a copy of a competition, with all that follows from it, and return what the audit finds."""
-    root = copy(competition, folder)
+    root = shutil.copytree(competition, folder, symlinks=True)
     forgery.forge(root)
     summarise(root)
     evaluate(root, since=forgery.since)

@@ -8,7 +8,6 @@ import yaml
 from imports import MODULES, loaded_by_stage
 
 from pcgeval import pipeline
-from pcgeval.scoring import result_hash
 
 ROOT = Path(__file__).parents[1]
 STAGES: dict[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text("utf-8"))["stages"]
@@ -59,20 +58,3 @@ def test_every_imported_module_is_covered(stage: str) -> None:
     deps = STAGES[stage]["deps"]
     missing = [str(path.relative_to(ROOT)) for path in modules_of(stage) if not is_covered(path, deps)]
     assert not missing, f"add to the deps of stage {stage} in dvc.yaml, or their folders: {', '.join(missing)}"
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_every_module_dep_is_imported(stage: str) -> None:
-    """A dep too many reruns a stage for nothing."""
-    source = [dep for dep in STAGES[stage]["deps"] if dep.startswith("src/")]
-    hashed = [f"src/pcgeval/{package}" for package in result_hash.PACKAGES] if stage == "rank" else []
-    imports = modules_of(stage)
-    unused = [dep for dep in source if dep not in hashed and not any(is_covered(path, [dep]) for path in imports)]
-    assert not unused, f"stage {stage} imports nothing of {', '.join(unused)}: take them from its deps in dvc.yaml"
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_every_dep_is_an_input_or_an_output_of_an_earlier_stage(stage: str) -> None:
-    earlier = [name for name in pipeline.OUTPUTS if list(STAGES).index(name) < list(STAGES).index(stage)]
-    outputs = {output for name in earlier for output in pipeline.OUTPUTS[name]}
-    assert not [dep for dep in STAGES[stage]["deps"] if dep not in outputs and not (ROOT / dep).exists()]

@@ -9,8 +9,6 @@ import pytest
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import STAGE_DIRS
-from pcgeval.proof import compare
-from pcgeval.proof.compare import Label
 
 
 @pytest.fixture
@@ -69,30 +67,3 @@ def test_ranking_warns_of_what_changed_since(evaluated: Path, capsys: pytest.Cap
     assert printed.out.startswith("rank ")
     (warning,) = [line for line in printed.err.splitlines() if line.startswith("warning: ")]
     assert warning.endswith("other classifier")
-
-
-def test_compare_prints_lists_as_words_and_at_most_20_letters(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    letters = [(Label("letter", letter, "alpha", "small"), "0.1", "0.2") for letter in "ABCDEFGHIJKLMNOPQRSTUVW"]
-    values = [(Label("winners"), [], ["alpha", "beta"]), *letters]
-    monkeypatch.setattr(compare, "compare_states", lambda *_: values)
-    assert main(["compare", "one", "other"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert (lines[1].split(), len(lines)) == (["winners", "none", "alpha,", "beta"], 1 + 1 + 20 + 1)
-    assert lines[-1].startswith("and 3 more letters")
-
-
-def test_an_option_of_rescore_for_several_teams_takes_no_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for team in ("alpha", "beta", "gamma"):
-        for kind in ("stability", "similarity", "diversity"):
-            (tmp_path / "source" / team / kind).mkdir(parents=True)
-    words = ["--out", str(tmp_path / "out"), "--letters", "I", "--baselines", "alpha", "--baselines", "beta"]
-    assert main(["rescore", *words, str(tmp_path / "source"), "--json"]) == 0
-    teams = {team["team"]: team["status"] for team in json.loads(capsys.readouterr().out)["teams"]}
-    assert (teams["alpha"], teams["beta"]) == ("baseline", "baseline")
-    assert teams["gamma"] != "baseline"
-    assert main(["rescore", *words, "nowhere"]) == 2
-    assert "'nowhere' does not exist" in capsys.readouterr().err

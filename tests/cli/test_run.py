@@ -14,7 +14,7 @@ import pytest
 from dvc_command import with_this_python
 from slow_ollama import DIGEST, SlowOllama
 from waiting import wait_until
-from workspace import DIGESTS, PROMPTS, REPOSITORY, Workspace, make_workspace
+from workspace import PROMPTS, REPOSITORY, Workspace, make_workspace
 
 from pcgeval.core.layout import RUN_LOCK, recording_file
 from pcgeval.core.locks import lock_folder
@@ -53,7 +53,8 @@ def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspa
     call = json.loads(recorded.splitlines()[0])
     call["reply"]["text"] = "No code at all."
     recording.write_text("\n".join([json.dumps(call), *recorded.splitlines()[1:], ""]))
-    workspace.change_params("models", "small", "digest", value="d" * 64)  # of which nothing was recorded
+    models = workspace.params()["models"]
+    workspace.change_params("models", small=models["small"] | {"digest": "d" * 64})  # of which nothing was recorded
     failed = workspace.python(*RUN)
     assert failed.returncode == 1
     assert stages_of(failed) == ["generate@small", "generate@large"]
@@ -61,8 +62,8 @@ def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspa
     assert "data/recordings/small/alpha/calls.jsonl: no reply of small:1b (dddddddddddd) is recorded" in failed.stderr
     assert "The evaluation is not complete" in failed.stderr
     assert (workspace.folder / "results/ranking.json").read_bytes() == before
-    assert workspace.pcgeval("ranking").returncode == 1  # it is not that of what is here
-    workspace.change_params("models", "small", "digest", value=DIGESTS["small"])
+    assert workspace.run_and_fail("-m", "pcgeval", "ranking")[0] == 1  # it is not that of what is here
+    workspace.change("models", models)
     recording.write_text(recorded)
     again = workspace.python(*RUN)
     assert again.returncode == 0, again.stdout + again.stderr
@@ -70,9 +71,9 @@ def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspa
 
 
 def test_what_the_checks_or_dvc_refuse_is_said_and_two_runs_exclude_each_other(workspace: Workspace):
-    workspace.change_params("teams", value=[*PROMPTS, "gamma"])
+    workspace.change("teams", [*PROMPTS, "gamma"])
     refused = workspace.python(*RUN)
-    workspace.change_params("teams", value=[*PROMPTS])
+    workspace.change("teams", [*PROMPTS])
     assert refused.returncode == 2
     assert "data/submissions/gamma" in refused.stderr
     assert not refused.stdout
@@ -118,7 +119,7 @@ def test_a_run_that_is_stopped_goes_on_with_the_next_one(tmp_path: Path, how: si
     workspace = make_workspace(tmp_path)
     with SlowOllama(0.002) as server:
         model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
-        workspace.change_params("models", value={"m": model})
+        workspace.change("models", {"m": model})
         server.status = lambda _: 200 if server.answered < 3 else 0  # the fourth request gets no answer
         run = subprocess.Popen(
             ["nohup", sys.executable, *RUN],

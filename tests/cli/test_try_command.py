@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import yaml
 from competition_folder import PROMPT, competition_folder
-from handed_in_for_tests import PROMPT_FILES, README, contents, write_folder, write_zip
+from handed_in_for_tests import PROMPT_FILES, README, write_folder, write_zip
+from params_for_tests import contents
 from slow_ollama import SlowOllama
 from waiting import wait_until
 

@@ -38,12 +38,12 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
     lock = f"example==1.0 \\\n    --hash=sha256:{'a' * 64}\n"
     (unlucky / "requirements-lock.txt").write_text(f"# {sha256_json(['example'])}, Python 3, m\n{lock}")
     with SlowOllama(0.002) as server:
-        workspace.change_params("models", value={"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
-        workspace.change_params("teams", value=["alpha", "greedy", "unlucky"])
-        workspace.change_params("similarity", value={"model": "data/none"})  # so that none is loaded
-        checked = workspace.pcgeval("check")
-        assert checked.returncode == 2
-        assert re.findall(r"(?m)^([a-z ]+): .*/(\w+)/requirements", checked.stderr) == [
+        workspace.change("models", {"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
+        workspace.change("teams", ["alpha", "greedy", "unlucky"])
+        workspace.change("similarity", {"model": "data/none"})  # so that none is loaded
+        code, printed = workspace.run_and_fail("-m", "pcgeval", "check")
+        assert code == 2
+        assert re.findall(r"(?m)^([a-z ]+): .*/(\w+)/requirements", printed) == [
             ("failing team", "greedy"),
             ("error", "unlucky"),
         ]
@@ -52,7 +52,7 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
         assert re.search(r"failed to reproduce.*generate@m", first.stdout)
         assert [len(records(workspace, team)) for team in ("alpha", "greedy", "unlucky")] == [4, 4, 0]
         assert all("no-such-package" in str(record.reason) for record in records(workspace, "greedy"))
-        assert workspace.pcgeval("ranking").returncode == 2  # there is none
+        assert workspace.run_and_fail("-m", "pcgeval", "ranking")[0] == 2  # there is none
         asked = len(server.asked)
         for name in ("requirements.txt", "requirements-lock.txt"):
             (unlucky / name).unlink()

@@ -8,11 +8,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from slow_ollama import SlowOllama
 from soak import soak_only
 from workspace import DIGESTS, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
 
-from pcgeval.core.layout import STAGE_DIRS, Trial, recording_file, stage_dir, trial_file
+from pcgeval.core.layout import STAGE_DIRS, stage_dir
 
 pytestmark = pytest.mark.e2e
 
@@ -90,21 +89,6 @@ def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace, firs
     assert written(workspace) == before
 
 
-def test_a_recording_is_edited(workspace: Workspace, before: dict[str, int]):
-    path = workspace.folder / recording_file("small", "alpha")
-    first, *others = path.read_text().splitlines()
-    call = json.loads(first)
-    call["reply"]["text"] = "No code at all."
-    path.write_text("\n".join([json.dumps(call), *others]))
-    ran = workspace.repro()
-    assert {*GENERATE, "extract", "simulate", "rank", "grade", "report"} <= set(ran)
-    assert owners(workspace, before) == {("small", "alpha")}
-    trial = Trial(call["letter"], call["trial"])
-    replayed = trial_file(workspace.folder / stage_dir("raw", "small", "alpha"), "raw", "alpha", trial)
-    assert replayed.read_text() == "No code at all."
-    assert not trial_file(workspace.folder / stage_dir("levels", "small", "alpha"), "levels", "alpha", trial).exists()
-
-
 def test_a_team_changes_its_prompt(workspace: Workspace, before: dict[str, int]):
     prompt = workspace.folder / "data" / "submissions" / "beta" / "prompt.txt"
     prompt.write_text(OTHER_PROMPT)
@@ -114,7 +98,7 @@ def test_a_team_changes_its_prompt(workspace: Workspace, before: dict[str, int])
 
 @soak_only
 def test_a_physics_parameter_changes(workspace: Workspace, before: dict[str, int]):
-    workspace.change_params("physics", "trials", value=1)
+    workspace.change_params("physics", trials=1)
     ran = set(workspace.repro())
     assert {"simulate", "rank", "report"} <= ran
     assert not ran & {*GENERATE, "extract", "convert"}
@@ -175,26 +159,6 @@ def test_a_second_machine_pulls_what_the_first_pushed(workspace: Workspace, firs
     assert second.repro() == []
 
 
-def test_an_unfinished_run_moves_to_a_second_machine(tmp_path: Path):
-    with SlowOllama() as server:
-        first = make_workspace(tmp_path / "first")
-        served = {"backend": "ollama", "name": "m:1", "host": server.address}
-        first.change_params("models", value={"small": served})
-        first.change_params("teams", value=["alpha"])
-        assert first.python("stages/generate.py", "small").returncode == 0
-        asked = len(server.asked)
-        second = Workspace(tmp_path / "second")
-        shutil.copytree(
-            first.folder, second.folder, ignore=shutil.ignore_patterns("raw", "locks")
-        )  # with .pcgeval/calls
-        second.change_params("teams", value=list(PROMPTS))
-        assert second.repro("generate") == ["generate@small"]
-        assert (asked, len(server.asked)) == (4, 8)
-        assert len(set(server.asked)) == 8
-        response = Path(stage_dir("raw", "small", "alpha"), "I", "alpha_I_1.txt")
-        assert (second.folder / response).read_bytes() == (first.folder / response).read_bytes()
-
-
 def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace: Workspace, before: dict[str, int]):
     """Their recordings are those of others, which were asked the same."""
     data = workspace.folder / "data"
@@ -202,8 +166,8 @@ def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace: Workspace, 
     for model in DIGESTS:
         shutil.copytree(data / "recordings" / model / "alpha", data / "recordings" / model / "gamma")
     shutil.copytree(data / "recordings" / "large", data / "recordings" / "third")
-    workspace.change_params("teams", value=[*PROMPTS, "gamma"])
-    workspace.change_params("models", "third", value=workspace.params()["models"]["large"])
+    workspace.change("teams", [*PROMPTS, "gamma"])
+    workspace.change_params("models", third=workspace.params()["models"]["large"])
     assert {*GENERATE, "generate@third", *MEASURE, *CONCLUDE} == set(workspace.repro())
     assert ranking(workspace) == {team: {*DIGESTS, "third"} for team in (*PROMPTS, "gamma")}
     new = {(model, "gamma") for model in (*DIGESTS, "third")} | {("third", team) for team in PROMPTS}
@@ -217,10 +181,10 @@ def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace: Workspace, 
 
 def test_a_team_and_a_model_that_leave_are_in_no_output_of_a_stage(workspace: Workspace, before: dict[str, int]):
     assert any(name.startswith("raw/third/gamma/") for name in before)
-    workspace.change_params("teams", value=["alpha", "gamma"])
+    workspace.change("teams", ["alpha", "gamma"])
     models = workspace.params()["models"]
     del models["large"]
-    workspace.change_params("models", value=models)
+    workspace.change("models", models)
     ran = workspace.repro()
     assert "generate@large" not in ran
     assert {"generate@small", "generate@third", "extract", "rank", "report"} <= set(ran)

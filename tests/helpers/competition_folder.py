@@ -83,24 +83,26 @@ class CompetitionFolder:
     def add_team(self, team: str, work: dict[str, str]) -> None:
         """Add a team and its submission."""
         write_submission(self.folder, team, work)
-        self._change("teams", [*self._params()["teams"], team])
+        self.change("teams", [*self.params()["teams"], team])
 
     def remove_team(self, team: str) -> None:
         """Take a team out of params.yaml; its submission stays."""
-        self._change("teams", [name for name in self._params()["teams"] if name != team])
+        self.change("teams", [name for name in self.params()["teams"] if name != team])
 
     def change_model(self, **values: object) -> None:
         """Change the model in params.yaml."""
-        self.change_params("models", m={**self._params()["models"]["m"], **values})
+        self.change_params("models", m={**self.params()["models"]["m"], **values})
 
     def change_params(self, section: str, **values: object) -> None:
         """Change values of a section of params.yaml."""
-        self._change(section, {**self._params().get(section, {}), **values})
+        self.change(section, {**self.params().get(section, {}), **values})
 
-    def _change(self, key: str, value: object) -> None:
-        (self.folder / "params.yaml").write_text(yaml.safe_dump({**self._params(), key: value}))
+    def change(self, key: str, value: object) -> None:
+        """Set the teams or another whole section of params.yaml."""
+        (self.folder / "params.yaml").write_text(yaml.safe_dump({**self.params(), key: value}, sort_keys=False))
 
-    def _params(self) -> dict[str, Any]:
+    def params(self) -> dict[str, Any]:
+        """Return the values of params.yaml."""
         params: dict[str, Any] = yaml.safe_load((self.folder / "params.yaml").read_text())
         return params
 

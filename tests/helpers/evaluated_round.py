@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from itertools import product
 
 import yaml
+from competition_folder import write_submission
 from rubric_trees import RESULT, leaf, node
 
 from pcgeval.checks.gathering import evidence_stage
-from pcgeval.core.files import sha256_bytes, sha256_file, sha256_text, write_json, write_text
-from pcgeval.core.layout import GRADES, RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trial_file, trials
+from pcgeval.core.files import sha256_file, sha256_text, write_json, write_text
+from pcgeval.core.layout import RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trial_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
 from pcgeval.evaluator.stage import simulate_stage
@@ -89,7 +90,9 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, no
     noted = noted or (lambda *_: Noted())
     write_text(root / "params.yaml", yaml.safe_dump(params.model_dump(mode="json"), sort_keys=False))
     for team in params.teams:
-        write_submission(root, team, (notes or NOTES).get(team, ""), (programs or {}).get(team))
+        work = (programs or {}).get(team, {"prompt.txt": f"Build <OBJECT> with drop_block, says {team}.\n"})
+        note = {"README.md": f"This is {team}.\n", "submission.yaml": (notes or NOTES).get(team, "")}
+        write_submission(root, team, {**note, **work})
     classifier = root / params.similarity.model
     write_json(classifier / "config.json", {"id2label": dict(enumerate(LABELS))})
     for name in ("preprocessor_config.json", "model.safetensors"):
@@ -104,14 +107,6 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, no
         stage(params, root)
 
 
-def write_submission(root, team, notes, program=None):
-    folder = root / SUBMISSIONS / team
-    write_text(folder / "README.md", f"This is {team}.\n")
-    write_text(folder / "submission.yaml", notes)
-    for name, text in (program or {"prompt.txt": f"Build <OBJECT> with drop_block, says {team}.\n"}).items():
-        write_text(folder / name, text)
-
-
 def write_replies(root, params, model, team, reply, noted):
     """Write the responses and records of one model and team."""
     settings, submission = params.models[model], load_submission(root / SUBMISSIONS / team)
@@ -119,20 +114,25 @@ def write_replies(root, params, model, team, reply, noted):
     task = GenerationTask(submission, settings, settings.digest or "d", params.limits, params.competition.seed)
     for trial in trials(params):
         text, note = reply(model, team, trial), noted(model, team, trial)
-        replied = ChatReply(text or "", 100, 20, "stop", 0.1)
-        record = TrialRecord(
-            fingerprint=task.fingerprint(trial),
-            seed=1,
-            model="m",
-            digest="d",
-            exchanges=(Exchange("key", replied),) * note.calls,
-            response_sha256=sha256_text(text or ""),
-            reason=TOO_SLOW if text is None else None,
-            flags=tuple(Flag(*flag) for flag in note.flags),
-            contained=note.contained,
-        )
-        write_trial(raw, team, trial, text or "", record)
+        write_reply(raw, team, trial, text, note, fingerprint=task.fingerprint(trial))
     summarise_trials(root / summaries_file(model, team), raw, submission, trials(params))
+
+
+def write_reply(raw, team, trial, text, note, fingerprint):
+    """Write a response and its record as the stage generate does."""
+    replied = ChatReply(text or "", 100, 20, "stop", 0.1)
+    record = TrialRecord(
+        fingerprint=fingerprint,
+        seed=1,
+        model="m",
+        digest="d",
+        exchanges=(Exchange("key", replied),) * note.calls,
+        response_sha256=sha256_text(text or ""),
+        reason=TOO_SLOW if text is None else None,
+        flags=tuple(Flag(*flag) for flag in note.flags),
+        contained=note.contained,
+    )
+    write_trial(raw, team, trial, text or "", record)
 
 
 def predict(root, params):
@@ -150,12 +150,3 @@ def predict(root, params):
             prediction = Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0))
             name = sha256_file(path)
             prediction.write(predictions_folder(root / CACHE, source, settings) / name[:2] / f"{name}.json")
-
-
-def tree(root):
-    """Return the hash of every file below a folder."""
-    return {path.relative_to(root): sha256_bytes(path.read_bytes()) for path in root.rglob("*") if path.is_file()}
-
-
-def grade_path(root, team):
-    return root / GRADES / team / "grade.json"

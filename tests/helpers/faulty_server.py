@@ -1,8 +1,6 @@
 """A tiny HTTP server that answers as a script says, one act per request, to see how a client bears failures."""
 
 import json
-import socket
-import threading
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler
@@ -25,11 +23,6 @@ class FaultyServer(ThreadedServer):
         self.listings = list(listings)
         self.posted: list[tuple[str, Any, dict[str, str]]] = []
         self.got: list[str] = []
-        self.stopping = threading.Event()
-
-    def __exit__(self, *_: object) -> None:
-        self.stopping.set()
-        super().__exit__()
 
 
 class _Player(JsonHandler):
@@ -47,13 +40,6 @@ class _Player(JsonHandler):
 
 def _next(script: list[Act]) -> Act:
     return script.pop(0) if len(script) > 1 else script[0]
-
-
-def unused_address() -> str:
-    """Return an address where nobody listens."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{unused.getsockname()[1]}"
 
 
 def status(code: int, text: str = '{"error": "overloaded"}', **headers: str) -> Act:

@@ -58,7 +58,3 @@ def entry(name: str, mode: int = stat.S_IFREG | 0o644) -> zipfile.ZipInfo:
 
 def texts(findings, severity="error"):
     return [f"{finding.place}: {finding.text}" for finding in findings if finding.severity == severity]
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -2,13 +2,13 @@
 
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from threaded_server import free_port
 
 from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.llm.llamacpp import LlamaCpp
@@ -44,9 +44,3 @@ def local_server(smollm_file: Path) -> Iterator[str]:  # noqa: ARG001 - served b
         yield address[0]
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == EXIT_INTERRUPTED
-
-
-def free_port() -> int:
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return int(opened.getsockname()[1])

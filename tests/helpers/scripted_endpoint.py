@@ -1,6 +1,5 @@
 """An endpoint of OpenAI's interface that judges as `scripted_judge` does, and can be as strict as a hosted model's."""
 
-import threading
 import time
 from os.path import commonprefix
 from typing import Any
@@ -45,7 +44,6 @@ class ScriptedEndpoint(ThreadedServer):
         self.most: int | None = None
         self.ends_with, self.seconds = (429, "insufficient_quota"), 0.0
         self.at_once = self.most_at_once = 0
-        self.lock = threading.Lock()
         self.asked: list[dict[str, Any]] = []
         self.refused: list[dict[str, Any]] = []
         self.prompts: list[str] = []

@@ -1,8 +1,6 @@
 """A slow, small server with Ollama's interface: its replies follow from the request, and it counts what was asked."""
 
 import json
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,8 +29,6 @@ class SlowOllama(ThreadedServer):
         self.digest = DIGEST
         self.asked: list[str] = []
         self.answered = 0
-        self.is_down = False
-        self.lock = threading.Lock()
 
     def key(self, asked: dict[str, Any]) -> str:
         """Return what identifies a request."""
@@ -42,10 +38,6 @@ class SlowOllama(ThreadedServer):
     def words(self, asked: dict[str, Any], key: str) -> list[str]:
         """Return the reply piece by piece."""
         return [f"answer {key[:12]}\n", "```\n", f"drop_block('b11', {len(asked['messages'])})\n", "```\n"]
-
-    def __exit__(self, *_: object) -> None:
-        self.is_down = True  # connections that are open already would be served for ever
-        super().__exit__()
 
 
 class _Handler(JsonHandler):
@@ -63,8 +55,7 @@ class _Handler(JsonHandler):
             self.server.asked.append(key)
         status = self.server.status(asked["messages"][-1]["content"])
         if status == 0:
-            while not self.server.is_down:
-                time.sleep(0.05)
+            self.server.stopping.wait()
             self.close_connection = True
             return
         if status != 200:
@@ -73,8 +64,7 @@ class _Handler(JsonHandler):
         words = self.server.words(asked, key)
         self._begin()
         for word in words:
-            time.sleep(self.server.seconds / len(words))
-            if self.server.is_down:
+            if self.server.stopping.wait(self.server.seconds / len(words)):
                 self.close_connection = True
                 return
             self._send_line({"model": "m:1", "message": {"role": "assistant", "content": word}, "done": False})

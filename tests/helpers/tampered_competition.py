@@ -60,11 +60,6 @@ def make_competition(folder: Path) -> Path:
     return folder
 
 
-def copy(source: Path, target: Path) -> Path:
-    """Copy the competition; what is forged is written anew, so that files can be hard links."""
-    return Path(shutil.copytree(source, target, symlinks=True))
-
-
 def summarise(folder: Path) -> None:
     """Write data/trials from what data/raw holds now, as the stage generate does."""
     params = load_params(folder / "params.yaml")

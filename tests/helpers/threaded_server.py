@@ -1,9 +1,17 @@
 """The base of the scripted HTTP servers: a port of this machine, a thread for each connection, quiet about hang-ups."""
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+
+
+def free_port() -> int:
+    """Return a port where nobody listens."""
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
 
 
 class ThreadedServer(ThreadingHTTPServer):
@@ -13,6 +21,8 @@ class ThreadedServer(ThreadingHTTPServer):
 
     def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
+        self.stopping = threading.Event()  # connections that are open already would be served for ever
+        self.lock = threading.Lock()
 
     @property
     def address(self) -> str:
@@ -23,6 +33,7 @@ class ThreadedServer(ThreadingHTTPServer):
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stopping.set()
         self.shutdown()
         self.server_close()
 

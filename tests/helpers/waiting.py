@@ -3,9 +3,10 @@
 import subprocess
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
+from slow_ollama import SlowOllama
 
 
 def wait_until(
@@ -25,13 +26,7 @@ def wait_until(
         time.sleep(0.005)
 
 
-class Answering(Protocol):
-    """A server that counts its answers."""
-
-    answered: int
-
-
-def wait_for_answers(server: Answering, answers: int, process: subprocess.Popen[Any]) -> None:
+def wait_for_answers(server: SlowOllama, answers: int, process: subprocess.Popen[Any]) -> None:
     """Wait until a server has given so many answers, or the process that asks it has ended."""
     wait_until(lambda: server.answered >= answers or process.poll() is not None)
 

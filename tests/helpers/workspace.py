@@ -1,7 +1,6 @@
 """A small competition that the real DVC runs: two teams, two models, recorded real replies."""
 
 import gzip
-import io
 import itertools
 import json
 import os
@@ -9,16 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+from competition_folder import CompetitionFolder, write_submission
 from dvc_command import run_dvc, with_this_python
-from handed_in_for_tests import write_folder
-from in_process import run_in
 
-from pcgeval.cli.main import main
 from pcgeval.core.layout import Trial, recording_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.generation.tasks import GenerationTask
@@ -48,11 +45,8 @@ PARAMS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class Workspace:
-    """The competition's folder and its commands."""
-
-    folder: Path
+class Workspace(CompetitionFolder):
+    """The folder in which DVC runs all stages."""
 
     def repro(self, *words: str) -> list[str]:
         """Run `dvc repro` and return the stages that it ran, in order; fails with all that was printed."""
@@ -64,31 +58,12 @@ class Workspace:
         """Run a DVC command in the folder, its stages on the folder's own copy of the package."""
         return run_dvc(self.folder, *words, PYTHONPATH=str(self.folder / "src"))
 
-    def pcgeval(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the folder, in this process."""
-        shown, errors = io.StringIO(), io.StringIO()
-        code = run_in(self.folder, lambda: main(words), shown, errors)
-        return subprocess.CompletedProcess(words, code, shown.getvalue(), errors.getvalue())
-
     def python(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run this Python on the folder's own copy of the package."""
         environment = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "PATH": with_this_python()}
         return subprocess.run(
             [sys.executable, *words], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
         )
-
-    def params(self) -> dict[str, Any]:
-        """Return the values of params.yaml."""
-        values: dict[str, Any] = yaml.safe_load((self.folder / "params.yaml").read_text())
-        return values
-
-    def change_params(self, *keys: str, value: Any) -> None:
-        """Set one value of params.yaml."""
-        values = section = self.params()
-        for key in keys[:-1]:
-            section = section[key]
-        section[keys[-1]] = value
-        (self.folder / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
 
     def outputs(self) -> dict[str, bytes]:
         """Return every file that the stages made, and dvc.lock."""
@@ -112,7 +87,7 @@ def make_workspace(folder: Path) -> Workspace:
     for team, prompt in PROMPTS.items():
         notes = f"title: Team {team}\nrole: {'baseline' if team == 'alpha' else 'participant'}\n"
         files = {"README.md": f"# {team}\n\nTeam: {team}\n", "prompt.txt": prompt, "submission.yaml": notes}
-        write_folder(folder / "data" / "submissions" / team, files)
+        write_submission(folder, team, files)
     _write_recordings(folder)
     return Workspace(folder)
 

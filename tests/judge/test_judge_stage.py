@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from competition_folder import write_submission
 from judged_attempt import MODEL
 from params_for_tests import file_states
 from scripted_judge import ScriptedModel, dies_after
-from submissions_for_tests import PARAMS, write_results, write_submission
+from submissions_for_tests import PARAMS, write_results
 
 from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.errors import PcgevalError
@@ -35,6 +36,7 @@ from pcgeval.rubric.tree import CATEGORIES, leaves
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / RUBRICS / "competition" / "rubric.json"
 TEAM = "team-one"
+SUBMITTED = {"README.md": "Team one's prompt.", "prompt.txt": "Build <OBJECT> with drop_block."}
 ALONE = PARAMS.model_copy(update={"teams": (TEAM,)})  # the other team has not been run
 LEAVES = list(leaves(load_rubric(OURS)))
 DEMO = load_params(ROOT / "params.yaml")
@@ -42,7 +44,7 @@ DEMO = load_params(ROOT / "params.yaml")
 
 @pytest.fixture
 def competition(tmp_path):
-    write_submission(tmp_path)
+    write_submission(tmp_path, TEAM, SUBMITTED)
     write_text(tmp_path / RUBRICS / "competition" / "rubric.json", OURS.read_text())
     write_results(tmp_path, "small", failures={("I", 1): ("extract", "no code")})
     write_results(tmp_path, "large")
@@ -79,7 +81,7 @@ def test_faulty_evidence_leaves_no_grade(competition):
 def test_all_teams_are_graded_again_to_the_same_bytes_and_nothing_of_those_that_left_stays(competition, capsys):
     write_results(competition, "small", "team-two")
     write_results(competition, "large", "team-two")
-    write_submission(competition, "team-two")
+    write_submission(competition, "team-two", SUBMITTED)
 
     def graded(params):
         evidence_stage(params, competition)

@@ -25,9 +25,9 @@ from faulty_server import (
     silent,
     stalled,
     status,
-    unused_address,
     value,
 )
+from threaded_server import free_port
 
 from pcgeval.core.params import Model
 from pcgeval.llm import server as module
@@ -257,7 +257,7 @@ def test_an_endless_reply_is_cut_off(api, piece):
 
 
 def test_no_server_says_how_to_start_one(api):
-    address = unused_address()
+    address = f"http://127.0.0.1:{free_port()}"
     backend = api.open(address)
     for call in (backend.digest, lambda: backend.chat(api.request, 20)):
         with pytest.raises(LlmError, match=rf"no .* server answers at {address}.*\(.+\).*params\.yaml"):

@@ -5,14 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evaluated_round import PARAMS, grade_path
+from evaluated_round import PARAMS
 from page_for_tests import Page, part, ranking_row, read_report, team_page
 from rubric_trees import RUN, leaf, node, rubric
 
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_json
-from pcgeval.core.layout import RUBRICS
+from pcgeval.core.layout import RUBRICS, grade_file
 from pcgeval.core.profiles import Price
 from pcgeval.judge.run import guessed
 from pcgeval.report.gradings import grade_page
@@ -147,7 +147,7 @@ def test_nothing_in_a_grade_becomes_markup(text):
 
 def pages_with(root, output):
     """Return the index and the page of the builders, who have this grade."""
-    path = grade_path(root, "builders")
+    path = root / grade_file("builders")
     write_json(path, {"team": "builders", "rubric": read_json(path)["rubric"], **output.to_json()})
     pages = read_report(write_report(PARAMS, root, root / "out"))
     return pages["index.html"], team_page(pages, "builders")
@@ -169,7 +169,7 @@ def test_a_team_s_page_has_the_tree_with_answers_that_are_cut(workspace):
     assert "w" * 2_000 + "… (50000 characters in all)" in markup
     for page in (index, markup):
         assert re.search(r'<p class="alarm">(<b>Grade of The Builders: </b>)?1 leaf &lt;/pre', page)
-    changed = replace(read_grade(grade_path(workspace, "builders")).graded_task_tree, score=1.0)
+    changed = replace(read_grade(workspace / grade_file("builders")).graded_task_tree, score=1.0)
     with pytest.raises(FileError, match="its leaves give"):
         pages_with(workspace, JudgeOutput("checks", changed))
 

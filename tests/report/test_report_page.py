@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evaluated_round import NOTES, PARAMS, Noted, grade_path, reply, tree, write_round
+from evaluated_round import NOTES, PARAMS, Noted, reply, write_round
 from lxml import html
 from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, sha256_base64, team_page
+from params_for_tests import contents
 from pyarrow import parquet
 
 from pcgeval import score_level
@@ -20,6 +21,7 @@ from pcgeval.core.layout import (
     RANKING_JSON,
     REPORT,
     SIMULATIONS_FILE,
+    grade_file,
     stage_dir,
 )
 from pcgeval.core.level_table import level_table
@@ -207,13 +209,13 @@ def test_the_same_files_give_the_same_bytes_without_pages_of_teams_that_left_and
         (out / name).parent.mkdir(parents=True)
         (out / name).write_text("of an earlier run")
     write_report(PARAMS, elsewhere, out)
-    before = tree(out)
-    assert before == tree(index.parent)
+    before = contents(out)
+    assert before == contents(index.parent)
     assert str(tmp_path) not in "".join(pages.values())
     (elsewhere / RANKING_JSON).unlink()
     with pytest.raises(FileError):
         write_report(PARAMS, elsewhere, out)
-    assert tree(out) == before
+    assert contents(out) == before
 
 
 def test_a_table_has_all_trials_with_the_columns_of_evaluate(index):
@@ -249,9 +251,9 @@ def test_what_teams_models_and_judges_say_stays_text(tmp_path):
     noticed = Noted(flags=(("altered-answer", ATTACK),), contained=False)
     write_round(tmp_path, params, hostile, notes, rubric=rubric, noted=lambda *_: noticed)
     for team in params.teams:
-        grade = read_json(grade_path(tmp_path, team))
+        grade = read_json(tmp_path / grade_file(team))
         grade["graded_task_tree"]["explanation"] = ATTACK
-        write_json(grade_path(tmp_path, team), grade)
+        write_json(tmp_path / grade_file(team), grade)
     texts = ""
     for markup in read_report(write_report(params, tmp_path, tmp_path / "out")).values():
         page = Page(markup)

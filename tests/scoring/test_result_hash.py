@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from evaluated_round import PARAMS, tree, write_round
+from evaluated_round import PARAMS, write_round
+from params_for_tests import contents
 
 from pcgeval.core.files import read_json, write_json, write_text
 from pcgeval.core.layout import DVC_IGNORED, RANKING_JSON
@@ -122,7 +123,7 @@ def test_it_is_the_same_wherever_the_files_lie(root, tmp_path):
     """Links to a cache, other times, another order on the disk and what DVC ignores make no difference."""
     before = hash_of(root)
     moved = tmp_path / "elsewhere" / "é"
-    for path in sorted(tree(root), reverse=True):
+    for path in sorted(map(Path, contents(root)), reverse=True):
         (moved / path).parent.mkdir(parents=True, exist_ok=True)
         if path.parts[1:2] in {("raw",), ("stability",)}:
             (moved / path).symlink_to(root / path)

@@ -42,7 +42,7 @@ def kill_group(workspace: Workspace, run: subprocess.Popen[str]) -> None:
     """Kill DVC and its stage; remove what `pcgeval check` says that DVC left half-written."""
     os.killpg(run.pid, signal.SIGKILL)
     run.communicate(timeout=60)
-    for finding in json.loads(workspace.pcgeval("check", "--json").stdout)["findings"]:
+    for finding in json.loads(workspace.python("-m", "pcgeval", "check", "--json").stdout)["findings"]:
         if finding["group"] == "dvc":
             (workspace.folder / finding["text"].partition(":")[0]).unlink()
 
@@ -52,7 +52,7 @@ def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path: Path, shell: str):
     workspace = make_workspace(tmp_path)
     with SlowOllama(1) as server:
         model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
-        workspace.change_params("models", value={"m": model})
+        workspace.change("models", {"m": model})
         dvc = start_repro(workspace, *STAGE, shell=shell)
         wait_for_answers(server, 1, dvc)
         server.seconds = 60  # so that no other call ends before the stage does, however busy the machine is
@@ -105,11 +105,11 @@ def test_a_file_that_a_killed_dvc_left_half_written_is_named_and_may_be_removed(
         content = file.read_bytes()
         for kept in range(0, len(content), 1 + len(content) // (200 if SOAK else 8)):
             file.write_bytes(content[:kept])
-            checked = workspace.pcgeval("check")
-            if checked.returncode == 0:  # a list that ends early: DVC can read it
+            code, printed = workspace.run_and_fail("-m", "pcgeval", "check")
+            if code == 0:  # a list that ends early: DVC can read it
                 assert workspace.dvc("repro", "--dry", "extract").returncode == 0
             else:
-                assert f"error: {name}: DVC was killed while it wrote this. Remove it" in checked.stderr
+                assert f"error: {name}: DVC was killed while it wrote this. Remove it" in printed
         file.unlink()
         workspace.repro("extract")
         assert workspace.outputs() == whole

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, contents, write_folder, write_zip
+from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, write_folder, write_zip
+from params_for_tests import contents
 
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError

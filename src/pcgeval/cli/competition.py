@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pcgeval.cli.options import (
-    Json,
-    file_to_write,
-    group,
-    print_json,
-    print_table,
-    refuse_two_formats,
-)
+from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
 from pcgeval.core import layout
 from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
 from pcgeval.core.errors import FileError
@@ -27,6 +20,7 @@ if TYPE_CHECKING:
 
 # records of trials and files beside the official ones
 _NOT_OFFICIAL = ("*_*_*.json", layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE, ".gitignore")
+Format = Literal["csv", "latex", "markdown"]
 app = group()
 export = group()
 app.add_typer(export, name="export", help="Export the data or the recordings of the last run.")
@@ -35,8 +29,7 @@ app.add_typer(export, name="export", help="Export the data or the recordings of 
 @app.command()
 def ranking(
     form: Annotated[
-        Literal["csv", "latex", "markdown"] | None,
-        typer.Option("--format", help="Print a table for a spreadsheet, a paper or a web page."),
+        Format | None, typer.Option("--format", help="Print a table for a spreadsheet, a paper or a web page.")
     ] = None,
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Replace names by pseudonyms.")] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
@@ -47,7 +40,8 @@ def ranking(
 
     Exit code 1: the inputs or results have changed since that run.
     """
-    refuse_two_formats(form, json=json)
+    if form and json:
+        raise typer.BadParameter("--json and --format: use one of them.")
     if anonymous and single_file:
         raise typer.BadParameter("--anonymous and --single-file: use one of them; the page names all teams.")
     if open_page:
@@ -66,9 +60,7 @@ def ranking(
     show_ranking(form, anonymous=anonymous, json=json)
 
 
-def show_ranking(
-    form: Literal["csv", "latex", "markdown"] | None = None, *, anonymous: bool = False, json: bool = False
-) -> None:
+def show_ranking(form: Format | None = None, *, anonymous: bool = False, json: bool = False) -> None:
     """Print the ranking, then name what has changed since; exit with code 1 if anything has."""
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile

@@ -2,15 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pcgeval.cli.options import Assignments, Json, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, Progress, print_stderr
-
-if TYPE_CHECKING:
-    from pcgeval.core.level_table import LevelRow
 
 app = group()
 
@@ -44,9 +41,6 @@ def evaluate(
     def begin(rows: int | None) -> None:
         progress.total = rows
 
-    def step(row: "LevelRow") -> None:
-        progress.step(failed=row.reason is not None)
-
     with progress:
         summary = evaluate_rows(
             inputs,
@@ -59,7 +53,7 @@ def evaluate(
             processes=processes,
             scheduler=chosen_scheduler(params),
             begin=begin,
-            report=step,
+            report=lambda row: progress.step(failed=row.reason is not None),
         )
     if json:
         print_json(summary.model_dump())

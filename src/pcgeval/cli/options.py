@@ -7,14 +7,13 @@ import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-_COMPETITION_NAMES = frozenset(
-    {"model", "team", "letter", "state", "status", "submission", "what"}
-)  # columns that name a row
-_NAMES = _COMPETITION_NAMES | {"paper", "grading", "judge", "attack", "category"}
+# columns that name a row
+_NAMES = {"model", "team", "letter", "state", "status", "submission", "what"}
+_NAMES |= {"paper", "grading", "judge", "attack", "category"}
 _TEXTS = _NAMES | {"before", "after"}  # columns that are aligned to the left
 
 
@@ -30,13 +29,6 @@ def _in_existing_folder(path: Path | None) -> Path | None:
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-GradeFormat = Annotated[
-    Literal["pcgeval", "paperbench", "inspect"],
-    typer.Option(
-        "--format",
-        help="The format of the JSON: paperbench is PaperBench's grader_output.json, inspect an eval log of Inspect.",
-    ),
-]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", dir_okay=False, help="Also write a web page.")]
 Assignments = Annotated[
     list[str] | None,
@@ -44,8 +36,6 @@ Assignments = Annotated[
         "--set", metavar="KEY=VALUE", help="Override a key of params.yaml, such as rubric.votes=3. Repeatable."
     ),
 ]
-Letters = Annotated[str, typer.Option(metavar="LETTERS", help="The letters to score, such as HIL.")]
-Trials = Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Trials per letter.")]
 BaseUrl = Annotated[
     str | None,
     typer.Option(metavar="URL", help="An OpenAI-compatible endpoint with the model; OPENAI_API_KEY has the key."),
@@ -77,12 +67,6 @@ def assign(values: dict[str, Any], assignment: str) -> None:
     if not sign or not last or not isinstance(section, dict):
         raise typer.BadParameter(f"--set {assignment}: give KEY=VALUE, with a key of params.yaml.")
     section[last] = value
-
-
-def refuse_two_formats(form: str | None, *, json: bool, option: str = "--format") -> None:
-    """Raise BadParameter if both --json and another format are given."""
-    if json and form not in {None, "json"}:
-        raise typer.BadParameter(f"--json and {option}: use one of them.")
 
 
 def print_json(value: Any) -> None:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,7 +17,7 @@ from pcgeval.cli.judge_options import (
     print_grade_table,
     print_plans,
 )
-from pcgeval.cli.options import Assignments, BaseUrl, GradeFormat, Html, Json, group, print_json, print_table
+from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import PAPERS
@@ -68,7 +68,17 @@ def show(
 
 
 @app.command()
-def convert(grade: Grade, form: GradeFormat = "paperbench") -> None:
+def convert(
+    grade: Grade,
+    form: Annotated[
+        Literal["pcgeval", "paperbench", "inspect"],
+        typer.Option(
+            "--format",
+            help="The format of the JSON: paperbench is PaperBench's grader_output.json, inspect an eval log of "
+            "Inspect.",
+        ),
+    ] = "paperbench",
+) -> None:
     """Print a grade as JSON in another format."""
     from pcgeval.rubric.grade_files import inspect_log, paperbench_json, read_grade
     from pcgeval.rubric.grades import JudgeOutput

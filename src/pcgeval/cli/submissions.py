@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pcgeval.cli.options import BaseUrl, Json, Letters, Trials, TrustPrograms, group, print_json
+from pcgeval.cli.options import BaseUrl, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 
 app = group()
@@ -33,8 +33,8 @@ def validate(path: SubmissionPath, json: Json = False) -> None:
 def try_command(
     path: SubmissionPath,
     model: Annotated[str, typer.Option(metavar="M", help="Of params.yaml, `pcgeval models list`, or a server.")],
-    letters: Letters = "IL",
-    trials: Trials = 2,
+    letters: Annotated[str, typer.Option(metavar="LETTERS", help="The letters to score, such as HIL.")] = "IL",
+    trials: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Trials per letter.")] = 2,
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server that has the model.")] = None,
     base_url: BaseUrl = None,
     out: Annotated[
