@@ -206,6 +206,7 @@ def test_a_hostile_bundle_is_refused(bundle, name, content, words, tmp_path, cap
         message = capsys.readouterr().err
         assert message.startswith("error: ../bad.zip: ")
         assert words in message
+        assert "dvc repro" not in message
         assert f"pcgeval-{command}" not in message
         assert len(message) < 2000
 

@@ -196,6 +196,7 @@ def test_a_malformed_file_is_refused_by_name_and_nothing_is_written(team, name, 
     with pytest.raises(PcgevalError, match=complaint) as caught:
         scored(team)
     assert str(team / name) in str(caught.value)
+    assert "dvc repro" not in str(caught.value)
     assert not (team.parents[1] / "out").exists()
     if "trial number" in complaint:
         assert scored(team, ScoringRules("A", 2, official_quirks=True))
