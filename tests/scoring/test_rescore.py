@@ -35,9 +35,9 @@ def team(tmp_path):
 
 
 def scored(team, rules=RULES):
-    """Score the team alone; return its letter A and its line of the ranking."""
+    """Score the team alone; return its scores and its line of the ranking."""
     rescored = rescore([team.parent], team.parents[1] / "out", rules)
-    return rescored.scores.models[0].prompts[0].letters[0], rescored.ranking.rows[0].models["source"]
+    return rescored.scores.models[0].prompts[0], rescored.ranking.rows[0].models["source"]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -159,8 +159,8 @@ def test_folders_and_roles_that_cannot_be_used_are_refused(source, tmp_path):
 def test_absent_files_leave_their_trials_failed(team):
     assert scored(team)[1].failed_trials == 0
     (team / "similarity" / "A.json").unlink()
-    letter, row = scored(team)
-    assert (letter.score, row.failed_trials) == (0, 2)
+    prompt, row = scored(team)
+    assert (prompt.score, row.failed_trials) == (0, 2)
 
 
 def test_of_two_entries_of_a_trial_the_first_counts_whatever_follows_its_number(team):
@@ -172,10 +172,10 @@ def test_of_two_entries_of_a_trial_the_first_counts_whatever_follows_its_number(
     write_json(team / "diversity" / "A.json", {"diversityRate": 4.4})
     write_json(team / "stability" / "simulations.json", {"engine": {"name": "pymunk", "version": "7.1.0", "a": "1"}})
     write_json(team / "similarity" / "classifier.json", {"name": "vit", "sha256": "ab"})
-    letter, _ = scored(team)
-    assert [float(trial.stability) for trial in letter.trials] == [0.25, 0]
-    assert [float(trial.similarity) for trial in letter.trials] == [0.5, 1.0000001192092896]
-    assert float(letter.diversity) == 4.4
+    prompt, _ = scored(team)
+    assert [float(trial.stability) for trial in prompt.trials] == [0.25, 0]
+    assert [float(trial.similarity) for trial in prompt.trials] == [0.5, 1.0000001192092896]
+    assert float(prompt.letters[0].diversity) == 4.4
     provenance = rescore([team.parent], team.parents[1] / "out", RULES).scores.provenance
     assert (provenance.engine, provenance.classifier) == ("pymunk 7.1.0 (a 1)", "vit sha256:ab")
 

@@ -101,7 +101,7 @@ def refusal(path: Path | str, error: ValidationError, remedy: str = REMAKE) -> F
 
 @contextmanager
 def other_remedy(remedy: str) -> Iterator[None]:
-    """Advise something else than `dvc repro` for files that no stage of this folder wrote; it can decorate a function."""
+    """Advise something else than `dvc repro`, for files that no stage of this folder wrote."""
     try:
         yield
     except FileError as error:
