@@ -15,7 +15,7 @@ from pcgeval.core.files import read_json, write_json
 from pcgeval.core.layout import RUBRICS
 from pcgeval.core.profiles import Price
 from pcgeval.judge.run import guessed
-from pcgeval.report.gradings import grade_page
+from pcgeval.report.markup import grade_page
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
