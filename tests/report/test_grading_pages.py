@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from evaluated_round import PARAMS, grade_path
-from page_for_tests import Page, part, ranking_row, read_report, team_page
+from page_for_tests import Page, checked, part, ranking_row, read_report, team_page
 from rubric_trees import RUN, leaf, node, rubric
 
 from pcgeval.cli.main import main
@@ -31,17 +31,6 @@ USAGE = TokenUsage.model_validate({"grade": {"calls": 2, "prompt_tokens": 10_000
 
 def graded(verdicts, task=TASK, **more):
     return JudgeOutput("simple", grade_tree(task, lambda entry: verdicts[entry.id]), **more)
-
-
-def checked(markup):
-    """Return a page that is whole: its elements are closed, its links lead somewhere, nothing comes from outside."""
-    page = Page(markup)
-    ids = page.all("id")
-    assert len(ids) == len(set(ids))
-    assert {entry.removeprefix("#") for entry in page.all("href")} <= set(ids)
-    assert page.all("src") == []
-    assert [entry for entry in page.all("content") if "default-src 'none'" in entry]
-    return page
 
 
 def kinds(markup, anchor):

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import shutil
 
 import pytest
@@ -156,13 +155,6 @@ def test_folders_and_roles_that_cannot_be_used_are_refused(source, tmp_path):
     assert [row.team for row in rows] == ["team"]  # the others are no teams
 
 
-def test_absent_files_leave_their_trials_failed(team):
-    assert scored(team)[1].failed_trials == 0
-    (team / "similarity" / "A.json").unlink()
-    prompt, row = scored(team)
-    assert (prompt.score, row.failed_trials) == (0, 2)
-
-
 def test_of_two_entries_of_a_trial_the_first_counts_whatever_follows_its_number(team):
     names = ("/eval/t/levels/A/t_A_1.xml", "t_A_1.png", "t_A_2 (copy).xml")
     write_json(team / "stability" / "A.json", {"raws": [{"tag": name, "score": 0.25} for name in names[:2]]})
@@ -200,11 +192,3 @@ def test_a_malformed_file_is_refused_by_name_and_nothing_is_written(team, name, 
     assert not (team.parents[1] / "out").exists()
     if "trial number" in complaint:
         assert scored(team, ScoringRules("A", 2, official_quirks=True))
-
-
-@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: path.symlink_to("nowhere")])
-def test_folders_pipes_and_links_are_refused_without_waiting(team, make):
-    (team / "stability/A.json").unlink()
-    make(team / "stability/A.json")
-    with pytest.raises(PcgevalError, match=r"not a regular file|is a link"):
-        scored(team)
