@@ -44,6 +44,37 @@ class Page(HTMLParser):
         return [attributes[name] for _, attributes in self.elements if name in attributes]
 
 
+def checked(markup):
+    """Return a page that loads nothing but our style and script and runs no other script; all is closed.
+
+    The links of a single page lead to places on it.
+    """
+    page, is_single = Page(markup), "<style>" in markup
+    assert {tag for tag, _ in page.elements}.isdisjoint({"img", "iframe", "object", "form", "base"})
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert page.all("style") == []
+    assert "://" not in markup.replace("http://www.w3.org/2000/svg", "")
+    assert "url(" not in markup
+    policy = next(attributes["content"] for _, attributes in page.elements if "http-equiv" in attributes)
+    sources = ["'self'"] * 2
+    if is_single:
+        inline = [re.search(rf"<{tag}>(.*?)</{tag}>", markup, re.DOTALL)[1] for tag in ("style", "script")]
+        sources = [f"'sha256-{sha256_base64(text)}'" for text in inline]
+    style, script = sources
+    scripts = [attributes.get("src", "inline") for tag, attributes in page.elements if tag == "script"]
+    links = [attributes["href"] for tag, attributes in page.elements if tag == "link"]
+    assert [name.removeprefix("../") for name in scripts + links] == (
+        ["inline"] if is_single else ["report.js", "report.css"]
+    )
+    kinds = f"default-src 'none'; style-src {style}; script-src {script}; base-uri 'none'; form-action 'none'"
+    assert policy == kinds
+    ids = page.all("id")
+    assert len(ids) == len(set(ids))
+    if is_single:
+        assert {href.removeprefix("#") for href in page.all("href")} <= set(ids)
+    return page
+
+
 def read_report(index):
     """Return the markup of all pages by their names in the report's folder."""
     folder = index.parent

@@ -22,7 +22,7 @@ from pcgeval.judge.quotes import MAX_QUOTE, verify_quote
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.judge.simple import MAX_ENUMERATED
 from pcgeval.llm.protocol import CallError, ChatReply
-from pcgeval.report.gradings import grade_page
+from pcgeval.report.markup import grade_page
 from pcgeval.rubric.grade_files import judge_output_from_json, paperbench_json
 from pcgeval.rubric.record import RefusedFile
 

@@ -177,13 +177,6 @@ def test_a_stage_that_cannot_be_run_again_and_what_was_changed_after_the_seal_ar
     assert any(sentence.startswith("grade: ") for sentence in printed["not_run"])
 
 
-def test_before_an_evaluation_there_is_nothing_to_audit(tmp_path, monkeypatch, capsys):
-    make_workspace(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    assert main(["audit"]) == 2
-    assert "results/ranking.json" in capsys.readouterr().err
-
-
 def test_two_answers_to_one_call_are_a_fault_and_replies_of_records_alone_are_noted(forged):
     key = json.loads((forged / "data/raw/live/beta/H/beta_H_1.json").read_text())["exchanges"][0]["key"]
     (log,) = [path for path in (forged / ".pcgeval/calls").glob("*.jsonl") if key in path.read_text()]

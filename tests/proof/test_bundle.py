@@ -137,4 +137,6 @@ def test_files_must_be_those_of_the_manifest(tmp_path):
     ids=["empty", "binary", "no files", "no hash", "deep", "no number"],
 )
 def test_a_malformed_manifest_is_refused(manifest, tmp_path):
-    assert MANIFEST in refused(packed(FILES, manifest=manifest), tmp_path)
+    words = refused(packed(FILES, manifest=manifest), tmp_path)
+    assert MANIFEST in words
+    assert "dvc repro" not in words

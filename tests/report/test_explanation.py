@@ -173,11 +173,14 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
     assert (len(texts), max(map(len, texts)) < 4_050) == (1 + 40 + 1, True)
 
 
-def test_the_reply_to_another_submission_and_a_fault_of_the_server_are_named(explained):
+def test_another_submission_a_fault_of_the_server_and_an_unknown_argument_are_named(explained):
     (SUBMISSIONS / "builders/prompt.txt").write_text("Another prompt for <OBJECT>.")
     assert "another submission" in explained("builders large T 1")[1]
     write_record((), "", reason="HTTP 500: out of memory", cause="server")
     assert "fault of the server" in explained("builders small I 1")[1]
+    for words in ("nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"):
+        code, shown = explained(words)
+        assert (code, "params.yaml has" in shown) == (2, True)
 
 
 def test_hostile_texts_are_harmless(capsys):
@@ -189,9 +192,3 @@ def test_hostile_texts_are_harmless(capsys):
         shown = capsys.readouterr()
         assert not set("\x1b\x9b\u202e\r") & set(shown.out + shown.err)
     assert not any(line.startswith("Trial A1: passed") for line in shown.out.splitlines())
-
-
-def test_an_unknown_argument_is_named(explained):
-    for words in ("nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"):
-        code, shown = explained(words)
-        assert (code, "params.yaml has" in shown) == (2, True)

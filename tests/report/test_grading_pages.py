@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 from evaluated_round import PARAMS
-from page_for_tests import Page, part, ranking_row, read_report, team_page
+from page_for_tests import checked, part, ranking_row, read_report, team_page
 from rubric_trees import RUN, leaf, node, rubric
 
 from pcgeval.cli.main import main
-from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_json
 from pcgeval.core.layout import RUBRICS, grade_file
 from pcgeval.core.profiles import Price
 from pcgeval.judge.run import guessed
-from pcgeval.report.gradings import grade_page
+from pcgeval.report.markup import grade_page
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
@@ -31,17 +30,6 @@ USAGE = TokenUsage.model_validate({"grade": {"calls": 2, "prompt_tokens": 10_000
 
 def graded(verdicts, task=TASK, **more):
     return JudgeOutput("simple", grade_tree(task, lambda entry: verdicts[entry.id]), **more)
-
-
-def checked(markup):
-    """Return a page that is whole: its elements are closed, its links lead somewhere, nothing comes from outside."""
-    page = Page(markup)
-    ids = page.all("id")
-    assert len(ids) == len(set(ids))
-    assert {entry.removeprefix("#") for entry in page.all("href")} <= set(ids)
-    assert page.all("src") == []
-    assert [entry for entry in page.all("content") if "default-src 'none'" in entry]
-    return page
 
 
 def kinds(markup, anchor):
@@ -145,41 +133,16 @@ def test_nothing_in_a_grade_becomes_markup(text):
     assert "49" not in hostile.text
 
 
-def pages_with(root, output):
-    """Return the index and the page of the builders, who have this grade."""
-    path = root / grade_file("builders")
-    write_json(path, {"team": "builders", "rubric": read_json(path)["rubric"], **output.to_json()})
-    pages = read_report(write_report(PARAMS, root, root / "out"))
-    return pages["index.html"], team_page(pages, "builders")
-
-
-def team_grade(root, verdicts, **more):
-    task = load_rubric(root / RUBRICS / PARAMS.rubric.id / "rubric.json")
-    return JudgeOutput("simple", grade_tree(task, lambda entry: verdicts[entry.id]), **more)
-
-
-def test_a_team_s_page_has_the_tree_with_answers_that_are_cut(workspace):
-    record = JudgeRecord.model_validate({"votes": [{"score": 1.0, "answer": "w" * 50_000}]})
-    verdicts = {"prompt": Verdict(1.0, "it is short", record), "levels": Verdict(None, f"answered twice {ATTACK}")}
-    output = team_grade(workspace, verdicts, model="judge:7b", warnings=(f"1 leaf {ATTACK}",))
-    index, markup = pages_with(workspace, output)
-    text = Page(part(markup, "builders:grades")).text
-    for words in ("Judged by simple with the model judge:7b", "1 not graded (0.33 – 1.00)", "it is short"):
-        assert words in text
-    assert "w" * 2_000 + "… (50000 characters in all)" in markup
-    for page in (index, markup):
-        assert re.search(r'<p class="alarm">(<b>Grade of The Builders: </b>)?1 leaf &lt;/pre', page)
-    changed = replace(read_grade(workspace / grade_file("builders")).graded_task_tree, score=1.0)
-    with pytest.raises(FileError, match="its leaves give"):
-        pages_with(workspace, JudgeOutput("checks", changed))
-
-
 def test_a_guess_shows_no_figure_and_warns(workspace):
-    nothing = dict.fromkeys(("prompt", "levels"), Verdict(None, "not judged: the endpoint died"))
+    task = load_rubric(workspace / RUBRICS / PARAMS.rubric.id / "rubric.json")
+    nothing = JudgeOutput("simple", grade_tree(task, lambda _: Verdict(None, "not judged: the endpoint died")))
     record = ReproductionRecord(exit_code=0, reason=None, seconds=1.0)
-    output = guessed(replace(team_grade(workspace, nothing), reproduction=record))
+    output = guessed(replace(nothing, reproduction=record))
     assert output.score == 0.5
-    index, markup = pages_with(workspace, output)
+    path = workspace / grade_file("builders")
+    write_json(path, {"team": "builders", "rubric": read_json(path)["rubric"], **output.to_json()})
+    pages = read_report(write_report(PARAMS, workspace, workspace / "out"))
+    index, markup = pages["index.html"], team_page(pages, "builders")
     row, section = ranking_row(index, "builders"), part(markup, "builders:grades")
     assert 'class="badge warning">no grade, a guess' in row
     assert re.search(r'class="grade-score nil"[^>]*>guess</b>', section)

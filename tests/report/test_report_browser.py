@@ -9,7 +9,7 @@ import pytest
 from lxml import html
 from page_for_tests import sha256_base64
 
-from pcgeval.report.gradings import grade_page
+from pcgeval.report.markup import grade_page
 from pcgeval.rubric.grade_files import read_grade
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

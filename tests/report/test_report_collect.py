@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -11,10 +12,8 @@ from hypothesis import strategies as st
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import GRADES, OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, stage_dir
-from pcgeval.core.stage_files import LabelProbability, LetterRow, OfficialWeight, SimulatedTrial, TrialOutcome, failed
 from pcgeval.report.collect import collect
 from pcgeval.report.formats import figure
-from pcgeval.report.results import LetterResult, TrialResult
 from pcgeval.submissions.load import SubmissionError
 
 STABILITY = stage_dir("stability", "large", "builders")
@@ -99,38 +98,15 @@ def test_a_ranking_of_other_params_is_refused(evaluated):
             collect(PARAMS.model_copy(update=change), evaluated)
 
 
-A1, ONE = Trial("A", 1), Decimal(1)
-LEVEL = SimulatedTrial(
-    letter="A", trial=1, types=("SquareTiny",), positions=((0.0, 0.0, 0.0),), moved=(True,), dead=(False,)
-)
-EMPTY = SimulatedTrial(letter="A", trial=1, types=(), positions=(), moved=(), dead=())
-
-
-def result(stability=0.5, similarity=0.5, level=LEVEL, points="0.1", outcome=None):
-    read_as = (LabelProbability(label="A", probability=0.5),)
-    outcome = outcome or TrialOutcome(letter=A1.letter, trial=A1.number)
-    return TrialResult(A1, outcome, level, (), stability, similarity, read_as, Decimal(points), "", "", None)
-
-
-def letter(diversity, *trials):
-    row = LetterRow(team="team", letter="A", score=ONE, stability=ONE, similarity=ONE, diversity=Decimal(diversity))
-    weight = OfficialWeight(letter="A", weight=ONE, stability=ONE, similarity=ONE, diversity=ONE)
-    return LetterResult("A", weight, row, trials)
-
-
-def test_why_a_trial_failed_or_is_zero():
-    assert result(outcome=failed(A1, "extract", "no code: the response is empty")).reason == "the response is empty"
-    assert len(result(outcome=failed(A1, "convert", "x" * 10_000)).reason) < 300
-    for trial, diversity, words in (
-        (result(), "0.5", None),
-        (result(outcome=failed(A1, "generate", "timeout"), points="0"), "0.5", None),
-        (result(stability=0.0, points="0"), "0.5", "no block stayed"),
-        (result(stability=0.0, points="0", level=EMPTY), "0.5", "empty"),
-        (result(similarity=0.0, points="0"), "0.5", "does not see the letter"),
-        (result(), "0", "no diversity"),
-    ):
-        zero = letter(diversity, trial).why_zero(trial)
-        assert words in zero if words else zero is None
+def test_why_a_trial_that_did_not_fail_adds_nothing(evaluated):
+    alone, letter = (model.letters[0] for model in collect(PARAMS, evaluated).teams[0].models)
+    trial, level = letter.trials[0], letter.trials[0].level
+    zero = replace(trial, score=Decimal(0))
+    assert letter.why_zero(trial) is None
+    assert "no block stayed" in letter.why_zero(replace(zero, stability=0.0))
+    assert "empty" in letter.why_zero(replace(zero, stability=0.0, level=level.model_copy(update={"types": ()})))
+    assert "does not see the letter" in letter.why_zero(replace(zero, similarity=0.0))
+    assert "no diversity" in alone.why_zero(alone.trials[0])
 
 
 @given(st.floats(0, 1000, exclude_min=True), st.integers(1, 6))

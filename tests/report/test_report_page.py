@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evaluated_round import NOTES, PARAMS, Noted, reply, write_round
+from evaluated_round import PARAMS
 from lxml import html
-from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, sha256_base64, team_page
+from page_for_tests import Page, checked, dead_links, part, parts, ranking_row, team_page
 from params_for_tests import contents
 from pyarrow import parquet
 
@@ -21,7 +21,6 @@ from pcgeval.core.layout import (
     RANKING_JSON,
     REPORT,
     SIMULATIONS_FILE,
-    grade_file,
     stage_dir,
 )
 from pcgeval.core.level_table import level_table
@@ -47,38 +46,11 @@ def single(evaluated, tmp_path_factory):
     return file.read_text("utf-8")
 
 
-def check_policy(markup, *, is_single=False):
-    """Check that a page loads nothing but our style and script, that no other script runs, and that all is closed."""
-    page = Page(markup)
-    assert {tag for tag, _ in page.elements}.isdisjoint({"img", "iframe", "object", "form", "base"})
-    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
-    assert page.all("style") == []
-    assert "://" not in markup.replace("http://www.w3.org/2000/svg", "")
-    assert "url(" not in markup
-    policy = next(attributes["content"] for _, attributes in page.elements if "http-equiv" in attributes)
-    sources = ["'self'"] * 2
-    if is_single:
-        inline = [re.search(rf"<{tag}>(.*?)</{tag}>", markup, re.DOTALL)[1] for tag in ("style", "script")]
-        sources = [f"'sha256-{sha256_base64(text)}'" for text in inline]
-    style, script = sources
-    scripts = [attributes.get("src", "inline") for tag, attributes in page.elements if tag == "script"]
-    links = [attributes["href"] for tag, attributes in page.elements if tag == "link"]
-    assert [name.removeprefix("../") for name in scripts + links] == (
-        ["inline"] if is_single else ["report.js", "report.css"]
-    )
-    kinds = f"default-src 'none'; style-src {style}; script-src {script}; base-uri 'none'; form-action 'none'"
-    assert policy == kinds
-    ids = page.all("id")
-    assert len(ids) == len(set(ids))
-
-
 def test_every_link_has_a_target_and_nothing_else_is_loaded(index, pages, single):
     assert dead_links(index) == []
     for markup in pages.values():
-        check_policy(markup)
-    check_policy(single, is_single=True)
-    whole = Page(single)
-    assert {href.removeprefix("#") for href in whole.all("href")} <= set(whole.all("id"))
+        checked(markup)
+    whole = checked(single)
     for name in PARAMS.teams:
         assert set(Page(team_page(pages, name)).all("id")) <= set(whole.all("id"))
     script = (index.parent / "report.js").read_text("utf-8")
@@ -229,36 +201,3 @@ def test_a_table_has_all_trials_with_the_columns_of_evaluate(index):
     assert scored
     assert all(round(row[f"p_{row['letter']}"], 7) == row["similarity"] for row in scored)
     assert all(row["engine"] and row["classifier"] and row["blocks"] for row in scored)
-
-
-ATTACK = "</title></style></pre></svg><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x00"
-
-
-def test_what_teams_models_and_judges_say_stays_text(tmp_path):
-    def hostile(model, team, trial):
-        return reply(model, team, trial) and f"{ATTACK}{reply(model, team, trial)}"
-
-    models = {
-        key: model.model_copy(update={"name": ATTACK, "options": {"stop": ATTACK}})
-        for key, model in PARAMS.models.items()
-    }
-    competition = PARAMS.competition.model_copy(update={"name": ATTACK, "edition": ATTACK})
-    params = PARAMS.model_copy(
-        update={"models": models, "competition": competition, "teams": ("zero-shot", "builders")}
-    )
-    notes = {**NOTES, "builders": to_json({"title": ATTACK.replace("\x00", "")})}
-    rubric = {"id": "x", "requirements": ATTACK, "weight": 1, "sub_tasks": [], "task_category": "Code Execution"}
-    noticed = Noted(flags=(("altered-answer", ATTACK),), contained=False)
-    write_round(tmp_path, params, hostile, notes, rubric=rubric, noted=lambda *_: noticed)
-    for team in params.teams:
-        grade = read_json(tmp_path / grade_file(team))
-        grade["graded_task_tree"]["explanation"] = ATTACK
-        write_json(tmp_path / grade_file(team), grade)
-    texts = ""
-    for markup in read_report(write_report(params, tmp_path, tmp_path / "out")).values():
-        page = Page(markup)
-        assert [tag for tag, _ in page.elements].count("script") == 1
-        assert "img" not in {tag for tag, _ in page.elements}
-        texts += page.text
-    assert texts.count("<script>alert(1)</script>") > 10
-    assert not {"\u202e", "\x00"} & set(texts)

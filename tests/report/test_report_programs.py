@@ -1,4 +1,4 @@
-"""Programs on the page: what was handed in, what was noticed, and what each trial took."""
+"""Programs on the page, in a round in which all texts of teams, models and judges try to become markup."""
 
 import re
 import shutil
@@ -7,30 +7,41 @@ import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
 from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, team_page
 
-from pcgeval.core.layout import SUBMISSIONS, Trial, summaries_file
+from pcgeval.core.files import read_json, to_json, write_json
+from pcgeval.core.layout import RANKING_JSON, SUBMISSIONS, Trial, grade_file, summaries_file
+from pcgeval.core.stage_files import RankingFile
 from pcgeval.report.render import write_report
 from pcgeval.submissions.load import submission_sha256
 
-CODE = "# <script>alert('entry')</script>\nrun()\n"
+TEXT = "</title></style></pre></svg><script>alert(1)</script><img src=x onerror=alert(1)>\u202e"
+ATTACK = f"{TEXT}\x00"
+CODE = f"# {TEXT}\nrun()\n"
 FILES = {
-    "README.md": "Start it with `python main.py`. </pre><script>alert('readme')</script>\u202e\n",
+    "README.md": f"Start it with `python main.py`. {TEXT}\n",
     "main.py": CODE,
     "prompts/build.txt": "Build <OBJECT>.",
     'odd "<b>name & more.txt': "",
     "__pycache__/main.cpython-311.pyc": "left over",
 }
+SHOWN_FILES = ["README.md", 'odd "<b>name & more.txt', "main.py", "prompts/build.txt"]
 NOTES = {
     "zero-shot": "role: baseline\n",
-    "robots": "title: The Robots\nentry: main.py\n",
+    "robots": to_json({"title": TEXT, "entry": "main.py"}),
     "outlaws": "entry: main.py\ndisqualified: altered its answers\n",
 }
-TEAMS = PARAMS.model_copy(update={"teams": tuple(NOTES)})
-HOSTILE = "the model never said in this trial: '</td></table><script>alert(1)</script>\u202e\x07'"
-SHOWN_FILES = ["README.md", 'odd "<b>name & more.txt', "main.py", "prompts/build.txt"]
+MODELS = {
+    name: model.model_copy(update={"name": ATTACK, "options": {"stop": ATTACK}})
+    for name, model in PARAMS.models.items()
+}
+COMPETITION = PARAMS.competition.model_copy(update={"name": ATTACK, "edition": ATTACK})
+HOSTILE = PARAMS.model_copy(update={"models": MODELS, "competition": COMPETITION, "teams": tuple(NOTES)})
+RUBRIC = {"id": "x", "requirements": ATTACK, "weight": 1, "sub_tasks": [], "task_category": "Code Execution"}
 
 
 def reply(model, team, trial):
-    return None if (team, trial.letter, trial.number) == ("robots", "I", 2) else TOWER if model == "small" else TOPPLING
+    if (team, trial.letter, trial.number) == ("robots", "I", 2):
+        return None
+    return f"{ATTACK}{TOWER if model == 'small' else TOPPLING}"
 
 
 def noted(model, team, trial):
@@ -38,7 +49,7 @@ def noted(model, team, trial):
     if team == "outlaws":
         return Noted(2, (("altered-answer", f"the answer of {trial.letter} {trial.number}"),), contained=False)
     if team == "robots" and model == "small" and trial != Trial("I", 1):
-        detail = HOSTILE if trial.letter == "T" else "the model never said in this trial: 'Sure!'"
+        detail = f"the model never said in this trial: '{ATTACK if trial.letter == 'T' else 'Sure!'}'"
         return Noted(3, (("unseeded-random", "main.py:1 uses random"), *[("invented-reply", detail)] * 2))
     return Noted(3 if team == "robots" else 1)
 
@@ -46,13 +57,18 @@ def noted(model, team, trial):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("programs")
-    write_round(root, TEAMS, reply, NOTES, noted=noted, programs={"robots": FILES, "outlaws": FILES})
+    programs = {"robots": FILES, "outlaws": FILES}
+    write_round(root, HOSTILE, reply, NOTES, rubric=RUBRIC, noted=noted, programs=programs)
+    for team in NOTES:
+        grade = read_json(root / grade_file(team))
+        grade["graded_task_tree"]["explanation"] = ATTACK
+        write_json(root / grade_file(team), grade)
     return root
 
 
 @pytest.fixture(scope="module")
 def index(folder, tmp_path_factory):
-    return write_report(TEAMS, folder, tmp_path_factory.mktemp("out"))
+    return write_report(HOSTILE, folder, tmp_path_factory.mktemp("out"))
 
 
 @pytest.fixture(scope="module")
@@ -65,21 +81,27 @@ def robots(pages):
     return team_page(pages, "robots")
 
 
-def test_a_program_shows_its_readme_its_entry_and_its_hash_and_nothing_of_it_is_markup(folder, index, robots):
+def test_what_teams_models_and_judges_say_stays_text(index, pages):
     assert dead_links(index) == []
-    page = Page(robots)
+    for markup in pages.values():
+        page = Page(markup)
+        assert [tag for tag, _ in page.elements].count("script") == 1
+        assert {tag for tag, _ in page.elements}.isdisjoint({"img", "b>name"})
+        assert page.text.count("<script>alert(1)</script>") > 3
+        assert not {"\u202e", "\x00"} & set(markup)
+
+
+def test_a_program_shows_its_readme_its_entry_and_its_hash(folder, robots):
     size = sum(len(FILES[name].encode()) for name in SHOWN_FILES)
-    for words in (f"The program: python main.py, 4 files, {size} bytes", CODE, "Start it with `python main.py`."):
-        assert words in page.text
+    code = CODE.replace("\u202e", "\ufffd")
+    for words in (f"The program: python main.py, 4 files, {size} bytes", code, "Start it with `python main.py`."):
+        assert words in Page(robots).text
     assert f"SHA-256 of the submission <code>{submission_sha256(folder / SUBMISSIONS / 'robots')}</code>" in robots
-    assert [tag for tag, _ in page.elements].count("script") == 1
-    assert {tag for tag, _ in page.elements}.isdisjoint({"img", "b>name"})
-    for words in ("alert('entry')", "alert('readme')", "alert(1)"):
-        assert f"<script>{words}</script>" in page.text
-    assert not {"\u202e", "\x07"} & set(robots)
 
 
-def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first_details(pages, robots):
+def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first_details(folder, pages, robots):
+    flagged = {row.team: row.models for row in RankingFile.read(folder / RANKING_JSON).teams}["robots"]
+    assert [flagged[model].flagged_trials for model in ("small", "large")] == [3, 0]
     assert {name for name in Page(robots).all("id") if ":flags." in name} == {
         "robots:flags.small.invented-reply",
         "robots:flags.small.unseeded-random",
@@ -114,6 +136,6 @@ def test_long_texts_are_cut_and_responses_without_a_record_are_counted(folder, t
     (root / SUBMISSIONS / "robots" / "link.txt").symlink_to(__file__)
     (root / SUBMISSIONS / "robots" / "main.py").write_text("run()\n" * 100_000)
     (root / summaries_file("large", "robots")).unlink()  # as if the responses were made elsewhere
-    pages = read_report(write_report(TEAMS, root, tmp_path / "out"))
+    pages = read_report(write_report(HOSTILE, root, tmp_path / "out"))
     assert len(team_page(pages, "robots").encode()) < 200_000
     assert "4 of 24 responses have no record" in Page(pages["index.html"]).text

@@ -99,7 +99,7 @@ def test_a_letter_that_lacks_a_file_is_0_in_every_column_and_still_counts_in_the
     results = CompetitionResults({"m": {"t": TeamResults({"A": files})}})
     model = score(results, ScoringRules("AB", 1)).models[0]
     letter, weight = model.prompts[0].letters[0], model.weights[0]
-    assert {letter.mean_stability, letter.mean_similarity, letter.diversity, letter.score} == {0}
+    assert {letter.stability, letter.similarity, letter.diversity, letter.score} == {0}
     assert (weight.stability == 1) == (missing == "stability")
     assert (weight.similarity == 1) == (missing == "similarity")
     with pytest.raises(PcgevalError, match=rf"{int(missing != 'stability')} stability.*official_quirks"):

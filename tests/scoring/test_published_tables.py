@@ -112,10 +112,6 @@ def test_a_row_of_the_web_page_that_is_no_team_changes_no_role(published):
     assert any(line.startswith("place ghost") for line in reproduction.differences)
 
 
-def added(line):
-    return lambda text: f"{text}\n{line}"
-
-
 def replaced(stability):
     return lambda text: text.replace('"1"', f'"{stability}"', 1)
 
@@ -126,11 +122,10 @@ def replaced(stability):
         (lambda text: text.replace('"stabilityScore"', '"x"'), "stabilityScore: Field required"),
         (lambda text: text.replace('"alpha","A",1,', '"alpha","A",11,', 1), "'alpha', letter 'A': .*trials 1 to 10"),
         (lambda text: "\n".join(text.split("\n")[:-1]), "letter 'Z': .*found 9 lines"),
-        (added('"alpha","A",1,"0","0","0","0","0"'), r"team.*: .*found \['0'\]"),
-        (added('"' + "x" * 200_000), "not a CSV"),
+        (lambda text: f'{text}\n"{"x" * 200_000}', "not a CSV"),
         (replaced("1e999"), "less than or equal to 1E[+]400, found '1e999'"),
         (replaced("1e-999999"), "2000 decimal places, found '1e-999999'"),
-        *((replaced(value), "no measurement") for value in ("-1", "1e300", f"0.{'3' * 1900}")),
+        *((replaced(value), "no measurement") for value in ("-1", f"0.{'3' * 1900}")),
         (lambda text: text.replace('"0.16405986530296204"', '"0.5"', 1), "one diversity"),
         (lambda _: "", "no lines"),
     ],
@@ -149,12 +144,10 @@ RANK = '[{"teamName": "a", "rank": 1, "promptScore": 1, "normalizedPromptScore":
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        *(("constants.json", content) for content in ("{", "[]", '{"weights": [1]}', "[" * 100_000)),
-        *(("result.json", content) for content in ("[1]", '[{"teamName": "a"}]', "[" * 100_000)),
-        *(
-            ("result.json", RANK.replace('"promptScore": 1', f'"promptScore": {score}'))
-            for score in ("1e999", "0e-9999")
-        ),
+        ("constants.json", '{"weights": [1]}'),
+        ("result.json", '[{"teamName": "a"}]'),
+        ("result.json", "[" * 100_000),
+        ("result.json", RANK.replace('"promptScore": 1', '"promptScore": 0e-9999')),
         ("result.json", RANK.replace("1}", "NaN}")),
     ],
 )

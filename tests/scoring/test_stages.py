@@ -8,12 +8,8 @@ from params_for_tests import contents, small_params
 from scoring_examples import write_json
 
 from pcgeval import PcgevalError
-from pcgeval.core.files import sha256_bytes
-from pcgeval.core.layout import OFFICIAL_RESULTS, SUBMISSIONS, Trial, summaries_file
-from pcgeval.core.trials import Flag, TrialRecord, write_trial
-from pcgeval.generation.summaries import summarise_trials
+from pcgeval.core.layout import OFFICIAL_RESULTS, SUBMISSIONS
 from pcgeval.scoring.stages import rank_stage, score_stage
-from pcgeval.submissions.load import load_submission
 
 TEAMS = {"alpha": 0.75, "base": 0.25, "out": 1.0}
 MODELS = ("m1", "m2")
@@ -73,27 +69,6 @@ def test_the_stages_write_the_official_files_of_each_model_and_the_ranking(param
     assert contents(Path("results")) == first
     rank_stage(params.model_copy(update={"teams": ("base", "out")}))
     assert [path.name for path in Path("results/metrics").iterdir()] == ["base.json"]
-
-
-def records(team, model, flags_by_trial):
-    """Write the records of trials of A by their flags."""
-    raw, trials = Path("data/raw", model, team), [Trial("A", number) for number in flags_by_trial]
-    for trial, flags in zip(trials, flags_by_trial.values(), strict=True):
-        record = TrialRecord("f" * 64, 1, model, "d" * 64, (), sha256_bytes(b""), "no answer", flags=flags)
-        write_trial(raw, team, trial, "", record)
-    summarise_trials(summaries_file(model, team), raw, load_submission(SUBMISSIONS / team), trials)
-
-
-def test_flags_and_supplied_blocks_stand_beside_the_ranking(params):
-    records("alpha", "m1", {1: (Flag("altered-answer", "mine"),), 2: ()})
-    rank_stage(params)
-    ranking = json.loads(Path("results/ranking.json").read_text())
-    assert ranking["winners"] == ["alpha"]
-    with_records, without = (ranking["teams"][0]["models"][model] for model in MODELS)
-    assert (with_records["flagged_trials"], without["flagged_trials"]) == (1, None)
-    assert (with_records["supplied"], without["supplied"]) == (0, None)
-    metrics = json.loads(Path("results/metrics/alpha.json").read_text())
-    assert (metrics["failed_trials"], metrics["flagged_trials"]) == (2, 1)
 
 
 @pytest.mark.parametrize("stage", ["stability", "similarity", "diversity"])

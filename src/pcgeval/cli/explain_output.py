@@ -109,7 +109,7 @@ def _steps(share: TrialShare) -> Iterator[tuple[str, str, Decimal]]:
     yield f"weight of {letter.letter}", f"{factors} x {_figure(weight.diversity)} diversity", weight.weight
     measured = f"{_figure(trial.stability)} stability x {_figure(trial.similarity)} similarity"
     yield f"trial {trial.trial}", f"{_figure(weight.weight)} weight x {measured}", trial.score
-    yield "mean of its trials", _mean(trial.score, [score.score for score in letter.trials]), share.mean
+    yield "mean of its trials", _mean(trial.score, [score.score for score in share.trials]), share.mean
     yield "letter", f"{_figure(share.mean)} x {_figure(letter.diversity)} diversity", letter.score
     yield f"model {share.model}", _mean(letter.score, [score.score for score in prompt.letters]), prompt.score
     yield (

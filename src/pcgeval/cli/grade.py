@@ -162,7 +162,7 @@ def _print_grade(output: "JudgeOutput", page: Path | None, title: str, *, json: 
     from pcgeval.rubric.explanation import summary_lines, tree_lines
 
     if page is not None:
-        from pcgeval.report.gradings import grade_page
+        from pcgeval.report.markup import grade_page
 
         write_text(page, grade_page(output, title))
     if json:

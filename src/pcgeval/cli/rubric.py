@@ -51,7 +51,7 @@ def show(
     output = read_grade(grade)
     if page:
         from pcgeval.core.files import write_text
-        from pcgeval.report.gradings import grade_page
+        from pcgeval.report.markup import grade_page
 
         write_text(page, grade_page(output, str(grade)))
     tree = output.graded_task_tree

@@ -8,7 +8,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
@@ -23,7 +24,7 @@ from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
 _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
 _LARGEST = Decimal("1e400")  # no product of floats is larger, or has more than 2 000 places
-_REMAKE = "Make the file again with the stage that wrote it (`dvc repro`)."
+REMAKE = "Run `dvc repro` to make it again."
 Content = TypeVar("Content")
 
 
@@ -85,10 +86,10 @@ def read_stage_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     try:
         return read_bounded(path, max_bytes, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:
-        raise FileError(f"{path}: {error.reason}. Run `dvc repro` to make it again.") from error
+        raise FileError(f"{path}: {error.reason}. {REMAKE}") from error
 
 
-def refusal(path: Path | str, error: ValidationError, remedy: str = _REMAKE) -> FileError:
+def refusal(path: Path | str, error: ValidationError, remedy: str = REMAKE) -> FileError:
     """Return an error that names the first refused field of a file, or of a line `<path>:<number>`, and its value."""
     fault = error.errors(include_url=False)[0]
     field = ".".join(map(str, fault["loc"]))[:200]
@@ -96,6 +97,15 @@ def refusal(path: Path | str, error: ValidationError, remedy: str = _REMAKE) -> 
     if fault["type"] not in {"missing", "json_invalid"}:
         problem += f", found {repr(fault['input'])[:80]}"
     return FileError(f"{path}: {f'{field}: ' if field else ''}{problem[:300]}. {remedy}")
+
+
+@contextmanager
+def other_remedy(remedy: str) -> Iterator[None]:
+    """Advise something else than `dvc repro`, for files that no stage of this folder wrote."""
+    try:
+        yield
+    except FileError as error:
+        raise FileError(str(error).replace(REMAKE, remedy)) from error
 
 
 class TrialOutcome(_Part):
@@ -366,7 +376,7 @@ def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
             place = f"{path}:{reader.line_num}"
             rows.append(kind.model_validate_strings(row))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise FileError(f"{place}: not a CSV file in UTF-8 ({error}). Run `dvc repro` to make it again.") from error
+        raise FileError(f"{place}: not a CSV file in UTF-8 ({error}). {REMAKE}") from error
     except ValidationError as error:
         raise refusal(place, error) from error
     return tuple(rows)

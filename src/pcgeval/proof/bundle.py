@@ -26,8 +26,8 @@ from pcgeval.core.layout import (
     stage_dir,
 )
 from pcgeval.core.params import PARAMS_FILE, load_params
-from pcgeval.core.stage_files import RankingFile, Sha256, StageFile
-from pcgeval.core.untrusted import files_below, printable_name, read_bounded
+from pcgeval.core.stage_files import REMAKE, RankingFile, Sha256, StageFile
+from pcgeval.core.untrusted import UntrustedFileError, files_below, printable_name, read_bounded
 from pcgeval.proof.audit import INPUTS, Audit, audit
 from pcgeval.scoring.result_hash import files_at, result_doubts
 from pcgeval.submissions.validate import name_fault
@@ -87,7 +87,8 @@ def unpack_bundle(path: Path, folder: Path) -> int:
             raise BundleError(f"{MANIFEST}: is missing, so this is no bundle.")
         promised = _Manifest.read(folder / MANIFEST).files
     except PcgevalError as error:
-        reason = str(error).removeprefix(f"{path}: ").replace(f"{folder}/", "")
+        remedy = error.remedy if isinstance(error, UntrustedFileError) else REMAKE
+        reason = str(error).removeprefix(f"{path}: ").replace(f"{folder}/", "").removesuffix(remedy).rstrip()
         raise BundleError(f"{path}: {reason} {_REMEDY}") from error
     hashes = {file.relative_to(folder).as_posix(): sha256_file(file) for file in files_below(folder)}
     del hashes[MANIFEST]
@@ -120,4 +121,5 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
                 )
             return audit(root, trust=trust, is_bundle=True)
         except PcgevalError as error:
-            raise BundleError(f"{path}: {str(error).replace(f'{root}/', '')}") from error
+            reason = str(error).replace(f"{root}/", "").replace(REMAKE, _REMEDY)
+            raise BundleError(f"{path}: {reason}") from error

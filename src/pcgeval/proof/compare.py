@@ -10,7 +10,7 @@ from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, RESULTS, SUBMISSIONS
 from pcgeval.core.params import load_params
-from pcgeval.core.stage_files import LetterRow, RankingFile, plain, read_csv
+from pcgeval.core.stage_files import REMAKE, LetterRow, RankingFile, plain, read_csv
 from pcgeval.core.untrusted import printable_line
 from pcgeval.proof.bundle import MAX_BYTES, MAX_FILES, unpack_bundle
 from pcgeval.scoring.official_files import CHARACTER_SCORES
@@ -62,8 +62,8 @@ def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
                 _export(place, root, folder)
             return {Label("state"): name, **dict(_values(folder))}
         except PcgevalError as error:
-            reason = printable_line(str(error).replace(f"{folder}/", ""), 1000)
-            raise CompareError(f"{name}: {reason}") from error
+            reason = str(error).replace(f"{folder}/", "").replace(REMAKE, "Name another state." if place else REMAKE)
+            raise CompareError(f"{name}: {printable_line(reason, 1000)}") from error
 
 
 def _export(revision: str, root: Path, folder: Path) -> None:

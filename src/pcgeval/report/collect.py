@@ -25,6 +25,7 @@ from pcgeval.core.layout import (
 from pcgeval.core.level_table import engine_sha256
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
+    REMAKE,
     ClassifierFile,
     ConstantsFile,
     LetterRow,
@@ -58,7 +59,6 @@ LONGEST_CODE = 4_000
 LONGEST_SOURCE = 50_000  # of a program's entry, and of its README
 LONGEST_TITLE = 100
 MAX_LETTER_BYTES = 100_000  # of a hand-made letter
-_AGAIN = "Run `dvc repro` to make it again."
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")
 
@@ -77,7 +77,7 @@ def collect(params: Params, root: Path) -> Evaluation:
         or any(names != {*params.models} for names in models)
         or (ranking.rules.letters, ranking.rules.trials) != (competition.characters, competition.trials)
     ):
-        raise FileError(f"{RANKING_JSON}: has other teams, models, letters or trials than params.yaml. {_AGAIN}")
+        raise FileError(f"{RANKING_JSON}: has other teams, models, letters or trials than params.yaml. {REMAKE}")
     official = {model: _OfficialResults(root / OFFICIAL_RESULTS / model) for model in params.models}
     submissions = load_submissions(params.teams, root / SUBMISSIONS)
     titles = _titles(submissions.values())
@@ -86,7 +86,7 @@ def collect(params: Params, root: Path) -> Evaluation:
         try:
             grade = read_grade(root / grade_file(row.team))
         except (FileError, GradeError) as error:
-            raise FileError(f"{error} {_AGAIN}") from error
+            raise FileError(f"{error} {REMAKE}") from error
         submission = submissions[row.team]
         team = TeamResult(
             row=row,
@@ -109,7 +109,7 @@ class _Rows(dict[_Key, _Row]):
         self._path = path
 
     def __missing__(self, key: _Key) -> _Row:
-        raise FileError(f"{self._path}: has nothing about {key}. {_AGAIN}")
+        raise FileError(f"{self._path}: has nothing about {key}. {REMAKE}")
 
 
 class _OfficialResults:
@@ -171,7 +171,7 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
             stability, similarity = stabilities.get(number), similarities.get(number)
             if not outcome.failed_stage and None in (level, stability, similarity, prediction):
                 place = f"{similarity_dir}, {stability_dir}: team {team}, letter {letter}, trial {number}"
-                raise FileError(f"{place} did not fail, but it lacks a measurement. {_AGAIN}")
+                raise FileError(f"{place} did not fail, but it lacks a measurement. {REMAKE}")
             has_code = outcome.failed_stage not in {"generate", "extract"}
             code = trial_file(code_dir, "intermediate", team, trial)
             trials.append(

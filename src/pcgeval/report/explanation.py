@@ -309,7 +309,7 @@ def _figures(share: TrialShare) -> dict[str, Any]:
             "product": plain(weight.weight),
         },
         "trial_score": plain(share.trial.score),
-        "trials": {trial.trial: plain(trial.score) for trial in share.letter.trials},
+        "trials": {trial.trial: plain(trial.score) for trial in share.trials},
         "mean": plain(share.mean),
         "diversity": plain(share.letter.diversity),
         "letter_score": plain(share.letter.score),

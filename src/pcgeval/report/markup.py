@@ -1,24 +1,32 @@
 """Fill the templates of the pages: HTML that is safe to open with any values, and needs no network."""
 
+import re
 from base64 import b64encode
+from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pcgeval.core.console import count
+from pcgeval.core.files import sha256_text
 from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.drawing import motion, outlines
 from pcgeval.report import formats
 from pcgeval.report.results import FAILURE_WORDS, commonest_failures
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
-from pcgeval.rubric.grades import get_grade_summary
+from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
 from pcgeval.scoring.decimals import rounded
 
 STYLE, SCRIPT = "report.css", "report.js"  # beside the pages, and files of this package
+ANSWERS = 3_000_000  # characters of all the judge's answers on a page together: a large rubric shows less of each
+LONGEST_ANSWER = 20_000
+MOST_OPEN = 60  # leaves of a tree that stands open from the start
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def asset(name: str) -> str:
@@ -67,3 +75,46 @@ def environment() -> Environment:
         "root_share": NodeShare,
     }
     return templates
+
+
+class ShownTree(NamedTuple):
+    """A graded tree as a page shows it."""
+
+    grade: JudgeOutput
+    anchors: Mapping[str, str]  # the id of each node's element by the node's path
+    longest_answer: int  # characters that are shown of an answer
+    is_open: bool  # whether all of it stands open from the start
+
+    def kinds(self, leaf: GradedTaskNode) -> tuple[str, ...]:
+        """Return the kind of a leaf's grade, in words that a reader may search for."""
+        record = record_of(leaf.judge_metadata)
+        kinds: list[str] = ["not graded" if leaf.outcome == "invalid" else leaf.outcome]
+        kinds += ["in part"] if 0 < (leaf.graded_score or 0) < 1 else []
+        kinds += ["by a check"] if record.check else ["by a person"] if record.author else []
+        kinds += ["votes differ"] if record.agreement is not None and record.agreement < 1 else []
+        return tuple(kinds)
+
+
+def shown_tree(
+    grade: JudgeOutput, prefix: str = "", answers: int = ANSWERS, longest: int = LONGEST_ANSWER, most_open: int = 0
+) -> ShownTree:
+    """Return the tree of a grading, in which the ids of all nodes begin with `prefix`.
+
+    Of all the judge's answers together at most so many characters are shown, and of each at most `longest`. A tree of
+    at most `most_open` leaves stands open from the start.
+    """
+    root = grade.graded_task_tree
+    votes = sum(len(record_of(leaf.judge_metadata).votes) for leaf in root.leaves)
+    ids = {share.node.path: share.node.id for share in NodeShare(root).walk()}
+    times = Counter(ids.values())
+    anchors = {  # the id in the rubric, or a hash of the path where that is not unique
+        path: f"{prefix}node-{name if times[name] == 1 and _PLAIN.fullmatch(name) else sha256_text(path)[:16]}"
+        for path, name in ids.items()
+    }
+    return ShownTree(grade, anchors, min(longest, answers // max(1, votes)), len(root.leaves) <= most_open)
+
+
+def grade_page(grade: JudgeOutput, title: str) -> str:
+    """Return a grading as a page in one file; `title` names the submission."""
+    tree = shown_tree(grade, most_open=MOST_OPEN)
+    return render_template("graded.html.j2", tree=tree, grade=grade, title=title)

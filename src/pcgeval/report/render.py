@@ -11,8 +11,7 @@ from pcgeval.core.level_table import CARD, dataset_card
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_stage_file
 from pcgeval.report.collect import collect
-from pcgeval.report.gradings import shown_tree
-from pcgeval.report.markup import SCRIPT, STYLE, asset, render_template
+from pcgeval.report.markup import SCRIPT, STYLE, asset, render_template, shown_tree
 from pcgeval.report.results import Evaluation
 from pcgeval.report.tables import levels_parquet
 from pcgeval.scoring.official_files import OFFICIAL_NAMES

@@ -14,8 +14,9 @@ Source: the evaluation pages of ChatGPT4PCG 2024 and LLMs4PCG 2025. A missing va
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import chain
 
-from pcgeval.core.stage_files import OfficialWeight, TrialRow
+from pcgeval.core.stage_files import LetterRow, OfficialWeight, TrialRow
 from pcgeval.scoring.decimals import ONE, ZERO, divide, exact_arithmetic
 from pcgeval.scoring.inputs import (
     CompetitionResults,
@@ -33,27 +34,16 @@ RULES_VERSION = 1  # increase it with every change, here or in ranking.py, that 
 
 
 @dataclass(frozen=True)
-class LetterScore:
-    """One letter of one team.
+class PromptScore:
+    """One team with one model; `normalised` is its share of all prompt scores, in percent.
 
     A letter that lacks one of its three files is 0 in every column, as in the official tables; its other files still
     count in the weights.
     """
 
-    letter: str
-    trials: tuple[TrialRow, ...]
-    diversity: Decimal
-    mean_stability: Decimal
-    mean_similarity: Decimal
-    score: Decimal
-
-
-@dataclass(frozen=True)
-class PromptScore:
-    """One team with one model; `normalised` is its share of all prompt scores, in percent."""
-
     team: str
-    letters: tuple[LetterScore, ...]
+    letters: tuple[LetterRow, ...]
+    trials: tuple[TrialRow, ...]  # of all letters, in their order
     score: Decimal
     normalised: Decimal
     failed_trials: int
@@ -95,8 +85,9 @@ class TrialShare:
     model: str
     weight: OfficialWeight
     trial: TrialRow
-    letter: LetterScore
-    mean: Decimal  # of the scores of the letter's trials, before its diversity
+    letter: LetterRow
+    trials: tuple[TrialRow, ...]  # of the letter
+    mean: Decimal  # of their scores, before the diversity
     prompt: PromptScore
     prompts: Mapping[str, Decimal]  # the team's score with each model; their sum is the total
     total: TeamTotal
@@ -128,18 +119,19 @@ def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, t
     scored = next(scored for scored in scores.models if scored.model == model)
     weight = next(weight for weight in scored.weights if weight.letter == letter)
     prompt = next(prompt for prompt in scored.prompts if prompt.team == team)
-    letter_score = next(score for score in prompt.letters if score.letter == letter)
-    trial_score = next(score for score in letter_score.trials if score.trial == trial)
+    letter_row = next(row for row in prompt.letters if row.letter == letter)
+    trials = tuple(row for row in prompt.trials if row.letter == letter)
+    trial_row = next(row for row in trials if row.trial == trial)
     total = next(total for total in scores.totals if total.team == team)
-    trials = len(letter_score.trials)
     with exact_arithmetic():
-        share = divide(divide(trial_score.score, trials) * letter_score.diversity, len(prompt.letters))
+        share = divide(divide(trial_row.score, len(trials)) * letter_row.diversity, len(prompt.letters))
         return TrialShare(
             model=model,
             weight=weight,
-            trial=trial_score,
-            letter=letter_score,
-            mean=divide(_sum(score.score for score in letter_score.trials), trials),
+            trial=trial_row,
+            letter=letter_row,
+            trials=trials,
+            mean=divide(_sum(row.score for row in trials), len(trials)),
             prompt=prompt,
             prompts={model.model: row.score for model in scores.models for row in model.prompts if row.team == team},
             total=total,
@@ -153,14 +145,22 @@ def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, t
 def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRules) -> ModelScores:
     names = sorted(teams, key=byte_order)
     weights = tuple(_weight(letter, teams.values(), rules) for letter in rules.letters)
-    letters = {name: tuple(_letter_score(name, weight, teams[name], rules) for weight in weights) for name in names}
+    trials = {name: [_trial_rows(name, weight, teams[name], rules) for weight in weights] for name in names}
+    letters = {name: tuple(_letter_row(rows, rules) for rows in trials[name]) for name in names}
     scores = {name: divide(_sum(letter.score for letter in letters[name]), len(rules.letters)) for name in names}
     total = _sum(scores.values())
-    prompts = tuple(
-        PromptScore(name, letters[name], scores[name], _percent(scores[name], total), teams[name].failed_trials)
+    prompts = [
+        PromptScore(
+            team=name,
+            letters=letters[name],
+            trials=tuple(chain.from_iterable(trials[name])),
+            score=scores[name],
+            normalised=_percent(scores[name], total),
+            failed_trials=teams[name].failed_trials,
+        )
         for name in names
-    )
-    return ModelScores(model, weights, prompts, total)
+    ]
+    return ModelScores(model, weights, tuple(prompts), total)
 
 
 def _weight(letter: str, teams: Iterable[TeamResults], rules: ScoringRules) -> OfficialWeight:
@@ -184,7 +184,7 @@ def _counted(entries: tuple[Entry, ...] | None, rules: ScoringRules) -> Decimal:
     return _sum(value for trial, value in first_by_trial(entries).items() if 1 <= trial <= rules.trials)
 
 
-def _letter_score(name: str, weight: OfficialWeight, team: TeamResults, rules: ScoringRules) -> LetterScore:
+def _trial_rows(name: str, weight: OfficialWeight, team: TeamResults, rules: ScoringRules) -> list[TrialRow]:
     results = team.letters.get(weight.letter, LetterResults())
     if not results.complete:
         results = LetterResults()
@@ -197,13 +197,18 @@ def _letter_score(name: str, weight: OfficialWeight, team: TeamResults, rules: S
         trials.append(
             TrialRow(team=name, letter=weight.letter, trial=number, score=score, diversity=diversity, **measured)
         )
-    return LetterScore(
-        letter=weight.letter,
-        trials=tuple(trials),
-        diversity=diversity,
-        mean_stability=divide(_sum(trial.stability for trial in trials), rules.trials),
-        mean_similarity=divide(_sum(trial.similarity for trial in trials), rules.trials),
+    return trials
+
+
+def _letter_row(trials: list[TrialRow], rules: ScoringRules) -> LetterRow:
+    diversity = trials[0].diversity
+    return LetterRow(
+        team=trials[0].team,
+        letter=trials[0].letter,
         score=divide(_sum(trial.score for trial in trials), rules.trials) * diversity,
+        stability=divide(_sum(trial.stability for trial in trials), rules.trials),
+        similarity=divide(_sum(trial.similarity for trial in trials), rules.trials),
+        diversity=diversity,
     )
 
 

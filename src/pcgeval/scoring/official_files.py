@@ -40,18 +40,6 @@ def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collecti
     Teams stand in byte order of their names, in the last file by their scores. By the rules, equal teams share a rank
     (1, 2, 2, 4) and baselines have the rank -1; the official script ranks all teams as 1, 2, 3, 4.
     """
-    letters = tuple(
-        LetterRow(
-            team=prompt.team,
-            letter=letter.letter,
-            score=letter.score,
-            stability=letter.mean_stability,
-            similarity=letter.mean_similarity,
-            diversity=letter.diversity,
-        )
-        for prompt in scores.prompts
-        for letter in prompt.letters
-    )
     ordered = sorted(scores.prompts, key=lambda prompt: prompt.normalised, reverse=True)  # equals stay in byte order
     ranked = [prompt.normalised for prompt in ordered if prompt.team not in baselines]
     prompts = []
@@ -61,7 +49,7 @@ def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collecti
         prompts.append(PromptRow(team=prompt.team, normalised=prompt.normalised, score=prompt.score, rank=rank))
     return OfficialFiles(
         constants=ConstantsFile(total=scores.total, weights=scores.weights),
-        trials=tuple(trial for prompt in scores.prompts for letter in prompt.letters for trial in letter.trials),
-        letters=letters,
+        trials=tuple(trial for prompt in scores.prompts for trial in prompt.trials),
+        letters=tuple(letter for prompt in scores.prompts for letter in prompt.letters),
         prompts=tuple(prompts),
     )

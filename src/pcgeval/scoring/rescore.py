@@ -22,6 +22,7 @@ from pcgeval.core.stage_files import (
     LetterRow,
     PromptRow,
     TrialRow,
+    other_remedy,
     plain,
     read_csv,
     read_stage_file,
@@ -103,6 +104,7 @@ class Rescored:
         return not any(reproduction.differences for reproduction in self.reproductions)
 
 
+@other_remedy(_REMEDY)
 def measured_letters_and_trials(folders: Iterable[Path]) -> tuple[str, int]:
     """Return the letters and the number of trials that folders hold.
 
@@ -121,6 +123,7 @@ def measured_letters_and_trials(folders: Iterable[Path]) -> tuple[str, int]:
     return letters or rules.letters, max((number for _, number in trials), default=rules.trials)
 
 
+@other_remedy(_REMEDY)
 def rescore(
     folders: Sequence[Path],
     out: Path,
@@ -243,7 +246,7 @@ def _read_published(path: Path) -> tuple[_PublishedRank, ...]:
         values = json.loads(read_stage_file(path), parse_float=str, parse_int=str, parse_constant=str)
         return _PUBLISHED.validate_python(values)
     except ValidationError as error:
-        raise refusal(path, error, _REMEDY) from error
+        raise refusal(path, error) from error
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not valid JSON ({error}). {_REMEDY}") from error
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import ValidationError, field_validator
+from pydantic import field_validator
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_json, to_json
 from pcgeval.core.layout import SEAL, SUBMISSIONS
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import Sha256, StageFile, read_stage_file, refusal
+from pcgeval.core.stage_files import Sha256, StageFile, other_remedy
 from pcgeval.core.untrusted import printable_line
 from pcgeval.scoring.result_hash import deciding_params
 from pcgeval.submissions.load import submission_sha256
@@ -69,9 +69,8 @@ def seal_differences(params: Params, root: Path = Path()) -> list[str]:
     if not path.exists():
         return []
     try:
-        seal = Seal.model_validate_json(read_stage_file(path))
-    except ValidationError as error:
-        sentences = [str(refusal(path, error, "Restore it from git."))]
+        with other_remedy("Restore it from git."):
+            seal = Seal.read(path)
     except FileError as error:
         sentences = [str(error)]
     else:

@@ -44,11 +44,11 @@ def bootstrap(scores: CompetitionScores, resamples: int, seed: int) -> dict[str,
 
 def _measurements(model: ModelScores) -> tuple[Floats, Floats, Floats]:
     """Return the stability and the similarity, shape (P, C, T), and the diversity, shape (P, C), of a model."""
-    letters = [prompt.letters for prompt in model.prompts]
-    stability = [[[trial.stability for trial in letter.trials] for letter in program] for program in letters]
-    similarity = [[[trial.similarity for trial in letter.trials] for letter in program] for program in letters]
-    diversity = [[letter.diversity for letter in program] for program in letters]
-    return np.array(stability, np.float64), np.array(similarity, np.float64), np.array(diversity, np.float64)
+    diversity = np.array([[letter.diversity for letter in prompt.letters] for prompt in model.prompts], np.float64)
+    trials = [trial for prompt in model.prompts for trial in prompt.trials]
+    stability = np.array([trial.stability for trial in trials], np.float64).reshape(*diversity.shape, -1)
+    similarity = np.array([trial.similarity for trial in trials], np.float64).reshape(*diversity.shape, -1)
+    return stability, similarity, diversity
 
 
 def _resample(
