@@ -10,12 +10,14 @@ import resource
 import select
 import struct
 import sys
+import time
 
 # Readable files in /proc beside /proc/sys: libraries choose their instructions by them
 SHOWN_IN_PROC = ("cpuinfo", "filesystems", "sys", "version")
 READ_FILE, REFER = 1 << 2, 1 << 13  # rights of Landlock: read files, and move them from one folder to another
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # system calls, by the same numbers on every machine
 CAPABILITIES_VERSION = 0x20080522  # linux/capability.h
+START_CHECKS = 1000  # a millisecond apart
 
 
 def become_user(user: int) -> None:
@@ -48,6 +50,15 @@ def hide_processes() -> None:
     os.close(rules)
 
 
+def await_bubblewrap() -> None:
+    """Wait until bubblewrap's first process sleeps: from then on it ends with bubblewrap, and that with pcgeval."""
+    for _ in range(START_CHECKS):
+        with open("/proc/1/stat") as status:  # noqa: PTH123 - as above
+            if status.read().rpartition(")")[2].split()[0] == "S":
+                return
+        time.sleep(0.001)
+
+
 def main() -> None:
     """Set the limits and become the program."""
     end = sys.argv.index("--")
@@ -60,10 +71,11 @@ def main() -> None:
             score.write("1000")  # where memory runs out, the kernel ends this program first
         if user:
             become_user(user)
+        await_bubblewrap()
         hide_processes()
         ended = select.poll()
         ended.register(lifeline)
-        if ended.poll(0):  # bubblewrap ends with pcgeval, but only from this moment on
+        if ended.poll(0):  # while bubblewrap was starting
             sys.exit("pcgeval has ended")
         os.close(lifeline)
     try:
