@@ -26,7 +26,7 @@ from pcgeval.core.layout import (
     stage_dir,
 )
 from pcgeval.core.params import PARAMS_FILE, load_params
-from pcgeval.core.stage_files import REMAKE, RankingFile, Sha256, StageFile
+from pcgeval.core.stage_files import REMAKE, RankingFile, Sha256, StageFile, other_remedy
 from pcgeval.core.untrusted import UntrustedFileError, files_below, printable_name, read_bounded
 from pcgeval.proof.audit import INPUTS, Audit, audit
 from pcgeval.scoring.result_hash import files_at, result_doubts
@@ -119,7 +119,7 @@ def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
                 raise BundleError(
                     f"{PARAMS_FILE}: {fault}. Take the published figures with --trust simulate --trust classify."
                 )
-            return audit(root, trust=trust, is_bundle=True)
+            with other_remedy(_REMEDY):
+                return audit(root, trust=trust, is_bundle=True)
         except PcgevalError as error:
-            reason = str(error).replace(f"{root}/", "").replace(REMAKE, _REMEDY)
-            raise BundleError(f"{path}: {reason}") from error
+            raise BundleError(f"{path}: {str(error).replace(f'{root}/', '')}") from error

@@ -3,6 +3,7 @@
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, RESULTS, SUBMISSIONS
 from pcgeval.core.params import load_params
-from pcgeval.core.stage_files import REMAKE, LetterRow, RankingFile, plain, read_csv
+from pcgeval.core.stage_files import LetterRow, RankingFile, other_remedy, plain, read_csv
 from pcgeval.core.untrusted import printable_line
 from pcgeval.proof.bundle import MAX_BYTES, MAX_FILES, unpack_bundle
 from pcgeval.scoring.official_files import CHARACTER_SCORES
@@ -60,10 +61,11 @@ def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
             elif place and not (folder / RANKING_JSON).is_file():
                 folder = Path(temporary, "state")
                 _export(place, root, folder)
-            return {Label("state"): name, **dict(_values(folder))}
+            with other_remedy("Name another state.") if place else nullcontext():
+                return {Label("state"): name, **dict(_values(folder))}
         except PcgevalError as error:
-            reason = str(error).replace(f"{folder}/", "").replace(REMAKE, "Name another state." if place else REMAKE)
-            raise CompareError(f"{name}: {printable_line(reason, 1000)}") from error
+            reason = printable_line(str(error).replace(f"{folder}/", ""), 1000)
+            raise CompareError(f"{name}: {reason}") from error
 
 
 def _export(revision: str, root: Path, folder: Path) -> None:
