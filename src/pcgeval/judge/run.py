@@ -139,13 +139,15 @@ def grade_submission(
         FileError: There is no such recording, or it is a file of another kind.
     """
     calls, submission, run = calls or CallFiles(), Path(submission_path), None
-    task = submission_task(submission, paper_id, settings)  # a fault shows before reproduce.sh is run
+    task = submission_task(submission, paper_id, settings)
     client = client or calls.client(settings, open_backend)
     with ExitStack() as stack:
         if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)
             run = _reproduced(computer, submission, place)
-            task = submission_task(submission, paper_id, settings, run)
+            blacklist = task.run.blacklist if task.run else ()
+            evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, blacklist)
+            task = replace(task, folder=run.folder, evidence=evidence)
         output = grade(task, client, title, stopping=stopping)
         if run is None:
             return output
@@ -176,24 +178,20 @@ def submission_folder(submission: Path) -> Iterator[Path]:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
 
-def submission_task(
-    submission_path: Path | str, paper_id: str, settings: JudgeSettings, run: ReproductionRun | None = None
-) -> GradingTask:
-    """Return an attempt to reproduce a paper as it is after a run of its reproduce.sh, or as it lies."""
+def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeSettings) -> GradingTask:
+    """Return an attempt to reproduce a paper as it lies, with the log of an earlier run."""
     submission = Path(submission_path)
     if not submission.is_dir():
         raise GradingError(f"{submission}: no folder. Name the folder of a submission.")
     needs_text = settings.judge == "simple"
     paper = load_paper(Path(settings.papers_dir), paper_id, needs_text=needs_text, checks_file=settings.checks_file)
-    if run is not None:
-        evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, paper.blacklist)
-    elif settings.code_only:
+    if settings.code_only:
         evidence = PaperEvidence(submission, blacklist=paper.blacklist)
     else:
         log, began, warnings = _earlier_run(submission)
         evidence = PaperEvidence(submission, log, began, blacklist=paper.blacklist, warnings=warnings)
     texts = (paper.paper, paper.addendum, paper.judge_addendum)
-    return GradingTask(paper.rubric, evidence.folder, evidence, *texts, paper.checks_sha256)
+    return GradingTask(paper.rubric, submission, evidence, *texts, paper.checks_sha256)
 
 
 def _earlier_run(submission: Path) -> tuple[str | None, float | None, tuple[str, ...]]:
