@@ -10,7 +10,7 @@ from pathlib import Path
 from pcgeval.core.files import write_text
 from pcgeval.core.untrusted import well_formed
 from pcgeval.rubric.papers import Paper
-from pcgeval.sandbox.disk import DiskLimits, check_room, disk_use, limited_disk
+from pcgeval.sandbox.disk import DiskLimits, check_room, disk_use, wait_within
 from pcgeval.sandbox.process import MEGABYTE, ResourceLimits
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, Sandbox, open_sandbox
 
@@ -18,7 +18,6 @@ WORK, PAPER = "work", "paper"
 MAX_COMMAND_BYTES = 100_000  # the kernel takes no longer argument than 131 072 bytes
 SHOWN_BYTES = 8_000  # of the beginning and of the end of a command's output
 MAX_FILES = 20_000
-READING_SECONDS = 10.0  # to read what was printed last
 LIMITS = ResourceLimits(file_bytes=256 * MEGABYTE, output_bytes=256 * MEGABYTE, kept_output_bytes=SHOWN_BYTES)
 
 
@@ -57,10 +56,6 @@ def run_command(sandbox: Sandbox, folder: Path, command: str, seconds: float, ma
     allowed = DiskLimits(max(max_bytes, size), max(MAX_FILES, files))
     words = ["/bin/bash", "-c", 'cd -- "$1" && exec /bin/bash -c "$2" 2>&1', "shell", str(work), text]
     process = sandbox.start(words, folder=paper, readable=(paper,), writable=(work,))
-    try:
-        with limited_disk(process, work, allowed):
-            ending = process.wait(seconds)
-    finally:
-        process.kill()
+    ending, printed = wait_within(process, seconds, work, allowed)
     how = f"exit code {ending.code}" if ending.reason is None else f"the command {ending.reason}"
-    return f"{process.output(READING_SECONDS).rstrip()}\n[{how}]".lstrip("\n")
+    return f"{printed.rstrip()}\n[{how}]".lstrip("\n")

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from pcgeval.sandbox.process import MEGABYTE, SandboxedProcess, SandboxError
+from pcgeval.sandbox.process import MEGABYTE, ExitStatus, SandboxedProcess, SandboxError
 
 MIN_FREE_BYTES = 200 * MEGABYTE
 WATCH_SECONDS = 0.2
+READING_SECONDS = 10.0  # to read the last output
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,18 @@ def exceeds(folder: Path, most: DiskLimits) -> bool:
     return size > most.total_bytes or files > most.files
 
 
+def wait_within(process: SandboxedProcess, seconds: float, folder: Path, most: DiskLimits) -> tuple[ExitStatus, str]:
+    """Wait until a program with a limited folder ends, or stop it; return how it ended and what it printed."""
+    try:
+        with _limited_disk(process, folder, most):
+            status = process.wait(seconds)
+    finally:
+        process.kill()
+    return status, process.output(READING_SECONDS)
+
+
 @contextmanager
-def limited_disk(process: SandboxedProcess, folder: Path, most: DiskLimits) -> Iterator[None]:
+def _limited_disk(process: SandboxedProcess, folder: Path, most: DiskLimits) -> Iterator[None]:
     """Stop a running program once its folder exceeds the limits, or the disk is nearly full."""
     ended = threading.Event()
 

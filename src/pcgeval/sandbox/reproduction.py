@@ -17,7 +17,7 @@ from time import monotonic
 
 from pcgeval.core.untrusted import listed, walk
 from pcgeval.sandbox.bubblewrap import interpreter_paths
-from pcgeval.sandbox.disk import DiskLimits, check_room, exceeds, limited_disk
+from pcgeval.sandbox.disk import DiskLimits, check_room, exceeds, wait_within
 from pcgeval.sandbox.process import MEGABYTE, SUBMISSION, ExitStatus, ResourceLimits, SandboxError
 from pcgeval.sandbox.sandbox import open_sandbox
 from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
@@ -25,7 +25,6 @@ from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, REPRO
 KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
 MAX_LOG_BYTES = 256 * MEGABYTE
 MAX_FOLDERS = 64  # one within the other
-READING_SECONDS = 10.0  # to read the last output
 SHOWN_NAMES = 20
 _TOO_LARGE = "too large"
 # the machine is to blame for these: a full disk or quota, a broken disk, too many open files
@@ -142,12 +141,7 @@ class SandboxComputer:
             writable=(work,),
             environment={"PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin"},
         )
-        try:
-            with limited_disk(process, work, self._disk):
-                status = process.wait(self._seconds)
-        finally:
-            process.kill()
-        return status, process.output(READING_SECONDS)
+        return wait_within(process, self._seconds, work, self._disk)
 
 
 def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsize) -> dict[str, str]:
