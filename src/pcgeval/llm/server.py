@@ -137,6 +137,10 @@ class ModelServer(ABC):
             try:
                 reply = self._retried(functools.partial(self._ask, request, fields), started, timeout)
             except RefusedError as error:
+                option = str(error.param)
+                if option in request.options and not request.adaptable:  # no program chose it
+                    value = f"{option}: {request.options[option]}"
+                    raise LlmError(f"{error}. Correct the option `{value}` of the model in params.yaml.") from error
                 name = _refused_field(error, fields) if request.adaptable else None
                 name = name or (self._schema_field if self._schema_field in fields else None)
                 if name is None:  # the loop ends, because a refused field is never sent again
