@@ -10,11 +10,11 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
-from competition_folder import CompetitionFolder, write_submission
+from competition_folder import REPOSITORY, CompetitionFolder, write_submission
 from dvc_command import run_dvc, with_this_python
+from params_for_tests import small_values
 
 from pcgeval.core.layout import Trial, recording_file, trials
 from pcgeval.core.params import parse_params
@@ -23,26 +23,19 @@ from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.submissions.load import Prompt, load_submission
 
-REPOSITORY = Path(__file__).parents[2]
 COPIED = ("dvc.yaml", ".dvcignore", "stages", "src", "data/rubrics", "data/classifier", "data/examples/letters")
 PROMPTS = {"alpha": "Build the letter <OBJECT>.", "beta": "Stack blocks into the letter <OBJECT>, please."}
 OTHER_PROMPT = "Build a tall letter <OBJECT>."
 DIGESTS = {"small": "a" * 64, "large": "b" * 64}
 OTHER_DIGEST = "c" * 64
-PARAMS: dict[str, Any] = {
-    "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
-    "rounds": {"midterm": {"characters": "I", "trials": 2, "seed": 1}},
-    "teams": list(PROMPTS),
-    "models": {
-        name: {"backend": "recorded", "name": f"{name}:1b", "digest": digest} for name, digest in DIGESTS.items()
-    },
-    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-    "physics": {"trials": 2},
-    "similarity": {"model": "data/classifier"},
-    "diversity": {"vectors": "softmax"},
-    "rubric": {"id": "competition", "judge": "checks"},
-    "scoring": {"baseline": "alpha", "bootstrap": 20},
-}
+PARAMS = small_values(
+    "IT",
+    teams=PROMPTS,
+    models={name: {"backend": "recorded", "name": f"{name}:1b", "digest": digest} for name, digest in DIGESTS.items()},
+    rounds={"midterm": {"characters": "I", "trials": 2, "seed": 1}},
+    physics={"trials": 2},
+    scoring={"baseline": "alpha", "bootstrap": 20},
+)
 
 
 class Workspace(CompetitionFolder):
