@@ -70,7 +70,6 @@ class CompetitionFolder:
 
     def run_and_fail(self, *words: str, **variables: str) -> tuple[int, str]:
         """Run the stage or a `-m pcgeval` command in this process; return its exit code and everything it printed."""
-
         is_command = words[:2] == ("-m", "pcgeval")
         assert is_command or words == STAGE
         command = partial(main, words[2:]) if is_command else partial(stage_exit_code, pipeline.generate, "m")
@@ -113,10 +112,9 @@ class CompetitionFolder:
     def finished_calls(self) -> set[str]:
         """Return the keys of all calls that are on the disk, in finished trials or in whole lines of the call log."""
         records = [json.loads(path.read_text()) for path in self.folder.glob("data/raw/m/*/*/*.json")]
-        lines = [
-            line for log in self.folder.glob(".pcgeval/calls/*.jsonl") for line in log.read_text().split("\n")[:-1]
-        ]
-        calls = [*map(json.loads, lines), *(exchange for record in records for exchange in record["exchanges"])]
+        calls = [exchange for record in records for exchange in record["exchanges"]]
+        for log in self.folder.glob(".pcgeval/calls/*.jsonl"):
+            calls += map(json.loads, log.read_text().split("\n")[:-1])
         return {call["key"] for call in calls}
 
 

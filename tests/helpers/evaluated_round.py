@@ -35,26 +35,15 @@ NOTES = {
 }
 TOWER = "```\ndrop_block('b31', 9)\ndrop_block('b13', 9)\ndrop_block('b31', 9)\n```"
 TOPPLING = "```\ndrop_block('b13', 9)\ndrop_block('b31', 10)\ndrop_block('b11', 11)\ndrop_block('b11', 11)\n```"
-TOO_WIDE = "```\ndrop_block('b31', 19)\n```"
-PROSE = "I am a language model and cannot build."
-NO_REPLY = None  # the call failed
-TOO_SLOW = "took 501 s; the limit is 500 s"
-RUBRIC = {
-    **node(
-        "root",
-        1,
-        leaf("prompt", requirements="The prompt is short."),
-        leaf("levels", 2, RESULT, requirements="The levels stand."),
-    ),
-    "requirements": "The submission is good.",
-}
+RUBRIC = node("root", 1, leaf("prompt"), leaf("levels", 2, RESULT))
 
 
 def reply(model, team, trial):
     """Return what a model answers: the large one always builds, the small one seldom; only the builders vary."""
     if model == "large":
         return TOWER if trial.number == 1 and team == "builders" else TOPPLING
-    return {("I", 1): TOPPLING, ("I", 2): TOO_WIDE, ("T", 1): PROSE, ("T", 2): NO_REPLY}[trial.letter, trial.number]
+    too_wide, no_code, no_reply = "```\ndrop_block('b31', 19)\n```", "I am a language model and cannot build.", None
+    return {"I1": TOPPLING, "I2": too_wide, "T1": no_code, "T2": no_reply}[f"{trial.letter}{trial.number}"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +94,7 @@ def write_reply(raw, team, trial, text, note, fingerprint):
         digest="d",
         exchanges=(Exchange("key", replied),) * note.calls,
         response_sha256=sha256_text(text or ""),
-        reason=TOO_SLOW if text is None else None,
+        reason="took 501 s; the limit is 500 s" if text is None else None,
         flags=tuple(Flag(*flag) for flag in note.flags),
         contained=note.contained,
     )
