@@ -160,7 +160,7 @@ def test_what_no_trial_owns_is_removed_and_a_new_team_is_asked_alone(
     three_teams.generate()
     assert three_teams.outputs() == before
     assert sorted(path.name for path in raw.iterdir()) == ["alpha", "beta", "gamma"]
-    three_teams.change("teams", ["alpha", "gamma"])
+    three_teams.remove_team("beta")
     three_teams.change_params("competition", characters="A")
     three_teams.add_team("delta", {"prompt.txt": "Draw the letter <OBJECT>."})
     asked.clear()

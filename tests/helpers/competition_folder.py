@@ -80,6 +80,10 @@ class CompetitionFolder:
         write_submission(self.folder, team, work)
         self.change("teams", [*self.params()["teams"], team])
 
+    def remove_team(self, team: str) -> None:
+        """Take a team out of params.yaml; its submission stays."""
+        self.change("teams", [name for name in self.params()["teams"] if name != team])
+
     def change_model(self, **values: object) -> None:
         """Change the model in params.yaml."""
         self.change_params("models", m={**self.params()["models"]["m"], **values})
