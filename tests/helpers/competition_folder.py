@@ -60,7 +60,6 @@ class CompetitionFolder:
         return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=PIPE, stderr=PIPE, text=True)
 
     def generate(self) -> None:
-        """Run the stage to its end."""
         self.run(*STAGE)
 
     def run(self, *words: str, **variables: str) -> None:
@@ -76,7 +75,6 @@ class CompetitionFolder:
         return run_in(self.folder, command, **variables)
 
     def add_team(self, team: str, work: dict[str, str]) -> None:
-        """Add a team and its submission."""
         write_submission(self.folder, team, work)
         self.change("teams", [*self.params()["teams"], team])
 
@@ -85,19 +83,15 @@ class CompetitionFolder:
         self.change("teams", [name for name in self.params()["teams"] if name != team])
 
     def change_model(self, **values: object) -> None:
-        """Change the model in params.yaml."""
         self.change_params("models", m={**self.params()["models"]["m"], **values})
 
     def change_params(self, section: str, **values: object) -> None:
-        """Change values of a section of params.yaml."""
         self.change(section, {**self.params().get(section, {}), **values})
 
     def change(self, key: str, value: object) -> None:
-        """Set the teams or another whole section of params.yaml."""
         (self.folder / "params.yaml").write_text(yaml.safe_dump({**self.params(), key: value}, sort_keys=False))
 
     def params(self) -> dict[str, Any]:
-        """Return the values of params.yaml."""
         params: dict[str, Any] = yaml.safe_load((self.folder / "params.yaml").read_text())
         return params
 
@@ -106,7 +100,6 @@ class CompetitionFolder:
         return [read_record(path) for path in sorted(self.folder.glob(f"data/raw/m/{team}/*/{team}_*.json"))]
 
     def outputs(self) -> dict[str, bytes]:
-        """Return all files of data/raw."""
         return contents(self.folder / "data" / "raw")
 
     def timeless_outputs(self) -> dict[str, bytes]:

@@ -11,16 +11,9 @@ from threaded_server import JsonHandler, ThreadedServer
 class ScriptedEndpoint(ThreadedServer):
     """Answers chats; `asked` are the bodies that it answered, `prompts` their texts, `refused` the other bodies.
 
-    Args:
-        refuses: Fields that it does not take, and what it says to use instead, if anything.
-        usage: Whether it reports tokens: four characters each, of which it had a prefix of earlier prompts in a cache.
-        limit: The context in tokens.
-        lists: The models that it lists; None: it offers no list.
-        ranked: Its answer to which files to look at.
-
-    Attributes:
-        most: How many chats its quota allows.
-        seconds: How long it takes for an answer.
+    It refuses fields (and says what to use instead, if anything), prompts of more tokens than `limit`, and what goes
+    beyond `most` chats. `usage`: it reports tokens of four characters, some of them cached, as earlier prompts began
+    alike. `lists` are its models, if it lists any; `ranked` answers which files to look at.
     """
 
     def __init__(
