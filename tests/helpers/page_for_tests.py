@@ -84,16 +84,16 @@ def team_page(pages, team):
 
 def dead_links(index):
     """Return the links of a report that lead to no file, or to no place on a page."""
-    pages = {name: Page(markup) for name, markup in read_report(index).items()}
-    dead = []
-    for name, page in pages.items():
-        for href in page.all("href"):
-            path, _, place = href.partition("#")
-            target = normpath(join(dirname(name), path)) if path else name
-            places = ["", *pages[target].all("id")] if target in pages else [""]
-            if not (index.parent / target).is_file() or place not in places:
-                dead.append((name, href))
-    return dead
+    pages = read_report(index)
+    places = {path.relative_to(index.parent).as_posix(): {""} for path in index.parent.rglob("*") if path.is_file()}
+    places |= {name: {f"#{id_}" for id_ in Page(markup).all("id")} | {""} for name, markup in pages.items()}
+    return [
+        (name, href)
+        for name, markup in pages.items()
+        for href in Page(markup).all("href")
+        for path, mark, place in [href.partition("#")]
+        if mark + place not in places.get(normpath(join(dirname(name), path)) if path else name, ())
+    ]
 
 
 def part(markup, place):
