@@ -33,6 +33,7 @@ def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
         assert "3 trials one after the other" in output
         server.asked.clear()
         server.status = lambda _: 200
+        tested.change_params("limits", seconds=100)  # enough for a program on a busy machine
         tested.generate()
         assert len(server.asked) == len(set(server.asked))
     assert reasons(tested) == {None: 12}
