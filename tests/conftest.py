@@ -36,57 +36,32 @@ if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM and not os.statvfs(
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 TESTS = Path(__file__).parent
-# folders and modules below tests/ that start other processes, load a network or a large package, or take seconds
-SLOW = {
-    "bulk/test_evaluate.py",
-    "cli/test_check.py",
-    "cli/test_grade_runs.py",
-    "cli/test_rounds.py",
-    "cli/test_run.py",
-    "cli/test_try_command.py",
-    "end_to_end",
-    "evaluator/test_golden_physics.py",
-    "evaluator/test_simulate_stage.py",
-    "generation/test_generate.py",
-    "generation/test_resume.py",
-    "generation/test_programs.py",
-    "judge/test_attack.py",
-    "judge/test_judge_budget.py",
-    "judge/test_judge_endpoints.py",
-    "judge/test_judge_resume.py",
-    "levels/test_golden_levels.py",
-    "llm/test_call_log.py",
-    "llm/test_local_models.py",
-    "llm/test_servers.py",
-    "proof",
-    "report/test_report_page.py",
-    "report/test_run_status.py",
-    "rl",
-    "rubric/test_rubric_loading.py",
-    "sandbox",
-    "similarity/test_classifier.py",
-    "similarity/test_classify_stage.py",
-    "soak",
-    "submissions/test_filing.py",
-    "submissions/test_packages.py",
-    "submissions/test_sources.py",
-    "test_docs.py",
-    "test_package.py",
+SLOW = {  # folders and modules that start other processes, load a network or a large package, or take seconds
+    *("end_to_end", "llm", "proof", "rl", "sandbox", "soak"),
+    *("test_check", "test_grade_runs", "test_rounds", "test_run", "test_try_command"),  # cli
+    *("test_attack", "test_judge_budget", "test_judge_endpoints", "test_judge_resume"),  # judge
+    *("test_generate", "test_resume", "test_programs"),  # generation
+    *("test_filing", "test_packages", "test_sources"),  # submissions
+    *("test_evaluate", "test_golden_levels", "test_golden_physics", "test_simulate_stage"),  # from levels to scores
+    *("test_classifier", "test_classify_stage", "test_report_page", "test_run_status", "test_rubric_loading"),
+    *("test_docs", "test_package"),
 }
 LONGEST = {"end_to_end", "soak"}  # folders with the modules that take longest, most of the time waiting
 
 
+def is_slow(path: Path) -> bool:
+    return path.is_relative_to(TESTS) and not SLOW.isdisjoint(path.relative_to(TESTS).with_suffix("").parts)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import the slow modules where none of their tests is wanted: the first result comes sooner."""
-    is_slow = collection_path.relative_to(TESTS).as_posix() in SLOW if collection_path.is_relative_to(TESTS) else False
-    return True if is_slow and "not slow" in config.option.markexpr else None
+    return True if is_slow(collection_path) and "not slow" in config.option.markexpr else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the slow tests and put them first; skip what needs a sandbox where none starts."""
     for item in items:
-        path = item.path.relative_to(TESTS)
-        if not SLOW.isdisjoint(map(str, [path, *path.parents])):
+        if is_slow(item.path):
             item.add_marker("slow")
         if item.get_closest_marker("needs_sandbox"):
             from sandbox_here import why_no_sandbox  # it imports much that fast tests do not need

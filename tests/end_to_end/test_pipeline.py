@@ -26,15 +26,11 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return make_workspace(tmp_path_factory.mktemp("competition"))
 
 
-@pytest.fixture(scope="module")
-def first_run(workspace: Workspace) -> list[str]:
-    return workspace.repro()
-
-
 @pytest.fixture
-def before(workspace: Workspace, first_run: list[str]) -> dict[str, int]:
+def before(workspace: Workspace) -> dict[str, int]:
     """The times at which the files of the teams were written."""
-    assert first_run
+    if not (workspace.folder / "dvc.lock").exists():
+        workspace.repro()
     return written(workspace)
 
 
@@ -47,7 +43,7 @@ def written(workspace: Workspace) -> dict[str, int]:
 
 def owners(workspace: Workspace, before: dict[str, int]) -> set[tuple[str, str]]:
     """Return the models and teams of the files in data/ that were written or removed since."""
-    changed = {name for name, _ in before.items() ^ written(workspace).items()} - {"levels/.gitignore"}
+    changed = {name for name, _ in before.items() ^ written(workspace).items()}
     return {tuple(name.split("/")[1:3]) for name in changed if name.count("/") > 2}  # type: ignore[misc]
 
 
@@ -57,30 +53,10 @@ def ranking(workspace: Workspace) -> dict[str, set[str]]:
     return {row["team"]: set(row["models"]) for row in rows}
 
 
-def outputs_of(workspace: Workspace, name: str) -> list[str]:
-    """Return the outputs that are named after a team or model; no stage owns the trials of a model that left."""
-    of_large = tuple(f"data/{folder}/large/" for folder in ("raw", "trials"))
-    inputs = tuple(f"data/{folder}/" for folder in INPUTS)
-    files = [path for path in workspace.outputs() if not path.startswith((*of_large, *inputs))]
-    return [path for path in files if any(part.startswith(name) for part in path.split("/"))]
-
-
-def cloned(workspace: Workspace, target: Path) -> Workspace:
-    """Copy a competition without what only this machine and DVC's cache keep."""
-    in_cache = {path.name for path in (workspace.folder / "data").iterdir()} - INPUTS - {"grades"}
-
-    def ignored(folder: str, names: list[str]) -> set[str]:
-        of_folder = {"data": in_cache, "results": {"report"}}.get(Path(folder).name, set())
-        return set(names) & ({"cache", "tmp", ".cache", ".pcgeval"} | of_folder)
-
-    shutil.copytree(workspace.folder, target, ignore=ignored)
-    return Workspace(target)
-
-
-def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace, first_run: list[str]):
-    assert first_run[:2] == GENERATE  # a server loads each model once
-    assert set(first_run) == {*GENERATE, *MEASURE, *CONCLUDE}
-    assert len(first_run) == len(set(first_run))
+def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace):
+    ran = workspace.repro()
+    assert ran[:2] == GENERATE  # a server loads each model once
+    assert sorted(ran) == sorted([*GENERATE, *MEASURE, *CONCLUDE])
     assert ranking(workspace) == {team: set(DIGESTS) for team in PROMPTS}
     assert (workspace.folder / "results" / "report" / "index.html").stat().st_size > 10_000
     assert json.loads((workspace.folder / "data" / "grades" / "beta" / "grade.json").read_text())["num_leaf_nodes"] > 0
@@ -106,30 +82,20 @@ def test_a_physics_parameter_changes(workspace: Workspace, before: dict[str, int
 
 
 @pytest.mark.parametrize(
-    ("name", "stages"),
+    ("name", "end", "stages"),
     [
-        ("data/submissions/beta/README.md", {*GENERATE, "score", "rank", "grade", "report"}),
-        (
-            "src/pcgeval/similarity/diversity.py",
-            {"classify", "diversity", "rank", "report"},
-        ),  # ranking.json has its hash
+        ("data/submissions/beta/README.md", "A comment.\n", {*GENERATE, "score", "rank", "grade", "report"}),
+        # whose hash is in ranking.json
+        ("src/pcgeval/similarity/diversity.py", "# a comment\n", {"classify", "diversity", "rank", "report"}),
+        ("data/rubrics/competition/rubric.json", "\n", {"grade", "report"}),
     ],
 )
-def test_a_comment_changes_no_trial_and_no_measurement(
-    workspace: Workspace, before: dict[str, int], name: str, stages: set[str]
+def test_a_change_that_decides_nothing_changes_no_trial_and_no_measurement(
+    workspace: Workspace, before: dict[str, int], name: str, end: str, stages: set[str]
 ):
     with (workspace.folder / name).open("a") as file:
-        file.write("# a comment\n")
+        file.write(end)
     assert set(workspace.repro()) == stages
-    assert written(workspace) == before
-
-
-def test_the_rubric_changes(workspace: Workspace, before: dict[str, int]):
-    rubric = workspace.folder / "data" / "rubrics" / "competition" / "rubric.json"
-    tree = json.loads(rubric.read_text())
-    tree["sub_tasks"][0]["weight"] += 1
-    rubric.write_text(json.dumps(tree))
-    assert workspace.repro() == ["grade", "report"]
     assert written(workspace) == before
 
 
@@ -146,13 +112,17 @@ def test_a_run_restores_a_file_that_was_altered_by_hand(workspace: Workspace, be
 
 
 @soak_only
-def test_a_second_machine_pulls_what_the_first_pushed(workspace: Workspace, first_run: list[str], tmp_path: Path):
-    assert first_run
+def test_a_second_machine_pulls_what_the_first_pushed(workspace: Workspace, before: dict[str, int], tmp_path: Path):
+    assert before
     for words in (["remote", "add", "--local", "--default", "store", str(tmp_path / "store")], ["push"]):
         done = workspace.dvc(*words)
         assert done.returncode == 0, done.stdout
-    second = cloned(workspace, tmp_path / "second")  # with the remote
-    assert not (second.folder / "data" / "raw").exists()
+    ignored = shutil.ignore_patterns("cache", "tmp", ".cache", ".pcgeval")
+    second = Workspace(shutil.copytree(workspace.folder, tmp_path / "second", ignore=ignored))  # with the remote
+    shutil.rmtree(second.folder / "results" / "report")
+    for path in (second.folder / "data").iterdir():
+        if path.is_dir() and path.name not in {*INPUTS, "grades"}:
+            shutil.rmtree(path)
     done = second.dvc("pull")
     assert done.returncode == 0, done.stdout
     assert second.outputs() == workspace.outputs()
@@ -172,11 +142,6 @@ def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace: Workspace, 
     assert ranking(workspace) == {team: {*DIGESTS, "third"} for team in (*PROMPTS, "gamma")}
     new = {(model, "gamma") for model in (*DIGESTS, "third")} | {("third", team) for team in PROMPTS}
     assert owners(workspace, before) == new
-    for stage in STAGE_DIRS:
-        large, third = (data / stage / model / "gamma" for model in ("large", "third"))
-        assert [path.read_bytes() for path in sorted(large.rglob("*.*"))] == [
-            path.read_bytes() for path in sorted(third.rglob("*.*"))
-        ]
 
 
 def test_a_team_and_a_model_that_leave_are_in_no_output_of_a_stage(workspace: Workspace, before: dict[str, int]):
@@ -189,8 +154,9 @@ def test_a_team_and_a_model_that_leave_are_in_no_output_of_a_stage(workspace: Wo
     assert "generate@large" not in ran
     assert {"generate@small", "generate@third", "extract", "rank", "report"} <= set(ran)
     assert ranking(workspace) == {team: {"small", "third"} for team in ("alpha", "gamma")}
-    assert outputs_of(workspace, "beta") == []
-    assert outputs_of(workspace, "large") == []
+    no_output = (*(f"data/{name}/" for name in INPUTS), "data/raw/large/", "data/trials/large/")  # no stage owns these
+    parts = {part for path in workspace.outputs() if not path.startswith(no_output) for part in path.split("/")}
+    assert not [part for part in parts if part.startswith(("beta", "large"))]
     assert {owner for owner in owners(workspace, before) if "beta" not in owner} == {
         ("large", team) for team in ("alpha", "gamma")
     }

@@ -1,20 +1,20 @@
 """A competition's folder, at first with one team, in which the stage generate asks a server of the tests."""
 
-import io
 import json
 import os
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
 import yaml
+from dvc_command import run_in
 from handed_in_for_tests import write_folder
-from in_process import run_in
-from params_for_tests import contents
+from params_for_tests import contents, small_values
 from slow_ollama import DIGEST
 
 from pcgeval import pipeline
@@ -60,7 +60,6 @@ class CompetitionFolder:
         return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=PIPE, stderr=PIPE, text=True)
 
     def generate(self) -> None:
-        """Run the stage to its end."""
         self.run(*STAGE)
 
     def run(self, *words: str, **variables: str) -> None:
@@ -70,18 +69,12 @@ class CompetitionFolder:
 
     def run_and_fail(self, *words: str, **variables: str) -> tuple[int, str]:
         """Run the stage or a `-m pcgeval` command in this process; return its exit code and everything it printed."""
-
-        def command() -> int:
-            if words[:2] == ("-m", "pcgeval"):
-                return main(words[2:])
-            assert words == STAGE
-            return stage_exit_code(pipeline.generate, "m")
-
-        printed = io.StringIO()
-        return run_in(self.folder, command, printed, printed, **variables), printed.getvalue()
+        is_command = words[:2] == ("-m", "pcgeval")
+        assert is_command or words == STAGE
+        command = partial(main, words[2:]) if is_command else partial(stage_exit_code, pipeline.generate, "m")
+        return run_in(self.folder, command, **variables)
 
     def add_team(self, team: str, work: dict[str, str]) -> None:
-        """Add a team and its submission."""
         write_submission(self.folder, team, work)
         self.change("teams", [*self.params()["teams"], team])
 
@@ -90,19 +83,15 @@ class CompetitionFolder:
         self.change("teams", [name for name in self.params()["teams"] if name != team])
 
     def change_model(self, **values: object) -> None:
-        """Change the model in params.yaml."""
         self.change_params("models", m={**self.params()["models"]["m"], **values})
 
     def change_params(self, section: str, **values: object) -> None:
-        """Change values of a section of params.yaml."""
         self.change(section, {**self.params().get(section, {}), **values})
 
     def change(self, key: str, value: object) -> None:
-        """Set the teams or another whole section of params.yaml."""
         (self.folder / "params.yaml").write_text(yaml.safe_dump({**self.params(), key: value}, sort_keys=False))
 
     def params(self) -> dict[str, Any]:
-        """Return the values of params.yaml."""
         params: dict[str, Any] = yaml.safe_load((self.folder / "params.yaml").read_text())
         return params
 
@@ -111,7 +100,6 @@ class CompetitionFolder:
         return [read_record(path) for path in sorted(self.folder.glob(f"data/raw/m/{team}/*/{team}_*.json"))]
 
     def outputs(self) -> dict[str, bytes]:
-        """Return all files of data/raw."""
         return contents(self.folder / "data" / "raw")
 
     def timeless_outputs(self) -> dict[str, bytes]:
@@ -119,13 +107,12 @@ class CompetitionFolder:
         return {name: re.sub(rb'"seconds": [0-9.e-]+', b"", content) for name, content in self.outputs().items()}
 
     def finished_calls(self) -> set[str]:
-        """Return the keys of all calls that are on the disk, in finished trials or in the call log."""
+        """Return the keys of all calls that are on the disk, in finished trials or in whole lines of the call log."""
         records = [json.loads(path.read_text()) for path in self.folder.glob("data/raw/m/*/*/*.json")]
-        keys = {exchange["key"] for record in records for exchange in record["exchanges"]}
+        calls = [exchange for record in records for exchange in record["exchanges"]]
         for log in self.folder.glob(".pcgeval/calls/*.jsonl"):
-            whole_lines = log.read_text().split("\n")[:-1]
-            keys |= {json.loads(line)["key"] for line in whole_lines}
-        return keys
+            calls += map(json.loads, log.read_text().split("\n")[:-1])
+        return {call["key"] for call in calls}
 
 
 def competition_folder(
@@ -135,13 +122,8 @@ def competition_folder(
     write_submission(folder, "alpha", work)
     options = {"temperature": 0.5}
     model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": host, "options": options, "concurrency": 2}
-    params = {
-        "competition": {"name": "test", "edition": "1", "characters": letters, "trials": trials, "seed": 6280},
-        "teams": ["alpha"],
-        "models": {"m": model},
-        "limits": {"tokens": 25_000, "seconds": 100, "prompt_words": 900},
-        **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
-    }
+    limits = {"tokens": 25_000, "seconds": 100, "prompt_words": 900}
+    params = small_values(letters, trials, seed=6280, teams=["alpha"], models={"m": model}, limits=limits)
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
     return CompetitionFolder(folder)
 

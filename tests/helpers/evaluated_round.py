@@ -1,48 +1,32 @@
-"""A competition's folder as its stages leave it, made by the stages' own functions from replies that a test gives.
+"""A competition's folder as its stages leave it, made by the stages themselves from replies that a test gives."""
 
-Only the classifier is not real: it is asked nothing, because all its predictions lie in its cache beforehand.
-"""
-
-import random
+import shutil
 from dataclasses import dataclass
 from itertools import product
 
 import yaml
-from competition_folder import write_submission
+from competition_folder import REPOSITORY, write_submission
+from evaluated_competition import evaluate
+from params_for_tests import small_params
 from rubric_trees import RESULT, leaf, node
 
-from pcgeval.checks.gathering import evidence_stage
-from pcgeval.core.files import sha256_file, sha256_text, write_json, write_text
-from pcgeval.core.layout import RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trial_file, trials
-from pcgeval.core.params import parse_params
+from pcgeval.core.files import sha256_text, write_json, write_text
+from pcgeval.core.layout import RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trials
 from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
-from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.generation.tasks import GenerationTask
-from pcgeval.judge.stage import grade_stage
-from pcgeval.levels.stages import convert_stage, extract_stage
-from pcgeval.scoring.stages import rank_stage, score_stage
-from pcgeval.similarity.diversity import diversity_stage
-from pcgeval.similarity.source import LABELS, resolve_source
-from pcgeval.similarity.stage import CACHE, Prediction, classify_stage, predictions_folder
 from pcgeval.submissions.load import load_submission
 
-PARAMS = parse_params(
-    {
-        "competition": {"name": "Test cup", "edition": "7", "characters": "IT", "trials": 2, "seed": 1},
-        "teams": ["zero-shot", "builders", "cheats"],
-        "models": {
-            "small": {"backend": "recorded", "name": "small:1b", "digest": "a" * 64, "options": {"temperature": 1}},
-            "large": {"backend": "ollama", "name": "large:70b"},
-        },
-        "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-        "physics": {"trials": 1, "seconds": 2},
-        "similarity": {},
-        "diversity": {},
-        "scoring": {"baseline": "zero-shot", "bootstrap": 20},
-        "rubric": {"judge": "random", "seed": 1},
+PARAMS = small_params(
+    "IT",
+    teams=("zero-shot", "builders", "cheats"),
+    models={
+        "small": {"backend": "recorded", "name": "small:1b", "digest": "a" * 64, "options": {"temperature": 1}},
+        "large": {"backend": "ollama", "name": "large:70b"},
     },
-    "params.yaml",
+    physics={"trials": 1, "seconds": 2},
+    scoring={"baseline": "zero-shot", "bootstrap": 20},
+    rubric={"judge": "random", "seed": 1},
 )
 NOTES = {
     "zero-shot": "title: Zero-shot\nrole: baseline\n",
@@ -51,26 +35,15 @@ NOTES = {
 }
 TOWER = "```\ndrop_block('b31', 9)\ndrop_block('b13', 9)\ndrop_block('b31', 9)\n```"
 TOPPLING = "```\ndrop_block('b13', 9)\ndrop_block('b31', 10)\ndrop_block('b11', 11)\ndrop_block('b11', 11)\n```"
-TOO_WIDE = "```\ndrop_block('b31', 19)\n```"
-PROSE = "I am a language model and cannot build."
-NO_REPLY = None  # the call failed
-TOO_SLOW = "took 501 s; the limit is 500 s"
-RUBRIC = {
-    **node(
-        "root",
-        1,
-        leaf("prompt", requirements="The prompt is short."),
-        leaf("levels", 2, RESULT, requirements="The levels stand."),
-    ),
-    "requirements": "The submission is good.",
-}
+RUBRIC = node("root", 1, leaf("prompt"), leaf("levels", 2, RESULT))
 
 
 def reply(model, team, trial):
     """Return what a model answers: the large one always builds, the small one seldom; only the builders vary."""
     if model == "large":
         return TOWER if trial.number == 1 and team == "builders" else TOPPLING
-    return {("I", 1): TOPPLING, ("I", 2): TOO_WIDE, ("T", 1): PROSE, ("T", 2): NO_REPLY}[trial.letter, trial.number]
+    too_wide, no_code, no_reply = "```\ndrop_block('b31', 19)\n```", "I am a language model and cannot build.", None
+    return {"I1": TOPPLING, "I2": too_wide, "T1": no_code, "T2": no_reply}[f"{trial.letter}{trial.number}"]
 
 
 @dataclass(frozen=True)
@@ -93,18 +66,11 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, no
         work = (programs or {}).get(team, {"prompt.txt": f"Build <OBJECT> with drop_block, says {team}.\n"})
         note = {"README.md": f"This is {team}.\n", "submission.yaml": (notes or NOTES).get(team, "")}
         write_submission(root, team, {**note, **work})
-    classifier = root / params.similarity.model
-    write_json(classifier / "config.json", {"id2label": dict(enumerate(LABELS))})
-    for name in ("preprocessor_config.json", "model.safetensors"):
-        write_text(classifier / name, "{}\n")
+    shutil.copytree(REPOSITORY / params.similarity.model, root / params.similarity.model, dirs_exist_ok=True)
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
     for model, team in product(params.models, params.teams):
         write_replies(root, params, model, team, reply, noted)
-    for stage in (extract_stage, convert_stage, simulate_stage):
-        stage(params, root)
-    predict(root, params)
-    for stage in (classify_stage, diversity_stage, score_stage, rank_stage, evidence_stage, grade_stage):
-        stage(params, root)
+    evaluate(root, since="extract", until="grade")
 
 
 def write_replies(root, params, model, team, reply, noted):
@@ -128,25 +94,8 @@ def write_reply(raw, team, trial, text, note, fingerprint):
         digest="d",
         exchanges=(Exchange("key", replied),) * note.calls,
         response_sha256=sha256_text(text or ""),
-        reason=TOO_SLOW if text is None else None,
+        reason="took 501 s; the limit is 500 s" if text is None else None,
         flags=tuple(Flag(*flag) for flag in note.flags),
         contained=note.contained,
     )
     write_trial(raw, team, trial, text or "", record)
-
-
-def predict(root, params):
-    """Put a prediction for every picture into the classifier's cache: the target letter with some luck on top."""
-    settings = params.similarity
-    source = resolve_source(settings.model, settings.revision, root)
-    for model, team, trial in product(params.models, params.teams, trials(params)):
-        path = trial_file(root / stage_dir("images", model, team), "images", team, trial)
-        if path.exists():
-            chance = random.Random(f"{trial}{sha256_file(path)}")
-            weights = [chance.random() ** 6 for _ in LABELS]
-            weights[LABELS.index(trial.letter)] += chance.random()
-            whole = sum(weights)
-            probabilities = tuple(round(weight / whole, 7) for weight in weights)
-            prediction = Prediction(probabilities=probabilities, embedding=(chance.random(), 1.0))
-            name = sha256_file(path)
-            prediction.write(predictions_folder(root / CACHE, source, settings) / name[:2] / f"{name}.json")

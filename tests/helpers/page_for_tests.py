@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
-from pathlib import PurePosixPath
+from posixpath import dirname, join, normpath
 
 from lxml import html
 
@@ -55,19 +55,16 @@ def checked(markup):
     assert page.all("style") == []
     assert "://" not in markup.replace("http://www.w3.org/2000/svg", "")
     assert "url(" not in markup
-    policy = next(attributes["content"] for _, attributes in page.elements if "http-equiv" in attributes)
-    sources = ["'self'"] * 2
+    sources, names = ["'self'"] * 2, ["report.js", "report.css"]
     if is_single:
         inline = [re.search(rf"<{tag}>(.*?)</{tag}>", markup, re.DOTALL)[1] for tag in ("style", "script")]
-        sources = [f"'sha256-{sha256_base64(text)}'" for text in inline]
-    style, script = sources
+        sources, names = [f"'sha256-{sha256_base64(text)}'" for text in inline], ["inline"]
     scripts = [attributes.get("src", "inline") for tag, attributes in page.elements if tag == "script"]
     links = [attributes["href"] for tag, attributes in page.elements if tag == "link"]
-    assert [name.removeprefix("../") for name in scripts + links] == (
-        ["inline"] if is_single else ["report.js", "report.css"]
-    )
-    kinds = f"default-src 'none'; style-src {style}; script-src {script}; base-uri 'none'; form-action 'none'"
-    assert policy == kinds
+    assert [name.removeprefix("../") for name in scripts + links] == names
+    policy = next(attributes["content"] for _, attributes in page.elements if "http-equiv" in attributes)
+    allowed = "default-src 'none'; style-src {}; script-src {}; base-uri 'none'; form-action 'none'"
+    assert policy == allowed.format(*sources)
     ids = page.all("id")
     assert len(ids) == len(set(ids))
     if is_single:
@@ -90,20 +87,13 @@ def dead_links(index):
     pages = read_report(index)
     places = {path.relative_to(index.parent).as_posix(): {""} for path in index.parent.rglob("*") if path.is_file()}
     places |= {name: {f"#{id_}" for id_ in Page(markup).all("id")} | {""} for name, markup in pages.items()}
-    dead = []
-    for name, markup in pages.items():
-        for href in Page(markup).all("href"):
-            path, mark, place = href.partition("#")
-            target = name
-            if path:
-                parts = [*PurePosixPath(name).parent.parts, *path.split("/")]
-                while ".." in parts:
-                    up = parts.index("..")
-                    del parts[up - 1 : up + 1]
-                target = "/".join(parts)
-            if mark + place not in places.get(target, ()):
-                dead.append((name, href))
-    return dead
+    return [
+        (name, href)
+        for name, markup in pages.items()
+        for href in Page(markup).all("href")
+        for path, mark, place in [href.partition("#")]
+        if mark + place not in places.get(normpath(join(dirname(name), path)) if path else name, ())
+    ]
 
 
 def part(markup, place):

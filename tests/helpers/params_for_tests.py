@@ -1,5 +1,6 @@
 """The settings of a small competition, as params.yaml would give them, and what lies in its folder."""
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,21 +9,31 @@ from pcgeval.core.params import Params, parse_params
 SECTIONS = ("physics", "similarity", "diversity", "scoring", "rubric")
 
 
-def small_params(
-    letters: str, trials: int = 2, *, teams: tuple[str, ...] = ("team",), models: tuple[str, ...] = ("m",), **more: Any
-) -> Params:
-    """Return the settings of a competition of recorded models; `more` are sections of params.yaml."""
-    return parse_params(
-        {
-            "competition": {"name": "Test", "edition": "1", "characters": letters, "trials": trials, "seed": 1},
-            "teams": list(teams),
-            "models": {model: {"backend": "recorded", "name": model} for model in models},
-            "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-            **{section: {} for section in SECTIONS},
-            **more,
-        },
-        "params.yaml",
-    )
+def small_values(
+    letters: str,
+    trials: int = 2,
+    *,
+    seed: int = 1,
+    teams: Iterable[str] = ("team",),
+    models: Mapping[str, Any] | Iterable[str] = ("m",),
+    **more: Any,
+) -> dict[str, Any]:
+    """Return params.yaml of a small competition; models without settings are recorded; `more` are sections."""
+    if not isinstance(models, Mapping):
+        models = {model: {"backend": "recorded", "name": model} for model in models}
+    return {
+        "competition": {"name": "test", "edition": "1", "characters": letters, "trials": trials, "seed": seed},
+        "teams": list(teams),
+        "models": dict(models),
+        "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
+        **{section: {} for section in SECTIONS},
+        **more,
+    }
+
+
+def small_params(*arguments: Any, **more: Any) -> Params:
+    """Return the settings of these values."""
+    return parse_params(small_values(*arguments, **more), "params.yaml")
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -8,19 +8,12 @@ from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, TaskNode
 CODE, RUN, RESULT = CATEGORIES
 
 
-def leaf(id_, weight=1, category=CODE, **more):
-    return {
-        "id": id_,
-        "requirements": f"Do {id_}.",
-        "weight": weight,
-        "sub_tasks": [],
-        "task_category": category,
-        **more,
-    }
-
-
 def node(id_, weight, *sub_tasks):
     return {"id": id_, "requirements": f"All of {id_}.", "weight": weight, "sub_tasks": list(sub_tasks)}
+
+
+def leaf(id_, weight=1, category=CODE, **more):
+    return {**node(id_, weight), "requirements": f"Do {id_}.", "task_category": category, **more}
 
 
 def rubric(value) -> TaskNode:

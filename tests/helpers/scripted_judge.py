@@ -97,8 +97,5 @@ def refuses(words: str) -> Callable[[int, ChatRequest], None]:
 class SlowJudgeServer(SlowOllama):
     """A slow Ollama server whose model `m:1` judges."""
 
-    def key(self, asked: dict[str, Any]) -> str:
-        return sha256_json([asked["messages"], asked["options"], asked.get("format")])
-
     def words(self, asked: dict[str, Any], *_: object) -> list[str]:
         return [answer(asked.get("format"), asked["messages"][-1]["content"])]

@@ -12,75 +12,39 @@ DIGEST = "ab" * 32
 
 
 class SlowOllama(ThreadedServer):
-    """Serves the model `m:1` on a port of this machine; a context manager.
+    """Serves the model `m:1`, a reply in so many `seconds`.
 
-    `asked` are the keys of the requests, `answered` is how many replies were sent to their end.
+    `status` gives the HTTP status for a request by its last message: 200 for a reply, 0 for no answer.
+    `asked` are the keys of the requests, `answered` is how many replies were sent.
     """
 
     def __init__(self, seconds: float = 0.02, *, status: Callable[[str], int] = lambda _: 200) -> None:
-        """Set how replies come.
-
-        Args:
-            seconds: For each reply.
-            status: The HTTP status for a request by its last message, 200 for a reply; 0: the request gets no answer.
-        """
-        super().__init__(_Handler)
-        self.seconds, self.status = seconds, status
-        self.digest = DIGEST
+        super().__init__()
+        self.seconds, self.status, self.digest = seconds, status, DIGEST
         self.asked: list[str] = []
         self.answered = 0
-
-    def key(self, asked: dict[str, Any]) -> str:
-        """Return what identifies a request."""
-        messages = tuple(Message(**message) for message in asked["messages"])
-        return ChatRequest(asked["model"], self.digest, messages, asked["options"]).key
 
     def words(self, asked: dict[str, Any], key: str) -> list[str]:
         """Return the reply piece by piece."""
         return [f"answer {key[:12]}\n", "```\n", f"drop_block('b11', {len(asked['messages'])})\n", "```\n"]
 
+    def get(self, request: JsonHandler) -> None:
+        request.send_json(200, {"models": [{"model": "m:1", "name": "m:1", "digest": self.digest, "size": 1}]})
 
-class _Handler(JsonHandler):
-    server: SlowOllama
-
-    def do_GET(self) -> None:
-        self._begin()
-        self._send_line({"models": [{"model": "m:1", "name": "m:1", "digest": self.server.digest, "size": 1}]})
-        self._chunk(b"")
-
-    def do_POST(self) -> None:
-        asked = self.body()
-        key = self.server.key(asked)
-        with self.server.lock:
-            self.server.asked.append(key)
-        status = self.server.status(asked["messages"][-1]["content"])
-        if status == 0:
-            self.server.stopping.wait()
-            self.close_connection = True
-            return
-        if status != 200:
-            self.send_error(status, "CUDA out of memory")
-            return
-        words = self.server.words(asked, key)
-        self._begin()
-        for word in words:
-            if self.server.stopping.wait(self.server.seconds / len(words)):
-                self.close_connection = True
-                return
-            self._send_line({"model": "m:1", "message": {"role": "assistant", "content": word}, "done": False})
-        end = {"done": True, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 9}
-        self._send_line({"model": "m:1", "message": {"role": "assistant", "content": ""}, **end})
-        self._chunk(b"")
-        with self.server.lock:
-            self.server.answered += 1
-
-    def _begin(self) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-
-    def _send_line(self, value: dict[str, Any]) -> None:
-        self._chunk(json.dumps(value).encode() + b"\n")
-
-    def _chunk(self, content: bytes) -> None:
-        self.wfile.write(f"{len(content):x}\r\n".encode() + content + b"\r\n")
+    def post(self, request: JsonHandler, asked: dict[str, Any]) -> None:
+        messages = tuple(Message(**message) for message in asked["messages"])
+        key = ChatRequest(asked["model"], self.digest, messages, asked["options"], asked.get("format")).key
+        with self.lock:
+            self.asked.append(key)
+        status = self.status(messages[-1].content)
+        if self.stopping.wait(self.seconds if status else None):
+            request.close_connection = True
+        elif status != 200:
+            request.send_error(status, "CUDA out of memory")
+        else:
+            end = {"done": True, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 9}
+            lines = [{"message": {"role": "assistant", "content": word}} for word in self.words(asked, key)]
+            lines.append({"message": {"role": "assistant", "content": ""}, **end})
+            request.send(200, "".join(f"{json.dumps({'model': 'm:1', **line})}\n" for line in lines).encode())
+            with self.lock:
+                self.answered += 1

@@ -3,46 +3,38 @@
 import gzip
 import itertools
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
-from competition_folder import CompetitionFolder, write_submission
+from competition_folder import REPOSITORY, CompetitionFolder, write_submission
 from dvc_command import run_dvc, with_this_python
+from params_for_tests import small_values
 
-from pcgeval.core.layout import Trial, recording_file, trials
+from pcgeval.core.layout import recording_file, trials
 from pcgeval.core.params import parse_params
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.submissions.load import Prompt, load_submission
 
-REPOSITORY = Path(__file__).parents[2]
-COPIED = ("dvc.yaml", ".dvcignore", "stages", "src", "data/rubrics", "data/classifier", "data/examples/letters")
+COPIED = ("dvc.yaml", ".dvcignore", ".dvc/config", "stages", "src")
+COPIED += ("data/rubrics", "data/classifier", "data/examples/letters")
 PROMPTS = {"alpha": "Build the letter <OBJECT>.", "beta": "Stack blocks into the letter <OBJECT>, please."}
 OTHER_PROMPT = "Build a tall letter <OBJECT>."
 DIGESTS = {"small": "a" * 64, "large": "b" * 64}
 OTHER_DIGEST = "c" * 64
-PARAMS: dict[str, Any] = {
-    "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
-    "rounds": {"midterm": {"characters": "I", "trials": 2, "seed": 1}},
-    "teams": list(PROMPTS),
-    "models": {
-        name: {"backend": "recorded", "name": f"{name}:1b", "digest": digest} for name, digest in DIGESTS.items()
-    },
-    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-    "physics": {"trials": 2},
-    "similarity": {"model": "data/classifier"},
-    "diversity": {"vectors": "softmax"},
-    "rubric": {"id": "competition", "judge": "checks"},
-    "scoring": {"baseline": "alpha", "bootstrap": 20},
-}
+PARAMS = small_values(
+    "IT",
+    teams=PROMPTS,
+    models={name: {"backend": "recorded", "name": f"{name}:1b", "digest": digest} for name, digest in DIGESTS.items()},
+    rounds={"midterm": {"characters": "I", "trials": 2, "seed": 1}},
+    physics={"trials": 2},
+    scoring={"baseline": "alpha", "bootstrap": 20},
+)
 
 
 class Workspace(CompetitionFolder):
@@ -60,10 +52,9 @@ class Workspace(CompetitionFolder):
 
     def python(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run this Python on the folder's own copy of the package."""
-        environment = {**os.environ, "PYTHONPATH": str(self.folder / "src"), "PATH": with_this_python()}
-        return subprocess.run(
-            [sys.executable, *words], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
-        )
+        process = self.command(*words, PYTHONPATH=str(self.folder / "src"), PATH=with_this_python())
+        printed = process.communicate()
+        return subprocess.CompletedProcess(words, process.returncode, *printed)
 
     def outputs(self) -> dict[str, bytes]:
         """Return every file that the stages made, and dvc.lock."""
@@ -81,8 +72,6 @@ def make_workspace(folder: Path) -> Workspace:
         else:
             shutil.copy2(source, target)
     (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS, sort_keys=False))
-    (folder / ".dvc").mkdir()
-    shutil.copy2(REPOSITORY / ".dvc" / "config", folder / ".dvc" / "config")
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
     for team, prompt in PROMPTS.items():
         notes = f"title: Team {team}\nrole: {'baseline' if team == 'alpha' else 'participant'}\n"
@@ -95,27 +84,21 @@ def make_workspace(folder: Path) -> Workspace:
 def _write_recordings(folder: Path) -> None:
     """Record real replies for the prompts and digests of the tests, before and after each change.
 
-    The same four in another order each time: their pictures are classified once, for which torch is imported.
+    The same four in another order each time: their pictures are classified once.
     """
+    with gzip.open(REPOSITORY / "tests/golden/responses/responses.jsonl.gz", "rt", encoding="utf-8") as lines:
+        rows = map(json.loads, lines)
+        texts = [row["text"] for row in rows if row["model"].startswith("qwen2.5-coder-1.5b, repeat_penalty")]
+    orders = itertools.permutations(texts[:4])
     params = parse_params(PARAMS, "params.yaml")
-    orders = itertools.permutations(_real_replies()[:4])
     for model, team in itertools.product(params.models, params.teams):
         submission = load_submission(folder / "data" / "submissions" / team)
-        exchanges = []
+        calls = []
         for prompt, digest in itertools.product((submission.work.text, OTHER_PROMPT), (DIGESTS[model], OTHER_DIGEST)):
             shown = replace(submission, work=Prompt(prompt))
             task = GenerationTask(shown, params.models[model], digest, params.limits, params.competition.seed)
-            exchanges += [_exchange(task, *pair) for pair in zip(trials(params), next(orders), strict=True)]
-        write_recording(folder / recording_file(model, team), exchanges)
-
-
-def _exchange(task: GenerationTask, trial: Trial, text: str) -> LoggedCall:
-    reply = ChatReply(text, prompt_tokens=20, output_tokens=len(text) // 4, done_reason="stop", seconds=1.5)
-    return LoggedCall(key=task.request(trial).key, reply=reply, letter=trial.letter, trial=trial.number, turn=1)
-
-
-def _real_replies() -> list[str]:
-    path = REPOSITORY / "tests" / "golden" / "responses" / "responses.jsonl.gz"
-    with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
-        rows = [json.loads(line) for line in lines]
-    return [row["text"] for row in rows if row["model"].startswith("qwen2.5-coder-1.5b, repeat_penalty")]
+            for trial, text in zip(trials(params), next(orders), strict=True):
+                reply = ChatReply(text, 20, len(text) // 4, "stop", seconds=1.5)
+                key = task.request(trial).key
+                calls.append(LoggedCall(key=key, reply=reply, letter=trial.letter, trial=trial.number, turn=1))
+        write_recording(folder / recording_file(model, team), calls)
