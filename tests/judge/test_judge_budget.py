@@ -53,35 +53,30 @@ def test_a_budget_ends_a_grading_and_a_larger_one_goes_on(capsys, endpoint, key,
     assert len(set(bodies)) == len(bodies) == LEAVES - OF_RESULTS
 
 
-def test_a_dry_run_foresees_the_calls_and_makes_none(capsys, endpoint):
-    planned = run(capsys, endpoint, "--dry-run")[0]["total"]
-    assert endpoint.asked == []
-    assert not Path(".pcgeval").exists()
-    run(capsys, endpoint, "--set", "rubric.token_budget=12000", code=1)
-    between = run(capsys, endpoint, "--dry-run")[0]["total"]
-    assert between["calls"] + between["known_calls"] == planned["calls"]
-    # known replies tell how long the others will be
-    assert between["output_tokens"] / between["calls"] < planned["output_tokens"] / planned["calls"] / 3
-    usage = run(capsys, endpoint)[0]["token_usage"]["grade"]
-    assert planned["calls"] == usage["calls"] == len(endpoint.asked)
-    assert planned["prompt_tokens"] == pytest.approx(usage["prompt_tokens"], rel=0.4)
-    cached = usage["cached_tokens"] / usage["prompt_tokens"]
-    assert planned["cached_tokens"] / planned["prompt_tokens"] == pytest.approx(cached, abs=0.2)
-    assert 0 < planned["cost"] < 1
-    assert planned["leaves_of_results"] == OF_RESULTS
-    assert run(capsys, endpoint, "--dry-run", "--set", "rubric.code_only=true")[0]["total"]["leaves_of_results"] == 0
-    after = run(capsys, endpoint, "--dry-run")[0]["total"]
-    assert (after["calls"], after["known_calls"], after["cost"]) == (0, planned["calls"], 0)
-
-
-def test_a_dry_run_after_a_grading_knows_every_call_whatever_files_the_leaves_chose(capsys, endpoint, monkeypatch):
+def test_a_dry_run_foresees_the_calls_and_makes_none(capsys, endpoint, monkeypatch):
     def ranked(schema, prompt):
         names = schema and schema["properties"].get("files", {}).get("items", {}).get("enum")
         return json.dumps({"files": names[len(prompt) % 5 :: 2]}) if names else answer(schema, prompt)
 
+    def planned(*arguments):
+        return run(capsys, endpoint, "--dry-run", *arguments)[0]["total"]
+
     monkeypatch.setattr(scripted_endpoint, "answer", ranked)
     for number in range(20):
         Path(f"half/notes-{number}.md").write_text(f"Note {number}.")
-    run(capsys, endpoint)
-    planned = run(capsys, endpoint, "--dry-run")[0]["total"]
-    assert (planned["calls"], planned["known_calls"]) == (0, len(endpoint.asked))
+    before = planned()
+    assert endpoint.asked == []
+    assert not Path(".pcgeval").exists()
+    assert before["leaves_of_results"] == OF_RESULTS
+    assert planned("--set", "rubric.code_only=true")["leaves_of_results"] == 0
+    run(capsys, endpoint, "--set", "rubric.token_budget=24000", code=1)
+    between = planned()
+    assert between["calls"] + between["known_calls"] == before["calls"]
+    # known replies tell how long the others will be
+    assert between["output_tokens"] / between["calls"] < before["output_tokens"] / before["calls"] / 3
+    usage = run(capsys, endpoint)[0]["token_usage"]["grade"]
+    assert before["calls"] == len(endpoint.asked) == 2 * usage["calls"]  # each leaf has chosen its files
+    assert before["prompt_tokens"] == pytest.approx(sum(map(len, endpoint.prompts)) / 4, rel=0.4)
+    assert 0 < before["cost"] < 1
+    after = planned()
+    assert (after["calls"], after["known_calls"], after["cost"]) == (0, before["calls"], 0)

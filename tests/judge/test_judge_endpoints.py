@@ -9,7 +9,7 @@ from judged_attempt import ATTEMPT, graded_at, write_files, write_paper
 from rubric_trees import CODE, RESULT, leaf, node
 from scripted_endpoint import ScriptedEndpoint
 
-from pcgeval import JudgeOutput, extract_leaf_grades, get_grade_summary, load_rubric, run_judge
+from pcgeval import extract_leaf_grades, get_grade_summary, run_judge
 from pcgeval.core.params import Model
 from pcgeval.core.profiles import ModelProfile, Price, known_profile
 from pcgeval.judge.settings import GradingError, JudgeSettings, model_of
@@ -53,12 +53,11 @@ OWN_SENT = {"max_completion_tokens": 777, "seed": 5, "reasoning_effort": "low", 
 @pytest.mark.parametrize(
     ("name", "more", "expected"),
     [
-        *((name, {}, REASONING) for name in ("o1", "o3", "o4-mini-2025-04-16", "gpt-5-mini")),
+        *((name, {}, REASONING) for name in ("o1", "o4-mini-2025-04-16", "gpt-5-mini")),
         ("o3-mini", {}, {**REASONING, "reasoning_effort": "high"}),
         *((name, {}, USUAL) for name in (GPT_4O, "gpt-4.1", "somebodys-own")),
         ("deepseek-ai/DeepSeek-R1", {}, {"max_tokens": 10_000, "temperature": 0.6, "seed": 0}),
         ("Qwen/Qwen3-32B", {}, {"max_tokens": 6000, "temperature": 0.6, "seed": 0}),
-        ("openai/gpt-oss-120b", {}, {"max_tokens": 10_000, "temperature": 1.0, "seed": 0}),
         ("gpt-4o", {"profile": BARE}, {"max_completion_tokens": 3000}),
         ("gpt-4o", {"profile": {"structured_output": None, "limit_field": None}}, {"temperature": 0, "seed": 0}),
         ("gpt-4o", {"max_tokens": 555}, {**USUAL, "max_tokens": 555}),
@@ -108,13 +107,15 @@ def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
 
 
 @pytest.mark.parametrize(
-    ("url", "given", "at_once"), [(HOSTED, {}, 8), (HOSTED, {"concurrency": 1}, 1), (LOCAL, {}, 1)]
+    ("model", "at_once"),
+    [
+        (model_of({"model": "m", "base_url": HOSTED}), 8),
+        (model_of({"model": "m", "base_url": LOCAL}), 1),
+        (Model(backend="openai", name="m", base_url=HOSTED, concurrency=1), 1),
+    ],
 )
-def test_a_hosted_endpoint_has_eight_calls_at_once(url, given, at_once):
-    model = Model(backend="openai", name="m", base_url=url, **given)
-    assert JudgeSettings(judge="simple", model=model).concurrency == at_once
-    by_config = JudgeSettings.checked({"judge": "simple", "model": model_of({"model": "m", "base_url": url})})
-    assert given or by_config.concurrency == at_once
+def test_a_hosted_endpoint_has_eight_calls_at_once_unless_told_otherwise(model, at_once):
+    assert JudgeSettings.checked({"judge": "simple", "model": model}).concurrency == at_once
 
 
 @pytest.mark.parametrize(
@@ -128,36 +129,25 @@ def test_the_context_and_the_room_follow_from_the_profile(name, context, answer)
     assert rooms == [2000, 1024]
 
 
-def test_the_samples_by_which_others_call_the_judge(monkeypatch):
-    def run(settings=None, judge_type="simple", config=None):
-        return asyncio.run(
-            run_judge(
-                submission_path=ATTEMPT,
-                paper_id="toy",
-                judge_type=judge_type,
-                code_only=False,
-                completer_config=config,
-                computer=None,
-                settings=settings,
-            )
-        )
+def run(**arguments):
+    """Call the judge as PaperBench does; no model means GPT-4o."""
+    usual = {"paper_id": "toy", "judge_type": "simple", "code_only": False, "completer_config": None, "computer": None}
+    return asyncio.run(run_judge(**{"submission_path": ATTEMPT, **usual, **arguments}))
 
+
+def test_the_samples_by_which_others_call_the_judge(monkeypatch):
     with ScriptedEndpoint(lists=[GPT_4O]) as endpoint:
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-        output = run(config={"model": GPT_4O})
+        output = run(completer_config={"model": GPT_4O})
         assert (len(endpoint.asked), output.prompts) == (LEAVES, "pcgeval, with evidence")
         assert fields(endpoint) == {"model": GPT_4O, **USUAL}
-        # no model means GPT-4o, and papers may be a path
-        assert run() == output == run(JudgeSettings(papers_dir=Path("data/papers")))
+        assert run() == output == run(settings=JudgeSettings(papers_dir=Path("data/papers")))
         assert len(endpoint.asked) == LEAVES
-        assert [run(judge_type=judge).judge_type for judge in ("random", "dummy")] == ["random", "dummy"]
         completer = {"model": GPT_4O, "temperature": 0.5, "max_tokens": 3000, "reasoning_effort": None}
-        assert run(config=completer).num_invalid_leaf_nodes == 0
+        assert run(completer_config=completer).num_invalid_leaf_nodes == 0
         assert endpoint.asked[-1].items() >= {"temperature": 0.5, "max_tokens": 3000, "seed": 0}.items()
-    with pytest.raises(GradingError, match=r"'modell' is not known\. Use some of model, base_url,"):
-        run(config={"model": GPT_4O, "modell": "o1"})
-    assert isinstance(output, JudgeOutput)
+    assert [run(judge_type=judge).judge_type for judge in ("random", "dummy")] == ["random", "dummy"]
     grade = output.to_json()
     assert {"score", "graded_task_tree", "num_leaf_nodes", "num_passed", "judge_type"} <= set(grade)
     leaf_grades = extract_leaf_grades(grade["graded_task_tree"])
@@ -166,4 +156,18 @@ def test_the_samples_by_which_others_call_the_judge(monkeypatch):
     assert summary["overall_score"] == grade["graded_task_tree"]["score"] == output.score
     assert summary["passed"] == output.num_passed == sum(entry["score"] > 0.5 for entry in leaf_grades)
     assert set(summary["by_category"]) == {CODE, RESULT}
-    assert load_rubric(Path("data/papers/toy/rubric.json")).id == "root"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"judge_type": "simpel"}, "simpel|judge: "),
+        ({"judge_type": "human"}, "needs a file of grades"),
+        ({"judge_type": "dummy", "submission_path": "nowhere"}, "nowhere: no folder"),
+        ({"completer_config": {"backend": "olama", "name": "m"}}, r"model\.backend"),
+        ({"completer_config": {"model": GPT_4O, "modell": "o1"}}, "'modell' is not known.*model, base_url,"),
+    ],
+)
+def test_an_impossible_call_is_refused(change, expected):
+    with pytest.raises(GradingError, match=expected):
+        run(**change)
