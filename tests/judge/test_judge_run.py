@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,10 +17,10 @@ from waiting import wait_until
 from pcgeval import run_judge
 from pcgeval.core.files import to_json, write_text
 from pcgeval.core.locks import FolderBusyError
-from pcgeval.judge import run as module
+from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
-from pcgeval.judge.settings import GradingError, JudgeSettings
+from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rubric.grades import judge_output_from_json
 from pcgeval.submissions.reproduction import ReproductionRun
 
@@ -68,20 +67,6 @@ def files_of(output, name):
     return by_id(output)[name].judge_metadata.files.offered
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"judge_type": "simpel"}, "simpel|judge: "),
-        ({"judge_type": "human"}, "needs a file of grades"),
-        ({"completer_config": {"backend": "olama", "name": "m"}}, r"model\.backend"),
-        ({"judge_type": "dummy", "submission_path": "nowhere"}, "nowhere: no folder"),
-    ],
-)
-def test_an_impossible_call_is_refused(change, expected):
-    with pytest.raises(GradingError, match=expected):
-        asyncio.run(run_judge(**{"submission_path": ATTEMPT, "paper_id": "toy", **change}))
-
-
 def test_the_computer_runs_a_copy_and_its_results_are_judged():
     computer, before = FakeComputer(), sorted(Path().rglob("*"))
     output = simple(computer=computer, calls=CallFiles(log=None))
@@ -94,38 +79,33 @@ def test_the_computer_runs_a_copy_and_its_results_are_judged():
 @pytest.mark.parametrize(
     ("exit_code", "ignore_checks", "expected"),
     [
-        (0, True, ("heuristic", 0.5)),
-        (1, True, ("heuristic", 0.2)),
-        (None, True, ("heuristic", 0.2)),
-        (0, False, ("simple", 0.25)),  # its check is a grade
+        (0, True, ("heuristic", 0.5, 4)),
+        (1, True, ("heuristic", 0.2, 4)),
+        (None, True, ("heuristic", 0.2, 4)),
+        (0, False, ("simple", 0.25, 3)),  # its check is a grade
     ],
 )
 def test_run_judge_alone_guesses_where_no_leaf_could_be_graded(exit_code, ignore_checks, expected):
     pytest.importorskip("openai", reason="the extra openai is not installed")
-    settings = JudgeSettings(ignore_checks=ignore_checks)
+    computer = FakeComputer(exit_code)
     with ScriptedEndpoint() as endpoint:
         endpoint.most = 0  # its quota is exhausted
-        model = {"backend": "openai", "name": "m", "base_url": endpoint.base_url}
-        judged = run_judge(ATTEMPT, "toy", "simple", False, model, FakeComputer(exit_code), settings=settings)
-        output = asyncio.run(judged)
+        model = Model(backend="openai", name="m", base_url=endpoint.base_url)
         settings = JudgeSettings(judge="simple", model=model, ignore_checks=ignore_checks)
-        plain = grade_submission(ATTEMPT, "toy", settings, FakeComputer(exit_code))
-    assert (output.judge_type, output.score) == expected
-    assert output.num_invalid_leaf_nodes == plain.num_invalid_leaf_nodes == 4 - (not ignore_checks)
+        output = asyncio.run(run_judge(ATTEMPT, "toy", computer=computer, settings=settings))
+        plain = grade_submission(ATTEMPT, "toy", settings, computer)
+    assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == expected
     assert (plain.judge_type, plain.score) == ("simple", 0.0 if ignore_checks else 0.25)
     assert ("is only a guess" in output.warnings[0]) == ignore_checks
     assert output.warnings[-1] == plain.warnings[-1]
 
 
-def test_a_run_is_kept_for_the_grading_that_goes_on_after_a_kill_and_made_again_if_it_did_not_end():
-    class Killed(ScriptedModel):
-        def chat(self, request, timeout):
-            reply = super().chat(request, timeout)
-            if len(self.requests) == 3:
-                raise KeyboardInterrupt
-            return reply
+def test_a_run_is_kept_for_the_grading_that_goes_on_after_a_kill():
+    def kills(number, _):
+        if number == 3:
+            raise KeyboardInterrupt
 
-    computer, killed, backend = FakeComputer(), Killed(), ScriptedModel()
+    computer, killed, backend = FakeComputer(), ScriptedModel(fails=kills), ScriptedModel()
     with pytest.raises(KeyboardInterrupt):
         graded(killed, computer=computer)
     output = graded(backend, computer=computer)
@@ -134,17 +114,26 @@ def test_a_run_is_kept_for_the_grading_that_goes_on_after_a_kill_and_made_again_
     simple(computer=computer)
     assert computer.runs == 2  # a grading that ended leaves no run behind
     assert not list(Path().rglob("results.json"))
-    dying = FakeComputer(dies=True)
+
+
+def test_a_run_that_did_not_end_is_made_again():
+    computer = FakeComputer(dies=True)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            simple(computer=dying)
-    assert dying.runs == 2
-    write_files({"README.md": "We did it again."})
-    graded(ScriptedModel(fails=dies_after(1)), computer=computer)  # a partial grading keeps the run
-    (copy,) = Path().rglob("reproduction/copy")
-    shutil.rmtree(copy)
-    assert by_id(graded(judge="checks", computer=computer))["ran"].score == 1.0
-    assert computer.runs == 4
+            simple(computer=computer)
+    assert computer.runs == 2
+
+
+def test_a_partial_grading_keeps_the_run_until_the_submission_changes_however_deep():
+    def runs():
+        graded(ScriptedModel(fails=dies_after(0)), computer=computer)
+        return computer.runs
+
+    computer = FakeComputer()
+    ATTEMPT.joinpath(*["d"] * 120).mkdir(parents=True)
+    assert [runs(), runs()] == [1, 1]
+    write_text(ATTEMPT.joinpath(*["d"] * 64) / "new.py", "")  # as deep as the sandbox copies
+    assert runs() == 2
 
 
 def test_gradings_of_one_submission_do_not_share_a_run():
@@ -167,15 +156,7 @@ def test_the_present_folder_can_be_the_submission(monkeypatch):
     assert not list(Path().rglob("reproduction*"))
 
 
-def test_a_deep_tree_is_graded_and_what_lies_deep_belongs_to_the_submission():
-    ATTEMPT.joinpath(*["d"] * 120).mkdir(parents=True)
-    assert by_id(graded(judge="checks", computer=FakeComputer()))["ran"].score == 1.0
-    state = module.state_of(ATTEMPT)
-    write_text(ATTEMPT.joinpath(*["d"] * 64) / "new.py", "")  # as deep as the sandbox copies
-    assert module.state_of(ATTEMPT) != state
-
-
-@pytest.mark.parametrize("target", ["x" * 4000, "/", "reproduce.sh", "\udcff"])
+@pytest.mark.parametrize("target", ["x" * 4000, "/", "\udcff"])
 def test_links_of_a_submission_prevent_nothing(target):
     write_files({"reproduce.log": "it ran\n"})
     for name in ("reproduce.sh", "reproduce.log"):
@@ -204,14 +185,13 @@ def write_run(*, time_file=True, first_line="it ran", **results):
         os.utime(ATTEMPT / name, (LONG_AGO - age, LONG_AGO - age))
 
 
-@pytest.mark.parametrize("seconds", [50, -50])
-def test_the_start_in_a_log_of_ours_tells_which_results_are_fresh(seconds):
+@pytest.mark.parametrize(("seconds", "calls"), [(50, 0), (-50, 1)])
+def test_the_start_in_a_log_of_ours_tells_which_results_are_fresh(seconds, calls):
     at = datetime.fromtimestamp(LONG_AGO, UTC).isoformat(timespec="seconds")
     write_run(time_file=False, first_line=f"[pcgeval] reproduce.sh started at {at}", results=seconds)
     figure = by_id(simple())["figure"]
-    assert figure.valid_score
-    assert figure.judge_metadata.usage.grade.calls == (seconds < 0)
-    assert figure.score == 0 or seconds < 0
+    assert (figure.valid_score, figure.judge_metadata.usage.grade.calls) == (True, calls)
+    assert figure.score == 0 or calls
 
 
 def test_results_older_than_a_run_of_paperbench_are_never_offered():
@@ -221,14 +201,13 @@ def test_results_older_than_a_run_of_paperbench_are_never_offered():
     assert files_of(output, "code") == ("README.md", "brought.json", "new.json", "now.json", "old.json")
     assert any("came with the submission" in warning for warning in output.warnings)
     (ATTEMPT / "brought.json").rename(ATTEMPT / "brought.csv")
-    whole = files_of(simple(max_depth=1), "root")
-    assert "brought.csv" not in whole
-    assert "now.json" in whole
+    (ATTEMPT / "now.json").rename(ATTEMPT / "now.csv")
+    assert {"brought.csv", "now.csv"} & set(files_of(simple(max_depth=1), "root")) == {"now.csv"}
     (ATTEMPT / "reproduce.log").unlink()  # a run all the same
     assert by_id(simple())["figure"].judge_metadata.usage.grade.calls == 1
 
 
-@pytest.mark.parametrize("text", [None, "soon", "-1", "1" * 50, "", "\ud800", "a pipe"])
+@pytest.mark.parametrize("text", [None, "soon", "-1", "1" * 50, "\ud800", "a pipe"])
 def test_without_the_time_of_a_run_that_of_the_log_counts(text):
     write_run(time_file=False, old=5000, new=0, beside=1)
     path = ATTEMPT / "reproduce.log.creation_time"
@@ -247,20 +226,19 @@ def test_without_the_time_of_a_run_that_of_the_log_counts(text):
 
 @pytest.mark.parametrize("judge", ["dummy", "simple"])
 def test_the_blacklist_is_looked_at_whoever_judges(judge, monkeypatch):
-    def output():
-        return graded(ScriptedModel(), judge=judge)
+    def blacklisted():
+        output = graded(ScriptedModel(), judge=judge)
+        assert judge_output_from_json(json.loads(to_json(output.to_json()))) == output
+        assert any("blacklist.txt" in warning for warning in output.warnings) == ("none of" not in output.blacklist)
+        return output.blacklist, output.is_blacklisted
 
-    assert output().blacklist is None
     write_text(PAPER / "blacklist.txt", "https://github.com/them/code\n")
-    assert output().blacklist == "none of 1 blacklisted addresses is named"
+    assert blacklisted() == ("none of 1 blacklisted addresses is named", False)
     write_files({"get.sh": "git clone http://www.github.com/them/code.git"})
-    named = output()
-    assert (named.blacklist, named.is_blacklisted) == ("'get.sh' names https://github.com/them/code", True)
-    assert any("blacklist.txt: 'get.sh' names" in warning for warning in named.warnings)
-    assert judge_output_from_json(json.loads(to_json(named.to_json()))) == named
+    assert blacklisted() == ("'get.sh' names https://github.com/them/code", True)
     monkeypatch.setattr("pcgeval.checks.paper_checks.MAX_READ_BYTES", 5)
-    unread = output()  # what nobody looked at is no proof
-    assert ("not all of the submission was looked through" in unread.blacklist, unread.is_blacklisted) == (True, False)
+    unread, is_blacklisted = blacklisted()  # what nobody looked at is no proof
+    assert (unread.startswith("not all of the submission was looked through"), is_blacklisted) == (True, False)
 
 
 def test_a_cancelled_caller_makes_no_further_call():
