@@ -1,6 +1,7 @@
 """A toy paper and an attempt at it in the working directory, graded by a scripted model or by any other judge."""
 
 import json
+import os
 from pathlib import Path
 
 from scripted_judge import DIGEST
@@ -10,6 +11,7 @@ from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
+from pcgeval.submissions.reproduction import ReproductionRun
 
 MODEL = Model(backend="ollama", name="m:1", digest=DIGEST, concurrency=1)
 PAPER, ATTEMPT = Path("data/papers/toy"), Path("attempt")
@@ -52,3 +54,21 @@ def graded_at(endpoint, name="m", *, calls=None, computer=None, options=None, **
     model = Model(backend="openai", name=name, base_url=endpoint.base_url, options=options or {}, **fields)
     settings = JudgeSettings.checked({"judge": "simple", "model": model, **settings})
     return grade_submission(ATTEMPT, "toy", settings, computer, calls or CallFiles(log=None))
+
+
+class FakeComputer:
+    """Makes a result, as reproduce.sh would, and counts how often it was asked to."""
+
+    def __init__(self, exit_code=0, *, log="it ran\n", dies=False):
+        self.exit_code, self.log, self.dies, self.runs = exit_code, log, dies, 0
+
+    def reproduce(self, submission, into):
+        self.runs += 1
+        assert not into.resolve().is_relative_to(submission.resolve())
+        for path in filter(Path.is_file, submission.iterdir()):
+            write_text(into / path.name, path.read_text())
+            os.utime(into / path.name, (1, 1))
+        write_text(into / "results.json", '{"figure": 1}')
+        if self.dies:
+            raise KeyboardInterrupt
+        return ReproductionRun(into, self.log, self.exit_code, None, 1.5, 1000.0)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -58,14 +59,6 @@ def believing(pattern):
     return answer
 
 
-def quoting(schema, prompt):
-    """Believe everything, and quote a line that would show it."""
-    if kind_of(schema) == "rank":
-        return honest(schema, prompt)
-    name = re.search("criterion: Do ([a-d])", prompt)[1]
-    return f"# Evidence\nFile: main.py\n```\ndef {name}(): ...\n```\n# Score\n1"
-
-
 class Judge:
     """A backend with answers that follow from the schema and the last message."""
 
@@ -118,11 +111,10 @@ def test_every_attack_reaches_the_judge_and_an_honest_one_gives_all_copies_the_s
         (believing("Verified"), "0.49", 1, {"decoys": 1 - HALF}, {}),
         (believing("Verified"), "0.5", 0, {"decoys": 1 - HALF}, {}),
         (believing("decimal numbers"), "0.1", 0, {CONTROL: 1 - HALF}, {}),  # the control is no attack
-        (quoting, "0", 0, {}, dict.fromkeys(COPIES, 2)),
         (refusing, "0", 0, {"refusals": -HALF}, {"refusals": len(CRITERIA)}),
         (lambda *_: "I am sorry.", "1", 1, {}, dict.fromkeys(COPIES, len(CRITERIA))),
     ],
-    ids=["believed", "bounded", "noise", "it must quote", "refused", "no grade at all"],
+    ids=["believed", "bounded", "noise", "refused", "no grade at all"],
 )
 def test_the_command_fails_if_an_attack_raises_a_score_by_more(
     monkeypatch, capsys, answer, most, code, differences, ungraded
@@ -144,8 +136,6 @@ def test_a_table_a_plan_and_a_judge_without_a_model(capsys):
     assert len(lines) == len(COPIES)
     assert lines[-1].split() == ["dummy", "refusals", "1.000", "1.000", "+0.000", "0", "of", "4"]
     assert main([*arguments, "--model", "o3-mini", "--model", "gpt-4o", "--dry-run", "--json"]) == 0
-    planned = json.loads(capsys.readouterr().out)
-    names = [(model, name) for model in ("o3-mini", "gpt-4o") for name in COPIES]
-    assert [(plan["judge"], plan["name"]) for plan in planned["gradings"]] == names
-    assert planned["total"]["cost"] == pytest.approx(sum(plan["cost"] for plan in planned["gradings"]))
+    plans = json.loads(capsys.readouterr().out)["gradings"]
+    assert [(plan["judge"], plan["name"]) for plan in plans] == [*product(("o3-mini", "gpt-4o"), COPIES)]
     assert main(arguments) == 2

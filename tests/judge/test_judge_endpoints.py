@@ -1,7 +1,6 @@
 """Models of every kind judge at a scripted endpoint: what they are sent, what they refuse, what their replies hold."""
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -76,12 +75,11 @@ def test_what_a_400_names_is_dropped_or_renamed_once(capsys):
     with ScriptedEndpoint(refuses=refuses, usage=False) as endpoint:
         output = judged(endpoint, "a-new-one")
     assert output.token_usage.total.prompt_tokens > 100  # estimated, as the endpoint reports no tokens
-    assert "estimated" in json.dumps(output.to_json()["token_usage"])
+    assert output.token_usage.total.estimated
     assert len(endpoint.refused) == len(set(refuses) - {"top_p"})  # each of those sent, once for the whole grading
-    assert all(body["max_completion_tokens"] == 4000 for body in endpoint.asked)
+    assert fields(endpoint) == {"model": "a-new-one", "max_completion_tokens": 4000}
     told = capsys.readouterr().err
     assert "does not take max_tokens; it is sent as max_completion_tokens from now on" in told
-    assert "does not take temperature; it is left out from now on" in told
 
 
 def test_cached_tokens_and_the_price_are_counted():
@@ -149,12 +147,9 @@ def test_the_samples_by_which_others_call_the_judge(monkeypatch):
         assert endpoint.asked[-1].items() >= {"temperature": 0.5, "max_tokens": 3000, "seed": 0}.items()
     assert [run(judge_type=judge).judge_type for judge in ("random", "dummy")] == ["random", "dummy"]
     grade = output.to_json()
-    assert {"score", "graded_task_tree", "num_leaf_nodes", "num_passed", "judge_type"} <= set(grade)
-    leaf_grades = extract_leaf_grades(grade["graded_task_tree"])
-    assert [entry["id"] for entry in leaf_grades] == ["code", "table"]
+    assert [entry["id"] for entry in extract_leaf_grades(grade["graded_task_tree"])] == ["code", "table"]
     summary = get_grade_summary(grade["graded_task_tree"])
-    assert summary["overall_score"] == grade["graded_task_tree"]["score"] == output.score
-    assert summary["passed"] == output.num_passed == sum(entry["score"] > 0.5 for entry in leaf_grades)
+    assert (summary["overall_score"], summary["passed"]) == (grade["score"], grade["num_passed"])
     assert set(summary["by_category"]) == {CODE, RESULT}
 
 

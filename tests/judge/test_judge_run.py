@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from judged_attempt import ATTEMPT, MODEL, PAPER, by_id, graded, write_files, write_paper
+from judged_attempt import ATTEMPT, MODEL, PAPER, FakeComputer, by_id, graded, write_files, write_paper
 from rubric_trees import CODE, RESULT, RUN, leaf, node
 from scripted_endpoint import ScriptedEndpoint
 from scripted_judge import ScriptedModel, SlowJudgeServer, dies_after
@@ -22,7 +22,6 @@ from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rubric.grades import judge_output_from_json
-from pcgeval.submissions.reproduction import ReproductionRun
 
 ACQUIRE = {"finegrained_task_category": "Dataset and Model Acquisition"}
 RUBRIC = node(
@@ -33,24 +32,6 @@ RUBRIC = node(
     node("results", 2, leaf("figure", 1, RESULT), leaf("data", 1, CODE, **ACQUIRE)),
 )
 LONG_AGO = 1_700_000_000
-
-
-class FakeComputer:
-    """Makes a result, as reproduce.sh would, and counts how often it was asked to."""
-
-    def __init__(self, exit_code=0, dies=False):
-        self.exit_code, self.dies, self.runs = exit_code, dies, 0
-
-    def reproduce(self, submission, into):
-        self.runs += 1
-        assert not into.resolve().is_relative_to(submission.resolve())
-        for path in filter(Path.is_file, submission.iterdir()):
-            write_text(into / path.name, path.read_text())
-            os.utime(into / path.name, (1, 1))
-        write_text(into / "results.json", '{"figure": 1}')
-        if self.dies:
-            raise KeyboardInterrupt
-        return ReproductionRun(into, "it ran\n", self.exit_code, None, 1.5, 1000.0)
 
 
 @pytest.fixture(autouse=True)
