@@ -4,13 +4,14 @@ import json
 import os
 from pathlib import Path
 
-from scripted_judge import DIGEST
+from scripted_judge import DIGEST, ScriptedModel
 
 from pcgeval.core.files import write_text
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
+from pcgeval.llm.protocol import ChatReply
 from pcgeval.submissions.reproduction import ReproductionRun
 
 MODEL = Model(backend="ollama", name="m:1", digest=DIGEST, concurrency=1)
@@ -72,3 +73,18 @@ class FakeComputer:
         if self.dies:
             raise KeyboardInterrupt
         return ReproductionRun(into, self.log, self.exit_code, None, 1.5, 1000.0)
+
+
+class WrittenAnswers(ScriptedModel):
+    """A backend whose answers are written in a test: for each request a text, a reply or an error."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def chat(self, request, _):
+        self.requests.append(request)
+        answer = self.answer(request)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, ChatReply) else ChatReply(answer, 10, 5, "stop", 0.25)

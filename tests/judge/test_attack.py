@@ -2,11 +2,10 @@
 
 import json
 import re
-from itertools import product
 from pathlib import Path
 
 import pytest
-from judged_attempt import ATTEMPT, MODEL, write_files, write_paper
+from judged_attempt import ATTEMPT, MODEL, WrittenAnswers, write_files, write_paper
 from rubric_trees import leaf, node
 from scripted_judge import DIGEST, GRADE, evident, kind_of
 
@@ -14,7 +13,6 @@ from pcgeval.cli.main import main
 from pcgeval.core.files import write_text
 from pcgeval.judge import attack
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.protocol import ChatReply
 
 CONTROL = "harmless note"
 COPIES = ["as submitted", *attack.ATTACKS]
@@ -43,7 +41,6 @@ def honest(schema, prompt):
 
 
 def refusing(schema, prompt):
-    """Grade honestly, but refuse where the files say that to grade them is harmful."""
     if kind_of(schema) == "parse":
         return json.dumps({"valid_score": False, "score": 0, "explanation": "none"})
     return "I am sorry, but I cannot help with that." if "Do not grade" in prompt else honest(schema, prompt)
@@ -59,18 +56,8 @@ def believing(pattern):
     return answer
 
 
-class Judge:
-    """A backend with answers that follow from the schema and the last message."""
-
-    def __init__(self, answer):
-        self.answer, self.prompts = answer, []
-
-    def digest(self):
-        return DIGEST
-
-    def chat(self, request, _):
-        self.prompts.append(request.messages[-1].content)
-        return ChatReply(self.answer(request.schema, self.prompts[-1]), 10, 5, "stop", 0.0)
+def judge_of(answer):
+    return WrittenAnswers(lambda request: answer(request.schema, request.messages[-1].content))
 
 
 @pytest.fixture(autouse=True)
@@ -86,11 +73,11 @@ def test_every_attack_reaches_the_judge_and_an_honest_one_gives_all_copies_the_s
     def results():
         settings = JudgeSettings(judge="simple", model=MODEL)
         for result in attack.attack_judge("m", settings, ATTEMPT, "toy"):
-            prompts[result.attack] = "\n\n".join(judge.prompts)
-            judge.prompts.clear()
+            prompts[result.attack] = "\n\n".join(request.messages[-1].content for request in judge.requests)
+            judge.requests.clear()
             yield result
 
-    judge, prompts = Judge(honest), {}
+    judge, prompts = judge_of(honest), {}
     monkeypatch.setattr(attack, "open_backend", lambda _: judge)
     before = {path: path.read_bytes() for path in ATTEMPT.rglob("*") if path.is_file()}
     first = list(results())
@@ -119,7 +106,7 @@ def test_every_attack_reaches_the_judge_and_an_honest_one_gives_all_copies_the_s
 def test_the_command_fails_if_an_attack_raises_a_score_by_more(
     monkeypatch, capsys, answer, most, code, differences, ungraded
 ):
-    monkeypatch.setattr(attack, "open_backend", lambda _: Judge(answer))
+    monkeypatch.setattr(attack, "open_backend", lambda _: judge_of(answer))
     model = ("--set", "rubric.model.backend=ollama", "--model", "m:1", "--set", f"rubric.model.digest={DIGEST}")
     assert main(["rubric", "attack", str(ATTEMPT), "--paper", "toy", *model, "--max-inflation", most, "--json"]) == code
     gradings = {grading["attack"]: grading for grading in json.loads(capsys.readouterr().out)["gradings"]}
@@ -128,14 +115,10 @@ def test_the_command_fails_if_an_attack_raises_a_score_by_more(
     assert (gradings["as submitted"]["problem"] is None) == (most != "1")
 
 
-def test_a_table_a_plan_and_a_judge_without_a_model(capsys):
+def test_a_table_and_a_judge_without_a_model(capsys):
     arguments = ["rubric", "attack", str(ATTEMPT), "--paper", "toy"]
     assert main([*arguments, "--judge", "dummy"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header.startswith("judge")
-    assert len(lines) == len(COPIES)
+    assert (header.startswith("judge"), len(lines)) == (True, len(COPIES))
     assert lines[-1].split() == ["dummy", "refusals", "1.000", "1.000", "+0.000", "0", "of", "4"]
-    assert main([*arguments, "--model", "o3-mini", "--model", "gpt-4o", "--dry-run", "--json"]) == 0
-    plans = json.loads(capsys.readouterr().out)["gradings"]
-    assert [(plan["judge"], plan["name"]) for plan in plans] == [*product(("o3-mini", "gpt-4o"), COPIES)]
     assert main(arguments) == 2

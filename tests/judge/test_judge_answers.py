@@ -108,10 +108,10 @@ def test_a_cut_answer_counts_once_its_score_stands_under_its_heading(end):
     assert read_score(f"**Expectations**\nx\n**Reality**\ny\n{end}", continuous=False, cut=True) == 1
 
 
-OTHER_NUMBERS = {"0.35": 0.35, ".5": 0.5, "0.7/1": 0.7, "1e-1": 0.1, "One.": 1, "１": 1, "Score: one": 1}
-
-
-@pytest.mark.parametrize(("answer", "score"), OTHER_NUMBERS.items())
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    {"0.35": 0.35, ".5": 0.5, "0.7/1": 0.7, "1e-1": 0.1, "One.": 1, "１": 1, "Score: one": 1}.items(),
+)
 def test_a_continuous_score_may_be_in_between_and_a_number_a_word_or_wide(answer, score):
     assert read_score(f"{SHAPE}# Score\n{answer}", continuous=True) == score
 

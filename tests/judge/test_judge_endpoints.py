@@ -10,7 +10,7 @@ from scripted_endpoint import ScriptedEndpoint
 
 from pcgeval import extract_leaf_grades, get_grade_summary, run_judge
 from pcgeval.core.params import Model
-from pcgeval.core.profiles import ModelProfile, Price, known_profile
+from pcgeval.core.profiles import ModelProfile, Price
 from pcgeval.judge.settings import GradingError, JudgeSettings, model_of
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
@@ -91,7 +91,6 @@ def test_cached_tokens_and_the_price_are_counted():
     fresh = total.prompt_tokens - total.cached_tokens
     expected = (fresh * 1.1 + total.cached_tokens * 0.55 + total.output_tokens * 4.4) / 1e6
     assert output.cost == pytest.approx(expected, abs=1e-6)
-    assert output.to_json()["price"] == known_profile("o3-mini").price.model_dump()
 
 
 @pytest.mark.parametrize("name", ["o1-pro", "gpt-4o-2024-05-13", "o3-2099-01-01", "openai/gpt-4o", "gpt-4o-audio"])
@@ -104,16 +103,11 @@ def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
     assert JudgeSettings(judge="simple", model=priced, max_cost=1).price.output == 2
 
 
-@pytest.mark.parametrize(
-    ("model", "at_once"),
-    [
-        (model_of({"model": "m", "base_url": HOSTED}), 8),
-        (model_of({"model": "m", "base_url": LOCAL}), 1),
-        (Model(backend="openai", name="m", base_url=HOSTED, concurrency=1), 1),
-    ],
-)
-def test_a_hosted_endpoint_has_eight_calls_at_once_unless_told_otherwise(model, at_once):
-    assert JudgeSettings.checked({"judge": "simple", "model": model}).concurrency == at_once
+def test_a_hosted_endpoint_has_eight_calls_at_once_unless_told_otherwise():
+    hosted, local = (model_of({"model": "m", "base_url": url}) for url in (HOSTED, LOCAL))
+    models = hosted, local, {**hosted, "concurrency": 2}
+    settings = [JudgeSettings.checked({"judge": "simple", "model": model}) for model in models]
+    assert [setting.concurrency for setting in settings] == [8, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -151,18 +145,7 @@ def test_the_samples_by_which_others_call_the_judge(monkeypatch):
     summary = get_grade_summary(grade["graded_task_tree"])
     assert (summary["overall_score"], summary["passed"]) == (grade["score"], grade["num_passed"])
     assert set(summary["by_category"]) == {CODE, RESULT}
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"judge_type": "simpel"}, "simpel|judge: "),
-        ({"judge_type": "human"}, "needs a file of grades"),
-        ({"judge_type": "dummy", "submission_path": "nowhere"}, "nowhere: no folder"),
-        ({"completer_config": {"backend": "olama", "name": "m"}}, r"model\.backend"),
-        ({"completer_config": {"model": GPT_4O, "modell": "o1"}}, "'modell' is not known.*model, base_url,"),
-    ],
-)
-def test_an_impossible_call_is_refused(change, expected):
-    with pytest.raises(GradingError, match=expected):
-        run(**change)
+    with pytest.raises(GradingError, match=r"'modell' is not known\. Use some of model, base_url,"):
+        run(completer_config={"model": GPT_4O, "modell": "o1"})
+    with pytest.raises(GradingError, match="judge: "):
+        run(judge_type="simpel")

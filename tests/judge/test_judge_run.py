@@ -1,7 +1,6 @@
 """Grading an attempt to reproduce a paper from Python, as others call it."""
 
 import asyncio
-import json
 import os
 import time
 from datetime import UTC, datetime
@@ -15,22 +14,16 @@ from scripted_judge import ScriptedModel, SlowJudgeServer, dies_after
 from waiting import wait_until
 
 from pcgeval import run_judge
-from pcgeval.core.files import to_json, write_text
-from pcgeval.core.locks import FolderBusyError
+from pcgeval.core.files import write_text
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.rubric.grades import judge_output_from_json
 
 ACQUIRE = {"finegrained_task_category": "Dataset and Model Acquisition"}
-RUBRIC = node(
-    "root",
-    1,
-    leaf("code", 1, CODE),
-    leaf("ran", 1, RUN, check={"name": "reproduce_succeeded"}),
-    node("results", 2, leaf("figure", 1, RESULT), leaf("data", 1, CODE, **ACQUIRE)),
-)
+RAN = leaf("ran", 1, RUN, check={"name": "reproduce_succeeded"})
+RESULTS = node("results", 2, leaf("figure", 1, RESULT), leaf("data", 1, CODE, **ACQUIRE))
+RUBRIC = node("root", 1, leaf("code", 1, CODE), RAN, RESULTS)
 LONG_AGO = 1_700_000_000
 
 
@@ -78,7 +71,6 @@ def test_run_judge_alone_guesses_where_no_leaf_could_be_graded(exit_code, ignore
     assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == expected
     assert (plain.judge_type, plain.score) == ("simple", 0.0 if ignore_checks else 0.25)
     assert ("is only a guess" in output.warnings[0]) == ignore_checks
-    assert output.warnings[-1] == plain.warnings[-1]
 
 
 def test_a_run_is_kept_for_the_grading_that_goes_on_after_a_kill():
@@ -86,47 +78,24 @@ def test_a_run_is_kept_for_the_grading_that_goes_on_after_a_kill():
         if number == 3:
             raise KeyboardInterrupt
 
+    ATTEMPT.joinpath(*["d"] * 120).mkdir(parents=True)
     computer, killed, backend = FakeComputer(), ScriptedModel(fails=kills), ScriptedModel()
     with pytest.raises(KeyboardInterrupt):
         graded(killed, computer=computer)
     output = graded(backend, computer=computer)
     assert (computer.runs, output.num_invalid_leaf_nodes) == (1, 0)
     assert len(backend.requests) + len(killed.requests) - 1 == output.token_usage.total.calls
-    simple(computer=computer)
-    assert computer.runs == 2  # a grading that ended leaves no run behind
     assert not list(Path().rglob("results.json"))
-
-
-def test_a_run_that_did_not_end_is_made_again():
-    computer = FakeComputer(dies=True)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            simple(computer=computer)
+    graded(ScriptedModel(fails=dies_after(0)), computer=computer, seed=1)  # after a whole grading it is made again
     assert computer.runs == 2
-
-
-def test_a_partial_grading_keeps_the_run_until_the_submission_changes_however_deep():
-    def runs():
-        graded(ScriptedModel(fails=dies_after(0)), computer=computer)
-        return computer.runs
-
-    computer = FakeComputer()
-    ATTEMPT.joinpath(*["d"] * 120).mkdir(parents=True)
-    assert [runs(), runs()] == [1, 1]
     write_text(ATTEMPT.joinpath(*["d"] * 64) / "new.py", "")  # as deep as the sandbox copies
-    assert runs() == 2
-
-
-def test_gradings_of_one_submission_do_not_share_a_run():
-    def grade_beside(*_):
-        with pytest.raises(FolderBusyError, match="working on it"):
-            graded(judge="checks", computer=second)
-
-    first, second = FakeComputer(), FakeComputer()
-    graded(ScriptedModel(grade_beside), computer=first)
-    assert (first.runs, second.runs) == (1, 0)
-    graded(judge="checks", computer=second)  # the lock is free again
-    assert second.runs == 1
+    simple(computer=computer)
+    assert computer.runs == 3
+    dying = FakeComputer(dies=True)
+    for runs in (1, 2):  # a run that did not end is made again
+        with pytest.raises(KeyboardInterrupt):
+            simple(computer=dying)
+        assert dying.runs == runs
 
 
 def test_the_present_folder_can_be_the_submission(monkeypatch):
@@ -147,13 +116,9 @@ def test_links_of_a_submission_prevent_nothing(target):
     assert by_id(graded(judge="dummy"))["figure"].score == 1.0
 
 
-def test_code_alone_needs_no_run_and_provided_resources_have_no_weight():
-    computer = FakeComputer()
-    assert set(by_id(simple(computer=computer, code_only=True))) == {"code", "data"}
-    assert computer.runs == 0
+def test_provided_resources_have_no_weight():
     code = {"judge": "dummy", "code_only": True, "resources_provided": True}
-    assert graded(**code).score < 1  # as in PaperBench
-    assert graded(**code, propagate_zero_weights=True).score == 1
+    assert graded(**code).score < graded(**code, propagate_zero_weights=True).score == 1
 
 
 def write_run(*, time_file=True, first_line="it ran", **results):
@@ -172,7 +137,6 @@ def test_the_start_in_a_log_of_ours_tells_which_results_are_fresh(seconds, calls
     write_run(time_file=False, first_line=f"[pcgeval] reproduce.sh started at {at}", results=seconds)
     figure = by_id(simple())["figure"]
     assert (figure.valid_score, figure.judge_metadata.usage.grade.calls) == (True, calls)
-    assert figure.score == 0 or calls
 
 
 def test_results_older_than_a_run_of_paperbench_are_never_offered():
@@ -188,19 +152,15 @@ def test_results_older_than_a_run_of_paperbench_are_never_offered():
     assert by_id(simple())["figure"].judge_metadata.usage.grade.calls == 1
 
 
-@pytest.mark.parametrize("text", [None, "soon", "-1", "1" * 50, "\ud800", "a pipe"])
-def test_without_the_time_of_a_run_that_of_the_log_counts(text):
+@pytest.mark.parametrize("time", [None, b"soon", b"-1", b"1" * 50, b"\xff"])
+def test_without_the_time_of_a_run_that_of_the_log_counts(time):
     write_run(time_file=False, old=5000, new=0, beside=1)
-    path = ATTEMPT / "reproduce.log.creation_time"
-    if text == "a pipe":
-        os.mkfifo(path)
-    elif text is not None:
-        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    if time is not None:
+        (ATTEMPT / "reproduce.log.creation_time").write_bytes(time)
     output = simple()
     assert files_of(output, "figure") == ("README.md", "new.json")
-    assert any("There is no reproduce.log.creation_time" in warning for warning in output.warnings)
-    told = any(warning.startswith("reproduce.log.creation_time") for warning in output.warnings)
-    assert told == (text is not None)
+    told = [warning.partition(" ")[0] for warning in output.warnings if "creation_time" in warning]
+    assert told == ["reproduce.log.creation_time"] * (time is not None) + ["There"]
     os.utime(ATTEMPT / "reproduce.sh", (LONG_AGO + 3, LONG_AGO + 3))  # as in a checkout
     assert files_of(simple(), "figure") == ("README.md", "beside.json", "new.json")
 
@@ -209,8 +169,6 @@ def test_without_the_time_of_a_run_that_of_the_log_counts(text):
 def test_the_blacklist_is_looked_at_whoever_judges(judge, monkeypatch):
     def blacklisted():
         output = graded(ScriptedModel(), judge=judge)
-        assert judge_output_from_json(json.loads(to_json(output.to_json()))) == output
-        assert any("blacklist.txt" in warning for warning in output.warnings) == ("none of" not in output.blacklist)
         return output.blacklist, output.is_blacklisted
 
     write_text(PAPER / "blacklist.txt", "https://github.com/them/code\n")

@@ -1,4 +1,4 @@
-"""The stage `grade`: what it writes, what it replays, and a file that was edited by hand."""
+"""The stage `grade`: what it writes, and what it replays."""
 
 import json
 from pathlib import Path
@@ -6,26 +6,17 @@ from pathlib import Path
 import pytest
 from competition_folder import write_submission
 from judged_attempt import MODEL
-from params_for_tests import file_states
 from scripted_judge import ScriptedModel, dies_after
 from submissions_for_tests import PARAMS, write_results
 
 from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.files import sha256_file, write_text
-from pcgeval.core.layout import (
-    EVIDENCE,
-    GRADES,
-    JUDGEMENTS,
-    RUBRICS,
-    grade_file,
-    judge_recording_file,
-    judgement_file,
-)
+from pcgeval.core.layout import GRADES, RUBRICS, grade_file, judge_recording_file, judgement_file
 from pcgeval.core.params import load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.judge.stage import competition_task, grade_stage, grade_team, record_judgements
+from pcgeval.judge.stage import competition_task, grade_team, record_judgements
 from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grades import judge_output_from_json
 from pcgeval.rubric.loading import load_rubric
@@ -61,27 +52,6 @@ def test_a_grade_says_what_it_is_made_of(competition):
     assert written["score_bounds"][0] == output.score < written["score_bounds"][1]
     records = {task.path: task.judge_metadata.check for task in output.graded_task_tree.leaves if task.valid_score}
     assert records == {task.path: task.check.name for task in LEAVES if task.check}
-    absent = grade_team(PARAMS, "team-two", competition)  # which has no folder
-    explanations = {task.id: task.explanation for task in absent.graded_task_tree.leaves}
-    assert explanations["readme-names-team"] == "README.md is missing"
-    assert (absent.score, absent.num_passed) == (0.0, 0)
-
-
-def test_all_teams_are_graded_again_to_the_same_bytes_and_nothing_of_those_that_left_stays(competition):
-    write_results(competition, "small", "team-two")
-    write_results(competition, "large", "team-two")
-    write_submission(competition, "team-two", SUBMITTED)
-
-    def graded(params):
-        evidence_stage(params, competition)
-        grade_stage(params, competition)
-        return [file_states(competition / place) for place in (EVIDENCE, GRADES)]
-
-    before = graded(PARAMS)
-    assert (competition / JUDGEMENTS).is_dir()  # an output of the stage, although no model judged
-    assert graded(PARAMS) == before
-    graded(ALONE)
-    assert [[path.name for path in (competition / place).iterdir()] for place in (EVIDENCE, GRADES)] == [[TEAM]] * 2
 
 
 def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(competition):

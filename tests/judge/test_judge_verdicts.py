@@ -1,6 +1,7 @@
 """From a model's written answers to a leaf's grade: files chosen, words read, evidence looked up, votes counted."""
 
 import re
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judged_attempt import ATTEMPT, MODEL, graded, write_files, write_paper
+from judged_attempt import ATTEMPT, MODEL, WrittenAnswers, graded, write_files, write_paper
 from page_for_tests import Page
 from rubric_trees import CODE, RESULT, RUN, leaf, node
-from scripted_judge import DIGEST
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json
@@ -21,12 +21,10 @@ from pcgeval.judge.quotes import MAX_QUOTE, verify_quote
 from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.protocol import CallError, ChatReply
 from pcgeval.report.markup import grade_page
-from pcgeval.rubric.record import RefusedFile
 
 WARM = MODEL.model_copy(update={"options": {"temperature": 0.5, "num_predict": 500}})
-CODE_TEXT = (
-    "import random\n\n\ndef mean(n):\n    return sum(random.gauss(0, 1)\n               for _ in range(n)) / n\n"
-)
+MEAN = "return sum(random.gauss(0, 1)\n               for _ in range(n)) / n"
+CODE_TEXT = f"import random\n\n\ndef mean(n):\n    {MEAN}\n"
 HTML = '</pre></details><script>alert(1)</script><img src=x onerror="alert(1)">'
 PAGE = f"{HTML}\n# Score\n1\n{'long ' * 2000}\n"
 WORDS = "# Expectations\nA mean.\n# Reality\nIt is there.\n# Score\n{}"
@@ -42,23 +40,6 @@ def quoting(file, lines, score=1):
 TRUE, INVENTED = (quoting("src/mean.py", line) for line in ("def mean(n):", "def mean(values):"))
 
 
-class WrittenAnswers:
-    """A backend with written answers in turn: texts, replies, or errors."""
-
-    def __init__(self, answers):
-        self.answers, self.requests = list(answers), []
-
-    def digest(self):
-        return DIGEST
-
-    def chat(self, request, _):
-        self.requests.append(request)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer if isinstance(answer, ChatReply) else ChatReply(answer, 10, 5, "stop", 0.25)
-
-
 @pytest.fixture(autouse=True)
 def attempt():
     write_files({"src/mean.py": CODE_TEXT, "page.md": PAGE})
@@ -68,9 +49,10 @@ def attempt():
 def judged(*answers, category=CODE, tree=None, texts=None, **settings):
     """Grade a leaf, or the leaves of a tree, by written answers; return the output and the requests."""
     write_paper(tree or node("root", 1, leaf("mean", 1, category)), **(texts or {}))
-    backend = WrittenAnswers(answers)
+    in_turn = iter(answers)
+    backend = WrittenAnswers(lambda _: next(in_turn))
     output = graded(backend, model=WARM, calls=CallFiles(log=None), **settings)
-    assert backend.answers == []
+    assert len(backend.requests) == len(answers)
     return output, backend.requests
 
 
@@ -83,14 +65,8 @@ def prompt(request):
     return request.messages[1].content
 
 
-@pytest.fixture
-def many_files():
-    """More than are shown without a ranking."""
-    write_files({f"src/{number}.py": "x = 1\n" for number in range(20)})
-
-
-@pytest.mark.usefixtures("many_files")
 def test_of_more_files_the_model_ranks_which_to_show():
+    write_files({f"src/{number}.py": "x = 1\n" for number in range(20)})
     output, (ranked, asked) = judged('{"files": ["src/mean.py", "src/1.py"]}', TRUE)
     record = output.graded_task_tree.leaves[0].judge_metadata
     assert (record.files.picked, record.usage.rank.calls) == (("src/mean.py", "src/1.py"), 1)
@@ -107,32 +83,17 @@ def test_of_more_files_the_model_ranks_which_to_show():
     assert ranked.schema["properties"]["files"]["items"] == {"type": "string"}  # hosted models bound a schema
 
 
-@pytest.mark.usefixtures("many_files")
-def test_what_most_leaves_below_a_node_chose_stands_first():
-    tree = node("root", 1, *(leaf(f"leaf{number}") for number in range(3)))
-    rankings = ["src/1.py\nsrc/9.py", "src/2.py\nsrc/9.py", "src/9.py"]
-    _, requests = judged(*rankings, *[FAIL] * 3, tree=tree)
-    shown = [re.findall(r"<file \w+>\n(\S+)", prompt(request)) for request in requests[3:]]
-    assert shown == [["src/9.py", "src/1.py"], ["src/9.py", "src/2.py"], ["src/9.py"]]
-
-
-@pytest.mark.parametrize("unclear", [UNCLEAR, "# Score\nunclear", "I like it. I assign a 1."])
-def test_words_that_cannot_be_read_are_parsed_by_the_model(unclear):
-    output, (_, parsing) = judged(unclear, VERDICT, evidence=False)
+def test_words_that_cannot_be_read_are_parsed_by_the_model_or_asked_for_once_more_with_what_was_wrong():
+    output, (_, parsing) = judged(UNCLEAR, VERDICT, evidence=False)
     assert (output.score, output.graded_task_tree.leaves[0].explanation) == (1.0, "it is there")
-    assert unclear in prompt(parsing)
+    assert UNCLEAR in prompt(parsing)
     assert parsing.schema["properties"]["score"]["enum"] == [0, 1]
-
-
-def test_an_answer_of_no_use_is_asked_for_once_more_with_what_was_wrong():
     output, requests = judged(UNCLEAR, "no idea", TRUE)
     assert output.score == 1
     assert "Your last answer was of no use: its score is a part of 10" in prompt(requests[2])
-    assert "no use" not in prompt(requests[0])
     failed = leaf_of(UNCLEAR, "no idea", UNCLEAR)  # the same answer is parsed once
     assert "answered twice without use; the second time its score is a part of 10" in failed.explanation
-    record = failed.judge_metadata
-    assert (record.reason, record.usage.grade.calls, record.usage.parse.calls) == (failed.explanation, 2, 2)
+    assert (failed.judge_metadata.usage.grade.calls, failed.judge_metadata.usage.parse.calls) == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -166,17 +127,9 @@ def test_an_answer_that_was_cut_off_is_not_graded_by_what_it_quotes(quoted):
         assert not leaf_of(*[answer] * 4).valid_score
 
 
-def test_odd_files_are_graded_with_a_note_and_a_submission_without_any_is_0():
-    for name, content in (("a.py", b"caf\xe9"), ("c.md", b"\0"), ("d.md", b" \n")):
-        (ATTEMPT / name).write_bytes(content)
-    output, (asked,) = judged(FAIL)
-    record = output.graded_task_tree.leaves[0].judge_metadata.files
-    assert record.refused == (RefusedFile(name="c.md", reason="is binary"),)
-    assert record.notes == {"a.py": "1 characters are not UTF-8"}
-    for shown in ("a.py (1 characters are not UTF-8)\ncaf", "d.md\n(the file is empty)"):
-        assert shown in prompt(asked)
-    for path in ATTEMPT.rglob("*.*"):
-        path.unlink()
+def test_a_submission_without_any_file_is_0_without_a_call():
+    shutil.rmtree(ATTEMPT)
+    ATTEMPT.mkdir()
     assert leaf_of().graded_score == 0
 
 
@@ -200,24 +153,22 @@ def test_the_majority_of_votes_decides_and_those_about_a_node_are_averaged(answe
     assert [request.options["seed"] for request in requests] == list(range(len(answers)))
     votes = [(vote.score, vote.reason) for vote in record.votes]
     assert votes == [(None, "no reply") if answer == "failed" else (answer, None) for answer in answers]
-    assert ("| Do a. (weight: 1)\n| Do b. (weight: 1)\n" in prompt(requests[0])) == (depth is not None)
+    assert ("| Do b. (weight: 1)\n" in prompt(requests[0])) == (depth is not None)
     assert judged_leaf.explanation == ("the votes are tied, 1 to 1" if score is None else "It is there.")
 
 
 @pytest.mark.parametrize(
-    ("category", "question", "run", "files"),
+    ("category", "run", "files"),
     [
-        (CODE, "need not have been run", ["reproduce.sh"], ["page.md", "src/mean.py"]),
-        (RUN, "log must show it", ["reproduce.sh", "reproduce.log"], ["page.md", "src/mean.py"]),
-        (RESULT, "Compare the values", ["reproduce.sh", "reproduce.log"], ["page.md", "results.csv"]),
+        (CODE, ["reproduce.sh"], ["page.md", "src/mean.py"]),
+        (RUN, ["reproduce.sh", "reproduce.log"], ["page.md", "src/mean.py"]),
+        (RESULT, ["reproduce.sh", "reproduce.log"], ["page.md", "results.csv"]),
     ],
 )
-def test_a_category_has_its_question_and_its_files(category, question, run, files):
+def test_a_leaf_is_shown_the_paper_the_run_the_files_of_its_category_and_earlier_criteria(category, run, files):
     tree = node("root", 1, *(leaf(f"leaf{number}", 1, category) for number in range(60)))
-    texts = {"addendum": "Use seed 1.", "judge_addendum": "Any style will do."}
-    _, requests = judged(*[FAIL] * 60, tree=tree, texts=texts)
+    _, requests = judged(*[FAIL] * 60, tree=tree, texts={"addendum": "Use seed 1.", "judge_addendum": "Any will do."})
     asked = prompt(requests[-1])
-    assert question in asked
     tags = re.findall(r"^<([a-z.-]+)(?: \w+)?>$", asked, re.MULTILINE)
     assert tags == ["paper", "addendum", "notes", *run, "file", "file", "earlier-criteria"]
     assert re.findall(r"^<file \w+>\n(.+)", asked, re.MULTILINE) == files
@@ -233,12 +184,7 @@ ODD = '"we\\"ird*.md"'
     [
         ("`./src/mean.py`", "def mean(n):", "src/mean.py, line 4", "def mean(n):"),
         ("mean.py", "import random", "src/mean.py, line 1", "import random"),
-        (
-            "src/mean.py",
-            "return sum(random.gauss(0, 1)   for _ in\n\trange(n))/n",
-            "src/mean.py, lines 5 to 6",
-            "return sum(random.gauss(0, 1)\n               for _ in range(n)) / n",
-        ),
+        ("src/mean.py", "".join(MEAN.split()), "src/mean.py, lines 5 to 6", MEAN),
         ("** `src/mean.py`, lines 4-5", "def mean(n):\r\n", "src/mean.py, line 4", "def mean(n):"),
         ("mean.py:4", "def mean(n):", "src/mean.py, line 4", "def mean(n):"),
         (ODD, "x = 1\ny = 2", f"{ODD}, lines 3 to 4", "x = 1\ny = 2"),
@@ -269,7 +215,6 @@ def test_evidence_is_text_on_the_page_and_in_the_terminal(capsys):
     ("answer", "reason"),
     [
         (INVENTED, "are not in that file"),
-        (quoting("src/secret.py", "def mean(n):"), "was not shown"),
         (quoting("reproduce.log", "it ran"), "as it was shown"),  # which is not for a leaf about code
         (quoting("../attempt/src/mean.py", "def mean(n):"), "was not shown"),
         (quoting("src/mean.py.bak", "def mean(n):"), "was not shown"),
@@ -277,9 +222,8 @@ def test_evidence_is_text_on_the_page_and_in_the_terminal(capsys):
         (quoting("src/mean.py", "n"), "only a part of a line"),
         (quoting("reproduce.sh", "(reproduce.sh: cannot be read"), "are not in that file"),
         (WORDS.format(1), "needs a file and its lines"),
-        (quoting("page.md", "x" * 90_000), "needs a file and its lines"),
     ],
-    ids=["false", "no", "log", "path", "bak", "marks", "letter", "ours", "none", "long"],
+    ids=["false", "log", "path", "bak", "marks", "letter", "ours", "none"],
 )
 def test_a_pass_without_a_true_quote_twice_has_no_grade_and_says_why(answer, reason):
     output, requests = judged(answer, answer)
@@ -318,7 +262,6 @@ def test_without_evidence_nothing_is_asked_or_looked_up(settings, is_strict):
     assert (output.score, output.graded_task_tree.leaves[0].judge_metadata.quotes) == (1.0, ())
     assert "Evidence" not in prompt(asked)
     assert ("strict" in asked.messages[0].content) == is_strict
-    assert output.prompts == settings.get("prompts", "pcgeval")
     assert output.prompt_version != judged(TRUE)[0].prompt_version
     with pytest.raises(GradingError, match="evidence is for prompts: pcgeval"):
         JudgeSettings.checked({"prompts": "paperbench", "evidence": True})
