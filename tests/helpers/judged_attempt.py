@@ -49,12 +49,12 @@ def reasons(output):
     return {leaf.id: leaf.explanation for leaf in output.graded_task_tree.leaves if not leaf.valid_score}
 
 
-def graded_at(endpoint, name="m", *, calls=None, computer=None, options=None, **settings):
+def graded_at(endpoint, name="m", *, computer=None, options=None, **settings):
     """Grade the attempt by a model of an endpoint of OpenAI's interface, without a call log."""
     fields = {key: settings.pop(key) for key in ("profile", "concurrency") if key in settings}
     model = Model(backend="openai", name=name, base_url=endpoint.base_url, options=options or {}, **fields)
     settings = JudgeSettings.checked({"judge": "simple", "model": model, **settings})
-    return grade_submission(ATTEMPT, "toy", settings, computer, calls or CallFiles(log=None))
+    return grade_submission(ATTEMPT, "toy", settings, computer, CallFiles(log=None))
 
 
 class FakeComputer:
