@@ -82,6 +82,9 @@ def test_a_killed_evaluation_goes_on_and_pays_for_nothing_twice():
 
 
 def test_what_an_example_lacks_is_named_before_anything_is_paid_for():
+    (DATA / "toy/2").mkdir()
+    with pytest.raises(JudgeEvalError, match=r"toy/2: no grading/expected_result\.json"):
+        read_examples(DATA)
     (DATA / "toy/0/submission").rename(DATA / "submission")
     write_text(DATA / "toy/1/submission/main.py", LFS)
     Path("data/papers/other/paper.md").unlink()
@@ -91,7 +94,6 @@ def test_what_an_example_lacks_is_named_before_anything_is_paid_for():
     for fault in ("toy/0: no folder", "main.py is only a pointer to Git LFS", "paper.md: is missing", "papers_dir"):
         assert fault in str(error.value)
     assert not model.requests
-    evaluate({"random": settings("random")}, only=examples)
 
 
 def test_the_command_reads_tar_files_and_tabulates(capsys):

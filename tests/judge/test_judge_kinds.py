@@ -30,7 +30,6 @@ def test_the_coin_differs_by_seed_and_leaf_and_about_half_pass():
 
 
 YAML = """\
-# graded on a Tuesday
 - {path: root/a, score: 1, author: Ada, reason: It is there.}
 - path: root/b
   score: 0.5
