@@ -1,15 +1,18 @@
 """A toy paper and an attempt at it in the working directory, graded by a scripted model or by any other judge."""
 
 import json
+import os
 from pathlib import Path
 
-from scripted_judge import DIGEST
+from scripted_judge import DIGEST, ScriptedModel
 
 from pcgeval.core.files import write_text
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
+from pcgeval.llm.protocol import ChatReply
+from pcgeval.submissions.reproduction import ReproductionRun
 
 MODEL = Model(backend="ollama", name="m:1", digest=DIGEST, concurrency=1)
 PAPER, ATTEMPT = Path("data/papers/toy"), Path("attempt")
@@ -46,9 +49,42 @@ def reasons(output):
     return {leaf.id: leaf.explanation for leaf in output.graded_task_tree.leaves if not leaf.valid_score}
 
 
-def graded_at(endpoint, name="m", *, calls=None, computer=None, options=None, **settings):
+def graded_at(endpoint, name="m", *, computer=None, options=None, **settings):
     """Grade the attempt by a model of an endpoint of OpenAI's interface, without a call log."""
     fields = {key: settings.pop(key) for key in ("profile", "concurrency") if key in settings}
     model = Model(backend="openai", name=name, base_url=endpoint.base_url, options=options or {}, **fields)
     settings = JudgeSettings.checked({"judge": "simple", "model": model, **settings})
-    return grade_submission(ATTEMPT, "toy", settings, computer, calls or CallFiles(log=None))
+    return grade_submission(ATTEMPT, "toy", settings, computer, CallFiles(log=None))
+
+
+class FakeComputer:
+    """Makes a result, as reproduce.sh would, and counts how often it was asked to."""
+
+    def __init__(self, exit_code=0, *, log="it ran\n", dies=False):
+        self.exit_code, self.log, self.dies, self.runs = exit_code, log, dies, 0
+
+    def reproduce(self, submission, into):
+        self.runs += 1
+        assert not into.resolve().is_relative_to(submission.resolve())
+        for path in filter(Path.is_file, submission.iterdir()):
+            write_text(into / path.name, path.read_text())
+            os.utime(into / path.name, (1, 1))
+        write_text(into / "results.json", '{"figure": 1}')
+        if self.dies:
+            raise KeyboardInterrupt
+        return ReproductionRun(into, self.log, self.exit_code, None, 1.5, 1000.0)
+
+
+class WrittenAnswers(ScriptedModel):
+    """A backend whose answers are written in a test: for each request a text, a reply or an error."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def chat(self, request, _):
+        self.requests.append(request)
+        answer = self.answer(request)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if isinstance(answer, ChatReply) else ChatReply(answer, 10, 5, "stop", 0.25)

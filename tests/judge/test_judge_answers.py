@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.judge.answers import UnreadableAnswer, read_ranking, read_score, read_verdict, reality_of
+from pcgeval.judge.answers import UnreadableAnswer, read_ranking, read_score, read_verdict
 from pcgeval.judge.files import SubmissionFile, shown_name
 
 SHAPE = "# Expectations\nx\n# Reality\nScore: 0.87 in results.csv, 3 of 4 files\n"
@@ -108,10 +108,10 @@ def test_a_cut_answer_counts_once_its_score_stands_under_its_heading(end):
     assert read_score(f"**Expectations**\nx\n**Reality**\ny\n{end}", continuous=False, cut=True) == 1
 
 
-OTHER_NUMBERS = {"0.35": 0.35, ".5": 0.5, "0.7/1": 0.7, "1e-1": 0.1, "One.": 1, "１": 1, "Score: one": 1}
-
-
-@pytest.mark.parametrize(("answer", "score"), OTHER_NUMBERS.items())
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    {"0.35": 0.35, ".5": 0.5, "0.7/1": 0.7, "1e-1": 0.1, "One.": 1, "１": 1, "Score: one": 1}.items(),
+)
 def test_a_continuous_score_may_be_in_between_and_a_number_a_word_or_wide(answer, score):
     assert read_score(f"{SHAPE}# Score\n{answer}", continuous=True) == score
 
@@ -123,8 +123,6 @@ def test_a_continuous_score_in_doubt_is_none(answer):
 
 
 GOOD = {"valid_score": True, "score": 1, "explanation": "it's there"}
-
-
 VERDICTS = """\
 {"valid_score": "true", "score": "1", "explanation": "it's there"}; {not json} GOOD; GOOD|GOOD
 <think>{"score": 0}</think>GOOD; {"Valid_Score": true, "SCORE": 1.0, "Explanation": "it's there"}
@@ -188,11 +186,6 @@ def test_the_reason_never_quotes_the_answer():
         assert "ignore" not in str(caught.value).casefold()
 
 
-def test_what_the_grader_saw_is_the_reason_of_a_score():
-    assert reality_of("# Expectations\nx\n# Reality\nIt has\ntwo.\n# Score\n1") == "It has\ntwo."
-    assert reality_of("It has two. Score: 1") == "It has two. Score: 1"
-
-
 def offered(*names):
     return [SubmissionFile(shown_name(name), Path("/sub") / name, ".py", 0.0) for name in names]
 
@@ -223,8 +216,6 @@ def test_odd_names_are_found_in_a_list_and_in_json():
 
 
 def test_a_bare_name_that_two_files_have_is_nobody_and_at_most_ten_are_picked():
-    files = offered("x/a.py", "y/a.py")
-    assert read_ranking("a.py", files) == ()
-    assert read_ranking("a.py", files[:1]) == tuple(files[:1])
+    assert read_ranking("a.py", offered("x/a.py", "y/a.py")) == ()
     files = offered(*(f"{number}.py" for number in range(30)))
     assert list(read_ranking("\n".join(file.name for file in files), files)) == files[:10]

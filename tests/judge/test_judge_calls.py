@@ -2,27 +2,21 @@
 
 import json
 import threading
-import time
 from pathlib import Path
 
 import pytest
-from judged_attempt import ATTEMPT, MODEL, graded, reasons, write_files, write_paper
+from judged_attempt import MODEL, WrittenAnswers, graded, reasons, write_files, write_paper
 from rubric_trees import leaf, node
 from scripted_judge import DIGEST, ScriptedModel, refuses
 
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
-from pcgeval.judge.calls import CallFiles, JudgeClient
-from pcgeval.judge.plan import plan_gradings
-from pcgeval.judge.run import grade_submission, submission_task
-from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.call_log import CallLog
+from pcgeval.judge.calls import CallFiles
 from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, unpinned_digest
 from pcgeval.rubric.grades import judge_output_from_json
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
 RUBRIC = node("root", 1, node("left", 2, *map(leaf, LEAVES[:3])), node("right", 1, *map(leaf, LEAVES[3:])))
-WIDE = node("root", 1, *(leaf(f"leaf-{number}") for number in range(30)))
 CALLS = len(LEAVES)
 WARM = MODEL.model_copy(update={"options": {"temperature": 0.5}})
 
@@ -33,13 +27,9 @@ def attempt():
     write_files({"README.md": "We did it.", "main.py": "print('it')"})
 
 
-def at_once(calls):
-    return MODEL.model_copy(update={"concurrency": calls})
-
-
-def replay(log=Path("log")):
+def replay():
     recorded = MODEL.model_copy(update={"backend": "recorded"})
-    return graded(model=recorded, calls=CallFiles(recordings=tuple(log.glob("*.jsonl"))))
+    return graded(model=recorded, calls=CallFiles(recordings=tuple(Path("log").glob("*.jsonl"))))
 
 
 def asked_again(digest=DIGEST, **more):
@@ -52,39 +42,31 @@ def in_bytes(output):
     return to_json(output.to_json())
 
 
-def test_every_leaf_is_judged_by_one_call():
+def test_every_leaf_is_judged_by_one_call_with_a_seed_a_temperature_a_room_and_the_context():
     backend = ScriptedModel()
-    output = graded(backend)
+    model = WARM.model_copy(update={"options": {"top_k": 5, **WARM.options}})
+    output = graded(backend, model=model, seed=11, context=5000, max_tokens=700, call_seconds=7)
     assert backend.kinds == ["grade"] * CALLS
-    assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == ("simple", 6, 0)
+    expected = {"temperature": 0.5, "num_ctx": 5000, "top_k": 5, "num_predict": 700, "seed": 11}
+    assert [request.options for request in backend.requests] == [expected] * CALLS
+    assert all(0 < timeout <= 7 for timeout in backend.timeouts)
+    assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == ("simple", CALLS, 0)
     assert {node.score for node in output.graded_task_tree.leaves} == {0.0, 1.0}
     assert (output.model, output.model_digest, output.votes) == ("m:1", DIGEST, 1)
     usage = output.token_usage
-    assert (usage.rank.calls, usage.grade.calls, usage.parse.calls) == (0, 6, 0)
-    assert usage.total.seconds == pytest.approx(sum(range(1, CALLS + 1)) / 1000)
+    assert usage.total == usage.grade
+    assert usage.grade.seconds == pytest.approx(sum(range(1, CALLS + 1)) / 1000)
     assert judge_output_from_json(json.loads(in_bytes(output))) == output
 
 
-@pytest.mark.parametrize(("model", "temperature", "votes"), [(MODEL, 0, 1), (WARM, 0.5, 2)])
-def test_calls_have_a_seed_a_temperature_a_room_and_the_context(model, temperature, votes):
-    backend = ScriptedModel()
-    model = model.model_copy(update={"options": {"top_k": 5, **model.options}})
-    graded(backend, model=model, seed=11, context=5000, max_tokens=700, votes=votes, call_seconds=7)
-    expected = {"temperature": temperature, "num_ctx": 5000, "top_k": 5, "num_predict": 700}
-    assert all(expected.items() <= request.options.items() for request in backend.requests)
-    assert {request.options["seed"] for request in backend.requests} == set(range(11, 11 + votes))
-    assert all(0 < timeout <= 7 for timeout in backend.timeouts)
-
-
-@pytest.mark.parametrize("fault", [ZeroDivisionError, KeyboardInterrupt])
-def test_a_grading_that_breaks_off_asks_nothing_more(fault):
+def test_a_grading_that_breaks_off_asks_nothing_more():
     def fails(number, _):
         if number == 2:
-            raise fault
+            raise KeyboardInterrupt
 
     backend = ScriptedModel(fails, seconds=0.02)
-    with pytest.raises(fault):
-        graded(backend, model=at_once(2))
+    with pytest.raises(KeyboardInterrupt):
+        graded(backend, model=MODEL.model_copy(update={"concurrency": 2}))
     for thread in threading.enumerate():
         if "ThreadPoolExecutor" in thread.name:
             thread.join()
@@ -126,15 +108,10 @@ def test_only_what_changed_is_asked_again():
 
 
 def test_lone_surrogates_and_huge_numbers_of_a_reply_are_kept():
-    class Odd(ScriptedModel):
-        def chat(self, request, timeout):
-            return ChatReply(super().chat(request, timeout).text + "\ud800", 10**400, 10**400, "stop\udfff", 0.1)
-
-    assert in_bytes(graded(Odd())) == in_bytes(graded())
-    settings = JudgeSettings(judge="simple", model=MODEL, seed=1)
-    tasks = [("again", submission_task(ATTEMPT, "toy", settings))]
-    (plan,) = plan_gradings(tasks, CallFiles().client(settings))
-    assert plan.output_tokens > 10**15
+    odd = ChatReply("# Score\n0\ud800", 10**400, 10**400, "stop\udfff", 0.1)
+    first = in_bytes(graded(WrittenAnswers(lambda _: odd)))
+    assert in_bytes(graded()) == first
+    assert json.loads(first)["token_usage"]["grade"]["output_tokens"] > 10**15
 
 
 def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_replies():
@@ -161,37 +138,22 @@ def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_re
     ids=["in a row", "in a row, three at once", "every second"],
 )
 def test_five_failures_in_a_row_end_the_grading(is_failure, concurrency, asked):
-    write_paper(WIDE)
-
     def fails(number, _):
         if is_failure(number):
             raise CallError("500: no choices")
 
+    write_paper(node("root", 1, *(leaf(f"leaf-{number}") for number in range(30))))
     backend = ScriptedModel(fails=fails)
-    output = graded(backend, model=at_once(concurrency))
+    output = graded(backend, model=MODEL.model_copy(update={"concurrency": concurrency}))
     assert len(backend.requests) in asked
     assert ("5 calls in a row failed, the last one so: 500: no choices" in output.partial) == (30 not in asked)
     assert asked_again() == output.num_invalid_leaf_nodes  # all others can be asked again
 
 
-@pytest.mark.parametrize("how", ["the deadline of 0.35 s", "was stopped"])
-def test_a_deadline_or_a_caller_ends_the_grading_and_what_was_paid_for_counts(how):
-    stopping, by_caller = threading.Event(), how == "was stopped"
-    backend = ScriptedModel(lambda *_: by_caller and stopping.set(), seconds=0.12)
-    more = {} if by_caller else {"deadline": 0.35, "votes": 2}
-    output = graded(backend, model=WARM, stopping=stopping, **more)
+def test_a_deadline_ends_the_grading_and_what_was_paid_for_counts():
+    backend = ScriptedModel(seconds=0.12)
+    output = graded(backend, model=WARM, deadline=0.35, votes=2)
     assert output.num_invalid_leaf_nodes > 0
-    assert all(how in reason for reason in reasons(output).values())
-    assert by_caller or all(0 < timeout <= 0.35 for timeout in backend.timeouts)
+    assert all("the deadline of 0.35 s" in reason for reason in reasons(output).values())
+    assert all(0 < timeout <= 0.35 for timeout in backend.timeouts)
     assert output.token_usage.grade.calls == len(backend.requests)
-
-
-def test_the_deadline_of_one_grading_ends_no_other():
-    def opened_late(_):
-        time.sleep(0.4)
-        return ScriptedModel()
-
-    settings = JudgeSettings(judge="simple", model=MODEL, deadline=0.3)
-    client = JudgeClient(settings, CallLog(None), opened_late)
-    outputs = [grade_submission(ATTEMPT, "toy", settings, client=client) for _ in range(2)]
-    assert [output.num_invalid_leaf_nodes for output in outputs] == [CALLS, 0]

@@ -1,7 +1,6 @@
 """Models of every kind judge at a scripted endpoint: what they are sent, what they refuse, what their replies hold."""
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,9 @@ from judged_attempt import ATTEMPT, graded_at, write_files, write_paper
 from rubric_trees import CODE, RESULT, leaf, node
 from scripted_endpoint import ScriptedEndpoint
 
-from pcgeval import JudgeOutput, extract_leaf_grades, get_grade_summary, load_rubric, run_judge
+from pcgeval import extract_leaf_grades, get_grade_summary, run_judge
 from pcgeval.core.params import Model
-from pcgeval.core.profiles import ModelProfile, Price, known_profile
+from pcgeval.core.profiles import ModelProfile, Price
 from pcgeval.judge.settings import GradingError, JudgeSettings, model_of
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
@@ -53,12 +52,11 @@ OWN_SENT = {"max_completion_tokens": 777, "seed": 5, "reasoning_effort": "low", 
 @pytest.mark.parametrize(
     ("name", "more", "expected"),
     [
-        *((name, {}, REASONING) for name in ("o1", "o3", "o4-mini-2025-04-16", "gpt-5-mini")),
+        *((name, {}, REASONING) for name in ("o1", "o4-mini-2025-04-16", "gpt-5-mini")),
         ("o3-mini", {}, {**REASONING, "reasoning_effort": "high"}),
         *((name, {}, USUAL) for name in (GPT_4O, "gpt-4.1", "somebodys-own")),
         ("deepseek-ai/DeepSeek-R1", {}, {"max_tokens": 10_000, "temperature": 0.6, "seed": 0}),
         ("Qwen/Qwen3-32B", {}, {"max_tokens": 6000, "temperature": 0.6, "seed": 0}),
-        ("openai/gpt-oss-120b", {}, {"max_tokens": 10_000, "temperature": 1.0, "seed": 0}),
         ("gpt-4o", {"profile": BARE}, {"max_completion_tokens": 3000}),
         ("gpt-4o", {"profile": {"structured_output": None, "limit_field": None}}, {"temperature": 0, "seed": 0}),
         ("gpt-4o", {"max_tokens": 555}, {**USUAL, "max_tokens": 555}),
@@ -77,12 +75,11 @@ def test_what_a_400_names_is_dropped_or_renamed_once(capsys):
     with ScriptedEndpoint(refuses=refuses, usage=False) as endpoint:
         output = judged(endpoint, "a-new-one")
     assert output.token_usage.total.prompt_tokens > 100  # estimated, as the endpoint reports no tokens
-    assert "estimated" in json.dumps(output.to_json()["token_usage"])
+    assert output.token_usage.total.estimated
     assert len(endpoint.refused) == len(set(refuses) - {"top_p"})  # each of those sent, once for the whole grading
-    assert all(body["max_completion_tokens"] == 4000 for body in endpoint.asked)
+    assert fields(endpoint) == {"model": "a-new-one", "max_completion_tokens": 4000}
     told = capsys.readouterr().err
     assert "does not take max_tokens; it is sent as max_completion_tokens from now on" in told
-    assert "does not take temperature; it is left out from now on" in told
 
 
 def test_cached_tokens_and_the_price_are_counted():
@@ -94,7 +91,6 @@ def test_cached_tokens_and_the_price_are_counted():
     fresh = total.prompt_tokens - total.cached_tokens
     expected = (fresh * 1.1 + total.cached_tokens * 0.55 + total.output_tokens * 4.4) / 1e6
     assert output.cost == pytest.approx(expected, abs=1e-6)
-    assert output.to_json()["price"] == known_profile("o3-mini").price.model_dump()
 
 
 @pytest.mark.parametrize("name", ["o1-pro", "gpt-4o-2024-05-13", "o3-2099-01-01", "openai/gpt-4o", "gpt-4o-audio"])
@@ -107,14 +103,11 @@ def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
     assert JudgeSettings(judge="simple", model=priced, max_cost=1).price.output == 2
 
 
-@pytest.mark.parametrize(
-    ("url", "given", "at_once"), [(HOSTED, {}, 8), (HOSTED, {"concurrency": 1}, 1), (LOCAL, {}, 1)]
-)
-def test_a_hosted_endpoint_has_eight_calls_at_once(url, given, at_once):
-    model = Model(backend="openai", name="m", base_url=url, **given)
-    assert JudgeSettings(judge="simple", model=model).concurrency == at_once
-    by_config = JudgeSettings.checked({"judge": "simple", "model": model_of({"model": "m", "base_url": url})})
-    assert given or by_config.concurrency == at_once
+def test_a_hosted_endpoint_has_eight_calls_at_once_unless_told_otherwise():
+    hosted, local = (model_of({"model": "m", "base_url": url}) for url in (HOSTED, LOCAL))
+    models = hosted, local, {**hosted, "concurrency": 2}
+    settings = [JudgeSettings.checked({"judge": "simple", "model": model}) for model in models]
+    assert [setting.concurrency for setting in settings] == [8, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -128,42 +121,31 @@ def test_the_context_and_the_room_follow_from_the_profile(name, context, answer)
     assert rooms == [2000, 1024]
 
 
-def test_the_samples_by_which_others_call_the_judge(monkeypatch):
-    def run(settings=None, judge_type="simple", config=None):
-        return asyncio.run(
-            run_judge(
-                submission_path=ATTEMPT,
-                paper_id="toy",
-                judge_type=judge_type,
-                code_only=False,
-                completer_config=config,
-                computer=None,
-                settings=settings,
-            )
-        )
+def run(**arguments):
+    """Call the judge as PaperBench does; no model means GPT-4o."""
+    usual = {"paper_id": "toy", "judge_type": "simple", "code_only": False, "completer_config": None, "computer": None}
+    return asyncio.run(run_judge(**{"submission_path": ATTEMPT, **usual, **arguments}))
 
+
+def test_the_samples_by_which_others_call_the_judge(monkeypatch):
     with ScriptedEndpoint(lists=[GPT_4O]) as endpoint:
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-        output = run(config={"model": GPT_4O})
+        output = run(completer_config={"model": GPT_4O})
         assert (len(endpoint.asked), output.prompts) == (LEAVES, "pcgeval, with evidence")
         assert fields(endpoint) == {"model": GPT_4O, **USUAL}
-        # no model means GPT-4o, and papers may be a path
-        assert run() == output == run(JudgeSettings(papers_dir=Path("data/papers")))
+        assert run() == output == run(settings=JudgeSettings(papers_dir=Path("data/papers")))
         assert len(endpoint.asked) == LEAVES
-        assert [run(judge_type=judge).judge_type for judge in ("random", "dummy")] == ["random", "dummy"]
         completer = {"model": GPT_4O, "temperature": 0.5, "max_tokens": 3000, "reasoning_effort": None}
-        assert run(config=completer).num_invalid_leaf_nodes == 0
+        assert run(completer_config=completer).num_invalid_leaf_nodes == 0
         assert endpoint.asked[-1].items() >= {"temperature": 0.5, "max_tokens": 3000, "seed": 0}.items()
-    with pytest.raises(GradingError, match=r"'modell' is not known\. Use some of model, base_url,"):
-        run(config={"model": GPT_4O, "modell": "o1"})
-    assert isinstance(output, JudgeOutput)
+    assert [run(judge_type=judge).judge_type for judge in ("random", "dummy")] == ["random", "dummy"]
     grade = output.to_json()
-    assert {"score", "graded_task_tree", "num_leaf_nodes", "num_passed", "judge_type"} <= set(grade)
-    leaf_grades = extract_leaf_grades(grade["graded_task_tree"])
-    assert [entry["id"] for entry in leaf_grades] == ["code", "table"]
+    assert [entry["id"] for entry in extract_leaf_grades(grade["graded_task_tree"])] == ["code", "table"]
     summary = get_grade_summary(grade["graded_task_tree"])
-    assert summary["overall_score"] == grade["graded_task_tree"]["score"] == output.score
-    assert summary["passed"] == output.num_passed == sum(entry["score"] > 0.5 for entry in leaf_grades)
+    assert (summary["overall_score"], summary["passed"]) == (grade["score"], grade["num_passed"])
     assert set(summary["by_category"]) == {CODE, RESULT}
-    assert load_rubric(Path("data/papers/toy/rubric.json")).id == "root"
+    with pytest.raises(GradingError, match=r"'modell' is not known\. Use some of model, base_url,"):
+        run(completer_config={"model": GPT_4O, "modell": "o1"})
+    with pytest.raises(GradingError, match="judge: "):
+        run(judge_type="simpel")

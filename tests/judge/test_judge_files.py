@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from itertools import pairwise
 
 import pytest
@@ -12,17 +11,13 @@ from hypothesis import strategies as st
 from pcgeval.judge import files as module
 from pcgeval.judge.files import MAX_ALIKE, MAX_HEAD, MAX_TAIL, condensed, list_files, read_file, shown_name
 
-FILES = ("README.md", "estimate.py", "reproduce.sh", "results.csv", "data/notes.txt")
-
-
 TOOLS = ".git .github .env .venv3 my_venv venv wandb a.egg-info __pycache__ node_modules .pcgeval"
 
 
 def write_files(folder, files):
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
     return folder
 
 
@@ -36,22 +31,18 @@ def reasons(listed):
 
 def test_documents_code_and_tables_are_listed_without_the_folders_of_tools(tmp_path):
     write_files(tmp_path, {f"{name}/{way}a.py": "x" for name in TOOLS.split() for way in ("", "deep/er/")})
-    write_files(tmp_path, dict.fromkeys((*FILES, "model.bin", "a.PNG", "Makefile", ".hidden.py"), "x"))
-    write_files(tmp_path, {"src/venv.py": ""})
-    expected = ".hidden.py Makefile README.md data/notes.txt estimate.py reproduce.sh results.csv src/venv.py"
-    assert names(list_files(tmp_path)) == expected.split()
+    shown = [".hidden.py", "Makefile", "README.md", "data/notes.txt", "estimate.py", "results.csv", "src/venv.py"]
+    write_files(tmp_path, dict.fromkeys([*shown, "model.bin", "a.PNG"], "x"))
+    assert names(list_files(tmp_path)) == shown
     assert list_files(tmp_path / "missing").fault == "the submission cannot be read (No such file or directory)"
-    assert list_files(tmp_path / "README.md").fault == "the submission cannot be read (Not a directory)"
 
 
 def test_links_pipes_and_binary_files_are_refused_with_the_reason(tmp_path):
     outside = write_files(tmp_path / "outside", {"secret.py": "key", "sub/more.py": "key"})
     long = f"{'n' * 250}/{'m' * 60}.py"
     inside = write_files(tmp_path / "inside", {"a.py": "1", "binary.py": b"\x7fELF\0\0", "sub/b.md": "1", long: "1"})
-    (inside / "link.py").symlink_to(outside / "secret.py")
-    (inside / "dangling.md").symlink_to("nowhere")
-    (inside / "folder").symlink_to(outside, target_is_directory=True)
-    (inside / "loop").symlink_to(inside, target_is_directory=True)
+    for name, target in (("link.py", "secret.py"), ("dangling.md", "nowhere"), ("folder", "."), ("loop", "../inside")):
+        (inside / name).symlink_to(outside / target)
     os.mkfifo(inside / "pipe.txt")
     listed = list_files(inside)
     assert names(listed) == ["a.py", "sub/b.md"]
@@ -65,21 +56,16 @@ def test_links_pipes_and_binary_files_are_refused_with_the_reason(tmp_path):
 
 
 def test_the_number_of_files_is_bounded_from_the_top_folder_down(tmp_path, monkeypatch):
+    write_files(tmp_path, dict.fromkeys(["a/a/1.py", "a/2.py", "z.py", "b.py"], ""))
     monkeypatch.setattr(module, "MAX_OFFERED", 3)
-    write_files(tmp_path, {"a/a/1.py": "", "a/2.py": "", "z.py": "", "b.py": ""})
     listed = list_files(tmp_path)
     assert names(listed) == ["a/2.py", "b.py", "z.py"]
     assert reasons(listed) == {"(more files)": "only the 3 nearest to the top are offered"}
-    monkeypatch.setattr(module, "MAX_VISITED", 3)
-    assert names(list_files(tmp_path)) == ["b.py", "z.py"]
-    write_files(tmp_path, {"c.py": ""})
-    assert reasons(list_files(tmp_path)) == {"(more files)": "has more than 3 entries"}
+    monkeypatch.setattr(module, "MAX_VISITED", 2)
+    assert reasons(list_files(tmp_path)) == {"(more files)": "has more than 2 entries"}
 
 
-NAMES = st.text(st.characters(codec=None, exclude_characters="/\0"), min_size=1, max_size=40)
-
-
-@given(NAMES)
+@given(st.text(st.characters(codec=None, exclude_characters="/\0"), min_size=1, max_size=40))
 def test_a_name_is_shown_on_one_line_that_no_other_name_has(name):
     shown = shown_name(name)
     assert shown.isprintable()
@@ -87,7 +73,6 @@ def test_a_name_is_shown_on_one_line_that_no_other_name_has(name):
     assert shown == name or (shown.startswith('"') and json.loads(shown) == name)
 
 
-SIZE = MAX_HEAD + MAX_TAIL + 12345
 CUT = f"x{'ä' * (MAX_HEAD // 2 - 1)}\n[... 124289 bytes left out ...]\n{'ä' * (MAX_TAIL // 2)}"  # between characters
 NOTEBOOK = '{"cells": [{"source": ["a = 1\\n", "b"]}, {"source": "c", "outputs": [{"png": "AAAA"}]}, 7]}'
 
@@ -96,22 +81,13 @@ NOTEBOOK = '{"cells": [{"source": ["a = 1\\n", "b"]}, {"source": "c", "outputs":
     ("name", "content", "text", "note"),
     [
         ("a.txt", b"caf\xe9 \x9b", "café ", "2 characters are not UTF-8"),
-        ("a.txt", "ä".encode() + b"\xe4\xff", "ääÿ", "2 characters are not UTF-8"),
         ("a.txt", b"\xef\xbb\xbfx", "x", ""),
         ("a.txt", "äöü".encode("utf-16"), "äöü", ""),
         ("a.txt", b"\xff\xfea", "\ufffd", "1 characters are not UTF-16"),
         ("a.txt", b"a\r\nb\rc\x1b[31mred\x1b[0m\x08\x00", "a\nb\ncred", ""),
-        ("a.txt", b"", "", ""),
-        (
-            "a.csv",
-            "ä".encode() + b"x" * (SIZE - 4) + "ö".encode(),
-            f"ä{'x' * (MAX_HEAD - 2)}\n[... 12345 bytes left out ...]\n{'x' * (MAX_TAIL - 2)}ö",
-            "12345 bytes in the middle left out",
-        ),
         ("a.txt", b"x" + "ä".encode() * 2**18, CUT, "124289 bytes in the middle left out"),
         ("a.ipynb", NOTEBOOK.encode(), "a = 1\nb\n\nc", ""),
         ("a.ipynb", b'{"cells": 5}', '{"cells": 5}', ""),
-        ("a.ipynb", b"not json", "not json", ""),
         ("a.ipynb", b"[" * 100_000, "[" * 100_000, ""),
     ],
     ids=lambda value: repr(value)[:24],
@@ -122,14 +98,11 @@ def test_a_files_text(tmp_path, name, content, text, note):
 
 
 def test_a_file_that_goes_or_turns_into_a_link_is_not_read(tmp_path):
-    write_files(tmp_path, {"a.md": "x"})
-    (tmp_path / "b.md").symlink_to("a.md")
-    os.mkfifo(tmp_path / "c.md")
-    assert read_file(tmp_path / "b.md").text == ""
-    assert "link" in read_file(tmp_path / "b.md").note
-    assert "not a regular file" in read_file(tmp_path / "c.md").note
-    shutil.rmtree(tmp_path)
-    assert read_file(tmp_path / "a.md").note == "cannot be read (No such file or directory)"
+    (tmp_path / "link.md").symlink_to(__file__)
+    os.mkfifo(tmp_path / "pipe.md")
+    for name, note in (("link.md", "link"), ("pipe.md", "not a regular file"), ("gone.md", "cannot be read")):
+        assert read_file(tmp_path / name).text == ""
+        assert note in read_file(tmp_path / name).note
 
 
 BARS = "".join(f" 50%|## | 5/10\n100%|####| 10/10 [loss={epoch}]\n" for epoch in range(3))
@@ -156,7 +129,6 @@ RESULTS = """\
         (BARS, "\n".join(f"100%|####| 10/10 [loss={epoch}]" for epoch in range(3)) + "\n"),
         (WARNINGS, "a\nwarning\n[the line above 40 times]\nb\n\nc"),
         ("<" + "x" * 5000 + ">", f"<{'x' * 999} [... 3002 characters left out ...] {'x' * 999}>"),
-        ("", ""),
         ("\ud800\x00\n", "\ud800\n"),
     ],
     ids=lambda value: repr(value)[:30],
@@ -165,23 +137,9 @@ def test_a_log_loses_times_colours_progress_and_repeats_and_nothing_else(log, ex
     assert condensed(log) == expected
 
 
-@given(st.lists(st.sampled_from(["a", "b", "", "x: 1"]), max_size=30))
-def test_no_line_is_lost_but_repeats(lines):
-    shown = [line for line in condensed("\n".join(lines)).split("\n") if not line.startswith("[the line above")]
-    assert shown == [line for place, line in enumerate(lines or [""]) if place == 0 or lines[place - 1] != line]
-
-
 @pytest.mark.parametrize("piece", ["9%|", "[", "1:", "12:00:00", "9/9 [===", "\r", "\n", "\x1b["])
 def test_hostile_logs_end_soon(piece):
     assert len(condensed(piece * (2_000_000 // len(piece)))) <= 5000  # a backtracking pattern would take hours
-
-
-def test_a_long_log_keeps_both_ends(monkeypatch):
-    monkeypatch.setattr(module, "MAX_LOG", 100)
-    monkeypatch.setattr(module, "_MOST_TO_HEAD", 30)
-    shown = condensed("\n".join(str(number) for number in range(1000)))
-    assert (shown[:4], shown[-7:]) == ("0\n1\n", "998\n999")
-    assert "characters left out" in shown
 
 
 def test_epochs_are_thinned_evenly_so_that_their_curve_stays():
@@ -189,10 +147,9 @@ def test_epochs_are_thinned_evenly_so_that_their_curve_stays():
     validation = [f"validation accuracy {number / 1500:.3f}" for number in range(1500)]
     log = ["start", *(line for pair in zip(epochs, validation, strict=True) for line in pair), "Test accuracy: 0.93"]
     lines = condensed("\n".join(log)).split("\n")
-    shown = [line for line in lines if line in epochs]
-    assert (shown[0], shown[-1], len(shown)) == (epochs[0], epochs[-1], MAX_ALIKE)
-    assert {epochs.index(later) - epochs.index(line) for line, later in pairwise(shown)} <= {30, 31}
+    shown = [epochs.index(line) for line in lines if line in epochs]
+    assert (shown[0], shown[-1], len(shown)) == (0, 1499, MAX_ALIKE)
+    assert {later - earlier for earlier, later in pairwise(shown)} <= {30, 31}
     assert (lines[0], lines[-1]) == ("start", "Test accuracy: 0.93")
-    assert len("\n".join(lines)) < len("\n".join(log)) / 12
     few = "\n".join(epochs[:MAX_ALIKE])
     assert condensed(few) == few
