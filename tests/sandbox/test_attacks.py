@@ -114,7 +114,6 @@ DENIED = {
     # memory that the watch would not see
     "import mmap; mmap.mmap(-1, 10_000_000)": "PermissionError",
     "import os; os.memfd_create('hidden')": "PermissionError",
-    # threads count as processes
     "from threading import Timer\nfor _ in range(100): Timer(1, print).start()": "RuntimeError: can't start new thread",
 }
 

