@@ -94,12 +94,12 @@ def test_a_program_is_stopped_once_and_a_closed_sandbox_starts_no_more(sandbox: 
     with sandbox:
         stopped, late, running = (sandbox.start(["/bin/sleep", "60"], folder=folder) for _ in range(3))
         ended = sandbox.start(["/bin/true"], folder=folder)
-        threading.Timer(0.2, stopped.kill, ["used more tokens than allowed"]).start()  # which ends the waiting
-        assert stopped.wait(SECONDS) == ExitStatus(None, "used more tokens than allowed", "")
+        threading.Timer(0.2, lambda: [stopped.kill(reason) for reason in ("first", "second")]).start()
+        assert stopped.wait(SECONDS) == ExitStatus(None, "first", "")  # the waiting ended
         assert late.wait(0.3) == ExitStatus(None, "was stopped after 0.3 s", "")
         assert ended.wait(SECONDS) == ExitStatus(0, None, "")
     for process in (late, ended):
-        process.kill("used more tokens than allowed")
+        process.kill("third")
     reasons = [process.wait(0).reason for process in (running, late, ended)]
     assert reasons == ["was stopped", "was stopped after 0.3 s", None]
     with pytest.raises(SandboxError, match="closed"):
