@@ -62,7 +62,7 @@ class Arena:
 
 
 PRELUDE = """
-import os, pathlib, subprocess, sys, time
+import mmap, os, pathlib, subprocess, sys, time
 def say(*words):
     print(*words, file=sys.stderr)
 def attempt(name, action):
@@ -233,6 +233,7 @@ def test_libraries_find_their_files_in_proc(arena: Arena) -> None:
         assert open("/proc/cpuinfo").read() and open("/proc/sys/vm/overcommit_memory").read()
         assert os.readlink("/proc/self/exe") and os.listdir("/proc/self/fd")
         assert subprocess.run(["bash", "-c", "cat <(echo piped)"], capture_output=True).stdout == b"piped\\n"
+        assert mmap.mmap(os.open(sys.executable, os.O_RDONLY), 0, access=mmap.ACCESS_READ)  # shared with a file
         os.mkdir("/tmp/folder")
         open("/tmp/file", "w").close()
         os.rename("/tmp/file", "/tmp/folder/file")

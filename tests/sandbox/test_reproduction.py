@@ -196,8 +196,7 @@ def test_a_run_changes_nothing_beside_its_folder_and_leaves_readable_files_alone
         mkdir d; echo 1 > d/a; echo 2 > b; echo 3 > s; chmod 6777 s; chmod 000 b d/a d reproduce.sh . || true
     """
     run = reproduce(submission, script)
-    assert run.exit_code == 0
-    assert (secret.read_text(), "secret words" in run.log) == ("secret words", False)
+    assert (run.exit_code, secret.read_text(), "secret words" in run.log) == (0, "secret words", False)
     assert run.log.splitlines()[1] == "work"
     assert run.log.count("Permission denied") + run.log.count("Read-only") == 2
     strange = ["\x1b[2J", "b", "b\udcff\nb"]
