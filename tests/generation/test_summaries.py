@@ -4,20 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from pcgeval.core import trials
 from pcgeval.core.files import sha256_file, sha256_text
 from pcgeval.core.layout import Trial
-from pcgeval.core.trials import (
-    ChatReply,
-    Exchange,
-    Flag,
-    Message,
-    TrialRecord,
-    TrialSummary,
-    read_summaries,
-    record_path,
-    write_trial,
-)
+from pcgeval.core.trials import Exchange, Flag, TrialRecord, TrialSummary, TrialUsage, record_path
 from pcgeval.generation.summaries import summarise_trials
+from pcgeval.llm.protocol import ChatReply, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
 TRIAL = Trial("I", 1)
@@ -30,9 +22,9 @@ def summary(
     """Write a trial, summarise it in a file and read it from there."""
     digest, reason = sha256_text(response), values.pop("reason", None)
     record = TrialRecord("f" * 64, 7, "m:1", "d" * 64, exchanges, digest, reason, **values)
-    write_trial(folder, "team", TRIAL, response, record)
+    trials.write_trial(folder, "team", TRIAL, response, record)
     summarise_trials(folder / "summaries.json", folder, Submission("team", work), [TRIAL])
-    return read_summaries(folder / "summaries.json")[TRIAL]
+    return trials.read_summaries(folder / "summaries.json")[TRIAL]
 
 
 def exchange(reply: str, *sent: str) -> Exchange:
@@ -43,20 +35,14 @@ def exchange(reply: str, *sent: str) -> Exchange:
 def test_a_summary_says_what_its_record_says_and_changes_with_every_response(tmp_path: Path):
     flags = (Flag("other-host", "tried to reach a.example"), Flag("altered-answer", "<b>\u202e"))
     passed = summary(tmp_path, exchange("text"), exchange("more"), flags=flags, contained=False)
-    usage = passed.usage
-    assert (passed.letter, passed.trial, passed.failure, usage.calls, usage.tokens) == ("I", 1, None, 2, 30)
-    assert (usage.flags, usage.contained, usage.supplied.share) == (flags, False, None)
+    assert (passed.failure, passed.usage) == (None, TrialUsage(2, 30, flags, contained=False))
     failed = summary(tmp_path, reason="no answer", cause="server")
     assert (failed.failure, failed.sha256) == ("no answer", sha256_file(record_path(tmp_path, "team", TRIAL)))
     assert len({failed.sha256, *(summary(tmp_path, response=text).sha256 for text in ("one", "two"))}) == 3
 
 
-def level(*calls: str) -> str:
-    return "\n".join(["```", *calls, "```"])
-
-
 BASE, STEM = "drop_block('b31', 9)", "drop_block('b13', 9)"
-DRAFT, BETTER, THREE = level(BASE), level(BASE, STEM), level(BASE, STEM, BASE)
+DRAFT, BETTER, THREE = (f"```\n{calls}\n```" for calls in (BASE, f"{BASE}\n{STEM}", f"{BASE}\n{STEM}\n{BASE}"))
 DICTATED = ["@('b31', 9)\n@('b13', 9)", 'put("b31",9) put("b13",9)', "b31 9; b13 9", "B31, 9\nB13, 9", "b31|9|b13|9"]
 REPAIRED = [exchange(DRAFT, "Draw an I."), exchange(BETTER, f"Repair this: {DRAFT}")]
 JOINED = [exchange(call, f"Say {call}") for call in (BASE, STEM)]

