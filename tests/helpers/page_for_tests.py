@@ -4,7 +4,7 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
-from pathlib import PurePosixPath
+from posixpath import dirname, join, normpath
 
 from lxml import html
 
@@ -90,20 +90,13 @@ def dead_links(index):
     pages = read_report(index)
     places = {path.relative_to(index.parent).as_posix(): {""} for path in index.parent.rglob("*") if path.is_file()}
     places |= {name: {f"#{id_}" for id_ in Page(markup).all("id")} | {""} for name, markup in pages.items()}
-    dead = []
-    for name, markup in pages.items():
-        for href in Page(markup).all("href"):
-            path, mark, place = href.partition("#")
-            target = name
-            if path:
-                parts = [*PurePosixPath(name).parent.parts, *path.split("/")]
-                while ".." in parts:
-                    up = parts.index("..")
-                    del parts[up - 1 : up + 1]
-                target = "/".join(parts)
-            if mark + place not in places.get(target, ()):
-                dead.append((name, href))
-    return dead
+    return [
+        (name, href)
+        for name, markup in pages.items()
+        for href in Page(markup).all("href")
+        for path, mark, place in [href.partition("#")]
+        if mark + place not in places.get(normpath(join(dirname(name), path)) if path else name, ())
+    ]
 
 
 def part(markup, place):

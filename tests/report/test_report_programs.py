@@ -15,14 +15,14 @@ from pcgeval.submissions.load import submission_sha256
 TEXT = "</title></style></pre></svg><script>alert(1)</script><img src=x onerror=alert(1)>\u202e"
 ATTACK = f"{TEXT}\x00"
 CODE = f"# {TEXT}\nrun()\n"
+README = "Start it with `python main.py`."
 FILES = {
-    "README.md": f"Start it with `python main.py`. {TEXT}\n",
+    "README.md": f"{README} {TEXT}\n",
     "main.py": CODE,
     "prompts/build.txt": "Build <OBJECT>.",
     'odd "<b>name & more.txt': "",
     "__pycache__/main.cpython-311.pyc": "left over",
 }
-SHOWN_FILES = ["README.md", 'odd "<b>name & more.txt', "main.py", "prompts/build.txt"]
 NOTES = {
     "zero-shot": "role: baseline\n",
     "robots": to_json({"title": TEXT, "entry": "main.py"}),
@@ -91,10 +91,10 @@ def test_what_teams_models_and_judges_say_stays_text(index, pages):
 
 
 def test_a_program_shows_its_readme_its_entry_and_its_hash(folder, robots):
-    size = sum(len(FILES[name].encode()) for name in SHOWN_FILES)
-    code = CODE.replace("\u202e", "\ufffd")
-    for words in (f"The program: python main.py, 4 files, {size} bytes", code, "Start it with `python main.py`."):
-        assert words in Page(robots).text
+    size = sum(len(FILES[name].encode()) for name in FILES if "__pycache__" not in name)
+    text = Page(robots).text
+    for words in (f"The program: python main.py, 4 files, {size} bytes", CODE.replace("\u202e", "\ufffd"), README):
+        assert words in text
     assert f"SHA-256 of the submission <code>{submission_sha256(folder / SUBMISSIONS / 'robots')}</code>" in robots
 
 
