@@ -123,11 +123,7 @@ def test_files_must_be_those_of_the_manifest(tmp_path):
     assert f"{MANIFEST}: is missing" in refused(packed(FILES, {**FILES, MANIFEST: b""}), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [b"", b"\xff", b'{"files": {}}', b'{"files": {"x": "0"}}', b'{"files":' * 100_000],
-    ids=["empty", "binary", "no files", "no hash", "deep"],
-)
+@pytest.mark.parametrize("manifest", [b"\xff", b'{"files": {"x": "0"}}', b'{"files":' * 100_000], ids=len)
 def test_a_malformed_manifest_is_refused(manifest, tmp_path):
     words = refused(packed(FILES, manifest=manifest), tmp_path)
     assert MANIFEST in words

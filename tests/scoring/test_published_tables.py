@@ -115,34 +115,27 @@ def replaced(stability):
     return lambda text: text.replace('"1"', f'"{stability}"', 1)
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        (lambda text: text.replace('"stabilityScore"', '"x"'), "stabilityScore: Field required"),
-        (lambda text: "\n".join(text.split("\n")[:-1]), "letter 'Z': .*found 9 lines"),
-        (lambda text: f'{text}\n"{"x" * 200_000}', "not a CSV"),
-        (replaced("1e-999999"), "2000 decimal places, found '1e-999999'"),
-        *((replaced(value), "no measurement") for value in ("-1", f"0.{'3' * 1900}")),
-        (lambda text: text.replace('"0.16405986530296204"', '"0.5"', 1), "one diversity"),
-        (lambda _: "", "no lines"),
-    ],
-)
-def test_a_malformed_table_is_refused_by_name(published, change, complaint):
-    path = published / "trial_scores.csv"
-    path.write_text(change(path.read_text()))
-    with pytest.raises(PcgevalError, match=complaint) as caught:
-        reproduce(published)
-    assert str(path) in str(caught.value)
-
-
 RANK = '[{"teamName": "a", "rank": 1, "promptScore": 0e-9999, "normalizedPromptScore": 1}]'
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
-    [("constants.json", '{"weights": [1]}'), ("result.json", "[" * 100_000), ("result.json", RANK)],
+    ("name", "change", "complaint"),
+    [
+        ("trial_scores.csv", lambda text: text.replace('"stabilityScore"', '"x"'), "stabilityScore: Field required"),
+        ("trial_scores.csv", lambda text: "\n".join(text.split("\n")[:-1]), "letter 'Z': .*found 9 lines"),
+        ("trial_scores.csv", lambda text: f'{text}\n"{"x" * 200_000}', "not a CSV"),
+        ("trial_scores.csv", replaced("1e-999999"), "2000 decimal places, found '1e-999999'"),
+        ("trial_scores.csv", replaced("-1"), "no measurement"),
+        ("trial_scores.csv", replaced(f"0.{'3' * 1900}"), "no measurement"),
+        ("trial_scores.csv", lambda text: text.replace('"0.16405986530296204"', '"0.5"', 1), "one diversity"),
+        ("trial_scores.csv", lambda _: "", "no lines"),
+        ("constants.json", lambda _: '{"weights": [1]}', "competitionScore"),
+        ("result.json", lambda _: "[" * 100_000, "not valid JSON"),
+        ("result.json", lambda _: RANK, "promptScore"),
+    ],
 )
-def test_malformed_constants_or_a_malformed_web_page_is_refused(published, name, content):
-    (published / name).write_text(content)
-    with pytest.raises(PcgevalError, match=name):
+def test_a_malformed_table_is_refused_by_name(published, name, change, complaint):
+    (published / name).write_text(change((published / "trial_scores.csv").read_text()))
+    with pytest.raises(PcgevalError, match=complaint) as caught:
         reproduce(published)
+    assert str(published / name) in str(caught.value)

@@ -24,6 +24,7 @@ from pcgeval.scoring.ranking import ranking_file, write_metrics, write_ranking
 
 RULES = ScoringRules("A", 3)
 WITH_BAR = replace(RULES, baseline="base")
+EQUAL = {"a": 0.5, "b": 0.5, "c": 0.5}
 BASE, OTHER_BASE = Entrant("base", 9, role="baseline"), Entrant("other", 1, role="baseline")
 
 
@@ -62,8 +63,8 @@ def test_places_by_definition(drawn, random):
 @pytest.mark.parametrize(
     ("diversities", "entrants", "winners", "reason"),
     [
-        ({"a": 0.5, "b": 0.5}, [Entrant("a", 20), Entrant("b", 10)], ("b",), "its prompt is shorter"),
-        ({"a": 0.5, "b": 0.5}, [Entrant("a"), Entrant("b", 10)], ("a", "b"), "a and b win together"),
+        (EQUAL, [Entrant("a", 20), Entrant("b", 10), Entrant("c", 11)], ("b",), "its prompt is shorter"),
+        (EQUAL, [Entrant("a", 20), Entrant("b", 10), Entrant("c")], ("a", "b", "c"), "a and b and c win together"),
         ({"a": 0.5, "base": 0.4}, [Entrant("a", 9), BASE], ("a",), "highest total, above the baseline base"),
         ({"a": 0.4, "base": 0.4}, [Entrant("a", 1), BASE], (), "no team beats the baseline base"),
         ({"base": 0.5}, [BASE], (), "all teams are baselines"),
