@@ -20,6 +20,7 @@ from pcgeval.report.formats import figure
         ("results/official/large/trial_scores.csv", b"\xff\xfe"),
         ("data/stability/large/builders/trials.json", b"[" * 100_000),
         ("data/raw/large/builders/T/builders_T_1.txt", None),
+        ("data/grades/cheats/grade.json", b'{"a": NaN}'),
     ],
 )
 def test_a_broken_or_missing_file_is_named(workspace, name, content):

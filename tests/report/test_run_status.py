@@ -87,6 +87,7 @@ def test_failures_of_all_stages_count_and_trials_that_the_next_run_does_again_ar
     failed = row(status, "small", "builders")
     assert (failed.done, failed.repeated, failed.failed, failed.state) == (3, 1, 2, "stopped")
     assert failed.seconds_left
+    assert "1 to do again" in status.summary
     assert any("small, builders: " in note and "CUDA out of memory" in note for note in status.notes)
     (workspace / SUBMISSIONS / "builders" / "prompt.txt").write_text("Another <OBJECT>, please.")
     status = run_status(LIVE)
