@@ -1,16 +1,14 @@
 """Pictures of levels and bars, drawn as the evaluator and the numbers have it."""
 
-import math
 import re
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from pcgeval.core.stage_files import BlockPath, SimulatedTrial
-from pcgeval.evaluator.drawing import VIEW, motion, outlines
+from pcgeval.core.stage_files import SimulatedTrial
+from pcgeval.evaluator.drawing import VIEW
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.stability import Stability
 from pcgeval.report.markup import environment
@@ -64,7 +62,6 @@ def test_the_picture_shows_what_the_evaluator_renders(blocks):
 
 STAYED = ("SquareTiny", (0.0, 0.0, 0.0), False, False)
 MOVED = ("RectSmall", (1.0, 1.0, 0.0), True, False)
-TURNED = ("RectSmall", (2.0, 0.5, 1.0), True, False)
 BROKE = ("SquareTiny", (5.0, 5.0, 0.0), True, True)
 
 
@@ -73,20 +70,3 @@ def test_moved_blocks_are_told_apart_and_broken_ones_left_out():
     assert re.findall(r'class="(\w+)" d="M', text) == ["stayed", "moved"]
     assert text.count("z") == 2
     assert 'aria-label="3 blocks, 1 moved, 1 broke"' in text
-
-
-def test_the_way_of_a_block_ends_where_its_outline_has_its_middle():
-    end = level(STAYED, MOVED, TURNED, BROKE)
-    paths = [
-        BlockPath(block=2, keys=((0, 2000, 3500, 0), (800, 2000, 500, 57))),
-        BlockPath(block=3, keys=((0, 0, 3000, 0), (400, 100, 3000, 90))),
-    ]
-    moved, broke = motion(end, paths).split("|")
-    name, *numbers = moved.split(",")
-    width, height, _, x, y, _, *fall = map(int, numbers)
-    assert (name, width) == ("m1", pytest.approx(3 * height, abs=1))
-    assert fall == [8, 0, pytest.approx(width * 3 / 0.72, abs=3), -57]
-    _, corner = re.findall(r"M(-?\d+) (-?\d+)", outlines(end)["moved"])
-    to_corner = math.hypot(x - int(corner[0]), y + fall[2] - int(corner[1]))
-    assert to_corner == pytest.approx(math.hypot(width, height) / 2, abs=2)
-    assert broke.startswith("b0,")
