@@ -14,7 +14,6 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "scores"
 CASES = sorted(path.name for path in GOLDEN.iterdir())
 OFFICIAL_NAMES = ("constants.json", "trial_scores.csv", "character_scores.csv", "prompt_scores_ranks.csv")
 RULES = ScoringRules(letters="AB", trials=3)
-SMALL_TRIALS = 3
 
 
 def golden_text(case, name):
@@ -30,15 +29,12 @@ def measured(stability, similarity, diversity):
     return LetterResults(*values, None if diversity is None else from_float(diversity))
 
 
-def one_model(**teams):
-    """One model `m`, one letter A, three equal trials; each team given as (stability, similarity, diversity)."""
-    return CompetitionResults({"m": {team: uniform(*values) for team, values in teams.items()}})
-
-
-def uniform(stability, similarity, diversity, letters="A", trials=SMALL_TRIALS):
-    numbers = range(1, trials + 1)
-    letter = measured(dict.fromkeys(numbers, stability), dict.fromkeys(numbers, similarity), diversity)
-    return TeamResults(dict.fromkeys(letters, letter))
+def uniform(stability, similarity, diversity):
+    """A team with three equal trials of the letter A."""
+    numbers = (1, 2, 3)
+    return TeamResults(
+        {"A": measured(dict.fromkeys(numbers, stability), dict.fromkeys(numbers, similarity), diversity)}
+    )
 
 
 def write_official(source, inputs):
@@ -64,7 +60,7 @@ def write_json(path, value):
 # --- hypothesis ---
 
 unit = st.floats(0, 1).map(lambda value: round(value, 7))
-trial_values = st.none() | st.dictionaries(st.integers(1, SMALL_TRIALS + 1), unit, max_size=SMALL_TRIALS + 1)
+trial_values = st.none() | st.dictionaries(st.integers(1, 4), unit)
 letter_values = st.builds(measured, trial_values, trial_values, st.none() | unit)
 team_values = st.builds(TeamResults, st.dictionaries(st.sampled_from("AB"), letter_values))
 names = st.lists(st.sampled_from(["alpha", "Beta", "b-10", "b-2", "é"]), min_size=1, max_size=4, unique=True)

@@ -26,6 +26,7 @@ JUDGED = Path(__file__).parents[2] / "data/papers/block-letters/judged"
 PAPER = ["--paper", "block-letters", "--set", f"rubric.papers_dir={JUDGED.parents[1]}"]
 TASK = rubric(node("root", 1, node("code", 1, leaf("a"), leaf("b", 3)), leaf("run it", 2, RUN)))
 USAGE = TokenUsage.model_validate({"grade": {"calls": 2, "prompt_tokens": 10_000, "output_tokens": 500}})
+LEAVES = ("a", "b", "run it")
 
 
 def graded(verdicts, task=TASK, **more):
@@ -55,15 +56,13 @@ def test_a_graded_paper_shows_scores_bounds_words_files_and_tokens():
 
 
 def test_votes_persons_price_and_prompts_are_told():
-    record = JudgeRecord.model_validate(
-        {"votes": [{"score": 1.0, "answer": "yes"}, {"score": 0.0, "answer": "no"}], "agreement": 0.5, "usage": USAGE}
-    )
-    price = Price(input=2.0, output=8.0)
+    votes = [{"score": 1.0, "answer": "yes"}, {"score": 0.0, "answer": "no"}]
+    record = JudgeRecord.model_validate({"votes": votes, "agreement": 0.5, "usage": USAGE})
     person = JudgeRecord(author="Ada", date="2026-02-02")
     verdicts = {"a": Verdict(0.5, "torn", record), "b": Verdict(0.0, "", person), "run it": Verdict(1.0, "")}
-    markup = grade_page(
-        graded(verdicts, model="m", prompts="paperbench", prompt_version="v7", price=price, votes=2), ""
-    )
+    price = Price(input=2.0, output=8.0)
+    output = graded(verdicts, model="m", prompts="paperbench", prompt_version="v7", price=price, votes=2)
+    markup = grade_page(output, "")
     text = checked(markup).text
     for words in ("Vote 2: 0", "prompts paperbench v7, 2 votes a leaf", "about 0.0240 US dollars; votes agree to 50%"):
         assert words in text
@@ -91,30 +90,22 @@ def test_the_deepest_tree_long_texts_and_metadata_of_any_form_make_a_page():
     output = JudgeOutput("dummy", grade_tree(rubric(task), lambda _: Verdict(1.0, "")))
     assert checked(grade_page(output, "x")).all("id")[-1] == "node-x"
     long = JudgeRecord.model_validate({"votes": [{"score": 1.0, "answer": "w" * 90_000}]})
-    markup = grade_page(graded({name: Verdict(1.0, "e" * 90_000, long) for name in ("a", "b", "run it")}), "t" * 90_000)
+    markup = grade_page(graded(dict.fromkeys(LEAVES, Verdict(1.0, "e" * 90_000, long))), "t" * 90_000)
     assert "w" * 20_000 + "… (90000 characters in all)" in markup
     assert "e" * 2_000 + "… (90000 characters in all)" in markup
-    for metadata in (3, [], {"files": {"picked": [{}]}, "votes": [None, 3]}):
-        checked(grade_page(graded({name: Verdict(1.0, "seen", metadata) for name in ("a", "b", "run it")}), "x"))
+    for metadata in (3, {"files": {"picked": [{}]}, "votes": [None, 3]}):
+        checked(grade_page(graded(dict.fromkeys(LEAVES, Verdict(1.0, "seen", metadata))), "x"))
 
 
 ATTACK = "</pre></details><script>alert(1)</script><img src=x onerror=alert(1)>\u202e\x1b[31m\x00\ud800"
 
 
 def attacked(text):
+    files = {"picked": [text], "num_offered": 1, "notes": {text: text}, "refused": [{"name": text, "reason": text}]}
+    votes = [{"score": 1.0, "answer": text, "reason": text}]
+    record = JudgeRecord.model_validate({"author": text, "date": text, "files": files, "votes": votes})
+    verdicts = {"a": Verdict(0.5, text, record), "b": Verdict(None, text, {text: [text]})}
     task = rubric(node("root", 1, leaf("a"), leaf("b")))
-    record = {
-        "author": text,
-        "date": text,
-        "files": {
-            "picked": [text],
-            "num_offered": 1,
-            "notes": {text: text},
-            "refused": [{"name": text, "reason": text}],
-        },
-        "votes": [{"score": 1.0, "answer": text, "reason": text}],
-    }
-    verdicts = {"a": Verdict(0.5, text, JudgeRecord.model_validate(record)), "b": Verdict(None, text, {text: [text]})}
     output = graded(verdicts, task, model=text, model_digest=text, prompt_version=text, warnings=(text,))
     tree = output.graded_task_tree
     first, second = tree.sub_tasks
@@ -138,18 +129,13 @@ def test_a_guess_shows_no_figure_and_warns(workspace):
     nothing = JudgeOutput("simple", grade_tree(task, lambda _: Verdict(None, "not judged: the endpoint died")))
     record = ReproductionRecord(exit_code=0, reason=None, seconds=1.0)
     output = guessed(replace(nothing, reproduction=record))
-    assert output.score == 0.5
     path = workspace / grade_file("builders")
     write_json(path, {"team": "builders", "rubric": read_json(path)["rubric"], **output.to_json()})
     pages = read_report(write_report(PARAMS, workspace, workspace / "out"))
-    index, markup = pages["index.html"], team_page(pages, "builders")
-    row, section = ranking_row(index, "builders"), part(markup, "builders:grades")
-    assert 'class="badge warning">no grade, a guess' in row
-    assert re.search(r'class="grade-score nil"[^>]*>guess</b>', section)
-    page = checked(grade_page(output, "x"))
-    assert "0.50" not in row
+    index, markup, page = pages["index.html"], team_page(pages, "builders"), checked(grade_page(output, "x"))
+    assert 'class="badge warning">no grade, a guess' in ranking_row(index, "builders")
+    assert re.search(r'class="grade-score nil"[^>]*>guess</b>', markup)
+    assert "0.50" not in ranking_row(index, "builders")
     assert "Score 0.5" not in page.text
     (warning,) = output.warnings
-    assert f"<b>Grade of The Builders: </b>{warning}" in index
-    assert f'<p class="alarm">{warning}</p>' in markup
-    assert page.text.index(warning) < page.text.index("Criteria")
+    assert all(warning in text for text in (index, markup, page.text))

@@ -1,16 +1,14 @@
 """Pictures of levels and bars, drawn as the evaluator and the numbers have it."""
 
-import math
 import re
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from pcgeval.core.stage_files import BlockPath, SimulatedTrial
-from pcgeval.evaluator.drawing import VIEW, motion, outlines
+from pcgeval.core.stage_files import SimulatedTrial
+from pcgeval.evaluator.drawing import VIEW
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.stability import Stability
 from pcgeval.report.markup import environment
@@ -64,7 +62,6 @@ def test_the_picture_shows_what_the_evaluator_renders(blocks):
 
 STAYED = ("SquareTiny", (0.0, 0.0, 0.0), False, False)
 MOVED = ("RectSmall", (1.0, 1.0, 0.0), True, False)
-TURNED = ("RectSmall", (2.0, 0.5, 1.0), True, False)
 BROKE = ("SquareTiny", (5.0, 5.0, 0.0), True, True)
 
 
@@ -73,25 +70,3 @@ def test_moved_blocks_are_told_apart_and_broken_ones_left_out():
     assert re.findall(r'class="(\w+)" d="M', text) == ["stayed", "moved"]
     assert text.count("z") == 2
     assert 'aria-label="3 blocks, 1 moved, 1 broke"' in text
-
-
-def test_motion_is_told_in_the_units_and_by_the_numbers_of_the_outlines():
-    """A way ends where the outline with its number has its middle; blocks that broke have no outline."""
-    end = level(STAYED, MOVED, TURNED, BROKE)
-    paths = [
-        BlockPath(block=2, keys=((0, 2000, 3500, 0), (800, 2000, 500, 57))),
-        BlockPath(block=3, keys=((0, 0, 3000, 0), (400, 100, 3000, 90))),
-    ]
-    moved, broke = motion(end, paths).split("|")
-    name, *numbers = moved.split(",")
-    width, height, time, x, y, angle, *fall = map(int, numbers)
-    units = VIEW / (2 + 0.11 + 0.35 * math.cos(1) + 0.11 * math.sin(1))
-    assert (name, width, height) == ("m1", round(0.72 * units), round(0.24 * units))
-    assert (time, angle) == (0, 0)
-    assert fall == [8, 0, pytest.approx(3 * units, abs=1), -57]
-    corners = re.findall(r"M(-?\d+) (-?\d+)", outlines(end)["moved"])
-    assert len(corners) == 2
-    to_corner = math.hypot(x - int(corners[1][0]), y + fall[2] - int(corners[1][1]))
-    assert to_corner == pytest.approx(math.hypot(0.36, 0.12) * units, abs=2)
-    assert broke.startswith("b0,")
-    assert motion(level(BROKE), [BlockPath(block=0, keys=((0, 0, 0, 0),))]).startswith("b0,")

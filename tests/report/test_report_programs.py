@@ -8,22 +8,21 @@ from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
 from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, team_page
 
 from pcgeval.core.files import read_json, to_json, write_json
-from pcgeval.core.layout import RANKING_JSON, SUBMISSIONS, Trial, grade_file, summaries_file
-from pcgeval.core.stage_files import RankingFile
+from pcgeval.core.layout import SUBMISSIONS, Trial, grade_file, summaries_file
 from pcgeval.report.render import write_report
 from pcgeval.submissions.load import submission_sha256
 
 TEXT = "</title></style></pre></svg><script>alert(1)</script><img src=x onerror=alert(1)>\u202e"
 ATTACK = f"{TEXT}\x00"
 CODE = f"# {TEXT}\nrun()\n"
+README = "Start it with `python main.py`."
 FILES = {
-    "README.md": f"Start it with `python main.py`. {TEXT}\n",
+    "README.md": f"{README} {TEXT}\n",
     "main.py": CODE,
     "prompts/build.txt": "Build <OBJECT>.",
     'odd "<b>name & more.txt': "",
     "__pycache__/main.cpython-311.pyc": "left over",
 }
-SHOWN_FILES = ["README.md", 'odd "<b>name & more.txt', "main.py", "prompts/build.txt"]
 NOTES = {
     "zero-shot": "role: baseline\n",
     "robots": to_json({"title": TEXT, "entry": "main.py"}),
@@ -92,42 +91,35 @@ def test_what_teams_models_and_judges_say_stays_text(index, pages):
 
 
 def test_a_program_shows_its_readme_its_entry_and_its_hash(folder, robots):
-    size = sum(len(FILES[name].encode()) for name in SHOWN_FILES)
-    code = CODE.replace("\u202e", "\ufffd")
-    for words in (f"The program: python main.py, 4 files, {size} bytes", code, "Start it with `python main.py`."):
-        assert words in Page(robots).text
+    size = sum(len(FILES[name].encode()) for name in FILES if "__pycache__" not in name)
+    text = Page(robots).text
+    for words in (f"The program: python main.py, 4 files, {size} bytes", CODE.replace("\u202e", "\ufffd"), README):
+        assert words in text
     assert f"SHA-256 of the submission <code>{submission_sha256(folder / SUBMISSIONS / 'robots')}</code>" in robots
 
 
-def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first_details(folder, pages, robots):
-    flagged = {row.team: row.models for row in RankingFile.read(folder / RANKING_JSON).teams}["robots"]
-    assert [flagged[model].flagged_trials for model in ("small", "large")] == [3, 0]
-    assert {name for name in Page(robots).all("id") if ":flags." in name} == {
-        "robots:flags.small.invented-reply",
-        "robots:flags.small.unseeded-random",
-    }
-    line = part(robots, "robots:flags.small.invented-reply")
+def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first_details(pages, robots):
+    ids = [f"robots:flags.small.{kind}" for kind in ("invented-reply", "unseeded-random")]
+    assert {name for name in Page(robots).all("id") if ":flags." in name} == {*ids}
+    line = part(robots, ids[0])
     assert "<b>3</b>" in line
     links = [("robots.small.I.2", "I 2"), ("robots.small.T.1", "T 1")]
     assert re.findall(r'<p><a href="#([^"]+)">([^<]+)</a>', line) == links
-    assert len(re.findall("<p>", part(robots, "robots:flags.small.unseeded-random"))) == 1
     outlaws = part(team_page(pages, "outlaws"), "outlaws:flags.large.altered-answer")
     assert len(re.findall("<p>", outlaws)) == 3
     untouched, *rest = parts(part(robots, "robots.small"), "tr")[1:5]
     assert 'class="flag"' not in untouched
     for row in rest:  # also where the trial failed
-        assert re.findall(r'<a href="#([^"]+)" class="flag">([^<]+)</a>', row) == [
-            ("robots:flags.small.invented-reply", "invented reply"),
-            ("robots:flags.small.unseeded-random", "unseeded random"),
-        ]
+        assert re.findall(r'<a href="#([^"]+)" class="flag">', row) == ids
         assert "<td>3</td>\n<td>360</td>" in row  # calls and tokens
-    assert "tokens</th>" not in team_page(pages, "zero-shot")
-    badges = {
-        team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(pages["index.html"], team)) for team in NOTES
-    }
+
+
+def test_flags_and_what_ran_without_a_sandbox_stand_in_the_ranking(pages):
+    index = pages["index.html"]
+    badges = {team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(index, team)) for team in NOTES}
     assert badges == {"robots": ["3 trials flagged"], "outlaws": ["8 trials flagged", "no sandbox"], "zero-shot": []}
-    assert len(re.findall(r'<p class="alarm">', pages["index.html"])) == 1
-    assert "outlaws ran without one in 8 of 8 trials" in Page(pages["index.html"]).text
+    assert len(re.findall(r'<p class="alarm">', index)) == 1
+    assert "outlaws ran without one in 8 of 8 trials" in Page(index).text
     assert "without one in 8 of 8 trials" in Page(team_page(pages, "outlaws")).text
 
 
