@@ -91,13 +91,9 @@ def test_without_a_run_what_needs_one_is_undecided_and_without_a_script_it_fails
     assert decide(PaperEvidence(folder), name, **arguments).explanation == "reproduce.sh is missing"
 
 
-def test_how_it_ended(folder):
-    for ending, explanation in (
-        ({"exit_code": 139, "reason": "was ended by SIGSEGV"}, "exit code 139 (was ended by SIGSEGV)"),
-        ({"exit_code": None, "reason": "was stopped after 5 s"}, "reproduce.sh: was stopped after 5 s"),
-    ):
-        result = decide(ran(folder, **ending), "reproduce_succeeded")
-        assert (result.score, explanation in result.explanation) == (0, True)
+@pytest.mark.parametrize("ending", [{"exit_code": 139}, {"exit_code": None, "reason": "was stopped after 5 s"}])
+def test_only_a_run_of_ours_that_ended_well_has_succeeded(folder, ending):
+    assert decide(ran(folder, **ending), "reproduce_succeeded").score == 0
     with pytest.raises(Undecided):  # a log that came with the submission does not say that it succeeded
         decide(ran(folder, "ended with exit code 0", exit_code=None), "reproduce_succeeded")
 
@@ -148,11 +144,6 @@ def test_links_are_not_followed(folder, tmp_path_factory):
         assert f"{path} is {fault}" in decide(ran(folder), "result_value", path=path, key="trials").explanation
 
 
-def test_what_the_system_does_not_let_us_read_is_undecided(folder):
-    with pytest.raises(Undecided, match="cannot be read"):
-        decide(ran(folder), "file_exists", path="x" * 300)
-
-
 def test_blacklisted_addresses_are_found_in_any_file(folder):
     evidence = ran(folder, blacklist=("https://Example.org/code", "https://other.org"))
     assert decide(evidence, "without_blacklisted").score == 1
@@ -175,7 +166,9 @@ def test_too_much_to_look_through_is_undecided(folder):
     assert (result.score, result.explanation) == (0, "'late.py' names https://github.com/them/code/")
 
 
-def test_a_check_that_meets_the_other_kind_of_evidence_is_undecided(folder):
+def test_what_we_cannot_read_or_a_check_for_other_evidence_is_undecided(folder):
+    with pytest.raises(Undecided, match="cannot be read"):
+        decide(ran(folder), "file_exists", path="x" * 300)
     document = Document("README.md", "read", "text")
     with pytest.raises(Undecided, match="for an attempt to reproduce a paper"):
         decide(Evidence("team", 10, document, document), "reproduce_succeeded")

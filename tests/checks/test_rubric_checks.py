@@ -3,8 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pcgeval.checks.checks import LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import Document, Evidence, ModelEvidence, TrialEvidence, Undecided
@@ -139,11 +137,6 @@ def test_without_a_record_no_flag_is_known_and_without_a_sandbox_no_contact():
     assert decide("trials_without_flag", of_trials(seen, unseen), kind="altered-answer").score == 1
     with pytest.raises(Undecided, match="1 of 2 trials ran without a sandbox"):
         decide("trials_without_flag", of_trials(seen, unseen), kind="other-host")
-
-
-@given(st.lists(st.sampled_from([*SMALL.trials, *LARGE.trials]), min_size=1), st.sampled_from(RESULT_CHECKS))
-def test_every_result_is_a_share(trials, name):
-    assert 0 <= decide(name, of_trials(*trials), **ARGUMENTS[name]).score <= 1
 
 
 @pytest.mark.parametrize(

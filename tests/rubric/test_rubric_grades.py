@@ -48,17 +48,9 @@ def literal_score(task, scores):
     return weighted / total if total else Fraction(0)
 
 
-@given(gradings(), st.integers(-3, 3))
-def test_score_is_the_recursive_weighted_mean_whatever_the_scale_of_weights_and_order_of_siblings(grading, exponent):
-    def changed(task, factor, step):
-        sub_tasks = tuple(changed(below, factor, step) for below in task.sub_tasks[::step])
-        return replace(task, weight=task.weight * factor, sub_tasks=sub_tasks)
-
-    tree, scores = grading
-    result = graded(tree, scores)
-    assert result.score == pytest.approx(float(literal_score(tree, scores)), abs=1e-12)
-    assert graded(changed(tree, 2.0**exponent, 1), scores).score == pytest.approx(result.score, rel=1e-12, abs=1e-300)
-    assert graded(changed(tree, 1, -1), scores).score == pytest.approx(result.score, abs=1e-12)
+@given(gradings())
+def test_score_is_the_recursive_weighted_mean(grading):
+    assert graded(*grading).score == pytest.approx(float(literal_score(*grading)), abs=1e-12)
 
 
 @given(gradings())
@@ -91,16 +83,14 @@ def test_a_grading_is_written_and_read_with_the_same_values(grading):
     assert extract_leaf_grades(output.to_json()) == extract_leaf_grades(result)
 
 
-def test_a_worked_example():
-    output = JudgeOutput("test", graded(EXAMPLE, SCORES))
-    assert output.score_bounds == ((3 + (2 * 0.5) / 3) / 4, (3 + (1 + 2 * 0.5) / 3) / 4)
-    assert get_grade_summary(output)["by_category"] == {
+def test_a_category_has_the_score_of_its_leaves():
+    assert get_grade_summary(graded(EXAMPLE, SCORES))["by_category"] == {
         CODE: {"score": 1.0, "passed": 1, "partial": 0, "failed": 0, "invalid": 0},
         RUN: {"score": 0.0, "passed": 0, "partial": 0, "failed": 0, "invalid": 1},
         RESULT: {"score": 0.5, "passed": 0, "partial": 1, "failed": 2, "invalid": 0},
     }
-    ungraded = graded(rubric(node("root", 1, leaf("a", 1), leaf("b", 0))), {"root/a": None, "root/b": 1.0})
-    assert (ungraded.score, ungraded.valid_score) == (0.0, False)
+    without_grade = graded(rubric(node("root", 1, leaf("a", 1), leaf("b", 0))), {"root/a": None, "root/b": 1.0})
+    assert without_grade.graded_score is None
 
 
 @given(gradings())
