@@ -63,6 +63,7 @@ JUDGE = {"backend": "ollama", "name": "x"}
         (of_models(m={**ENDPOINT, "base_url": "http://here/v1?key=secret"}), ["without a key or password"]),
         (of_models(m={**ENDPOINT, "digest": "ab" * 32}), ["none can be pinned"]),
         ({"rubric": {"judge": "simple"}}, ["needs a model"]),
+        ({"rubric": {"model": {**JUDGE, "options": {"num_predict": 0}}}}, ["num_predict is 0"]),
         ({"rubric": {"context": 5000, "model": {**JUDGE, "options": {"num_ctx": 4096}}}}, ["num_ctx is 4096"]),
         (of_models(m={"options": {"top_p": True}}), ["options: top_p must be a number"]),
         (of_models(m={"options": {"seed": 2.5}}), ["options: seed must be a whole"]),

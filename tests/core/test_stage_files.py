@@ -27,7 +27,6 @@ WRITTEN = {  # by the stages of a competition
     ReplaysFile: "data/replays/*/*.json",
     SimilarityFile: "data/similarity/*/*/?.json",
     ClassifierFile: "data/similarity/*/*/classifier.json",
-    ConstantsFile: "results/official/*/constants.json",
     RankingFile: "results/ranking.json",
 }
 
@@ -39,6 +38,11 @@ def test_a_file_of_a_stage_is_written_again_with_the_same_bytes(competition: Pat
     for path in paths:
         kind.read(path).write(tmp_path / "again")
         assert (tmp_path / "again").read_bytes() == path.read_bytes()
+
+
+def test_constants_are_written_as_the_official_script_writes_them(competition: Path) -> None:
+    (path, *_) = competition.glob("results/official/*/constants.json")
+    assert ConstantsFile.read(path).to_text() == path.read_text()
 
 
 @given(st.floats(0, 1), st.decimals(-1, 10**30, allow_nan=False, allow_infinity=False))

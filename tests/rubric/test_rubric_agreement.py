@@ -102,6 +102,6 @@ def test_the_cost_of_a_judge_is_known_where_every_price_is():
     tree = grade_tree(rubric(leaf("a")), lambda _: Verdict(1.0, "", record))
     outputs = {name: JudgeOutput("simple", tree, price=Price(input=1.0, output=9.0, cached=0.5)) for name in "xy"}
     people = dict.fromkeys(outputs, tree)
-    assert JudgeFigures.of("o3", outputs, people).cost == 7
+    assert JudgeFigures.of("o3", outputs, people).to_json()["cost"] == 7
     outputs["y"] = replace(outputs["y"], price=None)
     assert JudgeFigures.of("o3", outputs, people).cost is None

@@ -58,15 +58,13 @@ def test_a_leaf_without_a_grade_counts_as_zero_and_the_bounds_tell_what_it_could
     """So a submission never gains by a leaf that its judge cannot grade."""
     tree, scores = grading
     output = JudgeOutput("test", graded(tree, scores))
-    for bound, instead in ((output.score_bounds.low, 0.0), (output.score_bounds.high, 1.0)):
-        assert bound == graded(tree, {path: instead if s is None else s for path, s in scores.items()}).score
-    assert output.score == output.score_bounds.low <= output.score_bounds.high + 1e-12
+    passing = graded(tree, {path: 1.0 if score is None else score for path, score in scores.items()})
+    assert output.score_bounds == (output.score, passing.score)
     assert [task.graded_score for task in output.graded_task_tree.leaves] == list(scores.values())
     passed, invalid = sum((score or 0) > 0.5 for score in scores.values()), list(scores.values()).count(None)
     counts = (output.num_leaf_nodes, output.num_passed, output.num_invalid_leaf_nodes)
     assert counts == (len(scores), passed, invalid)
     summary = get_grade_summary(output)
-    assert (summary["overall_score"], summary["passed"], summary["invalid"]) == (output.score, passed, invalid)
     for count in ("passed", "partial", "failed", "invalid"):
         assert summary[count] == sum(part[count] for part in summary["by_category"].values())
 
@@ -180,11 +178,11 @@ def test_the_files_of_a_run_of_paperbench_are_read(tmp_path, run, blacklist):
     assert [grade["score"] for grade in extract_leaf_grades(run)] == [1.0, 0.0]
 
 
-@pytest.mark.parametrize(("valid", "is_valid"), [(1.0, True), (0.0, False), (False, False)])
-def test_a_bare_tree_is_read_and_valid_score_may_be_a_number(tmp_path, valid, is_valid):
+@pytest.mark.parametrize("valid", [1.0, 0.0, False])
+def test_a_bare_tree_is_read_and_valid_score_may_be_a_number(tmp_path, valid):
     output = read(tmp_path, paperbench_tree(valid))
     assert (output.judge_type, output.score) == ("unknown", 0.75)  # what is not valid counts as 0
-    assert output.graded_task_tree.leaves[1].valid_score is is_valid
+    assert output.graded_task_tree.leaves[1].valid_score is bool(valid)
 
 
 def test_keys_may_be_missing_or_those_of_another_tool_and_a_score_that_is_not_valid_stays(tmp_path):
