@@ -65,7 +65,6 @@ EXAMPLES = [
     ("mean_similarity", {}, (0.5 + 0.1 + 0.5) / 8, "mean similarity 0.1375 over 8 trials, 3 of them with a level"),
     ("letters_diverse", {"above": 0.1}, 1 / 4, "1 of 4"),
     ("trials_without_flag", {"kind": "invented-reply"}, 7 / 8, "small T 1 (the model never said: 'a')"),
-    ("readme_length", {"at_least_words": 9}, 0, "README.md has 8 words; 9 are asked for"),
     ("readme_length", {"at_least_words": 8}, 1, "README.md has 8 words; 8 are asked for"),
     ("readme_names_team", {}, 1, "README.md names the team 'my-team'"),
     ("readme_mentions", {"text": "PROMPT"}, 1, "README.md mentions 'PROMPT'"),
@@ -91,16 +90,16 @@ def test_every_check_by_its_definition(name, arguments, score, explanation):
     ("name", "text", "score"),
     [
         ("prompt_length", "one two three four five six seven", 0),
+        ("readme_length", "seven words and eight are asked for", 0),
         ("prompt_characters", "ärger", 0),
         ("prompt_characters", "“It’s” \u2014 fine\t[x] {y} | <z> ?\r\n", 1),
         ("prompt_names_object", "<object> < OBJECT > &lt;OBJECT&gt; OBJECT", 0),
-        ("readme_names_team", "MY TEAM did this", 1),
         ("readme_names_team", "my teammates", 0),
     ],
 )
 def test_texts_that_qualify_or_not(name, text, score):
     evidence = replace(SUBMISSION, prompt=replace(PROMPT, text=text), readme=replace(README, text=text))
-    assert decide(name, evidence).score == score
+    assert decide(name, evidence, **ARGUMENTS[name]).score == score
 
 
 @pytest.mark.parametrize("name", ["prompt_length", "prompt_characters", "prompt_names_object"])

@@ -118,6 +118,12 @@ def test_a_walk_is_bounded_in_entries_and_depth(tmp_path: Path, bound: dict[str,
     assert [(entry.name, entry.fault) for entry in walk(tmp_path, **bound) if entry.fault] == [(name, fault)]
 
 
+def test_a_folder_that_is_missing_or_too_deep_has_no_list_of_files(tmp_path: Path):
+    for folder, fragment in ((tree(tmp_path, "/".join(["d"] * 42)), "deeper"), (tmp_path / "missing", "cannot be")):
+        with pytest.raises(UntrustedFileError, match=fragment):
+            files_below(folder)
+
+
 @given(ANY_TEXT, st.integers(4, 40))
 def test_every_text_can_be_shown(text: str, limit: int):
     line, name = printable_line(text, limit), printable_name(text)
