@@ -40,11 +40,6 @@ def test_a_file_of_a_stage_is_written_again_with_the_same_bytes(competition: Pat
         assert (tmp_path / "again").read_bytes() == path.read_bytes()
 
 
-def test_constants_are_written_as_the_official_script_writes_them(competition: Path) -> None:
-    (path, *_) = competition.glob("results/official/*/constants.json")
-    assert ConstantsFile.read(path).to_text() == path.read_text()
-
-
 @given(st.floats(0, 1), st.decimals(-1, 10**30, allow_nan=False, allow_infinity=False))
 def test_floats_keep_every_bit_and_exact_numbers_every_digit(score: float, value: Decimal) -> None:
     text = f'{{"raws": [{{"tag": "t_A_1", "score": {score!r}}}]}}'

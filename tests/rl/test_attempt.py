@@ -9,15 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from pcgeval.rl import attempt as attempts
-from pcgeval.rl.attempt import command_sandbox, prepare_attempt, run_command
+from pcgeval.rl.attempt import MAX_COMMAND_BYTES, command_sandbox, prepare_attempt, run_command
 from pcgeval.rubric.papers import load_paper
 from pcgeval.sandbox import disk
 from pcgeval.sandbox.sandbox import SandboxError
 
 pytestmark = pytest.mark.needs_sandbox
-MOST_BYTES = 2_000_000
-NOT_RUN = f"[the command was not run: give one without NUL and of at most {attempts.MAX_COMMAND_BYTES} bytes]"
+NOT_RUN = f"[the command was not run: give one without NUL and of at most {MAX_COMMAND_BYTES} bytes]"
 OK = "[exit code 0]"
 PAPERS = Path(__file__).parents[2] / "data" / "papers"
 
@@ -35,7 +33,7 @@ def shell(attempt):
     sandbox = command_sandbox()
 
     def run(command: str, seconds: float = 20) -> str:
-        return run_command(sandbox, attempt, command, seconds, MOST_BYTES)
+        return run_command(sandbox, attempt, command, seconds, max_bytes=2_000_000)
 
     return run
 
@@ -59,7 +57,7 @@ def test_files_stay_and_all_else_ends_with_the_command(shell, attempt):
         ("echo before; sleep 60", "before\n[the command was stopped after 1 s]"),
         (r"printf 'a\xff\xfeb'", "a\ufffd\ufffdb\n[exit code 0]"),
         ("echo a\ud800", "a\ufffd\n[exit code 0]"),
-        ("echo " + "x" * attempts.MAX_COMMAND_BYTES, NOT_RUN),
+        ("echo " + "x" * MAX_COMMAND_BYTES, NOT_RUN),
     ],
 )
 def test_the_agent_reads_what_was_printed_and_how_it_ended(shell, command, text):

@@ -14,14 +14,11 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not inst
 import pcgeval  # noqa: E402
 from pcgeval.core.errors import PcgevalError  # noqa: E402
 from pcgeval.core.params import Model  # noqa: E402
-from pcgeval.judge.calls import CallFiles  # noqa: E402
-from pcgeval.judge.run import grade_submission  # noqa: E402
 from pcgeval.judge.settings import JudgeSettings  # noqa: E402
 from pcgeval.rl.paper_environment import PaperTask, PaperTaskset  # noqa: E402
 from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
 from pcgeval.rubric.grades import judge_output_from_json  # noqa: E402
 from pcgeval.rubric.papers import GOLD, PaperError  # noqa: E402
-from pcgeval.sandbox.reproduction import SandboxComputer  # noqa: E402
 
 pytestmark = pytest.mark.needs_sandbox
 PAPERS = Path(__file__).parents[2] / "data" / "papers"
@@ -102,13 +99,6 @@ def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path):
     assert not (tmp_path / "reproduces" / "work" / "reproduce.log").exists()  # it ran on a copy
 
 
-def graded(submission: Path, judge_type: str, **settings) -> float | None:
-    """Return the score of a submission without any environment."""
-    computer = SandboxComputer(seconds=60)
-    settings = JudgeSettings.checked({"judge": judge_type, "papers_dir": str(PAPERS), **settings})
-    return grade_submission(submission, PAPER, settings, computer, CallFiles(log=None)).score
-
-
 def test_code_only_grades_code_and_runs_nothing(trace_of, tmp_path):
     task = first_task(code_only=True, judge_type="random")
     trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
@@ -116,7 +106,6 @@ def test_code_only_grades_code_and_runs_nothing(trace_of, tmp_path):
     asyncio.run(task.score(trace))
     assert trace.metrics["code_development"] == trace.reward
     assert "code_execution" not in trace.metrics
-    assert trace.reward == graded(tmp_path / "attempt/work", "random", code_only=True)
 
 
 def test_more_leaves_without_a_grade_than_allowed_are_no_reward_instead_of_0(trace_of, tmp_path):
@@ -154,7 +143,7 @@ def test_a_whole_episode_of_an_agent_that_reproduces_the_paper(play):
     assert (trace.errors, trace.stop_condition) == ([], "agent_completed")
     assert "paper.md" in str(trace.tool_messages[-1].content)
     assert trace.state.commands == len(trace.tool_messages)
-    assert trace.reward == graded(SUBMISSIONS / "reproduces", "checks") > 0
+    assert (trace.reward, trace.metrics["num_passed"]) == (trace.info["grade"]["score"], 10)  # all that have a check
     assert not Path(trace.state.folder).exists()
 
 
