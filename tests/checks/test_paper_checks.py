@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import json_values
 
-from pcgeval.checks import paper_checks
-from pcgeval.checks.checks import CHECKS, LeafCheck, known_check, run_check
+from pcgeval.checks.checks import LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import Document, Evidence, PaperEvidence, Undecided
 
 RATES = {"A": 0.5, "B": 0.25, "note": "x"}
@@ -34,11 +33,9 @@ def ran(folder, log="line one\nTotal: 97 % of 10\n", **more):
 
 
 def decide(evidence, name, /, **arguments):
+    if name.startswith("result"):
+        arguments = {"path": "out/results.json", **arguments}
     return run_check(known_check(LeafCheck(name, arguments)), evidence)
-
-
-def value(evidence, key, path="out/results.json", **bounds):
-    return decide(evidence, "result_value", path=path, key=key, **bounds)
 
 
 FINDINGS = [
@@ -55,27 +52,17 @@ FINDINGS = [
     ("result_value", {"key": "rates/note"}, 0, "has not a number at rates/note, but 'x'"),
     ("result_value", {"key": "ok"}, 0, "has not a number at ok, but True"),
     ("result_value", {"key": "A/rate", "path": "table.csv", "at_least": 0.5}, 1, "table.csv: A/rate is 0.5"),
-    ("result_value", {"key": "B/rate", "path": "table.csv"}, 0, "has not a number at B/rate, but a list"),
     ("result_value", {"key": "C/rate", "path": "table.csv"}, 0, "has not a number at C/rate, but a list"),
     ("result_value", {"key": "loss", "path": "table.tsv", "at_most": 2.5}, 1, "table.tsv: loss is 2.5"),
     ("result_order", {"larger": "rates/A", "smaller": "rates/B"}, 1, "rates/A is 0.5, rates/B is 0.25"),
     ("result_entries", {"key": "rates", "at_least": 2}, 1, "2 figures under rates; 2 are asked for"),
-    ("result_entries", {"key": "runs", "at_least": 1}, 0, "0 figures under runs"),
     ("result_entries", {"key": "trials", "at_least": 1}, 1, "1 figures under trials"),
-    ("result_entries", {"key": "rate", "path": "table.csv", "at_least": 4}, 1, "4 figures under rate"),
     ("result_entries", {"key": "F1/macro", "path": "table.csv", "at_least": 4}, 0, "3 figures under F1/macro"),
-    ("without_blacklisted", {}, 1, "none of 0 blacklisted addresses is named"),
 ]
-
-
-def test_every_check_is_tested_here():
-    assert {name for name, *_ in FINDINGS} == {*CHECKS} & {*vars(paper_checks)}
 
 
 @pytest.mark.parametrize(("name", "arguments", "score", "explanation"), FINDINGS)
 def test_findings(folder, name, arguments, score, explanation):
-    if name.startswith("result"):
-        arguments = {"path": "out/results.json", **arguments}
     result = decide(ran(folder), name, **arguments)
     assert (result.score, explanation in result.explanation) == (score, True), result
 
@@ -92,15 +79,7 @@ def test_a_pattern_with_many_gaps_takes_linear_time(folder):
     assert decide(ran(folder, "a" * 1_000_000), "log_matches", pattern="a*" * 400 + "b").score == 0
 
 
-# Whether, when and how it ran
-
-NEED_A_RUN = {
-    "reproduce_succeeded": {},
-    "log_matches": {"pattern": "x"},
-    "result_value": {"path": "table.csv", "key": "x"},
-    "result_order": {"path": "table.csv", "larger": "x", "smaller": "y"},
-    "result_entries": {"path": "table.csv", "key": "x", "at_least": 1},
-}
+NEED_A_RUN = {name: arguments for name, arguments, *_ in FINDINGS if name.startswith(("reproduce", "log", "result"))}
 
 
 @pytest.mark.parametrize(("name", "arguments"), NEED_A_RUN.items())
@@ -111,13 +90,9 @@ def test_without_a_run_what_needs_one_is_undecided_and_without_a_script_it_fails
     assert decide(PaperEvidence(folder), name, **arguments).explanation == "reproduce.sh is missing"
 
 
-def test_how_it_ended(folder):
-    for ending, explanation in (
-        ({"exit_code": 139, "reason": "was ended by SIGSEGV"}, "exit code 139 (was ended by SIGSEGV)"),
-        ({"exit_code": None, "reason": "was stopped after 5 s"}, "reproduce.sh: was stopped after 5 s"),
-    ):
-        result = decide(ran(folder, **ending), "reproduce_succeeded")
-        assert (result.score, explanation in result.explanation) == (0, True)
+@pytest.mark.parametrize("ending", [{"exit_code": 139}, {"exit_code": None, "reason": "was stopped after 5 s"}])
+def test_only_a_run_of_ours_that_ended_well_has_succeeded(folder, ending):
+    assert decide(ran(folder, **ending), "reproduce_succeeded").score == 0
     with pytest.raises(Undecided):  # a log that came with the submission does not say that it succeeded
         decide(ran(folder, "ended with exit code 0", exit_code=None), "reproduce_succeeded")
 
@@ -125,13 +100,10 @@ def test_how_it_ended(folder):
 def test_only_results_of_the_run_count(folder):
     path = folder / "out" / "results.json"
     os.utime(path, (1000, 1000))
-    assert value(ran(folder, log_written=1000.0), "trials").score == 1
-    old = value(ran(folder, log_written=1000.5), "trials")
+    assert decide(ran(folder, log_written=1000.0), "result_value", key="trials").score == 1
+    old = decide(ran(folder, log_written=1000.5), "result_value", key="trials")
     assert (old.score, "older than the run" in old.explanation) == (0, True)
-    assert value(ran(folder, log_written=None), "trials").score == 1  # no time can be trusted
-
-
-# What strangers leave in a folder
+    assert decide(ran(folder, log_written=None), "result_value", key="trials").score == 1  # no time can be trusted
 
 
 @pytest.mark.parametrize(
@@ -141,16 +113,14 @@ def test_only_results_of_the_run_count(folder):
         b"[" * 100_000,
         b'{"trials": 1e999}',
         b'{"trials": ' + b"9" * 10_000 + b"}",
-        b'{"trials": "2000"}',
         b" " * 4_000_001,
     ],
 )
 @pytest.mark.parametrize("name", ["results.json", "results.csv", "results"])
 def test_garbled_results_fail_and_never_raise(folder, content, name):
     (folder / name).write_bytes(content)
-    result = value(ran(folder), "trials", name)
-    assert result.score == 0
-    assert len(result.explanation) < 400
+    result = decide(ran(folder), "result_value", path=name, key="trials")
+    assert (result.score, len(result.explanation) < 400) == (0, True)
     assert decide(ran(folder), "result_entries", path=name, key="trials", at_least=2).score == 0
 
 
@@ -159,8 +129,7 @@ def test_any_json_is_decided(tmp_path_factory, anything):
     folder = tmp_path_factory.mktemp("any")
     (folder / "r.json").write_text(json.dumps(anything))
     for key in ("a", "0", "a/0", "/", "0/0/0"):
-        result = value(ran(folder), key, "r.json", at_least=-1e9)
-        assert result.score in (0, 1)
+        assert decide(ran(folder), "result_value", path="r.json", key=key, at_least=-1e9).score in (0, 1)
 
 
 def test_links_are_not_followed(folder, tmp_path_factory):
@@ -168,15 +137,9 @@ def test_links_are_not_followed(folder, tmp_path_factory):
     (outside / "results.json").write_text('{"trials": 1}')
     (folder / "linked").symlink_to(outside)
     (folder / "link.json").symlink_to(outside / "results.json")
-    for path in ("linked/results.json", "link.json"):
-        assert f"{path} is a link" in value(ran(folder), "trials", path).explanation
     os.mkfifo(folder / "fifo.json")
-    assert value(ran(folder), "trials", "fifo.json").explanation == "fifo.json is not a regular file"
-
-
-def test_what_the_system_does_not_let_us_read_is_undecided(folder):
-    with pytest.raises(Undecided, match="cannot be read"):
-        decide(ran(folder), "file_exists", path="x" * 300)
+    for path, fault in (("linked/results.json", "a link"), ("link.json", "a link"), ("fifo.json", "not a regular")):
+        assert f"{path} is {fault}" in decide(ran(folder), "result_value", path=path, key="trials").explanation
 
 
 def test_blacklisted_addresses_are_found_in_any_file(folder):
@@ -201,7 +164,9 @@ def test_too_much_to_look_through_is_undecided(folder):
     assert (result.score, result.explanation) == (0, "'late.py' names https://github.com/them/code/")
 
 
-def test_a_check_that_meets_the_other_kind_of_evidence_is_undecided(folder):
+def test_what_we_cannot_read_or_a_check_for_other_evidence_is_undecided(folder):
+    with pytest.raises(Undecided, match="cannot be read"):
+        decide(ran(folder), "file_exists", path="x" * 300)
     document = Document("README.md", "read", "text")
     with pytest.raises(Undecided, match="for an attempt to reproduce a paper"):
         decide(Evidence("team", 10, document, document), "reproduce_succeeded")

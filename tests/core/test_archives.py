@@ -82,12 +82,14 @@ def test_files_come_out_as_they_are_packed(tmp_path: Path) -> None:
 
 
 def test_links_pipes_and_devices_are_left_out_of_a_tar_file_and_refused_in_a_zip_file(tmp_path: Path) -> None:
-    special = [("link", tarfile.SYMTYPE, "/etc/passwd"), ("hard", tarfile.LNKTYPE, "main.py")]
-    special += [("pipe", tarfile.FIFOTYPE, ""), ("null", tarfile.CHRTYPE, "")]
-    entries = [(name, (kind, target)) for name, kind, target in special]
-    files = {"main.py": b"1", "link/a": b"2"}  # in a folder, and not where the link would lead
-    archive = write_tar(tmp_path / "x.tar", ("main.py", b"1"), *entries, ("link/a", b"2"))
-    assert unpacked(archive) == files
+    special = {
+        "link": (tarfile.SYMTYPE, "/etc/passwd"),
+        "hard": (tarfile.LNKTYPE, "main.py"),
+        "pipe": (tarfile.FIFOTYPE, ""),
+        "null": (tarfile.CHRTYPE, ""),
+    }
+    archive = write_tar(tmp_path / "x.tar", ("main.py", b"1"), *special.items(), ("link/a", b"2"))
+    assert unpacked(archive) == {"main.py": b"1", "link/a": b"2"}  # in a folder, and not where the link would lead
     for kind in (stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK):
         refused(raw_zip(tmp_path / "x.zip", (entry("x", kind | 0o777), b"/etc/passwd")), "link")
     windows_link = entry("x", 0)
@@ -95,9 +97,7 @@ def test_links_pipes_and_devices_are_left_out_of_a_tar_file_and_refused_in_a_zip
     refused(raw_zip(tmp_path / "x.zip", (windows_link, b"C:\\")), "link")
 
 
-@pytest.mark.parametrize(
-    "name", ["../out", "/out", "a/../../out", "C:/out", "a\\..\\out", "a/" * 1800 + "b", "x" * 2000]
-)
+@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "C:/out", "a\\..\\out", "a/" * 1800, "x" * 2000])
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     refused(raw_zip(tmp_path / "x.zip", (entry(name), b"1")), "outside")
     refused(write_tar(tmp_path / "x.tar", (name, b"1")), "outside")

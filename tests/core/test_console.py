@@ -2,21 +2,12 @@
 
 import io
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
 
 from pcgeval.core import console
 from pcgeval.core.console import Progress, StatusLine
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [100.0]
-    # not in the module `time` itself: the event loop of a server in another thread would sleep for hours
-    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep))
-    return now
 
 
 class Terminal(io.StringIO):
@@ -30,7 +21,10 @@ def captured(monkeypatch: pytest.MonkeyPatch, text: io.StringIO) -> io.StringIO:
     return text
 
 
-def test_lines_show_rate_time_left_tokens_and_failures(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+def test_lines_show_rate_time_left_tokens_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    # not in the module `time` itself: the event loop of a server in another thread would sleep for hours
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     shown = captured(monkeypatch, io.StringIO())
     progress = Progress("generate alpha", 22)
     for _ in range(10):
@@ -50,17 +44,6 @@ def test_lines_show_rate_time_left_tokens_and_failures(monkeypatch: pytest.Monke
     ]
 
 
-def test_a_status_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
-    shown = captured(monkeypatch, io.StringIO())
-    status = StatusLine()
-    status.show("asking I1")
-    for tokens in range(1, 20):
-        clock[0] += 0.6
-        status.show("asking I1", f": {tokens} tokens")
-    status.show("asking L1")
-    assert shown.getvalue().splitlines() == ["asking I1", "asking I1: 17 tokens", "asking L1"]
-
-
 def test_a_terminal_shows_a_line_that_changes_and_ends_with_its_context(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = captured(monkeypatch, Terminal())
     with Progress("classify", 3) as progress:
@@ -69,7 +52,6 @@ def test_a_terminal_shows_a_line_that_changes_and_ends_with_its_context(monkeypa
     text = terminal.getvalue()
     assert "\u2501" in text  # a bar, where there is room
     assert "classify: 2/3" in text
-    assert "classify: 3/3, " in text.splitlines()[-1]
     assert text.endswith("1 failed (C [bold] [2J)\n")
     assert "\x1b[2J" not in text
     assert "\x1b[?25h" in text  # the cursor is shown again

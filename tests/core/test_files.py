@@ -36,8 +36,6 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     files.write_text(path, "a\ud800b\r\n")
     assert files.read_text(path) == "a\ufffdb\r\n"
     before = file_states(tmp_path)
-    files.write_bytes(path, path.read_bytes())
-    assert file_states(tmp_path) == before
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -51,9 +49,8 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
 def test_rewritten_folders_hold_only_the_files_of_the_last_run(tmp_path: Path) -> None:
     source, one, two = (tmp_path / name for name in ("in", "one", "two"))
     source.mkdir()
-    for name in ("same", "other", "stale", "deep/stale", "deep/er/stale"):
-        files.write_text(one / name, "old")
-    files.write_text(two / "stale", "")
+    for path in (one / "same", one / "other", one / "deep/er/stale", two / "stale"):
+        files.write_text(path, "old")
     (one / "empty").mkdir()
     (one / "link").symlink_to(source)
     before = file_states(one)
@@ -61,38 +58,25 @@ def test_rewritten_folders_hold_only_the_files_of_the_last_run(tmp_path: Path) -
         files.write_text(one / "same", "old")
         files.write_text(one / "other", "new")
         files.write_text(one / "new" / "file", "new")
-    assert {path.relative_to(one).as_posix() for path in one.rglob("*")} == {"same", "other", "new", "new/file"}
+    assert contents(one) == {"same": b"old", "other": b"new", "new/file": b"new"}
     assert file_states(one)["same"] == before["same"]
-    assert (one / "other").read_text() == "new"
+    assert {path.name for path in tmp_path.rglob("*") if path.is_dir()} == {"in", "one", "two", "new"}
     assert not contents(two)
-    assert source.is_dir()
 
 
-@pytest.mark.parametrize(("source", "fragment"), [("in", "full"), ("nowhere", "nowhere: is missing")])
-def test_a_stage_that_fails_removes_nothing(tmp_path: Path, source: str, fragment: str) -> None:
-    files.write_text(tmp_path / "in/file", "")
-    files.write_text(tmp_path / "out/old", "")
-
-    def stage() -> None:
-        with files.rewritten_folder(tmp_path / "out", keep=tmp_path / source):
-            raise FileError("the disk is full")
-
-    before = contents(tmp_path)
-    with pytest.raises(FileError, match=fragment):
-        stage()
-    assert contents(tmp_path) == before
+def test_a_stage_that_fails_removes_nothing(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "old", "")
+    with pytest.raises(FileError, match="full"), files.rewritten_folder(tmp_path, keep=tmp_path):
+        raise FileError("the disk is full")
+    assert contents(tmp_path) == {"old": b""}
 
 
-def test_the_hash_of_the_code_changes_with_every_module_of_its_packages_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_hash_of_the_code_changes_with_every_module_of_its_packages_alone(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(packages, "__file__", str(tmp_path / "core" / "packages.py"))
     hashes = []
     for name in ("levels/grid.py", "evaluator/deep/world.py", "levels/new.py", "core/packages.py"):
         files.write_text(tmp_path / name, "changed = 1\n")
-        packages.source_sha256.cache_clear()
-        hashes.append(packages.source_sha256("evaluator", "levels"))
-    packages.source_sha256.cache_clear()
+        hashes.append(packages.source_sha256.__wrapped__("evaluator", "levels"))  # as in a new process
     assert len(set(hashes)) == 3
     assert hashes[-1] == hashes[-2]
 

@@ -1,8 +1,7 @@
-"""Work over processes and threads: the order, the errors, items that end their process, and interruptions."""
+"""Work over processes and threads: the order, the errors, and items that end their process."""
 
 import os
 import threading
-import time
 
 import pytest
 
@@ -40,15 +39,17 @@ def test_processes_return_results_in_order_and_a_crash_costs_its_item_alone(proc
         list(map_batches(squares, [[1], [-1]], processes))
 
 
-@pytest.mark.parametrize("threads", [1, 3, 99])
-def test_threads_do_every_item_once_and_as_many_at_once_as_told(threads: int):
-    assert sorted(map_in_threads(lambda item: item * 2, range(20), threads)) == list(range(0, 40, 2))
-    together = threading.Barrier(min(threads, 3), timeout=30)
-    assert sorted(map_in_threads(lambda item: (together.wait(), item)[1], range(6), threads)) == list(range(6))
+def test_threads_do_every_item_once_and_as_many_at_once_as_told():
+    together = threading.Barrier(3, timeout=30)
+
+    def work(item: int) -> int:
+        together.wait()
+        return item * 2
+
+    assert sorted(map_in_threads(work, range(6), 3)) == [0, 2, 4, 6, 8, 10]
 
 
-@pytest.mark.parametrize("fault", [PcgevalError("no server"), OSError(28, "No space left on device")])
-def test_a_fault_lets_what_is_under_way_end_and_begins_nothing_new(fault: Exception):
+def test_a_fault_lets_what_is_under_way_end_and_begins_nothing_new():
     begun: list[int] = []
     both_in = threading.Barrier(2, timeout=30)
     stopping = threading.Event()
@@ -57,23 +58,10 @@ def test_a_fault_lets_what_is_under_way_end_and_begins_nothing_new(fault: Except
         begun.append(item)
         both_in.wait()
         if item == 0:
-            raise fault
+            raise PcgevalError("no server")
         stopping.wait(30)
         return item
 
-    with pytest.raises(type(fault)) as raised:
+    with pytest.raises(PcgevalError, match="no server"):
         list(map_in_threads(work, range(10), 2, stopping))
-    assert raised.value is fault
     assert sorted(begun) == [0, 1]
-
-
-def test_an_interruption_does_not_wait():
-    forever, stopping = threading.Event(), threading.Event()
-    results = map_in_threads(lambda item: (forever.wait(60) if item else None, item)[1], range(3), 3, stopping)
-    assert next(results) == 0
-    started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        results.throw(KeyboardInterrupt)  # type: ignore[attr-defined]
-    assert stopping.is_set()
-    assert time.monotonic() - started < 30
-    forever.set()

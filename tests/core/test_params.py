@@ -28,8 +28,7 @@ def test_the_published_competition_has_the_published_rules():
     assert (params.physics.engine, params.physics.iterations) == ("box2d", 100)
     assert {model.backend for model in params.models.values()} == {"ollama"}
     assert parse_params(SMALLEST, "params.yaml").competition.characters == "ABC"  # sorted
-    for value in ("1h30m", "1.5s", "-1m", "0", 0, -1):
-        assert Model(backend="ollama", name="x", keep_alive=value).keep_alive == value
+    assert Model(backend="ollama", name="x", keep_alive="1h30m").keep_alive == "1h30m"
 
 
 def of_models(**models: dict[str, Any]) -> dict[str, Any]:
@@ -46,34 +45,28 @@ JUDGE = {"backend": "ollama", "name": "x"}
         *(({section: ...}, [f"'{section}' is missing"]) for section in (*SECTIONS, "competition", "models", "limits")),
         ({"physcs": {}}, ["'physcs'", "Did you mean 'physics'?"]),
         ({"physics": {"tirals": 2}}, ["'physics.tirals'", "Did you mean 'trials'?"]),
-        ({"rounds": {"midterm": {"characters": "A", "trails": 2}}}, ["'rounds.midterm.trails'", "'trials'"]),
-        ({"teams": []}, ["teams: must have at least 1"]),
-        ({"teams": ["result"]}, ["'result'", "reserved"]),
         ({"teams": ["Same", "same"]}, ["twice"]),
         ({"competition": {**COMPETITION, "characters": "ABA"}}, ["competition.characters", "each once"]),
         ({"competition": {**COMPETITION, "trials": "x"}}, ["competition.trials: must be a whole number (found 'x')"]),
         ({"physics": {"life": 0}}, ["physics.life: must be more than 0.0 (found 0)"]),
-        ({"physics": []}, ["physics: must be keys with values"]),
         ({"limits": {"tokens": 1, "seconds": 1e10, "prompt_words": 1}}, ["limits.seconds: must be at most", "1000000"]),
         ({"scoring": {"baseline": "nobody"}}, ["scoring.baseline", "'nobody'", "alpha"]),
         (of_models(**{"a.b": {}}), ["'a.b'", "names are"]),
         (of_models(judge={}), ["'judge'", "reserved"]),
         (of_models(m={"backend": "chatgpt"}), ["models.m.backend: must be 'recorded', 'ollama'", "'chatgpt'"]),
         (of_models(one=ENDPOINT, two={**ENDPOINT, "base_url": "http://2"}), ["'two'", "'x'", "base_url"]),
-        *((of_models(m={"keep_alive": value}), ["keep_alive: must be a dur"]) for value in ("5", "", "٣m", True, 1.5)),
-        *((of_models(m={"concurrency": value}), ["concurrency"]) for value in (0, 1.5, "many")),
+        *((of_models(m={"keep_alive": value}), ["keep_alive: must be a dur"]) for value in ("5", "٣m", True)),
         (of_models(m={"host": "http://user:secret@here:1"}), ["models.m", "password"]),
         (of_models(m={"base_url": "http://here/v1"}), ["the backend ollama takes no base_url"]),
         (of_models(m={"backend": "llamacpp", "concurrency": 2}), ["one call at a time"]),
         (of_models(m={**ENDPOINT, "base_url": "here/v1"}), ["base_url such as http"]),
         (of_models(m={**ENDPOINT, "base_url": "http://here/v1?key=secret"}), ["without a key or password"]),
         (of_models(m={**ENDPOINT, "digest": "ab" * 32}), ["none can be pinned"]),
-        (of_models(m={"digest": "ab"}), ["models.m.digest: must have the form"]),
         ({"rubric": {"judge": "simple"}}, ["needs a model"]),
-        ({"rubric": {"context": 5000, "model": {**JUDGE, "options": {"num_ctx": 4096}}}}, ["num_ctx is 4096"]),
         ({"rubric": {"model": {**JUDGE, "options": {"num_predict": 0}}}}, ["num_predict is 0"]),
-        *((of_models(m={"options": {"top_p": value}}), ["options: top_p must be a number"]) for value in ("hot", True)),
-        *((of_models(m={"options": {"seed": value}}), ["options: seed must be a whole"]) for value in ("7", 2.5)),
+        ({"rubric": {"context": 5000, "model": {**JUDGE, "options": {"num_ctx": 4096}}}}, ["num_ctx is 4096"]),
+        (of_models(m={"options": {"top_p": True}}), ["options: top_p must be a number"]),
+        (of_models(m={"options": {"seed": 2.5}}), ["options: seed must be a whole"]),
         ({"rubric": {"evidence": True, "prompts": "paperbench"}}, ["evidence"]),
     ],
 )
@@ -92,8 +85,7 @@ def test_bad_values_are_named(changes: dict[str, Any], fragments: list[str]):
         ("physics: {}\n", 'physics: {seed: 0, "seed": 1}\n', ["line 17", "'seed'"]),
         ("physics: {}\n", f"physics: {{seed: {'9' * 200}}}\n", ["line 17", "digits"]),
         ("name: test\n", "name: [test\n", ["not valid YAML", "line"]),
-        *((AS_TEXT, text, []) for text in ("", "- 1", "teams: [", "\x00", "teams: 2024-13-40", "teams: !!bool x")),
-        *((AS_TEXT, text, []) for text in ("teams: !!int ''", "[" * 5000)),
+        *((AS_TEXT, text, []) for text in ("", "\x00", "teams: 2024-13-40", "teams: !!bool x", "[" * 5000)),
     ],
 )
 def test_a_fault_of_the_text_is_named_with_its_line(tmp_path: Path, before: str, after: str, fragments: list[str]):
@@ -107,8 +99,6 @@ def test_a_fault_of_the_text_is_named_with_its_line(tmp_path: Path, before: str,
 
 def test_own_params_may_have_aliases_and_a_stranger_s_may_not(tmp_path: Path):
     path = tmp_path / "params.yaml"
-    path.write_text(AS_TEXT)
-    assert load_params(path, allow_aliases=False) == load_params(path)
     path.write_text(AS_TEXT.replace("small:\n", "small: &small\n").replace("limits:", "  large: *small\nlimits:"))
     assert {model.name for model in load_params(path).models.values()} == {"small:1b"}
     with pytest.raises(ParamsError, match="alias"):

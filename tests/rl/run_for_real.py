@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def evaluate(words: list[str], base_url: str) -> bool:
-    """Run a command and print its result; return whether every attempt was scored."""
+    """Run a command; return whether every attempt was scored."""
     words[words.index("--client.base-url") + 1] = base_url
     turns = ("--env.agent.max-turns", "3") if "pcgeval-papers" in words else ()
     programs = Path(sys.executable).parent
@@ -51,9 +51,7 @@ def evaluate(words: list[str], base_url: str) -> bool:
         episodes = [json.loads(line) for line in traces.read_text("utf-8").splitlines()] if traces.exists() else []
     attempts = [trace for episode in episodes for trace in episode["traces"]]
     for trace in attempts:
-        rewards = {name: reward and round(reward["score"], 4) for name, reward in trace["rewards"].items()}
-        errors = [f"{error['type']}: {error['message']}" for error in trace["errors"]]
-        print(words[1], trace["task"]["data"]["id"], rewards, trace["stop_condition"], *errors)
+        print(words[1], trace["task"]["data"]["id"], trace["rewards"], trace["stop_condition"], trace["errors"])
     return bool(attempts) and done.returncode == 0 and all(trace["ok"] for trace in attempts)
 
 

@@ -9,55 +9,40 @@ from types import SimpleNamespace
 
 import pytest
 
-from pcgeval.rl import attempt as attempts
-from pcgeval.rl.attempt import prepare_attempt, run_command
-from pcgeval.rubric.papers import Paper
-from pcgeval.rubric.tree import TaskNode
+from pcgeval.rl.attempt import MAX_COMMAND_BYTES, command_sandbox, prepare_attempt, run_command
+from pcgeval.rubric.papers import load_paper
 from pcgeval.sandbox import disk
-from pcgeval.sandbox.sandbox import Sandbox, SandboxError, open_sandbox
+from pcgeval.sandbox.sandbox import SandboxError
 
 pytestmark = pytest.mark.needs_sandbox
-MOST_BYTES = 2_000_000
-NOT_RUN = f"[the command was not run: give one without NUL and of at most {attempts.MAX_COMMAND_BYTES} bytes]"
+NOT_RUN = f"[the command was not run: give one without NUL and of at most {MAX_COMMAND_BYTES} bytes]"
 OK = "[exit code 0]"
-PAPER = Paper(
-    id="blocks",
-    folder=Path("/nowhere"),
-    rubric=TaskNode("root", "root", "All of it: the answer is 42.", 1, task_category="Code Development"),
-    paper="# Blocks\n",
-    addendum="",
-    judge_addendum="only the judge may know",
-    title="Blocks",
-    blacklist=("https://example.org/blocks",),
-)
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
-    return open_sandbox(attempts.LIMITS, trust_programs=False)
+PAPERS = Path(__file__).parents[2] / "data" / "papers"
 
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Path:
     usual = os.umask(0o077)  # root runs commands as another user, whatever the umask
-    prepare_attempt(PAPER, tmp_path / "attempt")
+    prepare_attempt(load_paper(PAPERS, "block-letters"), tmp_path / "attempt")
     os.umask(usual)
     return tmp_path / "attempt"
 
 
 @pytest.fixture
-def shell(sandbox, attempt):
+def shell(attempt):
+    sandbox = command_sandbox()
+
     def run(command: str, seconds: float = 20) -> str:
-        return run_command(sandbox, attempt, command, seconds, MOST_BYTES)
+        return run_command(sandbox, attempt, command, seconds, max_bytes=2_000_000)
 
     return run
 
 
 def test_the_agent_can_read_the_paper_but_not_the_rubric_or_the_judges_addendum(shell, attempt):
-    texts = {"paper.md": "# Blocks\n", "blacklist.txt": "https://example.org/blocks"}
-    assert shell("cat ../paper/paper.md") == f"# Blocks\n{OK}"
+    assert shell("cat ../paper/blacklist.txt") == f"https://example.org/block-letters\n{OK}"
     assert shell("echo x > ../paper/new").endswith("[exit code 1]")
-    assert {path.name: path.read_text() for path in (attempt / "paper").iterdir()} == texts
+    assert {path.name for path in (attempt / "paper").iterdir()} == {"paper.md", "addendum.md", "blacklist.txt"}
+    assert "Which Block Letters Stand?" in (attempt / "paper/paper.md").read_text()
 
 
 def test_files_stay_and_all_else_ends_with_the_command(shell, attempt):
@@ -72,9 +57,9 @@ def test_files_stay_and_all_else_ends_with_the_command(shell, attempt):
         ("echo before; sleep 60", "before\n[the command was stopped after 1 s]"),
         (r"printf 'a\xff\xfeb'", "a\ufffd\ufffdb\n[exit code 0]"),
         ("echo a\ud800", "a\ufffd\n[exit code 0]"),
-        ("echo " + "x" * attempts.MAX_COMMAND_BYTES, NOT_RUN),
+        ("echo " + "x" * MAX_COMMAND_BYTES, NOT_RUN),
     ],
-)  # fmt: skip
+)
 def test_the_agent_reads_what_was_printed_and_how_it_ended(shell, command, text):
     assert shell(command, seconds=1 if "sleep" in command else 20) == text
 

@@ -1,5 +1,3 @@
-"""The package `verifiers` is an extra."""
-
 import pytest
 
 import pcgeval

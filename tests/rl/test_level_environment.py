@@ -27,8 +27,8 @@ def taskset(**settings) -> LevelTaskset:
     return LevelTaskset(LevelTasksetConfig(id="pcgeval-levels", **{"task": TASK, **settings}))
 
 
-def first_task(**settings) -> LevelTask:
-    return next(iter(taskset(**settings)))
+def task_of_i(**settings) -> LevelTask:
+    return next(iter(taskset(letters="I", **settings)))
 
 
 def environment(**settings) -> LevelEnv:
@@ -44,10 +44,9 @@ def expected(reply: str):
 def test_every_letter_is_a_task_and_a_teams_prompt_can_be_asked(tmp_path):
     tasks = list(taskset())
     assert "".join(task.data.letter for task in tasks) == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    assert len({task.key for task in tasks}) == 26
     assert "the capital letter A " in tasks[0].data.prompt
     (tmp_path / "prompt.txt").write_text("Build <OBJECT>, the letter <OBJECT>.")
-    assert first_task(letters="Q", prompt=tmp_path / "prompt.txt").data.prompt == "Build Q, the letter Q."
+    assert task_of_i(prompt=tmp_path / "prompt.txt").data.prompt == "Build I, the letter I."
 
 
 @pytest.mark.parametrize("letters", ["", "AA", "a", "AÄ"])
@@ -61,7 +60,7 @@ def test_letters_that_cannot_be_meant_are_refused(letters):
     [(OTHER_I, None), (NO_LEVEL, "no closed fenced block"), (None, "the response is empty")],
 )
 def test_the_reward_of_a_trace_is_stability_times_similarity_and_0_without_a_level(trace_of, reply, reason):
-    task, level = first_task(letters="I"), expected(reply or "")
+    task, level = task_of_i(), expected(reply or "")
     trace = trace_of(task, reply)
     asyncio.run(task.score(trace))
     assert trace.reward == trace.rewards["level_score"].score == level.stability * level.similarity
@@ -71,7 +70,7 @@ def test_the_reward_of_a_trace_is_stability_times_similarity_and_0_without_a_lev
 
 
 def test_a_missing_classifier_gives_no_reward_instead_of_0(trace_of, tmp_path):
-    task = first_task(letters="I", task={"similarity": {"model": str(tmp_path)}})
+    task = task_of_i(task={"similarity": {"model": str(tmp_path)}})
     trace = trace_of(task, ONE_I)
     with pytest.raises(vf.TaskError, match=r"config\.json"):
         asyncio.run(task.score(trace))
@@ -80,7 +79,7 @@ def test_a_missing_classifier_gives_no_reward_instead_of_0(trace_of, tmp_path):
 
 def group(trace_of, *replies):
     """Return an episode whose traces are scored and ok."""
-    task = first_task(letters="I")
+    task = task_of_i()
     traces = [trace_of(task, reply) for reply in replies]
     for trace in traces:
         asyncio.run(task.score(trace))
@@ -95,20 +94,19 @@ def test_a_groups_diversity_is_the_competitions(trace_of):
     levels = [expected(reply) for reply in replies]
     whole = diversity([list(level.probabilities.values()) for level in levels if level.probabilities], 4)
     scores = [level.stability * level.similarity for level in levels]
-    for trace, score in zip(episode.traces, scores, strict=True):
-        assert trace.metrics["group_diversity"] == pytest.approx(whole)
-        assert trace.metrics["letter_score"] == pytest.approx(whole * fmean(scores))
-        assert trace.reward == pytest.approx(score + 0.5 * trace.rewards["diversity"].score)
     rewards = [trace.rewards["diversity"].score for trace in episode.traces]
+    for trace, score, reward in zip(episode.traces, scores, rewards, strict=True):
+        assert trace.metrics["letter_score"] == pytest.approx(whole * fmean(scores))
+        assert trace.reward == pytest.approx(score + 0.5 * reward)
     assert rewards[1] > rewards[0] == rewards[3] > rewards[2] == 0  # one differs, two are alike, one has no level
     distances = [reward / score if score else 0 for reward, score in zip(rewards, scores, strict=True)]
     assert fmean(distances) == pytest.approx(whole)
 
 
-@pytest.mark.parametrize("failed", [True, False])
-def test_a_failed_or_single_attempt_has_no_diversity(trace_of, failed):
-    task, episode = group(trace_of, *([ONE_I, OTHER_I] if failed else [ONE_I]))
-    episode.traces[0].ok = not failed
+@pytest.mark.parametrize(("replies", "is_ok"), [((ONE_I, OTHER_I), False), ((ONE_I,), True)])
+def test_a_failed_or_single_attempt_has_no_diversity(trace_of, replies, is_ok):
+    task, episode = group(trace_of, *replies)
+    episode.traces[0].ok = is_ok
     asyncio.run(environment().finalize(task, episode))
     assert all("diversity" not in trace.rewards for trace in episode.traces)
 

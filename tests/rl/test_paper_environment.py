@@ -8,21 +8,17 @@ from pathlib import Path
 import pytest
 from scripted_chat import in_order
 from scripted_endpoint import ScriptedEndpoint
-from scripted_judge import DIGEST, SlowJudgeServer
 
 vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
 
 import pcgeval  # noqa: E402
 from pcgeval.core.errors import PcgevalError  # noqa: E402
 from pcgeval.core.params import Model  # noqa: E402
-from pcgeval.judge.calls import CallFiles  # noqa: E402
-from pcgeval.judge.run import grade_submission  # noqa: E402
 from pcgeval.judge.settings import JudgeSettings  # noqa: E402
 from pcgeval.rl.paper_environment import PaperTask, PaperTaskset  # noqa: E402
 from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
 from pcgeval.rubric.grades import judge_output_from_json  # noqa: E402
 from pcgeval.rubric.papers import GOLD, PaperError  # noqa: E402
-from pcgeval.sandbox.reproduction import SandboxComputer  # noqa: E402
 
 pytestmark = pytest.mark.needs_sandbox
 PAPERS = Path(__file__).parents[2] / "data" / "papers"
@@ -52,9 +48,10 @@ def test_the_settings_arrive():
     settings = JudgeSettings(context=9000, prompts="paperbench", max_depth=2)
     env = environment(max_steps=7, code_only=True, paper_ids=[PAPER], judge_type="dummy", judge_settings=settings)
     task = next(iter(env.taskset))
-    assert env.config.agent.max_turns == 7
-    assert (env.config.agent.harness.id, env.config.agent.runtime.type) == ("null", "subprocess")  # only our tool
+    agent = env.config.agent
+    assert (agent.max_turns, agent.harness.id, agent.runtime.type) == (7, "null", "subprocess")  # only our tool
     assert (task.config.code_only, task.config.judge_settings, task.data.paper_id) == (True, settings, PAPER)
+    assert "only the code is graded" in task.data.prompt
     with pytest.raises(ValueError, match="must be one of simple, checks, random, dummy"):
         environment(judge_type="human")
     assert first_task(judge_model="smollm2:135m-instruct-q4_1").config.judge_model.backend == "llamacpp"
@@ -83,17 +80,8 @@ def test_all_papers_are_tasks_unless_some_are_named(tmp_path, monkeypatch):
     assert ids(papers_dir=tmp_path / "papers", paper_ids=["zebra"]) == ["zebra"]
     with pytest.raises(PaperError, match="no paper 'rice'"):
         environment(paper_ids=["rice"])
-    with pytest.raises(pcgeval.rl.loading.EnvironmentsError, match="holds no papers"):
-        environment(papers_dir=tmp_path)
     monkeypatch.chdir(tmp_path)  # where there are none, the package's example is the task
     assert ids(papers_dir="data/papers") == [PAPER]
-
-
-def test_the_prompt_says_what_is_asked():
-    full, code = first_task().data.prompt, first_task(code_only=True).data.prompt
-    assert "on a copy of the folder" in full
-    assert "only the code is graded" in code
-    assert "<" not in full + code
 
 
 def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path):
@@ -105,18 +93,10 @@ def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path):
     assert rewards[0] < rewards[1] < rewards[2]
     grade = trace.state["grade"]
     assert trace.reward == trace.rewards["reproduction"].score == grade["score"]
-    assert trace.info["grade"] == grade
-    assert judge_output_from_json(grade).to_json() == grade
+    assert judge_output_from_json(trace.info["grade"]).to_json() == grade
     assert trace.metrics["num_passed"] == grade["num_passed"]
     assert [trace.metrics["score_low"], trace.metrics["score_high"]] == grade["score_bounds"]
     assert not (tmp_path / "reproduces" / "work" / "reproduce.log").exists()  # it ran on a copy
-
-
-def graded(submission: Path, judge_type: str, **settings) -> float | None:
-    """Return the score of a submission without any environment."""
-    computer = SandboxComputer(seconds=60)
-    settings = JudgeSettings.checked({"judge": judge_type, "papers_dir": str(PAPERS), **settings})
-    return grade_submission(submission, PAPER, settings, computer, CallFiles(log=None)).score
 
 
 def test_code_only_grades_code_and_runs_nothing(trace_of, tmp_path):
@@ -126,40 +106,19 @@ def test_code_only_grades_code_and_runs_nothing(trace_of, tmp_path):
     asyncio.run(task.score(trace))
     assert trace.metrics["code_development"] == trace.reward
     assert "code_execution" not in trace.metrics
-    assert trace.reward == graded(tmp_path / "attempt/work", "random", code_only=True)
 
 
-def test_without_a_grade_there_is_no_reward_instead_of_0(trace_of, tmp_path):
+def test_more_leaves_without_a_grade_than_allowed_are_no_reward_instead_of_0(trace_of, tmp_path):
     nobody = Model(backend="ollama", name="qwen2.5:7b", host="127.0.0.1:9")
-    settings = JudgeSettings(ignore_checks=True)
-    task = first_task(judge_type="simple", judge_model=nobody, judge_settings=settings)
+    task = first_task(judge_type="simple", judge_model=nobody)
     trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
-    with pytest.raises(vf.TaskError, match="no reward, because 19 leaves"):
+    with pytest.raises(vf.TaskError, match="9 leaves have no grade and max_invalid is 0"):  # so many have no check
         asyncio.run(task.score(trace))
     assert trace.rewards == {"reproduction": None}
-    assert trace.state["grade"]["judge_type"] == trace.info["grade"]["judge_type"] == "heuristic"
-    assert trace.metrics["num_invalid_leaf_nodes"] == trace.metrics["num_leaf_nodes"]
-
-
-class Babbling(SlowJudgeServer):
-    def words(self, *_: object) -> list[str]:
-        return ["Well."]
-
-
-@pytest.mark.parametrize("most", [8, 9])
-def test_more_invalid_leaves_than_allowed_are_no_reward(trace_of, tmp_path, most):
-    with Babbling(0) as server:
-        judge = Model(backend="ollama", name="m:1", digest=DIGEST, host=server.address)
-        task = first_task(judge_type="simple", judge_model=judge)
-        task.config = task.config.model_copy(update={"max_invalid": most})
-        trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
-        if most == 9:  # so many leaves have no check
-            asyncio.run(task.score(trace))
-            assert 0 < trace.reward == trace.metrics["score_low"] < trace.metrics["score_high"] == 1
-            return
-        with pytest.raises(vf.TaskError, match=f"9 leaves have no grade and max_invalid is {most}"):
-            asyncio.run(task.score(trace))
-    assert trace.rewards == {"reproduction": None}
+    assert trace.state["grade"] == trace.info["grade"]
+    task.config = task.config.model_copy(update={"max_invalid": 9})
+    asyncio.run(task.score(trace))
+    assert 0 < trace.reward == trace.metrics["score_low"] < trace.metrics["score_high"] == 1
 
 
 def test_the_papers_own_reproduction_passes_every_check_without_a_model(tmp_path):
@@ -173,17 +132,6 @@ def test_the_papers_own_reproduction_passes_every_check_without_a_model(tmp_path
     assert asyncio.run(task.validate(None)) is None
 
 
-def test_an_attempt_that_is_over_has_a_state_and_no_folder_to_grade(trace_of):
-    task = first_task()
-    trace = trace_of(task, "Done.")
-    trace.state = AttemptState(commands=3)
-    with pytest.raises(vf.TaskError, match="no folder to grade"):
-        asyncio.run(task.score(trace))
-    assert (trace.state["commands"], trace.state.get("grade"), trace.state.get("nothing", 5)) == (3, None, 5)
-    with pytest.raises(KeyError):
-        trace.state["model_config"]
-
-
 def hand_in(submission: str) -> tuple[str, ...]:
     """Return the commands of an agent that writes a submission's files."""
     files = sorted(path for path in (SUBMISSIONS / submission).iterdir() if path.is_file())
@@ -195,7 +143,7 @@ def test_a_whole_episode_of_an_agent_that_reproduces_the_paper(play):
     assert (trace.errors, trace.stop_condition) == ([], "agent_completed")
     assert "paper.md" in str(trace.tool_messages[-1].content)
     assert trace.state.commands == len(trace.tool_messages)
-    assert trace.reward == graded(SUBMISSIONS / "reproduces", "checks") > 0
+    assert (trace.reward, trace.metrics["num_passed"]) == (trace.info["grade"]["score"], 10)  # all that have a check
     assert not Path(trace.state.folder).exists()
 
 

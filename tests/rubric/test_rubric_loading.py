@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import re
 
 import pytest
 from hypothesis import given
 from rubric_trees import json_values, leaf, node, rubric, rubric_values
 
 from pcgeval import load_rubric
+from pcgeval.checks.checks import LeafCheck
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes, write_json
 from pcgeval.rubric.loading import load_rubric_with_checks, parse_rubric
@@ -44,15 +46,9 @@ def test_any_value_is_a_rubric_or_a_list_of_faults(value):
 
 
 def test_all_faults_are_listed_with_their_paths():
-    value = node(
-        "root",
-        float("nan"),
-        leaf("minus", -1),
-        {"id": "bare", "weight": 1, "sub_tasks": []},
-        {**node("inner", 1, leaf("huge", 1e300)), "task_category": "Code Execution"},
-        "no object",
-        leaf("minus", True),
-    )
+    bare = {"id": "bare", "weight": 1, "sub_tasks": []}
+    inner = {**node("inner", 1, leaf("huge", 1e300)), "task_category": "Code Execution"}
+    value = node("root", float("nan"), leaf("minus", -1), bare, inner, "no object", leaf("minus", True))
     places = ("root", "root/minus", "root/bare", "root/inner", "root/inner/huge", "root/[4]", "root/minus#2")
     assert {fault.partition(": ")[0] for fault in faults(value)} == {*places}
 
@@ -64,40 +60,33 @@ def test_all_faults_are_listed_with_their_paths():
         ({"id": "x" * 201}, "'id'"),
         ({"id": "a\x1b[2J"}, "'id'"),
         ({"requirements": "\ud800"}, "'requirements'"),
-        ({"sub_tasks": None}, "'sub_tasks'"),
         ({"task_category": "Code"}, "'task_category'.*Code Development.*found 'Code'"),
         ({"task_category": ""}, "'task_category'.*Code Development"),
-        ({"finegrained_task_category": "Other"}, "'finegrained_task_category'.*found 'Other'"),
         ({"check": {"name": "readme_lenght"}}, r"Did you mean 'readme_length'\?"),
         ({"check": {"name": "prompt_mentions", "arguments": {"text": 1}}}, "'text': .*found 1"),
         ({"sub_tasks": [leaf("below")]}, "Leave these to the leaves"),
-        ({"sub_tasks": [leaf("below")], "task_category": "", "check": {"name": "prompt_length"}}, "Leave these to"),
     ],
 )
 def test_each_fault_of_a_node(change, part):
     (fault,) = faults({**leaf("only"), **change})
-    assert fault.startswith(("only: ", "[1]: "))
-    with pytest.raises(RubricError, match=part):
-        parse_rubric({**leaf("only"), **change}, "test")
+    assert re.match(rf"(only|\[1\]): .*{part}", fault)
 
 
 def test_a_tree_that_is_too_deep_or_too_large_is_refused_before_it_costs_memory(tmp_path):
-    path = tmp_path / "rubric.json"
-    start = '{"id": "a", "requirements": "", "weight": 1, "sub_tasks": [\n'
-    for levels in (MAX_DEPTH, MAX_DEPTH + 1, 100_000):
-        path.write_text(start * (levels - 1) + json.dumps(leaf("end")) + "]}" * (levels - 1))
-        if levels == MAX_DEPTH:
-            assert len(list(walk(load_rubric(path)))) == MAX_DEPTH
-            continue
+    def nested(levels):
+        start = '{"id": "a", "requirements": "", "weight": 1, "sub_tasks": [\n'
+        (tmp_path / "rubric.json").write_text(start * (levels - 1) + json.dumps(leaf("end")) + "]}" * (levels - 1))
+        return load_rubric(tmp_path / "rubric.json")
+
+    assert len(list(walk(nested(MAX_DEPTH)))) == MAX_DEPTH
+    for levels in (MAX_DEPTH + 1, 100_000):
         with pytest.raises((RubricError, FileError), match=r"deeper|recursion"):
-            load_rubric(path)
+            nested(levels)
     below = [leaf(f"n{number}") for number in range(MAX_NODES - 1)]
     assert len(list(walk(parse_rubric(node("root", 1, *below), "test")))) == MAX_NODES
     (fault,) = faults(node("root", 1, *below, 0))
     assert "more than 20000 nodes" in fault
 
-
-# checks.yaml
 
 CHECK = {"name": "file_exists", "arguments": {"path": "README.md"}}
 TREE = node("root", 1, leaf("a"), node("b", 1, leaf("twice"), leaf("c", check=CHECK)), node("d", 1, leaf("twice")))
@@ -115,11 +104,11 @@ def test_leaves_get_checks_by_id_or_path(tmp_path):
         root/d/twice: {name: reproduce_succeeded}
     """
     tree, digest = with_checks(tmp_path, text)
-    assert {task.path: task.check and (task.check.name, dict(task.check.arguments)) for task in leaves(tree)} == {
-        "root/a": ("result_value", {"path": "results.json", "key": "loss", "at_most": 2}),
+    assert {task.path: task.check for task in leaves(tree)} == {
+        "root/a": LeafCheck("result_value", {"path": "results.json", "key": "loss", "at_most": 2}),
         "root/b/twice": None,
-        "root/b/c": (CHECK["name"], CHECK["arguments"]),
-        "root/d/twice": ("reproduce_succeeded", {}),
+        "root/b/c": LeafCheck(**CHECK),
+        "root/d/twice": LeafCheck("reproduce_succeeded"),
     }
     assert digest == sha256_bytes(text.encode())
     assert with_checks(tmp_path, "# none yet")[0] == rubric(TREE)
@@ -131,10 +120,7 @@ def test_leaves_get_checks_by_id_or_path(tmp_path):
         ("root: {name: reproduce_succeeded}", "of no leaf"),
         ("twice: {name: reproduce_succeeded}", "of 2 leaves.*root/b/twice,"),
         ("c: {name: reproduce_succeeded}", "root/b/c: has two checks"),
-        ("{a: {name: reproduce_succeeded}, root/a: {name: reproduce_succeeded}}", "has two checks"),
         ("a: {name: file_exists, arguments: {path: ../x}}", "'path'"),
-        ("a: {name: file_exists, argument: {path: x}}", "a.argument"),
-        ("[a]", "valid dictionary"),
         ("a: !!python/object/apply:os.system [ls]", "not valid YAML"),
     ],
 )

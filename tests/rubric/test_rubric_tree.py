@@ -1,6 +1,5 @@
 """The cuts of a rubric, and the paths of its nodes."""
 
-import pytest
 from hypothesis import given
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
@@ -42,18 +41,17 @@ def test_code_only_drops_other_leaves_and_emptied_parents_and_keeps_paths():
     assert [(task.id, task.task_category) for task in walk(without_code)] == [("root", CODE)]
 
 
-@pytest.mark.parametrize("propagate", [False, True])
-def test_resources_provided_zeroes_leaves_and_on_request_their_emptied_parents(propagate):
-    weights = {task.id: task.weight for task in walk(resources_provided(EXAMPLE, propagate_zero_weights=propagate))}
-    assert (weights["c1"], weights["C"], weights["B"]) == (0, 0 if propagate else 1, 3)
+def test_resources_provided_zeroes_leaves_and_on_request_their_emptied_parents():
+    for propagate, weight in ((False, 1), (True, 0)):
+        cut = resources_provided(EXAMPLE, propagate_zero_weights=propagate)
+        weights = {task.id: task.weight for task in walk(cut)}
+        assert (weights["c1"], weights["C"], weights["B"]) == (0, weight, 3)
 
 
 def test_prune_folds_what_lies_deeper_into_the_node_above():
     cut = prune(EXAMPLE, 2)
-    assert names(walk(cut)) == ["root", "A", "B", "D"]
     assert names(leaves(cut)) == ["A", "B", "D"]
     assert [names(node.merged) for node in cut.sub_tasks] == [["a1", "a2"], ["C", "b2"], []]
-    assert prune(EXAMPLE, 9) == EXAMPLE
 
 
 @given(rubrics)
@@ -61,14 +59,11 @@ def test_paths_are_unique_and_prior_nodes_are_ancestors_and_earlier_siblings(tre
     """A node is prior if it comes earlier in the file and is the root or a child of an ancestor."""
     order = list(walk(tree))
     assert len({task.path for task in order}) == len(order)
-    parents = {child.path: parent for parent in order for child in parent.sub_tasks}
+    above = {tree.path: None} | {child.path: parent.path for parent in order for child in parent.sub_tasks}
     for position, target in enumerate(order):
-        ancestors, up = set(), target
-        while up.path in parents:
-            up = parents[up.path]
-            ancestors.add(up.path)
-        earlier = order[:position]
-        literal = [task for task in earlier if task.path not in parents or parents[task.path].path in ancestors]
+        ancestors = {None}
+        up = target.path
+        while up := above[up]:
+            ancestors.add(up)
+        literal = [task for task in order[:position] if above[task.path] in ancestors]
         assert list(prior_nodes(tree, target.path)) == literal
-    with pytest.raises(KeyError):
-        prior_nodes(EXAMPLE, "root/B/missing")
