@@ -44,11 +44,7 @@ ERRORS = [
     (PROMPT_FILES, {"README.md": None}, ": has no README.md"),
     (PROMPT_FILES, {"README.md": " \n\ufeff"}, "README.md: is empty"),
     (PROMPT_FILES, {"prompt.txt": "Draw it."}, "prompt.txt: the prompt lacks the token <OBJECT>"),
-    (
-        PROMPT_FILES,
-        {"prompt.txt": "<OBJECT> é"},
-        "prompt.txt: the prompt has characters that the rules do not allow",
-    ),
+    (PROMPT_FILES, {"prompt.txt": "<OBJECT> é"}, "prompt.txt: the prompt has characters that the rules do not"),
     (PROGRAM_FILES, {"submission.yaml": "entry: main.py", "main.py": "x = = 1"}, "main.py:1: is not valid Python"),
     (PROGRAM_FILES, {"requirements.txt": "./wheel.whl\n"}, "requirements.txt:1: './wheel.whl' is no package"),
 ]
