@@ -86,22 +86,15 @@ def text_event(value: object) -> str:
     return f"data: {text_line(value)}\n"
 
 
-def broken_off(begun: str) -> Act:
-    """Promise more bytes than come, then hang up."""
+def unfinished(begun: str, *, hangs_up: bool) -> Act:
+    """Send a part of an answer, then hang up, or send nothing more with the connection open."""
 
     def act(player: BaseHTTPRequestHandler) -> None:
         _begin(player, begun)
-        player.close_connection = True
-
-    return act
-
-
-def stalled(begun: str) -> Act:
-    """Send a part of an answer, then nothing, with the connection open."""
-
-    def act(player: BaseHTTPRequestHandler) -> None:
-        _begin(player, begun)
-        player.server.stopping.wait(60)  # type: ignore[attr-defined]
+        if hangs_up:
+            player.close_connection = True
+        else:
+            player.server.stopping.wait(60)  # type: ignore[attr-defined]
 
     return act
 
@@ -200,8 +193,8 @@ FAULTS = {
     "500": lambda _: status(500),
     "an odd character set": lambda _: status(200, "{}\n", Content_Type="application/json; charset=hex"),
     "429 with an odd wait": lambda _: status(429, Retry_After="Fri, 99 Foo 20000 99:99:99 GMT"),
-    "broken off": lambda api: broken_off(api.begun_text),
-    "stalled": lambda api: stalled(api.begun_text),
+    "broken off": lambda api: unfinished(api.begun_text, hangs_up=True),
+    "stalled": lambda api: unfinished(api.begun_text, hangs_up=False),
     "error in the stream": lambda api: api.stream(api.begun, {"error": "the runner died"}),
     "ended without its end": lambda api: api.stream(api.begun),
     "a page": lambda _: lines("<html>"),

@@ -161,15 +161,16 @@ def test_a_reply_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path):
 
 def test_recordings_win_and_failed_calls_answer_replays_only(tmp_path: Path):
     recording = tmp_path / "recording.jsonl"
-    write_recording(recording, [answered("k1"), failed("k2"), failed("k3"), failed("k4"), failed("k1")])
+    recorded = answered("k1", leaf="recorded")
+    write_recording(recording, [recorded, failed("k2"), failed("k3"), failed("k4"), failed("k1")])
     before = recording.read_bytes()
     filled(tmp_path / "calls", "k1", "k4")
     log = CallLog(tmp_path / "calls", [recording])
     assert log.find("k2") is None
-    replayed = [answered("k1"), failed("k2"), failed("k3"), failed("k4")]
+    replayed = [recorded, failed("k2"), failed("k3"), failed("k4")]
     assert [log.find(call.key, failed_too=True) for call in replayed] == replayed
     keep(log, answered("k2", leaf="a"))
-    assert [log.find(key) for key in ("k1", "k2", "k4")] == [answered("k1"), answered("k2", leaf="a"), answered("k4")]
+    assert [log.find(key) for key in ("k1", "k2", "k4")] == [recorded, answered("k2", leaf="a"), answered("k4")]
     assert recording.read_bytes() == before
 
 

@@ -94,7 +94,7 @@ def test_a_reply_is_read_with_its_costs_over_one_connection(api, stream):
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_transient_error_is_told_and_retried(api, fault, capsys):
     with FaultyServer([fault(api), api.good]) as server:
-        assert api.open(server.address).chat(ASKED, 20).text == "Hello"
+        assert api.open(server.address).chat(ASKED, 60).text == "Hello"
     assert len(server.posted) == 2
     assert capsys.readouterr().err.count("trying again") == 1
 
