@@ -137,7 +137,10 @@ def test_a_call_waits_for_another_process_no_longer_than_its_own_time(tmp_path: 
     assert CallLog(tmp_path).answer("k", not_asked, 0.2).reply
 
 
-def test_a_full_disk_is_noticed_before_a_reply_is_paid_for(tmp_path: Path, monkeypatch):
+def test_what_prevents_that_a_reply_is_kept_is_noticed_before_it_is_paid_for(tmp_path: Path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(LlmError, match="/file: a reply cannot be kept"):
+        CallLog(tmp_path / "file").answer("k", not_asked, 1)
     monkeypatch.setattr(call_log, "ROOM", 2**70)
     with pytest.raises(LlmError, match="a reply cannot be kept"):
         CallLog(tmp_path).answer("k", not_asked, 1)
@@ -185,6 +188,8 @@ def test_a_line_of_a_recording_that_is_no_call_is_named(tmp_path: Path, line: by
     path.write_bytes(b"\n".join([json.dumps(LINE).encode(), b"", line]))
     with pytest.raises(FileError, match=r"team\.jsonl:3: .*Restore the file from git"):
         CallLog(None, [path])
+    with pytest.raises(FileError, match=r"none\.jsonl: cannot be read"):
+        CallLog(None, [tmp_path / "none.jsonl"])
 
 
 def test_a_recorded_model_replays_the_first_outcome_of_exactly_the_same_request(tmp_path: Path):

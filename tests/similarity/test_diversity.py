@@ -64,15 +64,16 @@ def test_the_definition_in_which_lengths_do_not_matter(rows, trials, factor):
 
 
 @pytest.mark.parametrize(
-    ("rows", "complaint"),
+    ("rows", "trials", "complaint"),
     [
-        *((rows, "finite") for rows in ([[1, 0], [math.nan, 1]], [1, 2])),
-        *((rows, "one length") for rows in ([[1, 0], [1]], [["a"]], [[10**400]])),
+        ([[1, 0]], 1, "too few"),
+        *((rows, 3, "finite") for rows in ([[1, 0], [math.nan, 1]], [1, 2])),
+        *((rows, 3, "one length") for rows in ([[1, 0], [1]], [["a"]], [[10**400]])),
     ],
 )
-def test_vectors_that_cannot_be_compared_are_refused(rows, complaint):
+def test_vectors_that_cannot_be_compared_are_refused(rows, trials, complaint):
     with pytest.raises(PcgevalError, match=complaint):
-        diversity(rows, 3)
+        diversity(rows, trials)
 
 
 @given(st.lists(st.lists(st.floats(0.01, 1), min_size=3, max_size=3) | st.just([]), min_size=2, max_size=6))

@@ -137,6 +137,8 @@ def test_links_pipes_and_sockets_are_listed_and_not_opened(tmp_path: Path):
     write_folder(folder, {"submission.yaml": "entry: main.py"})
     with pytest.raises(SubmissionError, match=r"entry 'main\.py' is a link"):
         load_submission(folder)
+    with pytest.raises(SubmissionError, match="no submission there"):
+        load_submission(tmp_path / "beta")
 
 
 LEFT_OUT = [".git/config", "a/.GIT/hooks/x", "__MACOSX/a/._m.py", "dvc.yaml", "data.dvc", ".main.py.swp"]
