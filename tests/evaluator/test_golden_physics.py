@@ -41,7 +41,6 @@ def test_pymunk_is_near_box2d():
     distances = [np.hypot(*(ours.positions[:, :2] - np.array(box2d["pos"])).T).max() for ours, box2d in standing]
     assert len(standing) >= 120
     assert np.median(distances) <= 0.005
-    assert np.mean(distances) <= 0.01
 
 
 def test_a_trial_that_ends_early_would_not_have_been_the_best():

@@ -1,12 +1,18 @@
-"""A tiny HTTP server that answers as a script says, one act per request, to see how a client bears failures."""
+"""A tiny HTTP server that answers as a script says, one act per request, and the two backends that ask it."""
 
 import json
 import time
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from threaded_server import JsonHandler, ThreadedServer
+
+from pcgeval.core.params import Model
+from pcgeval.llm.backends import open_backend
+from pcgeval.llm.protocol import Backend
 
 Act = Callable[[BaseHTTPRequestHandler], None]
 
@@ -57,7 +63,12 @@ def status(code: int, text: str = '{"error": "overloaded"}', **headers: str) -> 
 
 def lines(*values: object) -> Act:
     """Answer with a whole stream of JSON lines; a str stands for itself."""
-    return status(200, "".join(f"{_text(value)}\n" for value in values))
+    return status(200, "".join(map(text_line, values)))
+
+
+def text_line(value: object) -> str:
+    """Return one of these lines."""
+    return f"{value if isinstance(value, str) else json.dumps(value)}\n"
 
 
 def value(content: object) -> Act:
@@ -67,25 +78,23 @@ def value(content: object) -> Act:
 
 def events(*values: object) -> Act:
     """Answer with a whole stream of server-sent events; a str stands for itself."""
-    return status(200, "".join(f"data: {_text(value)}\n\n" for value in values), Content_Type="text/event-stream")
+    return status(200, "".join(map(text_event, values)), Content_Type="text/event-stream")
 
 
-def broken_off(begun: str) -> Act:
-    """Promise more bytes than come, then hang up."""
-
-    def act(player: BaseHTTPRequestHandler) -> None:
-        _begin(player, begun)
-        player.close_connection = True
-
-    return act
+def text_event(value: object) -> str:
+    """Return one of these events."""
+    return f"data: {text_line(value)}\n"
 
 
-def stalled(begun: str) -> Act:
-    """Send a part of an answer, then nothing, with the connection open."""
+def unfinished(begun: str, *, hangs_up: bool) -> Act:
+    """Send a part of an answer, then hang up, or send nothing more with the connection open."""
 
     def act(player: BaseHTTPRequestHandler) -> None:
         _begin(player, begun)
-        player.server.stopping.wait(60)  # type: ignore[attr-defined]
+        if hangs_up:
+            player.close_connection = True
+        else:
+            player.server.stopping.wait(60)  # type: ignore[attr-defined]
 
     return act
 
@@ -100,23 +109,11 @@ def endless(piece: bytes, pause: float = 0.0) -> Act:
 
     def act(player: BaseHTTPRequestHandler) -> None:
         _begin(player)
-        _repeat(player, piece, pause)
+        while not player.server.stopping.is_set():  # type: ignore[attr-defined]
+            player.wfile.write(piece)
+            time.sleep(pause)
 
     return act
-
-
-def headless() -> Act:
-    """Send a header line that never ends."""
-
-    def act(player: BaseHTTPRequestHandler) -> None:
-        player.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
-        _repeat(player, b"x", 0.02)
-
-    return act
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _begin(player: BaseHTTPRequestHandler, begun: str = "") -> None:
@@ -124,12 +121,6 @@ def _begin(player: BaseHTTPRequestHandler, begun: str = "") -> None:
     player.send_header("Content-Length", str(2**40))
     player.end_headers()
     player.wfile.write(begun.encode())
-
-
-def _repeat(player: BaseHTTPRequestHandler, piece: bytes, pause: float) -> None:
-    while not player.server.stopping.is_set():  # type: ignore[attr-defined]
-        player.wfile.write(piece)
-        time.sleep(pause)
 
 
 # What Ollama's and OpenAI's interfaces send for the reply "Hello", in two pieces and whole.
@@ -162,3 +153,52 @@ def completion(**more: object) -> Act:
     choice = {"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}
     whole = {"id": "1", "object": "chat.completion", "model": "toy-v1", "choices": [choice], "usage": USAGE}
     return value({**whole, **more})
+
+
+DIGEST = "ab" * 32
+
+
+def ollama(address: str, name: str = "toy", **how: Any) -> Backend:
+    return open_backend(Model(backend="ollama", name=name, host=address, **how))
+
+
+def openai(address: str, name: str = "toy", **how: Any) -> Backend:
+    pytest.importorskip("openai", reason="the extra openai is not installed")
+    return open_backend(Model(backend="openai", name=name, base_url=f"{address}/v1", **how))
+
+
+# how each interface is asked and how it answers
+OLLAMA = SimpleNamespace(
+    open=ollama,
+    good=LINES,  # "Hello", streamed
+    whole=lines(WHOLE_LINE),  # the same, not streamed
+    stream=lines,
+    begun=line("Hel"),  # the first part of a stream
+    begun_text=text_line(line("Hel")),
+    another_shape=lines({"message": "Hello", "done": True}),
+    listing=lines({"models": [{"model": "toy:latest", "digest": DIGEST}]}),
+)
+OPENAI = SimpleNamespace(
+    open=openai,
+    good=CHUNKS,
+    whole=completion(),
+    stream=events,
+    begun=chunk("Hel"),
+    begun_text=text_event(chunk("Hel")),
+    another_shape=events(chunk(7), *LAST_CHUNKS),
+    listing=value({"object": "list", "data": [{"id": "toy"}, {"id": "other"}]}),
+)
+# ways to fail, each of which another request may not meet
+FAULTS = {
+    "500": lambda _: status(500),
+    "an odd character set": lambda _: status(200, "{}\n", Content_Type="application/json; charset=hex"),
+    "429 with an odd wait": lambda _: status(429, Retry_After="Fri, 99 Foo 20000 99:99:99 GMT"),
+    "broken off": lambda api: unfinished(api.begun_text, hangs_up=True),
+    "stalled": lambda api: unfinished(api.begun_text, hangs_up=False),
+    "error in the stream": lambda api: api.stream(api.begun, {"error": "the runner died"}),
+    "ended without its end": lambda api: api.stream(api.begun),
+    "a page": lambda _: lines("<html>"),
+    "deeply nested": lambda api: api.stream("[" * 200_000),
+    "another shape": lambda api: api.another_shape,
+    "compressed": lambda _: status(200, "", Content_Encoding="gzip"),
+}

@@ -2,7 +2,6 @@
 
 import json
 import resource
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,11 +14,11 @@ from hypothesis import strategies as st
 from workspace import REPOSITORY
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import SUBMISSIONS, Trial, recording_file, trials
+from pcgeval.core.layout import SUBMISSIONS, recording_file, trials
 from pcgeval.core.params import load_params
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm import call_log
-from pcgeval.llm.call_log import CallLog, LoggedCall, read_lines, read_recording, write_recording
+from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.submissions.load import Prompt, load_submission
@@ -89,7 +88,6 @@ def test_a_line_has_what_it_needs_and_no_lone_surrogates(tmp_path: Path):
 
 
 def test_nothing_is_written_before_the_first_call_or_without_a_folder_or_when_it_is_only_read(tmp_path: Path):
-    assert CallLog(tmp_path / "calls").find("k") is None
     for log in (CallLog(None), CallLog(tmp_path / "calls", read_only=True)):
         assert keep(log, answered("k")) == log.find("k") == answered("k")
     assert not list(tmp_path.iterdir())
@@ -109,9 +107,8 @@ def test_whatever_a_crash_leaves_the_whole_lines_count_and_the_log_goes_on(tmp_p
     assert knows(tmp_path, "k0", "k1", "k2", "k3") == [True, True, False, True]
 
 
-@pytest.mark.parametrize("folder", ["calls", None])
-def test_threads_get_one_answer_to_one_call_and_lose_none(tmp_path: Path, folder: str | None):
-    log = CallLog(folder and tmp_path / folder)
+def test_threads_get_one_answer_to_one_call_and_lose_none(tmp_path: Path):
+    log = CallLog(tmp_path)
     asked: list[int] = []
 
     def ask(number: int) -> int | None:
@@ -124,27 +121,19 @@ def test_threads_get_one_answer_to_one_call_and_lose_none(tmp_path: Path, folder
         return log.answer("same", slowly, 60).turn
 
     with ThreadPoolExecutor(20) as pool:
-        assert len(set(pool.map(ask, range(20)))) == 1
-    assert all(log.find(f"{number}") for number in range(20))
-    assert folder is None or (len(asked) == 1 and all(knows(tmp_path / folder, "same", *map(str, range(20)))))
+        assert set(pool.map(ask, range(20))) == set(asked)
+    assert len(asked) == 1
+    assert all(knows(tmp_path, "same", *map(str, range(20))))
 
 
 def test_a_call_waits_for_another_process_no_longer_than_its_own_time(tmp_path: Path):
-    is_asked, may_end = threading.Event(), threading.Event()
-
-    def ask_slowly(_: float) -> LoggedCall:
-        is_asked.set()
-        may_end.wait(60)
+    def ask_while_another_waits(_: float) -> LoggedCall:
+        waited = CallLog(tmp_path).answer("k", not_asked, 0.2)
+        assert waited.cause == "server"
+        assert "another process" in str(waited.outcome)
         return answered("k")
 
-    with ThreadPoolExecutor(1) as pool:
-        first = pool.submit(CallLog(tmp_path).answer, "k", ask_slowly, 60)
-        is_asked.wait(60)
-        call = CallLog(tmp_path).answer("k", not_asked, 0.2)
-        may_end.set()
-        assert first.result().reply
-    assert call.cause == "server"
-    assert "another process" in str(call.outcome)
+    CallLog(tmp_path).answer("k", ask_while_another_waits, 60)
     assert CallLog(tmp_path).answer("k", not_asked, 0.2).reply
 
 
@@ -153,8 +142,8 @@ def test_what_prevents_that_a_reply_is_kept_is_noticed_before_it_is_paid_for(tmp
     with pytest.raises(LlmError, match="/file: a reply cannot be kept"):
         CallLog(tmp_path / "file").answer("k", not_asked, 1)
     monkeypatch.setattr(call_log, "ROOM", 2**70)
-    with pytest.raises(LlmError, match="/full: a reply cannot be kept"):
-        CallLog(tmp_path / "full").answer("k", not_asked, 1)
+    with pytest.raises(LlmError, match="a reply cannot be kept"):
+        CallLog(tmp_path).answer("k", not_asked, 1)
 
 
 def test_a_reply_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path):
@@ -175,36 +164,32 @@ def test_a_reply_that_does_not_fit_leaves_the_file_as_it_was(tmp_path: Path):
 
 def test_recordings_win_and_failed_calls_answer_replays_only(tmp_path: Path):
     recording = tmp_path / "recording.jsonl"
-    write_recording(recording, [answered("k1"), failed("k2"), failed("k3"), failed("k4"), failed("k1")])
+    recorded = answered("k1", leaf="recorded")
+    write_recording(recording, [recorded, failed("k2"), failed("k3"), failed("k4"), failed("k1")])
     before = recording.read_bytes()
     filled(tmp_path / "calls", "k1", "k4")
     log = CallLog(tmp_path / "calls", [recording])
     assert log.find("k2") is None
-    replayed = [answered("k1"), failed("k2"), failed("k3"), failed("k4")]
+    replayed = [recorded, failed("k2"), failed("k3"), failed("k4")]
     assert [log.find(call.key, failed_too=True) for call in replayed] == replayed
     keep(log, answered("k2", leaf="a"))
-    assert [log.find(key) for key in ("k1", "k2", "k4")] == [answered("k1"), answered("k2", leaf="a"), answered("k4")]
+    assert [log.find(key) for key in ("k1", "k2", "k4")] == [recorded, answered("k2", leaf="a"), answered("k4")]
     assert recording.read_bytes() == before
 
 
 LINE = json.loads(answered("k", letter="A").line())
-NO_CALLS = [b"{", b"[]", b"7", b'"reply"', b"\xff", b"\0\0\0", b"[" * 100_000]
-NO_FIELDS = [{"key": 1}, {"more": 1}, {"turn": True}, {"reply": None}, {"reason": "failed"}, {"reply": {"text": "a"}}]
-NO_REPLIES = [{"text": None}, {"prompt_tokens": -1}, {"output_tokens": 1.5}, {"seconds": float("nan")}, {"more": 1}]
+OTHERS = [{"more": 1}, {"reply": None}, {"reason": "failed"}, {"reply": {"text": "a"}}]
+NO_CALLS = [b"[]", b"\xff", b"[" * 100_000, *(json.dumps(LINE | values).encode() for values in OTHERS)]
 
 
-def test_a_recording_that_is_missing_and_a_line_that_is_no_call_are_named(tmp_path: Path):
+@pytest.mark.parametrize("line", NO_CALLS, ids=range(len(NO_CALLS)))
+def test_a_line_of_a_recording_that_is_no_call_is_named(tmp_path: Path, line: bytes):
     path = tmp_path / "team.jsonl"
-    changes = [*NO_FIELDS, *({"reply": LINE["reply"] | values} for values in NO_REPLIES)]
-    for line in (*NO_CALLS, *(json.dumps(LINE | values).encode() for values in changes)):
-        path.write_bytes(b"\n".join([json.dumps(LINE).encode(), b"", line]))
-        with pytest.raises(FileError, match=r"team\.jsonl:3: .*Restore the file from git"):
-            CallLog(None, [path])
+    path.write_bytes(b"\n".join([json.dumps(LINE).encode(), b"", line]))
+    with pytest.raises(FileError, match=r"team\.jsonl:3: .*Restore the file from git"):
+        CallLog(None, [path])
     with pytest.raises(FileError, match=r"none\.jsonl: cannot be read"):
         CallLog(None, [tmp_path / "none.jsonl"])
-    for digest, fragment in ((None, "needs its digest"), (DIGEST, "no such recording")):
-        with pytest.raises(LlmError, match=fragment):
-            RecordedModel.read(tmp_path / "none.jsonl", digest)
 
 
 def test_a_recorded_model_replays_the_first_outcome_of_exactly_the_same_request(tmp_path: Path):
@@ -227,7 +212,6 @@ DEMO = load_params(REPOSITORY / "params.yaml")
 @pytest.mark.parametrize("model", DEMO.models)
 @pytest.mark.parametrize("team", DEMO.teams)
 def test_the_demos_recordings_answer_the_requests_that_its_submissions_make_now(model: str, team: str):
-    """With another key or fingerprint, the demo would ask a model, or run a program."""
     submission = load_submission(REPOSITORY / SUBMISSIONS / team)
     task = GenerationTask(
         submission, DEMO.models[model], str(DEMO.models[model].digest), DEMO.limits, DEMO.competition.seed
@@ -239,5 +223,3 @@ def test_the_demos_recordings_answer_the_requests_that_its_submissions_make_now(
             assert recorded.knows(task.request(trial))
         else:
             assert recorded.finished_trial(trial, task.fingerprint(trial))
-    lines = [Trial(str(line.letter), int(line.trial or 0)) for line in read_lines(recording)]
-    assert lines == sorted(trials(DEMO))

@@ -16,28 +16,27 @@ from pcgeval.similarity.stage import PACKAGES, TORCH_PACKAGES, classify_stage
 
 TEAM = "team"
 TRIALS = [Trial(letter, number) for letter in "AB" for number in (1, 2, 3)]
-IMAGES, SIMILARITY = stage_dir("images", "m", TEAM), stage_dir("similarity", "m", TEAM)
 
 
 class Folders:
     """One team's pictures, and their classifier."""
 
     def __init__(self, root, classifier):
-        self.root, self.images, self.cache = root, root / IMAGES, root / ".cache" / "predictions"
-        self.settings = {"model": str(classifier), "batch": 2}
+        self.root, self.settings = root, {"model": str(classifier), "batch": 2}
+
+    def path(self, trial, team=TEAM, model="m"):
+        return trial_file(self.root / stage_dir("images", model, team), "images", team, trial)
 
     def picture(self, trial, seed, team=TEAM, model="m"):
         noise = np.random.default_rng(seed).integers(0, 2, (16, 16), dtype=np.uint8) * 255
         image = Image.fromarray(noise).resize((1024, 1024), Image.Resampling.NEAREST)
-        path = trial_file(self.root / stage_dir("images", model, team), "images", team, trial)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        image.save(path)
+        self.path(trial, team, model).parent.mkdir(parents=True, exist_ok=True)
+        image.save(self.path(trial, team, model))
 
     def run(self, teams=(TEAM,), models=("m",), **changed):
-        """Run the stage with some settings changed, and return what it wrote."""
         similarity = self.settings | changed
         classify_stage(small_params("AB", 3, teams=teams, models=models, similarity=similarity), self.root)
-        return contents(self.root / SIMILARITY)
+        return contents(self.root / stage_dir("similarity", "m", TEAM))
 
 
 @pytest.fixture
@@ -46,13 +45,6 @@ def folders(tmp_path, tiny_classifier):
     folders = Folders(tmp_path, tiny_classifier)
     for trial, seed in zip(TRIALS, (1, 2, 3, 2, 5, 6), strict=True):
         folders.picture(trial, seed)
-    return folders
-
-
-@pytest.fixture
-def predicted(folders):
-    """The same with their predictions."""
-    folders.run()
     return folders
 
 
@@ -74,8 +66,7 @@ def test_writes_the_official_file(folders):
     written = folders.run()
     content = json.loads(written["A.json"])
     classifier = Classifier.load(folders.settings["model"])
-    images = [Image.open(trial_file(folders.images, "images", TEAM, trial)) for trial in TRIALS[:3]]
-    expected = classifier.predict(images)
+    expected = classifier.predict([Image.open(folders.path(trial)) for trial in TRIALS[:3]])
     similarities, names = expected.probabilities[:, 0], [f"team_A_{n}.png" for n in (1, 2, 3)]
     assert (content["count"], content["similarityRate"]) == (3, pytest.approx(similarities.mean(), abs=1e-12))
     trials = [{"id": name, "label": "A", "similarity": value} for name, value in zip(names, similarities, strict=True)]
@@ -98,43 +89,36 @@ def test_one_picture_is_inferred_once_and_neither_cache_nor_batch_changes_a_byte
     shutil.rmtree(folders.root / DATA / "similarity")
     assert folders.run((TEAM, "twin"), ("m", "n")) == first
     assert sum(inferred) == 5
-    shutil.rmtree(folders.cache)
+    shutil.rmtree(folders.root / ".cache")
     assert folders.run(batch=5) == first
     assert sum(inferred) == 10
-    entries = [path for path in folders.cache.rglob("*") if path.is_file()]
-    for entry, damage in zip(entries, (b"", b"{", b"\xff\x00", b'{"probabilities": [1]}', b"[" * 9999), strict=True):
-        entry.write_bytes(damage)
+    for entry in folders.root.glob(".cache/predictions/**/*.json"):
+        entry.write_bytes(b'{"probabilities": [1]}')
     assert folders.run() == first
     assert sum(inferred) == 15
-    with pytest.raises(PcgevalError, match="no-such-classifier"):
-        folders.run(model="data/no-such-classifier")
-    assert contents(folders.root / SIMILARITY) == first
 
 
-def test_another_classifier_precision_package_or_code_shares_nothing(predicted, inferred, tmp_path, monkeypatch):
-    single = json.loads(predicted.run(precision="float32")["classifier.json"])
+def test_another_classifier_precision_package_or_code_shares_nothing(folders, inferred, tmp_path, monkeypatch):
+    folders.run()
+    single = json.loads(folders.run(precision="float32")["classifier.json"])
     assert (single["precision"], list(single["packages"])) == ("float32", sorted(TORCH_PACKAGES))
-    assert sum(inferred) == 5
-    predicted.run(model=str(save_vit(tmp_path / "other", width=32)))
-    assert sum(inferred) == 10
-    with monkeypatch.context() as patched:
-        patched.setattr("pcgeval.similarity.stage.installed_versions", lambda *_: {"torch": "3.0"})
-        predicted.run()
-    assert sum(inferred) == 15
-    monkeypatch.setattr("pcgeval.similarity.stage.source_sha256", lambda *packages: f"other code of {packages}")
-    predicted.run()
-    assert sum(inferred) == 20
+    assert sum(inferred) == 2 * 5
+    folders.run(model=str(save_vit(tmp_path / "other", width=32)))
+    assert sum(inferred) == 3 * 5
+    for number, name in enumerate(("installed_versions", "source_sha256"), start=4):
+        monkeypatch.setattr(f"pcgeval.similarity.stage.{name}", lambda *_: {"torch": "3.0"})
+        folders.run()
+        assert sum(inferred) == number * 5
 
 
-def test_a_trial_without_a_picture_has_no_entry_and_a_broken_picture_is_refused(predicted):
-    trial_file(predicted.images, "images", TEAM, TRIALS[1]).unlink()
-    content = json.loads(predicted.run()["A.json"])
+def test_a_trial_without_a_picture_has_no_entry_and_a_broken_picture_is_refused(folders):
+    folders.path(TRIALS[1]).unlink()
+    content = json.loads(folders.run()["A.json"])
     assert content["count"] == 2
-    for key in ("trials", "similarities"):
-        assert [entry["id"] for entry in content[key]] == ["team_A_1.png", "team_A_3.png"]
-    trial_file(predicted.images, "images", TEAM, TRIALS[0]).write_bytes(b"no PNG")
+    assert [entry["id"] for entry in content["similarities"]] == ["team_A_1.png", "team_A_3.png"]
+    folders.path(TRIALS[0]).write_bytes(b"no PNG")
     with pytest.raises(PcgevalError, match="data/images: a picture is no PNG"):
-        predicted.run()
-    shutil.rmtree(predicted.images)
+        folders.run()
+    shutil.rmtree(folders.root / stage_dir("images", "m", TEAM))
     empty = {"count": 0, "similarityRate": 0, "trials": [], "similarities": []}
-    assert json.loads(predicted.run()["B.json"]) == empty
+    assert json.loads(folders.run()["B.json"]) == empty

@@ -11,20 +11,13 @@ from pathlib import Path
 import pytest
 import yaml
 from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, write_folder, write_zip
-from params_for_tests import contents
+from params_for_tests import contents, small_params
 
 from pcgeval.cli.main import main
-from pcgeval.core.errors import FileError
-from pcgeval.core.locks import lock_folder
 from pcgeval.submissions.load import load_submission, submission_sha256
+from pcgeval.submissions.validate import validate
 
-PARAMS = {
-    "competition": {"name": "test", "edition": "1", "characters": "IT", "trials": 2, "seed": 1},
-    "teams": ["a", "base"],
-    "models": {"b": {"backend": "recorded", "name": "b"}},
-    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 30},
-    **{section: {} for section in ("physics", "similarity", "diversity", "scoring", "rubric")},
-}
+PARAMS = small_params("IT", teams=("a", "base")).model_dump(mode="json")
 SUBMISSIONS = Path("data/submissions")
 
 
@@ -42,7 +35,7 @@ def competition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def submit(capsys: pytest.CaptureFixture[str]):
-    """Run `pcgeval submit` and return its JSON, or for bad input the message."""
+    """Run `pcgeval submit` and return its JSON, or the message about bad input."""
 
     def run(*words: object, code: int = 0):
         assert main(["submit", *map(str, words), "--json"]) == code
@@ -56,15 +49,10 @@ def teams() -> list[str]:
     return yaml.safe_load(Path("params.yaml").read_text())["teams"]
 
 
-def tree(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
 def test_a_folder_and_a_zip_file_are_filed_as_they_are_and_take_part(competition, submit, capsys):
     filed, folder, given = submit(competition / "program"), SUBMISSIONS / "program", contents(competition / "program")
     assert (filed["status"], filed["folder"], filed["sha256"]) == ("filed", str(folder), submission_sha256(folder))
-    assert contents(folder) == given
-    assert tree(SUBMISSIONS) == ["program", *(f"program/{name}" for name in tree(competition / "program"))]
+    assert contents(SUBMISSIONS) == {f"program/{name}": content for name, content in given.items()}
     assert submit(competition / "program")["status"] == submit(folder)["status"] == "unchanged"
     archive = write_zip(competition / "beta.v2.zip", {f"wrapped/{name}": text for name, text in PROGRAM_FILES.items()})
     assert submit(archive, "--team", "beta")["sha256"] == filed["sha256"]
@@ -82,57 +70,34 @@ def test_a_folder_and_a_zip_file_are_filed_as_they_are_and_take_part(competition
     assert teams() == ["a", "base", "program", "beta", "alpha"]
 
 
-@pytest.mark.parametrize(
-    ("name", "counts"),
-    [
-        *((name, False) for name in ("submission.yaml", "requirements-lock.txt", "z/a.pyc", ".gitignore", "a.link")),
-        *((name, True) for name in ("prompt.txt", "README.md", "z/submission.yaml", "z/requirements-lock.txt")),
-    ],
-)
-def test_the_hash_of_a_submission_covers_what_was_handed_in(tmp_path: Path, name: str, counts: bool):
+def test_the_hash_of_a_submission_covers_what_was_handed_in(tmp_path: Path):
     folder = write_folder(tmp_path, {"prompt.txt": "<OBJECT>", "z/é.txt": "é"})
     files = [["prompt.txt", sha256(b"<OBJECT>").hexdigest()], ["z/é.txt", sha256("é".encode()).hexdigest()]]
     text = json.dumps(files, ensure_ascii=False, separators=(",", ":"))
-    assert submission_sha256(folder) == sha256(text.encode()).hexdigest()
-    if name == "a.link":
-        (folder / name).symlink_to("prompt.txt")
-    else:
-        write_folder(folder, {name: "title: Alpha\n"})
-    assert (submission_sha256(folder) != sha256(text.encode()).hexdigest()) == counts
-    with pytest.raises(FileError, match="nobody"):
-        submission_sha256(folder / "nobody")
-
-
-def test_another_submission_is_replaced_on_request_and_kept(competition, submit):
-    submit(competition / "alpha")
-    first = contents(SUBMISSIONS / "alpha")
-    assert "--replace" in submit(competition / "program", "--team", "alpha", code=2)
-    assert contents(SUBMISSIONS / "alpha") == first
-    assert submit(competition / "program", "--team", "alpha", "--replace")["status"] == "replaced"
-    assert contents(SUBMISSIONS / "alpha") == contents(competition / "program")
-    (earlier,) = Path(".pcgeval/replaced").iterdir()
-    assert contents(earlier) == first
-    assert tree(SUBMISSIONS)[0] == "alpha"
+    others = ("submission.yaml", "requirements-lock.txt", "z/a.pyc", ".gitignore")
+    write_folder(folder, dict.fromkeys(others, "title: Alpha\n"))
+    (folder / "a.link").symlink_to("prompt.txt")
+    hashes = [submission_sha256(folder)]
+    assert hashes == [sha256(text.encode()).hexdigest()]
+    covered = ("prompt.txt", "README.md", "z/submission.yaml", "z/requirements-lock.txt")
+    hashes += [submission_sha256(write_folder(folder, {name: "title: Alpha\n"})) for name in covered]
+    assert len(set(hashes)) == 1 + len(covered)
 
 
 def test_a_submission_with_errors_is_not_filed(competition, submit):
-    write_folder(competition / "alpha", {"prompt.txt": "<OBJECT> " + "word " * 30})
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS | {"limits": PARAMS["limits"] | {"prompt_words": 1}}))
     filed = submit(competition / "alpha", code=1)
     assert (filed["folder"], filed["status"]) == (None, "refused")
-    assert [finding["text"] for finding in filed["findings"]] == ["the prompt has 31 words; 30 are allowed"]
-    assert tree(SUBMISSIONS) == []
-    assert teams() == ["a", "base"]
+    assert [finding["text"] for finding in filed["findings"]] == ["the prompt has 3 words; 1 are allowed"]
+    assert not validate(competition / "alpha").passed
+    assert (list(SUBMISSIONS.iterdir()), teams()) == ([], ["a", "base"])
 
 
-BAD_NAMES = ["", ".", "..", "../alpha", "a/b", "/etc/x", "logs", "Result", "é", "a b", "_a", "x" * 65, "CON", "a\n"]
-
-
-@pytest.mark.parametrize("name", [*BAD_NAMES, "BASE"])
+@pytest.mark.parametrize("name", ["", "..", "a/b", "/etc/x", "Result", "é", "a b", "x" * 65, "CON", "a\n", "BASE"])
 def test_odd_and_reserved_names_are_refused(competition, submit, name):
-    words = "Give another name with --team" if name in BAD_NAMES else "upper and lower case"
+    words = "upper and lower case" if name == "BASE" else "Give another name with --team"
     assert words in submit(competition / "alpha", "--team", name, code=2)
-    assert not SUBMISSIONS.exists()
-    assert teams() == ["a", "base"]
+    assert (SUBMISSIONS.exists(), teams()) == (False, ["a", "base"])
 
 
 KILLED_AFTER_THE_FIRST_RENAME = """
@@ -144,35 +109,35 @@ main(["submit", sys.argv[1], "--replace"])
 """
 
 
-def test_the_organisers_notes_are_the_organisers(competition, submit):
+def test_a_replaced_submission_is_kept_and_the_organisers_notes_stay(competition, submit):
     notes = SUBMISSIONS / "alpha" / "submission.yaml"
     write_folder(competition / "alpha", {"submission.yaml": "title: Älpha!\nrole: baseline\n"})
     submit(competition / "alpha")
     assert yaml.safe_load(notes.read_text()) == {"title": "Älpha!"}
     assert load_submission(notes.parent).title == "Älpha!"
-    for title in (" ", "\u202e\n"):  # nobody could click on it
-        notes.write_text(json.dumps({"title": title}))
-        assert load_submission(notes.parent).title == "alpha"
+    notes.write_text(json.dumps({"title": " \u202e\n"}))  # nobody could click on it
+    assert load_submission(notes.parent).title == "alpha"
     notes.write_text("title: X\nrole: baseline\ndisqualified: it cheated\n")
+    first = contents(notes.parent)
     write_folder(competition / "alpha", {"submission.yaml": "title: New\n", "prompt.txt": "New <OBJECT>"})
+    assert "--replace" in submit(competition / "alpha", code=2)
+    assert contents(notes.parent) == first
     killed = [sys.executable, "-c", KILLED_AFTER_THE_FIRST_RENAME, str(competition / "alpha")]
     assert subprocess.run(killed, check=False).returncode == 9
     assert not notes.parent.exists()
-    submit(competition / "alpha", "--replace")
+    assert submit(competition / "alpha", "--replace")["status"] == "replaced"
     assert yaml.safe_load(notes.read_text()) == {"title": "New", "role": "baseline", "disqualified": "it cheated"}
+    (earlier,) = Path(".pcgeval/replaced").iterdir()
+    assert contents(earlier) == first
 
 
-def test_links_busy_folders_and_other_places_are_refused(competition, submit):
+def test_a_link_and_another_place_than_a_competition_are_refused(competition, submit):
     SUBMISSIONS.mkdir(parents=True)
     (SUBMISSIONS / "alpha").symlink_to(competition)
     assert "not a folder" in submit(competition / "alpha", "--replace", code=2)
-    assert (competition / "alpha" / "README.md").exists()
-    with lock_folder(SUBMISSIONS, Path(".pcgeval/submit.lock")):
-        assert f"process {os.getpid()}" in submit(competition / "program", code=2)
-    (elsewhere := competition / "elsewhere").mkdir()
-    os.chdir(elsewhere)
-    assert "params.yaml" in submit(competition / "alpha", code=2)
-    assert tree(elsewhere) == []
+    os.chdir(competition / "alpha")
+    assert "params.yaml" in submit(competition / "program", code=2)
+    assert contents(competition / "alpha").keys() == PROMPT_FILES.keys()
 
 
 def test_killed_at_any_moment_no_half_of_a_submission_is_filed(competition, submit):
@@ -187,14 +152,12 @@ def test_killed_at_any_moment_no_half_of_a_submission_is_filed(competition, subm
         if (SUBMISSIONS / "alpha").exists():
             assert contents(SUBMISSIONS / "alpha") == contents(competition / "alpha")
     assert submit(competition / "alpha")["status"] in {"filed", "unchanged"}
-    assert tree(SUBMISSIONS)[0] == "alpha"
-    assert not list(Path(".pcgeval/submit").iterdir())
+    assert [path.name for path in (*SUBMISSIONS.iterdir(), *Path(".pcgeval/submit").iterdir())] == ["alpha"]
 
 
 @pytest.mark.parametrize(
     ("given", "added"),
     [
-        ("teams: [a, base]  # ours", "teams: [a, base, new]  # ours"),
         ("teams: [\n  a,  # one\n  'base',\n]", "teams: [\n  a,  # one\n  'base', new,\n]"),
         ("teams:\n- a\n- base   # last\n# end", "teams:\n- a\n- base   # last\n- new\n# end"),
         ("teams:\r\n    - a\r\n    - base\r\n", "teams:\r\n    - a\r\n    - base\r\n    - new\r\n"),
@@ -210,11 +173,3 @@ def test_a_team_is_added_and_the_rest_of_params_stays(competition, submit, given
     for team in numbers:
         submit(competition / "alpha", "--team", team)
     assert teams() == ["a", "base", "new", *numbers]
-
-
-def test_teams_in_a_form_that_cannot_be_edited_are_left(competition, submit):
-    values = yaml.safe_dump({key: value for key, value in PARAMS.items() if key not in {"teams", "similarity"}})
-    text = f"{values}similarity: {{model: &x a}}\nteams: [*x]\n"
-    Path("params.yaml").write_text(text)
-    assert "Add new to `teams`" in submit(competition / "alpha", "--team", "new", code=2)
-    assert Path("params.yaml").read_text() == text

@@ -1,6 +1,5 @@
 """The packages that a requirements.txt may ask for, and environments made from wheels that are written here."""
 
-import os
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,20 +29,14 @@ def folder_with(folder: Path, requirements: str | bytes) -> Path:
     return write_folder(folder, {"requirements.txt": requirements})
 
 
-# What may be asked for
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("", []),
         ("LLM4PCG\nChatGPT4PCG>=1 # the interface\nnumpy>=2,<3", ["numpy<3,>=2"]),
         ("llm4pcg @ file:///home/someone/llm4pcg\nllms4pcg @ git+https://example.org/x\n", []),
-        ("# only a comment\n\n  numpy == 2.0  # newest\n", ["numpy==2.0"]),
         ("numpy \\\n  >=2 \\\n  ,<3\nnltk\n", ["numpy<3,>=2", "nltk"]),
         ("httpx[http2]\r\nx==306; os_name == 'nt'\r\n", ["httpx[http2]", 'x==306; os_name == "nt"']),
         ("nltk==3.9 \\\n    --hash=sha256:" + "a" * 64, ["nltk==3.9 --hash=sha256:" + "a" * 64]),
-        ("\ufeffnumpy\n", ["numpy"]),
         ("numpy\nnltk\n".encode("utf-16"), ["numpy", "nltk"]),  # `pip freeze > requirements.txt` in PowerShell
     ],
 )
@@ -53,20 +46,13 @@ def test_packages_are_read(tmp_path: Path, text: str | bytes, expected: list[str
 
 REFUSED = """
 -e .
--r ../other/requirements.txt
 --index-url https://example.org/simple
---find-links /home
 numpy --global-option=x
 numpy --hash=md5:abc
-https://example.org/x-1.0-py3-none-any.whl
-x @ https://example.org/x-1.0.tar.gz
 x @ file:///etc/passwd
-/etc/passwd
 x-1.0-py3-none-any.whl
-numpy==${SECRET}
 numpy===${SECRET}
 numpy; platform_version == "${SECRET}"
-python=3.11
 <html>
 """.strip().splitlines()
 
@@ -84,24 +70,16 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
         assert all("\n" not in requirement for requirement in read_requirements(folder))
 
 
-def test_strange_and_irregular_files_are_refused(tmp_path: Path) -> None:
+def test_other_encodings_large_files_and_links_are_refused(tmp_path: Path) -> None:
     for content in (b"x" * (MAX_BYTES + 1), b"caf\xe9\n", b"n\0u\0m\0p\0y\0"):
         with pytest.raises(RequirementsError, match=r"requirements\.txt"):
             read_requirements(folder_with(tmp_path, content))
-    secret, path = tmp_path / "secret", tmp_path / "requirements.txt"
-    path.unlink()
-    secret.write_text("the-organisers-secret\n")
-    path.symlink_to(secret)
+    (tmp_path / "secret").write_text("the-organisers-secret\n")
+    (tmp_path / "requirements.txt").unlink()
+    (tmp_path / "requirements.txt").symlink_to("secret")
     with pytest.raises(RequirementsError, match="is a link") as caught:
         read_requirements(tmp_path)
     assert "the-organisers-secret" not in str(caught.value)
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(RequirementsError, match="not a regular file"):
-        read_requirements(tmp_path)
-
-
-# Environments
 
 
 @pytest.fixture
@@ -122,24 +100,19 @@ def use_another_machine(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def program(tmp_path: Path, wheels: Path) -> Path:
+def program(wheels: Path) -> Path:
     """A program that asks for `example`."""
-    assert wheels.is_dir()
-    return folder_with(tmp_path / "program", "example\n")
+    return folder_with(wheels.with_name("program"), "example\n")
 
 
 def test_a_program_that_asks_for_nothing_sees_python_alone(program: Path) -> None:
-    pythons = [interpreter_for(folder_with(program, text)) for text in ("# nothing\n", "llms4pcg==2.0.1\n")]
+    pythons = {interpreter_for(folder_with(program, text)) for text in ("# nothing\n", "llms4pcg==2.0.1\n")}
     (program / "requirements.txt").unlink()
     assert lock_requirements(program) is None
-    assert {interpreter_for(program)} == set(pythons)
-
-    def imports(name: str) -> bool:
-        done = subprocess.run([pythons[0], "-c", f"import {name}"], cwd="/", env={}, capture_output=True, check=False)
-        return done.returncode == 0
-
-    names = ("pcgeval", "torch", "numpy", "pydantic", "pip", "openai", "json")
-    assert [name for name in names if imports(name)] == ["json"]
+    (python,) = {*pythons, interpreter_for(program)}
+    tried = ("import pcgeval", "import torch", "import numpy", "import pydantic", "import pip", "import json")
+    runs = [subprocess.run([python, "-c", text], cwd="/", env={}, capture_output=True, check=False) for text in tried]
+    assert [text for text, run in zip(tried, runs, strict=True) if run.returncode == 0] == ["import json"]
 
 
 def installed_version(folder: Path) -> str:
@@ -147,21 +120,14 @@ def installed_version(folder: Path) -> str:
     return about.name.removeprefix("example-").removesuffix(".dist-info")
 
 
-def test_a_lock_gives_another_machine_the_same_versions_or_none(
-    tmp_path: Path, wheels: Path, program: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_gives_another_machine_the_same_versions_or_none(tmp_path, wheels, program, monkeypatch) -> None:
     assert installed_version(program) == "1.0"
     write_wheel(wheels, {"example.py": "changed = True"}, version="2.0")
     assert lock_requirements(program) == program / LOCK  # resolved once, also without a lock
-    assert sorted(path.name for path in program.iterdir()) == [LOCK, "requirements.txt"]
-    content = (program / LOCK).read_bytes()
-    assert str(wheels).encode() not in content
     digest = sha256_file(wheels / "example-1.0-py3-none-any.whl")
-    assert content.decode().splitlines()[1:] == ["example==1.0 \\", f"    --hash=sha256:{digest}"]
+    assert (program / LOCK).read_text().splitlines()[1:] == ["example==1.0 \\", f"    --hash=sha256:{digest}"]
     use_another_machine(tmp_path, "another machine", monkeypatch)
     assert installed_version(program) == "1.0"
-    lock_requirements(program)
-    assert (program / LOCK).read_bytes() == content
     write_wheel(wheels, {"example.py": "other bytes"})
     use_another_machine(tmp_path, "a third machine", monkeypatch)
     with pytest.raises(InstallError, match=f"{LOCK}.*Hash mismatch"):  # which is no fault of the program
@@ -172,23 +138,13 @@ def test_a_lock_gives_another_machine_the_same_versions_or_none(
     assert "example==2.0" in (program / LOCK).read_text()
 
 
-HEADER, HASH = f"# {'a' * 64}, Python 3, m\n", f"--hash=sha256:{'a' * 64}"
-STRANGE_LOCKS = [
-    *("{", "", "[" * 90_000, f"{HEADER}-e .\n", f"{HEADER}example==1.0\n"),
-    f"{HEADER}example==1 --index-url http://x \\\n    {HASH}\n",
-    f"{HEADER}example==1 \\\n    {HASH}\n--index-url http://x\n",
-]
-
-
 def test_a_strange_lock_is_refused(program: Path) -> None:
-    for content in STRANGE_LOCKS:
+    header, digest = f"# {'a' * 64}, Python 3, m\n", f"--hash=sha256:{'a' * 64}"
+    unhashed, other_index = "example==1.0\n", f"example==1 \\\n    {digest}\n--index-url http://x\n"
+    for content in ("", "[" * 90_000, *(header + lines for lines in ("-e .\n", unhashed, other_index))):
         (program / LOCK).write_text(content)
         with pytest.raises(RequirementsError, match=LOCK):
             interpreter_for(program)
-    (program / LOCK).unlink()
-    (program / LOCK).symlink_to("requirements.txt")
-    with pytest.raises(RequirementsError, match=f"{LOCK}: is a link"):
-        lock_requirements(program)
 
 
 @pytest.mark.needs_sandbox
@@ -199,9 +155,7 @@ def test_startup_code_of_a_wheel_runs_in_the_sandbox_only(tmp_path: Path, wheels
         "example.py": "import sys\nprint('hostile' if hasattr(sys, 'hostile') else 'quiet', file=sys.stderr)\n",
         "hostile.pth": evil,
         "sitecustomize.py": evil,
-        "example-1.0.data/data/example.json": "{}",
         "example-1.0.data/data/pyvenv.cfg": "home = /usr/bin\ninclude-system-site-packages = true\n",
-        "example-1.0.data/scripts/python3-config": "#!python\n" + evil,
     }
     write_wheel(wheels, files)
     python = interpreter_for(program)
@@ -214,28 +168,13 @@ def test_startup_code_of_a_wheel_runs_in_the_sandbox_only(tmp_path: Path, wheels
     ending = sandbox.start([str(python), "-c", "import example"], folder=program).wait(20)
     assert ending.code == 0, ending
     assert ending.stderr_tail.splitlines()[-1] == "hostile"  # it did run, inside
-    assert interpreter_for(folder_with(program, "llm4pcg\nexample  # as before\n")) == python
     assert not marker.exists()
-
-
-def test_why_packages_cannot_be_installed(wheels: Path, program: Path) -> None:
-    write_wheel(wheels, {}, "1.0", requires="example==2.0")
-    write_wheel(wheels, {}, "2.0")
-    for requirement, reason, hidden in [
-        ("example==1.0", r"example==1\.0 .*unsatisfiable", "resolved-"),  # a conflict names no folder of this machine
-        ("example==9", r"no version of example==9", "1.0"),  # a missing version lists no others
-    ]:
-        with pytest.raises(RequirementsError, match=reason) as caught:
-            lock_requirements(folder_with(program, f"{requirement}\n"))
-        assert hidden not in str(caught.value)
 
 
 def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path, program: Path) -> None:
     marker = tmp_path / "marker"
-    source = tmp_path / "example-2.0"
-    source.mkdir()
-    (source / "setup.py").write_text(f"open({str(marker)!r}, 'w').write('x')\n")
-    (source / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: example\nVersion: 2.0\n")
+    setup, about = f"open({str(marker)!r}, 'w').write('x')\n", "Metadata-Version: 2.1\nName: example\nVersion: 2.0\n"
+    write_folder(tmp_path / "example-2.0", {"setup.py": setup, "PKG-INFO": about})
     subprocess.run(["tar", "-czf", wheels / "example-2.0.tar.gz", "-C", tmp_path, "example-2.0"], check=True)
     with pytest.raises(RequirementsError, match="example"):
         interpreter_for(folder_with(program, "example>1\n"))
@@ -243,14 +182,12 @@ def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path, program: Pa
     assert not list(environments_folder().glob("*.ready"))
 
 
-def test_one_environment_serves_all_and_is_made_again_if_unfinished_or_outdated(tmp_path: Path, program: Path) -> None:
+def test_one_environment_serves_all_and_is_made_again_if_unfinished_or_outdated(program: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         (python,) = set(pool.map(interpreter_for, [program] * 3))
     assert len(list(environments_folder().glob("*.ready"))) == 1
-    python.unlink()
-    python.symlink_to(tmp_path / "python-of-last-year")
+    python.unlink()  # as when the Python that it links to is removed
     assert interpreter_for(program) == python
-    assert python.is_file()
     python.parents[1].with_suffix(".ready").unlink()
     python.unlink()
     python.write_text("#!/bin/sh\nexit 1\n")  # starting it would fail
