@@ -20,9 +20,8 @@ def evaluated(competition, tmp_path, monkeypatch):
 def test_export_copies_the_official_files_alone(capsys):
     assert main(["export", "official", "out"]) == 0
     names = {path.name for path in Path("out/small/alpha").rglob("*.*")}
-    trials = [f"alpha_{letter}_{trial}" for letter in "IT" for trial in (1, 2)]
-    assert names >= {"I.json", *(f"{trial}.txt" for trial in trials)}
-    assert not names & {*(f"{trial}.json" for trial in trials), "trials.json", "simulations.json", "classifier.json"}
+    assert names >= {"I.json", "alpha_I_1.txt", "alpha_T_2.txt"}
+    assert not names & {"alpha_I_1.json", "trials.json", "simulations.json", "classifier.json"}
     assert {path.name for path in Path("out/large/beta").iterdir()} == {*STAGE_DIRS}
     assert main(["export", "official", "out"]) == 2
     assert "not empty" in capsys.readouterr().err
@@ -46,8 +45,8 @@ def test_ranking_prints_the_last_run_and_opens_its_report(monkeypatch, capsys):
     assert opened == [index.as_uri()]
     printed = capsys.readouterr()
     assert [line.split()[1] for line in printed.out.splitlines()[1:]] == [team["team"] for team in values["teams"]]
-    for words in (f"result hash {values['result']['sha256']}", "index.html", "no browser"):
-        assert words in printed.err
+    assert "no browser" in printed.err
+    assert values["result"]["sha256"] in printed.err
 
 
 def test_ranking_warns_of_what_changed_since(capsys):
