@@ -80,6 +80,7 @@ def test_a_faulty_line_has_a_hint_beside_the_official_reason(text, reason, hint,
     ("words", "message"),
     [
         (["--letter", "AB"], "A to Z"),
+        (["--letter", "A", "--set", "physics.starts"], "KEY=VALUE"),
         (["--letter", "A", "--set", "competition.edition=2026-13-01"], "not valid YAML"),
         (["--letter", "A", "--set", "physics.start=3"], "Did you mean 'starts'"),
         (["--letter", "A", "--replay", "nowhere/x"], "nowhere: no such folder"),
