@@ -61,7 +61,7 @@ def test_standard_input(monkeypatch, capsys, content, code, words):
     ("text", "reason", "hint"),
     [
         ("#\ndrop_block('b31', 9)\ndrop_blok('b13', 9)\n", "", "ignored, because it holds no valid call: drop_blok"),
-        ("\n\ndrop_block('b31', 0)\n", "Width boundary is intruded.", "column 0; a b31 takes columns 1 to 18"),
+        ("\n\ndrop_block('b31', 19)\n", "Width boundary is intruded.", "column 19; a b31 takes columns 1 to 18"),
         ("\n```\ndrop_block('b13', )\n```\n", "Height boundary is intruded.", "no column; a b13 takes columns 0 to 19"),
     ],
 )

@@ -147,8 +147,8 @@ def test_an_invalid_submission_or_option_asks_nothing(server, tries):
         assert word in tries(letters=letters, trials=trials, code=2)[1]
     assert "--host and --base-url" in tries("--base-url", "http://127.0.0.1:9", code=2)[1]
     assert "neither a folder nor a zip file" in tries(path="mine/README.md", code=2)[1]
-    write_folder(Path("main"), {"README.md": README, "main.py": "from llms4pcg.competition import X\nx = ("})
-    assert "main.py:2" in tries(path="main", code=1)[1]
+    write_folder(Path("faulty"), {**write_program(), "requirements.txt": "./x.whl"})
+    assert "requirements.txt:1" in tries(path="faulty", code=1)[1]
     assert not server.asked
 
 
