@@ -11,56 +11,50 @@ from pcgeval.cli.main import main
 from pcgeval.core.layout import STAGE_DIRS
 
 
-@pytest.fixture
-def evaluated(competition: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(autouse=True)
+def evaluated(competition, tmp_path, monkeypatch):
     """A copy of the small competition with its ranking, as the working directory."""
-    folder = shutil.copytree(competition, tmp_path / "evaluated")
-    monkeypatch.chdir(folder)
-    return folder
+    monkeypatch.chdir(shutil.copytree(competition, tmp_path / "evaluated"))
 
 
-def test_export_copies_the_official_files_alone(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_copies_the_official_files_alone(capsys):
     assert main(["export", "official", "out"]) == 0
     names = {path.name for path in Path("out/small/alpha").rglob("*.*")}
-    trials = [f"alpha_{letter}_{trial}" for letter in "IT" for trial in (1, 2)]
-    assert names >= {"I.json", *(f"{trial}.txt" for trial in trials)}
-    assert not names & {*(f"{trial}.json" for trial in trials), "trials.json", "simulations.json", "classifier.json"}
+    assert names >= {"I.json", "alpha_I_1.txt", "alpha_T_2.txt"}
+    assert not names & {"alpha_I_1.json", "trials.json", "simulations.json", "classifier.json"}
     assert {path.name for path in Path("out/large/beta").iterdir()} == {*STAGE_DIRS}
     assert main(["export", "official", "out"]) == 2
     assert "not empty" in capsys.readouterr().err
-    shutil.rmtree(evaluated / "data")
+    shutil.rmtree("data")
     assert main(["export", "official", "other"]) == 2
     assert "make final-eval" in capsys.readouterr().err
 
 
-def test_ranking_prints_the_last_run_and_opens_its_report(
-    evaluated: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ranking_prints_the_last_run_and_opens_its_report(monkeypatch, capsys):
     assert main(["ranking", "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
-    assert values == json.loads((evaluated / "results/ranking.json").read_text())
+    assert values == json.loads(Path("results/ranking.json").read_text())
     assert main(["ranking", "--open"]) == 2
     assert "make report" in capsys.readouterr().err
-    index = evaluated / "results/report/index.html"
-    index.parent.mkdir(exist_ok=True)
+    index = Path("results/report/index.html").absolute()
+    index.parent.mkdir()
     index.touch()
-    opened: list[str] = []
+    opened = []
     monkeypatch.setattr(webbrowser, "open", opened.append)  # which returns None, as where no browser starts
     assert main(["ranking", "--open"]) == 0
-    assert opened == [index.resolve().as_uri()]
+    assert opened == [index.as_uri()]
     printed = capsys.readouterr()
     assert [line.split()[1] for line in printed.out.splitlines()[1:]] == [team["team"] for team in values["teams"]]
-    for words in (f"result hash {values['result']['sha256']}", "index.html", "no browser"):
-        assert words in printed.err
-    assert "warning" not in printed.err
+    assert "no browser" in printed.err
+    assert values["result"]["sha256"] in printed.err
 
 
-def test_ranking_warns_of_what_changed_since(evaluated: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ranking_warns_of_what_changed_since(capsys):
     for name in ("README.md", "dvc.lock", "data/grades/alpha/grade.json", "src/pcgeval/report/render.py"):
-        with (evaluated / name).open("a") as file:
+        with Path(name).open("a") as file:
             file.write("\n")
     assert main(["ranking"]) == 0  # none of these decides it
-    (evaluated / "data/classifier/config.json").write_text("{}")
+    Path("data/classifier/config.json").write_text("{}")
     capsys.readouterr()
     assert main(["ranking"]) == 1
     printed = capsys.readouterr()

@@ -4,10 +4,10 @@ import json
 import shutil
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
+from params_for_tests import contents
 from scripted_endpoint import ScriptedEndpoint
 from waiting import wait_until
 
@@ -16,31 +16,25 @@ from pcgeval.cli.main import main
 PAPER = Path(__file__).parents[2] / "data/papers/block-letters"
 PAPERS = ("block-letters", "other-letters")
 GROUP = "2025-04-01T10-00-00-GMT_run-group_one"
+COMMAND = ["grade", "runs", "--set", "rubric.papers_dir=papers"]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def runs(tmp_path, monkeypatch):
-    """As PaperBench lays them out: folders, and tar files."""
+    """As PaperBench lays them out, below `runs` in the working directory: folders, and tar files."""
     monkeypatch.chdir(tmp_path)
     for paper in PAPERS:
-        shutil.copytree(PAPER, tmp_path / "papers" / paper)
+        shutil.copytree(PAPER, Path("papers", paper))
         for group in (GROUP, "two"):
             for number in (1, 2):
-                place = tmp_path / "runs" / group / f"{paper}_{number}"
+                place = Path("runs", group, f"{paper}_{number}")
                 submission = place / "submission" if number == 2 else place
                 shutil.copytree(PAPER / "submissions/half", submission)
                 (submission / "README.md").write_text(f"It is {paper} {group} {number}.")
                 if group == "two" and number == 2:
-                    pack(place)
-    return tmp_path / "runs"
-
-
-def pack(place):
-    packed = place / "submissions/2025-04-01T12-00-00-GMT/submission.tar.gz"
-    packed.parent.mkdir(parents=True)
-    with tarfile.open(packed, "w:gz") as archive:
-        archive.add(place / "submission", "submission")
-    shutil.rmtree(place / "submission")
+                    packed = place / "submissions/2025-04-01T12-00-00-GMT/submission"
+                    shutil.make_archive(str(packed), "gztar", place, "submission")
+                    shutil.rmtree(submission)
 
 
 @pytest.fixture
@@ -55,124 +49,89 @@ def asked_of(endpoint):
     return ["--model", "gpt-4o-mini", "--base-url", endpoint.base_url, *settings]
 
 
-def run(capsys, *arguments, code=0):
-    assert main(["grade", "runs", "--set", "rubric.papers_dir=papers", *arguments]) == code
-    return capsys.readouterr()
+@pytest.fixture
+def table(capsys):
+    """Run the command; return the rows of the table by agent and paper, and the gradings."""
+
+    def run(*arguments, code=0):
+        capsys.readouterr()
+        assert main([*COMMAND, *arguments, "--json"]) == code
+        printed = json.loads(capsys.readouterr().out)
+        return {(row["submission"], row["paper"]): row for row in printed["rows"]}, printed["gradings"]
+
+    return run
 
 
-def table(capsys, *arguments, code=0):
-    printed = json.loads(run(capsys, *arguments, "--json", code=code).out)
-    return {(row["submission"], row["paper"]): row for row in printed["rows"]}, printed["gradings"]
-
-
-def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("grade.json"))}
-
-
-def once_each(endpoint):
+def asked_twice(endpoint):
     bodies = [json.dumps(body, sort_keys=True) for body in endpoint.asked]
-    return len(set(bodies)) == len(bodies)
+    return len(bodies) - len(set(bodies))
 
 
-@pytest.mark.usefixtures("runs")
-def test_every_run_has_a_file_and_a_place_in_the_table(capsys):
-    rows, gradings = table(capsys, "--judge", "random", "--set", "rubric.seed=3")
-    assert [grading["run"] for grading in gradings] == [
-        f"{g}/{p}_{n}" for g in (GROUP, "two") for p in PAPERS for n in (1, 2)
-    ]
+def test_every_run_has_a_file_and_a_place_in_the_table(table, capsys):
+    rows, gradings = table("--judge", "random", "--set", "rubric.seed=3")
+    names = [f"{group}/{paper}_{number}" for group in (GROUP, "two") for paper in PAPERS for number in (1, 2)]
+    assert [grading["run"] for grading in gradings] == names
+    assert contents(Path("grades")).keys() == {f"{name}/grade.json" for name in names}
     assert set(rows) == {(agent, paper) for agent in ("one", "two") for paper in (*PAPERS, "all papers")}
-    assert rows["one", "all papers"]["n"] == 2
-    assert rows["one", "all papers"]["std_error"] == 0
-    assert set(contents(Path("grades"))) == {f"{grading['run']}/grade.json" for grading in gradings}
-    assert main(["rubric", "table", "grades", "--set", "rubric.papers_dir=papers", "--json"]) == 0
-    assert {(row["submission"], row["paper"]): row for row in json.loads(capsys.readouterr().out)["rows"]} == rows
+    assert (rows["one", "all papers"]["n"], rows["one", "all papers"]["std_error"]) == (2, 0)
+    assert main(["rubric", "table", "grades", *COMMAND[2:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == list(rows.values())
 
 
-def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(capsys, runs, endpoint):
-    planned = json.loads(run(capsys, *asked_of(endpoint), "--dry-run", "--json").out)["total"]
+def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(table, endpoint, capsys):
+    arguments = asked_of(endpoint)
+    assert main([*COMMAND, *arguments, "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)["total"]["calls"]
     assert endpoint.asked == []
-    rows, _ = table(capsys, *asked_of(endpoint))
-    assert len(endpoint.asked) == planned["calls"]
-    assert once_each(endpoint)
-    first, before = contents(Path("grades")), len(endpoint.asked)
-    assert table(capsys, *asked_of(endpoint))[0] == rows
+    rows, _ = table(*arguments)
+    assert (len(endpoint.asked), asked_twice(endpoint)) == (planned, 0)
+    first = contents(Path("grades"))
+    assert table(*arguments)[0] == rows
     # another order and another folder: the same bytes, out of the call log
-    assert table(capsys, *asked_of(endpoint), "--set", "rubric.model.concurrency=1", "--out", "again")[0] == rows
+    assert table(*arguments, "--set", "rubric.model.concurrency=1", "--out", "again")[0] == rows
     assert contents(Path("again")) == contents(Path("grades")) == first
-    assert len(endpoint.asked) == before
+    assert len(endpoint.asked) == planned
     # what has changed since is graded again, and nothing else
-    (runs / "two/block-letters_1/README.md").write_text("It is another one.")
-    table(capsys, *asked_of(endpoint))
+    Path("runs/two/block-letters_1/README.md").write_text("It is another one.")
+    table(*arguments)
     changed = contents(Path("grades"))
     assert {name for name in first if first[name] != changed[name]} == {"two/block-letters_1/grade.json"}
 
 
-@pytest.mark.usefixtures("runs")
-def test_a_finished_grading_is_done_again_when_its_file_of_checks_changes(capsys):
-    for path in ("papers/other-letters", "runs/two", *Path("runs", GROUP).glob("other-letters*")):
-        shutil.rmtree(path)
-    scores = []
-    for name in ("README.md", "nowhere.md"):
-        check = {"block-letters/model/bitmaps": {"name": "file_exists", "arguments": {"path": name}}}
-        Path("mine.yaml").write_text(json.dumps(check))
-        checked = ["--judge", "checks", "--set", "rubric.checks_file=mine.yaml", "--max-invalid", "99"]
-        scores.append(table(capsys, *checked)[1][0]["score"])
-    assert scores[0] - scores[1] == pytest.approx(0.05)
-
-
-def test_a_run_that_fails_is_named_and_stops_no_other(capsys, runs):
-    table(capsys, "--judge", "dummy")
-    next((runs / "two/block-letters_2").rglob("submission.tar.gz")).write_bytes(b"\x1f\x8b damaged")
-    shutil.rmtree(runs / "two/other-letters_1")
+def test_a_run_that_fails_is_named_and_stops_no_other(table):
+    table("--judge", "dummy")
+    next(Path("runs/two/block-letters_2").rglob("submission.tar.gz")).write_bytes(b"\x1f\x8b damaged")
+    shutil.rmtree("runs/two/other-letters_1")
     for name in ("two/other-letters_1/run.log", "two/nobodys_1/README.md"):
-        (runs / name).parent.mkdir()
-        (runs / name).touch()
-    rows, gradings = table(capsys, "--judge", "dummy", code=1)
+        Path("runs", name).parent.mkdir()
+        Path("runs", name).touch()
+    rows, gradings = table("--judge", "dummy", code=1)
     problems = {grading["run"]: grading["problem"] for grading in gradings if grading["problem"]}
+    assert problems.keys() == {"two/block-letters_2", "two/other-letters_1", "two/nobodys_1"}
     assert "damaged" in problems["two/block-letters_2"]
     assert "has no submission" in problems["two/other-letters_1"]
-    assert len(problems) == 3
-    assert rows["two", "block-letters"]["n"] == 1
-    assert rows["two", "all papers"]["mean"] is None
+    assert "no paper 'nobodys'" in problems["two/nobodys_1"]
+    assert (rows["two", "block-letters"]["n"], rows["two", "all papers"]["mean"]) == (1, None)
     assert not Path("grades/two/block-letters_2/grade.json").exists()  # that of before is none of what is there now
-    assert "two/nobodys_1: no paper 'nobodys'" in run(capsys, "--judge", "dummy", code=1).out
 
 
-@pytest.mark.usefixtures("runs")
-def test_the_gradings_share_a_budget_and_go_on_with_a_larger_one(capsys, endpoint):
-    arguments = [*asked_of(endpoint), "--set", "rubric.token_budget=12000"]
-    _, gradings = table(capsys, *arguments, code=1)
-    partial = [grading for grading in gradings if grading["problem"]]
-    assert 0 < len(partial) < len(gradings)
-    assert all("the budget of 12000 tokens" in entry["problem"] for entry in partial)
-    spent = sum(len(prompt) // 4 for prompt in endpoint.prompts)
-    assert 6_000 < spent - len(endpoint.prompts[-1]) // 4 < 12_000  # the last one may pass the budget
-    before = len(endpoint.asked)
-    table(capsys, *arguments, code=1)
-    assert len(endpoint.asked) == before
-    table(capsys, *asked_of(endpoint), "--set", "rubric.max_cost=5")
-    assert once_each(endpoint)
+def test_the_gradings_share_a_budget_and_go_on_with_a_larger_one(table, endpoint):
+    _, gradings = table(*asked_of(endpoint), "--set", "rubric.token_budget=12000", code=1)
+    problems = [grading["problem"] for grading in gradings if grading["problem"]]
+    assert 0 < len(problems) < len(gradings)
+    assert all("the budget of 12000 tokens" in problem for problem in problems)
+    table(*asked_of(endpoint), "--set", "rubric.max_cost=5")
+    assert asked_twice(endpoint) == 0
 
 
-@pytest.mark.usefixtures("runs")
-def test_what_cannot_be_meant_is_refused_before_any_grading(capsys):
-    without_price = ["--model", "nobodys", "--base-url", "http://127.0.0.1:9/v1", "--set", "rubric.max_cost=1"]
-    assert "price of nobodys is unknown" in run(capsys, *without_price, code=2).err
-    assert "lies among the runs" in run(capsys, "--judge", "dummy", "--out", "runs/grades", code=2).err
-    assert not Path("grades").exists()
-
-
-@pytest.mark.usefixtures("runs")
-@pytest.mark.slow  # starts other processes
-def test_killed_gradings_go_on(capsys, endpoint):
+def test_killed_gradings_go_on(table, endpoint):
     endpoint.seconds = 0.05
-    arguments = ["grade", "runs", "--set", "rubric.papers_dir=papers", *asked_of(endpoint)]
+    command = [sys.executable, "-m", "pcgeval", *COMMAND, *asked_of(endpoint)]
     for calls in (2, 5):
-        with subprocess.Popen([sys.executable, "-m", "pcgeval", *arguments], stderr=subprocess.DEVNULL) as process:
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
             wait_until(lambda calls=calls: len(endpoint.asked) >= calls)
             process.kill()
     endpoint.seconds = 0.0
-    rows, _ = table(capsys, *asked_of(endpoint))
+    rows, _ = table(*asked_of(endpoint))
     assert {row["n"] for row in rows.values()} == {2}
-    bodies = [json.dumps(body, sort_keys=True) for body in endpoint.asked]
-    assert len(bodies) - len(set(bodies)) <= 2 * 3  # those under way when it was killed
+    assert asked_twice(endpoint) <= 2 * 3  # those under way when it was killed

@@ -12,19 +12,11 @@ from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord
 
 TASK = rubric(node("root", 1, leaf("a"), leaf("b", 3)))
+ANSWERS = ("# Reality\nIt is there.\n# Score\n1", "0 or 1\x1b[2J\x07")
 RECORD = JudgeRecord.model_validate(
     {
-        "files": {
-            "num_offered": 3,
-            "picked": ["main.py", "README.md"],
-            "notes": {"main.py": "cut"},
-            "refused": [{"name": "data.bin", "reason": "binary"}],
-        },
-        "votes": [
-            {"score": 1.0, "explanation": "it is there", "answer": "# Reality\nIt is there.\n# Score\n1"},
-            {"score": None, "reason": "two scores", "answer": "0 or 1\x1b[2J\x07"},
-        ],
-        "agreement": 1.0,
+        "files": {"num_offered": 3, "picked": ["main.py"], "refused": [{"name": "data.bin", "reason": "binary"}]},
+        "votes": [{"score": 1.0, "answer": ANSWERS[0]}, {"score": None, "reason": "two scores", "answer": ANSWERS[1]}],
         "usage": {"grade": {"calls": 2, "prompt_tokens": 900, "output_tokens": 80, "seconds": 4.0}},
     }
 )
@@ -38,8 +30,9 @@ def write_grading(path, a, b, record=None, **more):
 
 
 @pytest.fixture
-def gradings(tmp_path):
-    return write_grading(tmp_path / "a.json", 1.0, 0.0), write_grading(tmp_path / "b.json", 1.0, None)
+def grading(tmp_path):
+    model = {"model": "m:1", "model_digest": "d" * 64, "prompt_version": "v3", "warnings": ("only\x1b[2J a guess",)}
+    return write_grading(tmp_path / "grade.json", 1.0, None, RECORD, **model)
 
 
 @pytest.fixture
@@ -54,73 +47,56 @@ def rubric_command(capsys):
     return run
 
 
-def test_show_prints_criteria_and_not_ids(gradings, tmp_path, rubric_command):
-    out = rubric_command("show", gradings[0])
+def test_show_prints_criteria_and_not_ids(grading, tmp_path, rubric_command):
+    out = rubric_command("show", grading)
     assert "0.250  100.0 %  All of root.\n1.000   25.0 %    1  Do a.\n" in out
-    out = rubric_command("show", write_grading(tmp_path / "none.json", None, None))
-    assert "\n\n1 leaf without a grade: because a\n1 leaf" in out
-    values = rubric_command("show", gradings[0], "--json")
-    assert values["judge_type"] == "dummy"
+    values = rubric_command("show", grading, "--json")
     assert [(part["number"], part["share"]) for part in values["parts"]] == [("", 1), ("1", 0.25), ("2", 0.75)]
+    for name in ("2", "b", "root/b"):
+        out = rubric_command("show", grading, "--leaf", name)
+        for part in ("if they had passed, the score would be 1.000", "75.00 % of the whole", "Why: because b"):
+            assert part in out
+    assert "Did you mean root/a" in rubric_command("show", grading, "--leaf", "roott/a", code=2)
+    (tmp_path / "bad.json").write_text('{"id": 3}')
+    assert "bad.json" in rubric_command("show", tmp_path / "bad.json", code=2)
 
 
-@pytest.mark.parametrize("name", ["2", "b", "root/b"])
-def test_a_criterion_is_named_by_its_number_or_path(gradings, rubric_command, name):
-    out = rubric_command("show", gradings[1], "--leaf", name)
-    for part in ("-----", "if they had passed, the score would be 1.000", "75.00 % of the whole", "Why: because b"):
-        assert part in out
-    values = rubric_command("show", gradings[1], "--leaf", name, "--json")
-    assert [(part["path"], part["valid_score"]) for part in values["way"]] == [("root", True), ("root/b", False)]
-    assert values["node"]["explanation"] == "because b"
-
-
-def test_the_judges_record_is_shown_without_control_characters(tmp_path, rubric_command):
-    model = {"model": "m:1", "model_digest": "d" * 64, "prompt_version": "v3", "warnings": ("only\x1b[2J a guess",)}
-    out = rubric_command("show", write_grading(tmp_path / "g.json", 1.0, 0.0, RECORD, **model), "--leaf", "1")
+def test_the_judges_record_is_shown_without_control_characters(grading, rubric_command):
+    out = rubric_command("show", grading, "--leaf", "1")
     for part in (
         "WARNING: only",
-        f"model digest {'d' * 64}, prompts v3",
-        "2 of 3: main.py, README.md",
+        "d" * 64,
+        "1 of 3: main.py",
         "data.bin, binary",
         "| # Reality",
-        "Vote 2 of 2: ----- two scores",
-        "grade: 2 calls, 900 tokens read and 80 written, 4.0 s",
+        "2 calls, 900 tokens",
     ):
         assert part in out
+    assert "Vote 2 of 2: ----- two scores" in out
     assert not {"\x1b", "\x07"} & set(out)
 
 
-def test_agreement_names_what_it_leaves_out(gradings, rubric_command):
-    out = rubric_command("agreement", *gradings)
-    assert "compared 1 of 2 leaves" in out
-    assert "not graded in B: 1\n    Do b." in out
-    values = rubric_command("agreement", *gradings, "--json")
-    assert values["uncompared"]["invalid_in_b"] == ["root/b"]
-    assert (values["resamples"], values["seed"], values["overall"]["kappa"]["value"]) == (1000, 0, None)
-
-
-def test_agreement_of_folders_pairs_by_name(tmp_path, rubric_command):
+def test_agreement_of_two_files_or_folders_names_what_it_leaves_out(tmp_path, rubric_command):
     for folder, b in (("human", 0.0), ("model", 1.0)):
         write_grading(tmp_path / folder / "x" / "grade.json", 1.0, b)
-        write_grading(tmp_path / folder / "y.json", 0.0, 0.0)
-    out = rubric_command("agreement", tmp_path / "human", tmp_path / "model")
-    assert "compared 4 of 4 leaves" in out
+        write_grading(tmp_path / folder / "y.json", 0.0, None)
+    folders = (tmp_path / "human", tmp_path / "model")
+    out = rubric_command("agreement", *folders)
+    assert "compared 3 of 4 leaves" in out
     assert "A 0.00  B 1.00  x/grade.json: Do b." in out
+    values = rubric_command("agreement", *(folder / "y.json" for folder in folders), "--json")
+    assert values["uncompared"]["invalid_in_b"] == ["root/b"]
     (tmp_path / "model" / "y.json").unlink()
-    assert "Only one has y.json" in rubric_command("agreement", tmp_path / "human", tmp_path / "model", code=2)
-
-
-def test_faults_name_the_file_or_the_criterion(gradings, tmp_path, rubric_command):
-    (tmp_path / "bad.json").write_text('{"id": 3}')
-    for arguments in (("show", tmp_path / "bad.json"), ("agreement", gradings[0], tmp_path / "bad.json")):
-        assert "bad.json" in rubric_command(*arguments, code=2)
-    assert "Did you mean root/a" in rubric_command("show", gradings[0], "--leaf", "roott/a", code=2)
+    assert "Only one has y.json" in rubric_command("agreement", *folders, code=2)
 
 
 def test_leaves_lists_the_criteria_with_shares_and_checks_and_its_form_becomes_human_grades(tmp_path, rubric_command):
-    path, checks = tmp_path / "rubric.json", tmp_path / "checks.yaml"
+    path = tmp_path / "rubric.json"
     write_json(path, node("root: 1", 1, leaf("a #x"), leaf("ü'\"", 3)))
-    assert " 75.00 %  root: 1/ü'\"  (Code Development)" in rubric_command("leaves", path)
+    write_text(tmp_path / "checks.yaml", '"a #x": {name: reproduce_succeeded}')
+    out = rubric_command("leaves", path)
+    assert " 75.00 %  root: 1/ü'\"  (Code Development)" in out
+    assert "check reproduce_succeeded" in out
     rows = rubric_command("leaves", path, "--json")
     assert [row["share"] for row in rows] == [0.25, 0.75]
     form = rubric_command("leaves", path, "--form")
@@ -128,12 +104,10 @@ def test_leaves_lists_the_criteria_with_shares_and_checks_and_its_form_becomes_h
     filled = form.replace("score:", "score: 1").replace("author:", "author: Ada").replace("reason:", "reason: x")
     write_text(tmp_path / "grades.yaml", filled)
     assert list(read_human_grades(tmp_path / "grades.yaml", paths)) == paths
-    checks.write_text('"a #x": {name: reproduce_succeeded}')
-    assert "check reproduce_succeeded" in rubric_command("leaves", path)
 
 
-def test_a_grade_of_paperbench_is_shown_compared_and_converted(gradings, tmp_path, rubric_command):
-    value = rubric_command("convert", gradings[1])
+def test_a_grade_of_paperbench_is_shown_and_converted(grading, tmp_path, rubric_command):
+    value = rubric_command("convert", grading)
     assert (value["score"], value["num_invalid_leaf_nodes"], value["graded_at"][:4]) == (0.25, 1, "1970")
     output = tmp_path / "grader_output.json"
     write_json(output, {"judge_output": value})
@@ -141,18 +115,15 @@ def test_a_grade_of_paperbench_is_shown_compared_and_converted(gradings, tmp_pat
     assert rubric_command("convert", output, "--format", "pcgeval")["score_bounds"] == [0.25, 1.0]
 
 
-def test_a_grade_becomes_an_eval_log_of_inspect(tmp_path, rubric_command):
-    grade = write_grading(tmp_path / "g.json", 1.0, None, RECORD, model="m:1")
-    log = rubric_command("convert", grade, "--format", "inspect")
-    assert (log["version"], log["status"], log["eval"]["model"], log["plan"]) == (2, "success", "m:1", {})
-    assert (log["results"]["total_samples"], log["results"]["completed_samples"]) == (2, 1)
-    (score,) = log["results"]["scores"]
-    metrics = {name: metric["value"] for name, metric in score["metrics"].items()}
-    assert metrics == {"score": 0.25, "lowest": 0.25, "highest": 1.0}
+def test_a_grade_becomes_an_eval_log_of_inspect(grading, rubric_command):
+    log = rubric_command("convert", grading, "--format", "inspect")
+    assert (log["version"], log["status"], log["eval"]["model"]) == (2, "success", "m:1")
+    metrics = log["results"]["scores"][0]["metrics"]
+    assert {name: metric["value"] for name, metric in metrics.items()} == {"score": 0.25, "lowest": 0.25, "highest": 1}
     a, b = log["samples"]
     assert [(sample["id"], sample["scores"]["dummy"]["value"]) for sample in (a, b)] == [("root/a", 1.0), ("root/b", 0)]
     assert ("error" in a, b["error"]["message"]) == (False, "because b")
-    assert [message["content"] for message in a["messages"]] == ["Do a.", *(vote.answer for vote in RECORD.votes)]
+    assert [message["content"] for message in a["messages"]] == ["Do a.", *ANSWERS]
 
 
 @pytest.mark.parametrize("listed", ["\ufeffx_1\n\n y_1 \n", '{"flagged_run_ids": ["x_1"], "total_runs": 2}', "g/x_1"])

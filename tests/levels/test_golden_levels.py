@@ -49,14 +49,12 @@ def test_conversion_of_any_text_is_the_official_one():
         "```" + "a" * MANY,
         "```a" * 1_000_000,
         "```a`" * (MANY // 5),
-        "``a" * (MANY // 3),
         "```" + "drop_block('b11'," * (MANY // 17) + "```",
         "```drop_block('b11'," + " " * MANY + "```",
         "```drop_block('b11', " + "1" * MANY + "```",
         "```" + "drop_block('b11', 1" * (MANY // 19) + "```",
-        "```" + "\ud800" * MANY + "```",
     ],
-    ids=range(10),
+    ids=range(8),
 )
 def test_long_responses_without_code(response):
     assert extract_code(response) is None
@@ -67,31 +65,26 @@ def test_a_million_fences_and_half_a_million_calls():
     assert extract_code("```drop_block('b11', 1)```\n" * 1_000_000) == "drop_block('b11', 1)\n"
     code = extract_code("```" + "drop_block('b11', 1)" * 500_000 + "```")
     assert code.count("\n") == 500_000
-    with pytest.raises(LevelError, match="Height boundary") as caught:
+    with pytest.raises(LevelError, match="Height boundary"):
         level_xml(code)
-    assert caught.value.where == "call 17: \"drop_block('b11', 1)\""
+
+
+def test_a_long_text_without_a_call_is_an_empty_level():
+    assert level_xml("\n\x00\ud800\u0130" * (MANY // 4)) == level_xml("x" * MANY + "\ndrop_block") == level_xml("")
 
 
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("\n" * MANY, None),
-        ("\x00\ud800" * (MANY // 2), None),
-        ("drop_block\n" * (MANY // 11), None),
-        ("x" * MANY + "\ndrop_block", None),
-        ("\u0130" * MANY, None),
         ("drop_block(" * (MANY // 11), "BlockType"),
         ("drop_block('b11'" + "," * MANY, "Height"),
         ("drop_block('b11'," + "\ufeff" * MANY, "Height"),
         ("drop_block('b11'," + "9" * MANY, "Height"),
         ("drop_block('b31', " + "0" * MANY + ")", "Width"),
     ],
-    ids=range(10),
+    ids=range(5),
 )
-def test_long_code(code, message):
-    if message is None:
-        assert level_xml(code) == level_xml("")
-        return
+def test_a_long_call_is_refused_with_a_short_reason(code, message):
     with pytest.raises(LevelError, match=message) as caught:
         level_xml(code)
     assert len(caught.value.reason) < 800

