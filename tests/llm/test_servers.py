@@ -121,6 +121,14 @@ def test_a_refused_request_is_not_repeated(api):
     assert requests == 1
 
 
+def test_an_option_that_the_server_refuses_is_the_organisers_to_correct(api):
+    text = '{"error": {"message": "must be at most 2", "param": "temperature"}}'
+    message, requests = failure(api, status(400, text), kind=LlmError)
+    assert "`temperature: 1" in message
+    assert "params.yaml" in message
+    assert requests == 1
+
+
 def test_a_server_that_refuses_schemas_is_asked_without(api):
     asked = replace(ASKED, schema={"type": "object"})
     acts = [api.good, status(400), status(400, "no such option"), status(400, "no grammar"), status(500), api.good]
