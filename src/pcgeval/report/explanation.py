@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from pcgeval.core.console import count
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import read_text, sha256_file
 from pcgeval.core.layout import (
@@ -257,8 +258,8 @@ def _conversation(submission: Submission, trial: Trial, record: TrialRecord) -> 
             yield ConversationMessage("prompt", submission.work.for_letter(trial.letter))
         elif call.messages is not None:
             if length and call.repeats != length:
-                where = f"goes on after the first {call.repeats} messages" if call.repeats else "begins anew"
-                yield ConversationMessage("pcgeval", f"the conversation {where}")
+                repeated = f"with {count(call.repeats, 'message')} of the one before" if call.repeats else "anew"
+                yield ConversationMessage("pcgeval", f"the conversation begins {repeated}")
             for message in call.messages:
                 yield ConversationMessage(f"program as {message.role}", message.content)
             length = (call.repeats or 0) + len(call.messages) + 1
