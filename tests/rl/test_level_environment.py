@@ -5,7 +5,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from scripted_chat import in_order
 
 vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
 
@@ -112,7 +111,7 @@ def test_a_failed_or_single_attempt_has_no_diversity(trace_of, replies, is_ok):
 
 
 def test_a_whole_episode(play):
-    episode = play(environment(attempts=3), in_order(f"Here it is:\n{ONE_I}"))
+    episode = play(environment(attempts=3), f"Here it is:\n{ONE_I}")
     assert [trace.errors for trace in episode.traces] == [[], [], []]
     for trace in episode.traces:
         assert trace.rewards["level_score"].score == expected(ONE_I).score

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from scripted_chat import in_order
 from scripted_endpoint import ScriptedEndpoint
 
 vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
@@ -139,7 +138,7 @@ def hand_in(submission: str) -> tuple[str, ...]:
 
 
 def test_a_whole_episode_of_an_agent_that_reproduces_the_paper(play):
-    (trace,) = play(environment(max_steps=5), in_order(hand_in("reproduces"), ("ls ../paper",), "Done.")).traces
+    (trace,) = play(environment(max_steps=5), hand_in("reproduces"), ("ls ../paper",), "Done.").traces
     assert (trace.errors, trace.stop_condition) == ([], "agent_completed")
     assert "paper.md" in str(trace.tool_messages[-1].content)
     assert trace.state.commands == len(trace.tool_messages)
@@ -148,6 +147,6 @@ def test_a_whole_episode_of_an_agent_that_reproduces_the_paper(play):
 
 
 def test_an_agent_that_runs_out_of_steps_is_graded_as_it_is(play):
-    (trace,) = play(environment(max_steps=2), in_order(("echo hi > README.md",))).traces
+    (trace,) = play(environment(max_steps=2), ("echo hi > README.md",)).traces
     assert (trace.stop_condition, trace.num_turns) == ("max_turns", 2)
     assert trace.rewards["reproduction"].score == trace.info["grade"]["score"]

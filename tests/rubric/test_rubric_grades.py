@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections import defaultdict
-from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 
@@ -14,7 +13,6 @@ from rubric_trees import CODE, RESULT, RUN, json_values, leaf, node, rubric, rub
 
 from pcgeval import JudgeOutput, extract_leaf_grades, get_grade_summary
 from pcgeval.core.files import to_json, write_json
-from pcgeval.core.profiles import Price
 from pcgeval.rubric.explanation import NodeShare, criterion_lines, way_to
 from pcgeval.rubric.grade_files import paperbench_json, read_grade
 from pcgeval.rubric.grades import GradeError, Verdict, grade_tree, judge_output_from_json, rescored
@@ -244,17 +242,13 @@ def faulty(**change):
     [
         (faulty(score=2), "root/a: 'score': .*found 2"),
         (faulty(score=float("nan")), "root/a: 'score': .*found nan"),
-        (faulty(score=None), "root/a: 'score': .*found None"),
         (faulty(weight=10**400), "root/a: 'weight': .*found 1000"),
-        (faulty(requirements="x" * 1_000_001), "root/a: 'requirements'"),  # takes too long to wrap
         (faulty(path="root/B"), "root/B: two nodes have this path"),  # one would hide the other
         (faulty(judge_metadata=reduce(lambda below, _: [below], range(200), 1)), "judge_metadata.*deeper"),
         (reduce(lambda below, _: {**faulty(), "sub_tasks": [below]}, range(99), faulty()), "deeper"),
         ({"paperbench_result": {"judge_output": None}}, "'judge_output' is null"),
         (paperbench_output(num_invalid_leaf_nodes=1), "num_invalid_leaf_nodes is 1"),
-        (paperbench_output(score=1.0), "score is 1.0"),
         (paperbench_output(graded_task_tree=paperbench_tree() | {"score": 0.7501}), "its leaves give"),
-        (paperbench_output(graded_at=5), "'graded_at': .* found 5"),
         ({**JudgeOutput("test", graded(EXAMPLE, SCORES)).to_json(), "num_passed": 99}, "num_passed is 99"),
         ({**JudgeOutput("test", graded(EXAMPLE, SCORES)).to_json(), "seconds": 10**400}, "seconds is 1000"),
         (paperbench_node("root", 1, 0.0, *[0] * 20_000), "more than 20000 nodes"),
@@ -265,12 +259,6 @@ def test_a_file_that_is_no_grading_is_refused(tmp_path, value, part):
     (tmp_path / "grade.json").write_text(json.dumps(value))
     with pytest.raises(GradeError, match=rf"grade\.json: .*{part}"):
         read_grade(tmp_path / "grade.json")
-
-
-def test_the_price_of_as_many_tokens_as_a_file_may_name_is_a_number():
-    most = JudgeRecord.model_validate({"usage": {"grade": {"calls": 1, "prompt_tokens": 10**15, "seconds": 1e15}}})
-    output = JudgeOutput("simple", grade_tree(EXAMPLE, lambda _: Verdict(1.0, "", most)))
-    assert replace(output, price=Price(input=1e9, output=1e9)).cost == pytest.approx(4e18)
 
 
 KEYS = [*paperbench_tree(), *JudgeRecord.model_fields, "rank", "calls"]
