@@ -142,7 +142,6 @@ def test_without_a_record_no_flag_is_known_and_without_a_sandbox_no_contact():
     ("name", "arguments", "part"),
     [
         ("trials_passed", {}, "Did you mean 'trials_pass'?"),
-        ("zzz", {}, "Known: answers_closed"),
         ("trials_pass", {}, "'stage': Field required. It takes stage."),
         ("trials_pass", {"stage": "dance"}, "'generate', 'extract'.*found 'dance'"),
         ("mean_stability", {"at_least": 1}, "'at_least': Extra inputs.*It takes no arguments."),

@@ -40,18 +40,14 @@ def expected(reply: str):
     return score_level(reply, "I", loaded_classifier(CLASSIFIER, device="cpu"), read_as="response")
 
 
-def test_every_letter_is_a_task_and_a_teams_prompt_can_be_asked(tmp_path):
+def test_every_letter_is_a_task_once_and_a_teams_prompt_can_be_asked(tmp_path):
     tasks = list(taskset())
     assert "".join(task.data.letter for task in tasks) == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     assert "the capital letter A " in tasks[0].data.prompt
     (tmp_path / "prompt.txt").write_text("Build <OBJECT>, the letter <OBJECT>.")
     assert task_of_i(prompt=tmp_path / "prompt.txt").data.prompt == "Build I, the letter I."
-
-
-@pytest.mark.parametrize("letters", ["", "AA", "a", "AÄ"])
-def test_letters_that_cannot_be_meant_are_refused(letters):
     with pytest.raises(ValidationError, match="capital letters"):
-        taskset(letters=letters)
+        taskset(letters="AA")
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,10 @@ def attempted(trace_of, task: PaperTask, folder: Path, submission: str | None):
 
 def test_the_settings_arrive():
     settings = JudgeSettings(context=9000, prompts="paperbench", max_depth=2)
-    env = environment(max_steps=7, code_only=True, paper_ids=[PAPER], judge_type="dummy", judge_settings=settings)
-    task = next(iter(env.taskset))
+    env = environment(judge_type="dummy", judge_settings=settings)
+    assert next(iter(env.taskset)).config.judge_settings == settings
     agent = env.config.agent
-    assert (agent.max_turns, agent.harness.id, agent.runtime.type) == (7, "null", "subprocess")  # only our tool
-    assert (task.config.code_only, task.config.judge_settings, task.data.paper_id) == (True, settings, PAPER)
-    assert "only the code is graded" in task.data.prompt
+    assert (agent.harness.id, agent.runtime.type) == ("null", "subprocess")  # only our tool
     with pytest.raises(ValueError, match="must be one of simple, checks, random, dummy"):
         environment(judge_type="human")
     assert first_task(judge_model="smollm2:135m-instruct-q4_1").config.judge_model.backend == "llamacpp"
@@ -100,6 +98,7 @@ def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path):
 
 def test_code_only_grades_code_and_runs_nothing(trace_of, tmp_path):
     task = first_task(code_only=True, judge_type="random")
+    assert "only the code is graded" in task.data.prompt
     trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
     (tmp_path / "attempt/work/reproduce.sh").write_text("sleep 1000\n")
     asyncio.run(task.score(trace))
