@@ -130,14 +130,10 @@ def test_the_papers_own_reproduction_passes_every_check_without_a_model(tmp_path
     assert asyncio.run(task.validate(None)) is None
 
 
-def hand_in(submission: str) -> tuple[str, ...]:
-    """Return the commands of an agent that writes a submission's files."""
-    files = sorted(path for path in (SUBMISSIONS / submission).iterdir() if path.is_file())
-    return tuple(f"printf %s {shlex.quote(path.read_text())} > {path.name}" for path in files)
-
-
 def test_a_whole_episode_of_an_agent_that_reproduces_the_paper(play):
-    (trace,) = play(environment(max_steps=5), hand_in("reproduces"), ("ls ../paper",), "Done.").traces
+    files = [path for path in sorted((SUBMISSIONS / "reproduces").iterdir()) if path.is_file()]
+    written = tuple(f"printf %s {shlex.quote(path.read_text())} > {path.name}" for path in files)
+    (trace,) = play(environment(max_steps=5), written, ("ls ../paper",), "Done.").traces
     assert (trace.errors, trace.stop_condition) == ([], "agent_completed")
     assert "paper.md" in str(trace.tool_messages[-1].content)
     assert trace.state.commands == len(trace.tool_messages)

@@ -5,15 +5,9 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
 from pcgeval.rubric.tree import child_paths, code_only, leaves, prior_nodes, prune, walk
 
-EXAMPLE = rubric(
-    node(
-        "root",
-        1,
-        node("A", 2, leaf("a1"), leaf("a2", category=RUN)),
-        node("B", 3, node("C", 1, leaf("c1")), leaf("b2", category=RESULT)),
-        leaf("D", 4),
-    )
-)
+A = node("A", 2, leaf("a1"), leaf("a2", category=RUN))
+B = node("B", 3, node("C", 1, leaf("c1")), leaf("b2", category=RESULT))
+EXAMPLE = rubric(node("root", 1, A, B, leaf("D", 4)))
 
 
 def names(tasks):
