@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -36,11 +37,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
     files.write_text(path, "a\ud800b\r\n")
     assert files.read_text(path) == "a\ufffdb\r\n"
     before = file_states(tmp_path)
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(files.os, "replace", full)
+    monkeypatch.setattr(files.os, "replace", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
         files.write_bytes(path, b"new")
     assert file_states(tmp_path) == before

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pcgeval.core.untrusted import (
     UntrustedFileError,
     files_below,
+    open_regular,
     path_below,
     printable_line,
     printable_name,
@@ -41,6 +42,8 @@ def test_only_regular_files_are_read_up_to_a_limit_and_none_is_waited_for(tmp_pa
     assert read_bounded(tmp_path / "real", 10) == b"0123456789"
     assert reason(tmp_path / "real", 9) == "too large: is larger than 9 bytes"
     assert read_start(tmp_path / "real", 3) == b"012"
+    with pytest.raises(UntrustedFileError, match=r"read \(a broken disk\)"), open_regular(tmp_path / "real"):
+        raise OSError("a broken disk")
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(os.path.relpath(tmp_path / "socket"))
         for name in ("pipe", "folder", "socket"):
