@@ -19,6 +19,7 @@ from pcgeval.core.archives import unpack
 from pcgeval.core.untrusted import UntrustedFileError
 
 PIECES = ["..", ".", "/", "\\", "C:", "a", "b", "\0", "é", "\u202e", "con", ".git", "x" * 300, " ", "-"]
+LONG = ["a/" * 120, "x" * 300, f"{'x' * 200}/" * 6 + "x"]
 NAMES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join) | st.text(max_size=20)
 FILES = {"a.txt": b"one\r\n", "b/c.sh": bytes(range(256)) * 500, "empty": b"", "é": b"1"}
 TAR_MODES = st.sampled_from(["w", "w:gz"])
@@ -95,7 +96,7 @@ def test_links_pipes_and_devices_are_left_out_of_a_tar_file_and_refused_in_a_zip
     refused(raw_zip(tmp_path / "x.zip", (windows_link, b"C:\\")), "link")
 
 
-@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "C:/out", "a\\..\\out", "a/" * 1800, "x" * 2000])
+@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "C:/out", "a\\..\\out", *LONG])
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     refused(raw_zip(tmp_path / "x.zip", (entry(name), b"1")), "outside")
     refused(write_tar(tmp_path / "x.tar", (name, b"1")), "outside")
