@@ -72,7 +72,6 @@ def test_the_shares_of_all_trials_sum_up_to_the_total(results):
 @pytest.mark.parametrize(
     ("models", "complaint"),
     [
-        ({"m": {}}, "no teams to score"),
         ({"m1": {"a": TeamResults({}), "b": TeamResults({})}, "m2": {"a": TeamResults({})}}, "'m2' .* team 'b'"),
         (
             {

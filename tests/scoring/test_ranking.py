@@ -79,17 +79,11 @@ def test_the_winner_has_the_highest_total_the_shorter_prompt_and_beats_the_basel
     assert reason in ranking.reason
 
 
-@pytest.mark.parametrize(
-    ("diversities", "entrants", "rules", "complaint"),
-    [
-        ({"a": 0.5}, [Entrant("a", 1), Entrant("b", 1)], RULES, "team 'b'"),
-        ({"a": 0.5}, [Entrant("a", 1, disqualified="cheated")], RULES, "team 'a'.*disqualified"),
-        ({"a": 0.5, "base": 0.5}, [Entrant("a"), Entrant("base")], WITH_BAR, "role: baseline"),
-    ],
-)
-def test_scores_submissions_and_baseline_must_fit(diversities, entrants, rules, complaint):
-    with pytest.raises(PcgevalError, match=complaint):
-        ranking_of(diversities, entrants, rules)
+def test_scores_submissions_and_baseline_must_fit():
+    with pytest.raises(PcgevalError, match=r"team 'a'.*disqualified"):
+        ranking_of({"a": 0.5}, [Entrant("a", 1, disqualified="cheated")])
+    with pytest.raises(PcgevalError, match="role: baseline"):
+        ranking_of({"a": 0.5, "base": 0.5}, [Entrant("a"), Entrant("base")], WITH_BAR)
 
 
 def test_the_files_of_the_ranking(tmp_path):

@@ -59,14 +59,6 @@ def test_letters_and_trials_are_those_of_the_responses_or_tables_or_assumed(team
     assert "2 trials of each of the letters A;" in shown(team.parent, "fewer", "--trials", "2")
 
 
-def test_equals_share_a_rank_by_the_rules(tmp_path):
-    write_official(tmp_path / "m", json.loads(golden_text("t8_ties", "inputs.json")))
-    ranks = [1, 2, 2, 2, 2, 2, 2, 8]
-    assert [row.rank for row in rescore([tmp_path / "m"], tmp_path / "out").ranking.rows] == ranks
-    lines = (tmp_path / "out/m/prompt_scores_ranks.csv").read_text().split("\n")[1:]
-    assert [int(line.split(",")[-1]) for line in lines] == ranks
-
-
 def test_totals_over_models_whatever_the_order_of_the_folders_also_of_one_name(source, tmp_path):
     other = tmp_path / "other" / "gemma"
     write_official(other, json.loads(golden_text("t3_missing_trials", "inputs.json")))

@@ -31,12 +31,6 @@ def test_the_stages_write_the_official_files_of_each_model_and_the_ranking(root)
     assert {path.name for path in (root / METRICS).iterdir()} == {"builders.json", "zero-shot.json"}
 
 
-def test_a_team_that_left_takes_no_part_although_its_folders_stay(root):
-    ranking = rank_stage(PARAMS.model_copy(update={"teams": ("zero-shot", "cheats")}), root)
-    assert [row.team for row in ranking.rows] == ["zero-shot", "cheats"]
-    assert [path.name for path in (root / METRICS).iterdir()] == ["zero-shot.json"]
-
-
 @pytest.mark.parametrize("stage", ["stability", "similarity", "diversity"])
 def test_an_absent_file_is_named(root, stage):
     (root / "data" / stage / "small/builders/T.json").unlink()
