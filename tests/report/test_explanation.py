@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -38,10 +39,10 @@ def reply(text):
     return ChatReply(text, 10, 5, "stop", 0.1)
 
 
-def write_record(exchanges, answer, flags=(), failures=(), **values):
+def write_record(exchanges, answer, **changes):
     record = TrialRecord("f", 7, "m", "d", exchanges, sha256_bytes(answer.encode("utf-8", "replace")), None)
-    values = {**vars(record), "flags": flags, "failures": failures, **values}
-    write_trial(stage_dir("raw", "small", "builders"), "builders", Trial("I", 1), answer, TrialRecord(**values))
+    record = replace(record, **changes)
+    write_trial(stage_dir("raw", "small", "builders"), "builders", Trial("I", 1), answer, record)
 
 
 def test_the_figures_lead_exactly_to_the_total_in_the_ranking(explained):

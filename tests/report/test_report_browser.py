@@ -62,12 +62,16 @@ def choose(number, text):
     return enter(f"document.querySelectorAll('.find select')[{number}]", options)
 
 
-def test_a_level_opens_large_and_plays_to_its_end(report):
-    markup = opened(report, TEAM, "", click("#builders\\\\.large\\\\.I\\\\.2 .level"))
-    dialog = markup.split("<dialog")[1]
-    assert '<h2 id="level-name">I 2, The Builders, large</h2>' in dialog
-    motion = html.fromstring(markup).get_element_by_id("builders.large.I.2").get("data-motion")
-    ways = [way.split(",") for way in motion.split("|")]
+def is_open(element):
+    return all(ancestor.get("open") is not None for ancestor in element.iterancestors("details"))
+
+
+def test_a_link_to_a_trial_opens_its_line_and_its_level_which_plays_to_its_end(report):
+    markup = opened(report, TEAM, "builders.large.I.2", "")
+    row, dialog = html.fromstring(markup).get_element_by_id("builders.large.I.2"), markup.split("<dialog")[1]
+    assert is_open(row)
+    assert re.match(r'[^>]* open="".*<h2 id="level-name">I 2, The Builders, large</h2>', dialog, re.DOTALL)
+    ways = [way.split(",") for way in row.get("data-motion").split("|")]
     ends = [[sum(map(int, way[at::4])) for at in (3, 4, 5, 6)] for way in ways]
     (seconds,) = set(re.search(r"<output>([0-9.]+) of ([0-9.]+) s</output>", dialog).groups())
     assert float(seconds) == pytest.approx((max(time for time, *_ in ends) + 1) / 10)
@@ -76,17 +80,6 @@ def test_a_level_opens_large_and_plays_to_its_end(report):
     assert [entry == "hidden" for *_, entry in moved] == [way[0][0] == "b" for way in ways]
     assert "drop_block(" in dialog
     assert "transform=" in opened(report, INDEX, "", click(".showcase a")).split("<dialog")[1]
-
-
-def is_open(element):
-    return all(ancestor.get("open") is not None for ancestor in element.iterancestors("details"))
-
-
-def test_a_link_to_a_trial_opens_its_line_and_its_level(report):
-    markup = opened(report, TEAM, "builders.large.I.2")
-    assert is_open(html.fromstring(markup).get_element_by_id("builders.large.I.2"))
-    assert re.search(r'<dialog[^>]* open=""', markup)
-    assert "I 2, The Builders, large" in markup.split("<dialog")[1]
 
 
 def test_levels_and_trials_are_filtered_and_tables_sorted(report):
