@@ -91,11 +91,11 @@ def test_failures_of_all_stages_count_and_trials_that_the_next_run_does_again_ar
 
 
 def test_the_command_prints_a_table_or_json_and_watches_until_all_is_evaluated(capsys, tmp_path, monkeypatch):
+    away, measured = tmp_path / "away", stage_dir("diversity", "large", "builders")
+    monkeypatch.setattr("time.sleep", lambda _: shutil.move(away, measured))  # between the first look and the second
     assert main(["status", "--watch"]) == 0  # all is done, so it ends
     assert "24 of 24 trials are done" in capsys.readouterr().out
-    away, measured = tmp_path / "away", stage_dir("diversity", "large", "builders")
     shutil.move(measured, away)
-    monkeypatch.setattr("time.sleep", lambda _: shutil.move(away, measured))  # between the first look and the second
     assert main(["status", "--watch", "--json"]) == 0
     first, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert not first["done"]
