@@ -42,15 +42,13 @@ def competition(answered: Path, tmp_path: Path) -> tuple[Path, Params]:
     return root, load_params(root / "params.yaml")
 
 
-def test_a_model_that_answers_as_before_shows_it_and_the_sample_is_the_same_for_everybody(competition):
+def test_a_model_that_answers_as_before_shows_it(competition):
     root, params = competition
     calls = ask_again(root, params, 100)
     places = [(letter, number, 1) for letter in "IT" for number in (1, 2)]
     assert [(call.letter, call.trial, call.turn) for call in calls] == places
     assert all(call.same for call in calls)
-    sample = ask_again(root, params, 2)
-    assert len(sample) == 2
-    assert ask_again(root, params, 2) == sample
+    assert len(ask_again(root, params, 2)) == 2
 
 
 @pytest.mark.parametrize(("part", "value"), [("text", "answer that nobody gave"), ("output_tokens", 3)])

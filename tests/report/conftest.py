@@ -16,9 +16,11 @@ def evaluated(tmp_path_factory):
 
 
 @pytest.fixture
-def workspace(evaluated, tmp_path):
-    """A copy of it that a test may break."""
-    return shutil.copytree(evaluated, tmp_path / "workspace")
+def workspace(evaluated, tmp_path, monkeypatch):
+    """A copy of it that a test may break, which is the working folder."""
+    copy = shutil.copytree(evaluated, tmp_path / "workspace")
+    monkeypatch.chdir(copy)
+    return copy
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -19,9 +20,7 @@ from pcgeval.scoring.decimals import divide, exact_arithmetic
 HOSTILE = "\x1b[2J\x9b31m\u202egnp.exe [bold]x[/bold] <script>alert(1)</script>\r\nTrial A1: passed"
 
 
-@pytest.fixture(autouse=True)
-def in_workspace(workspace, monkeypatch):
-    monkeypatch.chdir(workspace)
+pytestmark = pytest.mark.usefixtures("workspace")
 
 
 @pytest.fixture
@@ -40,10 +39,10 @@ def reply(text):
     return ChatReply(text, 10, 5, "stop", 0.1)
 
 
-def write_record(exchanges, answer, flags=(), failures=(), **values):
+def write_record(exchanges, answer, **changes):
     record = TrialRecord("f", 7, "m", "d", exchanges, sha256_bytes(answer.encode("utf-8", "replace")), None)
-    values = {**vars(record), "flags": flags, "failures": failures, **values}
-    write_trial(stage_dir("raw", "small", "builders"), "builders", Trial("I", 1), answer, TrialRecord(**values))
+    record = replace(record, **changes)
+    write_trial(stage_dir("raw", "small", "builders"), "builders", Trial("I", 1), answer, record)
 
 
 def test_the_figures_lead_exactly_to_the_total_in_the_ranking(explained):
@@ -59,7 +58,7 @@ def test_the_figures_lead_exactly_to_the_total_in_the_ranking(explained):
     assert 0 < Decimal(figures["share"]) < row.total
 
 
-def test_one_screen_says_what_was_asked_answered_built_and_seen(explained):
+def test_one_screen_says_what_was_asked_answered_built_and_seen_and_json_names_each_file(explained):
     code, shown = explained("builders large T 1")
     assert code == 0
     for words in (
@@ -79,6 +78,9 @@ def test_one_screen_says_what_was_asked_answered_built_and_seen(explained):
     values = list(explanation["probabilities"].values())
     assert (len(values), values) == (26, sorted(values, reverse=True))
     assert explanation["probabilities"]["T"] == explanation["similarity"]
+    assert all(file["sha256"] == sha256_file(Path(file["path"])) for file in explanation["files"])
+    steps = "submission generate extract convert simulate classify diversity score rank"
+    assert list(dict.fromkeys(file["step"] for file in explanation["files"])) == steps.split()
 
 
 def test_a_failed_trial_says_where_and_why(explained):
@@ -89,13 +91,6 @@ def test_a_failed_trial_says_where_and_why(explained):
     ):
         code, shown = explained(f"builders small {place}")
         assert (code, words in shown, "This trial adds 0 to the total" in shown) == (0, True, True)
-
-
-def test_the_file_of_each_step_has_its_hash(explained):
-    files = explained("builders large T 1", "--json")["files"]
-    assert all(file["sha256"] == sha256_file(Path(file["path"])) for file in files)
-    steps = "submission generate extract convert simulate classify diversity score rank"
-    assert list(dict.fromkeys(file["step"] for file in files)) == steps.split()
 
 
 def test_published_figures_that_do_not_follow_from_the_measurements_are_named(explained):

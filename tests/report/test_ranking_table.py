@@ -10,9 +10,8 @@ from pcgeval.core.stage_files import RankingFile
 from pcgeval.report.tables import ranking_table
 
 
-def test_csv_has_the_exact_figures_and_latex_and_markdown_have_rounded_ones(workspace, monkeypatch, capsys):
-    monkeypatch.chdir(workspace)
-    ranking = RankingFile.read(RANKING_JSON)
+def test_csv_has_the_exact_figures_and_latex_and_markdown_have_rounded_ones(workspace, capsys):
+    ranking = RankingFile.read(workspace / RANKING_JSON)
     first, *_ = ranking.teams
     main(["ranking", "--format", "csv"])
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
@@ -20,16 +19,11 @@ def test_csv_has_the_exact_figures_and_latex_and_markdown_have_rounded_ones(work
     assert (float(lines[0]["low"]), float(lines[0]["high"])) == first.interval
     assert set(lines[-1].values()) == {"cheats", "disqualified", ""}
     changed = ranking.model_copy(update={"teams": (first.model_copy(update={"team": "a_|b\n| x"}),)})
-    begin, *_, row, _, end, _ = ranking_table(changed, "latex").split("\n")
-    assert (begin, end) == (r"\begin{tabular}{llrrrrrrrr}", r"\end{tabular}")
-    assert row.startswith(rf"a\_|b | x & winner & 1 & {first.normalised:.3f} & {first.interval.low:.2f} & ")
-    _, marks, row = ranking_table(changed, "markdown").splitlines()
-    assert marks == "| --- | --- |" + " ---: |" * 8
-    assert row.startswith(rf"| a_\|b \| x | winner | 1 | {first.normalised:.3f} |")
+    assert f"\na\\_|b | x & winner & 1 & {first.normalised:.3f} & " in ranking_table(changed, "latex")
+    assert f"\n| a_\\|b \\| x | winner | 1 | {first.normalised:.3f} | " in ranking_table(changed, "markdown")
 
 
-def test_an_anonymous_ranking_names_no_participant(workspace, monkeypatch, capsys):
-    monkeypatch.chdir(workspace)
+def test_an_anonymous_ranking_names_no_participant(workspace, capsys):
     (workspace / "data/submissions/cheats/submission.yaml").write_text("disqualified: copied The Builders\n")
     main(["ranking", "--anonymous", "--json"])
     shown = capsys.readouterr()

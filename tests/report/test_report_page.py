@@ -1,4 +1,4 @@
-"""The pages of the report: what stands where, that they load nothing, and that strangers' texts stay text."""
+"""The pages of the report: what stands where, that they load nothing, and what broken files are called."""
 
 import re
 import shutil
@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from evaluated_round import PARAMS
+from hypothesis import given
+from hypothesis import strategies as st
 from lxml import html
 from page_for_tests import Page, checked, dead_links, part, parts, ranking_row, team_page
 from params_for_tests import contents
@@ -15,11 +17,12 @@ from pyarrow import parquet
 from pcgeval import score_level
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import to_json
+from pcgeval.core.files import read_json, to_json, write_json
 from pcgeval.core.layout import EXAMPLE_LETTERS, RANKING_JSON, REPORT
 from pcgeval.core.level_table import level_table
 from pcgeval.core.stage_files import RankingFile
 from pcgeval.report.collect import collect
+from pcgeval.report.formats import figure
 from pcgeval.report.render import write_report
 
 REPOSITORY = Path(__file__).parents[2]
@@ -55,19 +58,15 @@ def test_the_first_screen_says_who_won_by_how_much_and_shows_levels(pages, evalu
     first, second = (float(row.normalised) for row in RankingFile.read(evaluated / RANKING_JSON).teams[:2])
     head = pages["index.html"].partition('<section id="ranking"')[0]
     assert f"The Builders wins with {first:.2f} of 100 points, {first - second:.2f} more than Zero-shot.<" in head
-    assert len(re.findall(r'<a class="level frame" href="teams/builders\.html#builders\.[^"]+"', head)) == 2
-    assert "data-motion" in head
+    best = re.findall(r'<a class="level frame" href="teams/builders\.html#([^"]+)"', head)
+    assert best == ["builders.large.I.1", "builders.large.T.1"]
 
 
 def test_without_a_winner_the_baseline_is_named(evaluation):
     teams = tuple(replace(team, row=team.row.model_copy(update={"winner": False})) for team in evaluation.teams)
-    builders, zero_shot = (float(team.row.normalised) for team in evaluation.scored_teams)
-    assert replace(evaluation, teams=teams).verdict == (
-        f"No team beats the baseline. The best team, The Builders, has {builders:.2f} of 100 points; "
-        f"Zero-shot has {zero_shot:.2f}."
-    )
-    no_baseline = evaluation.ranking.model_copy(update={"baseline": None})
-    assert replace(evaluation, teams=teams, ranking=no_baseline).verdict == no_baseline.reason
+    points = f"{float(evaluation.scored_teams[0].row.normalised):.2f} of 100 points"
+    verdict = replace(evaluation, teams=teams).verdict
+    assert verdict.startswith(f"No team beats the baseline. The best team, The Builders, has {points}; Zero-shot has ")
 
 
 def test_a_title_that_another_team_has_is_followed_by_the_name(workspace):
@@ -95,18 +94,14 @@ def test_the_ranking_has_one_unit_and_marks_baselines(pages, evaluation):
 
 def test_hand_made_letters_are_a_reference_and_no_team(workspace, pages):
     assert "Hand-made" not in pages["index.html"]
-    for name in ("data/classifier", str(EXAMPLE_LETTERS)):
-        shutil.copytree(REPOSITORY / name, workspace / name, dirs_exist_ok=True)
-    (workspace / EXAMPLE_LETTERS / "T.txt").unlink()
+    letter = workspace / EXAMPLE_LETTERS / "I.txt"
+    letter.parent.mkdir(parents=True)
+    letter.write_text((REPOSITORY / EXAMPLE_LETTERS / "I.txt").read_text())
     markup = write_report(PARAMS, workspace, workspace / REPORT).read_text("utf-8")
-    score = score_level((REPOSITORY / EXAMPLE_LETTERS / "I.txt").read_text(), "I", physics=PARAMS.physics)
-    (row,) = [row for row in parts(part(markup, "ranking"), "tr") if "Hand-made letters" in row]
-    for words in ("<small>reference</small>", "not a team", f"<b>{score.similarity:.2f}</b> of 1 letter<"):
-        assert words in " ".join(row.split())
+    similarity = score_level(letter.read_text(), "I", physics=PARAMS.physics).similarity
     (level,) = html.fromstring(markup).get_element_by_id("reference").findall(".//li")
-    assert " ".join(level.text_content().split()) == f"I1.00 · {score.similarity:.2f}"
-    assert level.findall(".//path")
-    (workspace / EXAMPLE_LETTERS / "I.txt").write_text("no calls")
+    assert " ".join(level.text_content().split()) == f"I1.00 · {similarity:.2f}"
+    letter.write_text("no calls")
     with pytest.raises(FileError, match=r"I\.txt"):
         write_report(PARAMS, workspace, workspace / REPORT)
 
@@ -123,27 +118,14 @@ def test_a_team_s_page_begins_with_its_levels_and_every_trial_has_a_picture_or_a
         assert len(rows) == len(PARAMS.models) * 4
         assert all(bool(row.xpath(".//svg/path")) != bool(row.find_class("failed")) for row in rows)
     text = Page(markup).text
-    for words in ("took 501 s; the limit is 500 s", "Width boundary is intruded", "calls: b31 9, b13 9, b31 9"):
+    reasons = ("took 501 s; the limit is 500 s", "Width boundary is intruded", "no diversity")
+    for words in (*reasons, "calls: b31 9, b13 9, b31 9"):
         assert words in text
 
 
-def test_failures_are_counted_and_the_best_level_of_a_letter_is_shown(pages, evaluation):
-    rows = [row for row in parts(part(pages["index.html"], "failures"), "tr") if "#builders.small" in row]
-    assert re.findall(r'<td class="number[^"]*">(\d+)</td>', rows[0]) == ["1", "1", "1", "1", "0", "0"]
-    items = html.fromstring(part(pages["index.html"], "levels")).xpath("//li[@data-letter]")
-    likeness = {
-        f"teams/{team.name}.html#{team.name}.{model.name}.{trial.trial.letter}.{trial.trial.number}": trial.likeness
-        for team in evaluation.scored_teams
-        for model in team.models
-        for trial in model.trials
-    }
-    for letter in "IT":
-        best, *others = [item for item in items if item.get("data-letter") == letter]
-        assert best.xpath(".//a/@href")[0] == max(
-            (link for link in likeness if f".{letter}." in link), key=likeness.get
-        )
-        assert best.get("hidden") is None
-        assert all(item.get("hidden") is not None for item in others)
+def test_failures_are_counted_by_what_went_wrong(pages):
+    (row,) = [row for row in parts(part(pages["index.html"], "failures"), "tr") if "#builders.small" in row]
+    assert re.findall(r'<td class="number[^"]*">(\d+)</td>', row) == ["1", "1", "1", "1", "0", "0"]
 
 
 def test_the_same_files_give_the_same_bytes_and_a_fault_leaves_the_old_ones(evaluated, index, tmp_path):
@@ -170,3 +152,46 @@ def test_a_table_has_all_trials_with_the_columns_of_evaluate(index):
     assert scored
     assert all(round(row[f"p_{row['letter']}"], 7) == row["similarity"] for row in scored)
     assert all(row["engine"] and row["classifier"] and row["blocks"] for row in scored)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("results/official/large/trial_scores.csv", b"\xff\xfe"),
+        ("data/stability/large/builders/trials.json", b"[" * 100_000),
+        ("data/raw/large/builders/T/builders_T_1.txt", None),
+        ("data/grades/cheats/grade.json", b'{"a": NaN}'),
+    ],
+)
+def test_a_broken_or_missing_file_is_named(workspace, name, content):
+    (workspace / name).unlink()
+    if content is not None:
+        (workspace / name).write_bytes(content)
+    with pytest.raises(FileError, match=rf"{name}.*dvc repro") as caught:
+        collect(PARAMS, workspace)
+    assert len(str(caught.value)) < 2000
+
+
+def test_a_trial_that_did_not_fail_lacks_no_measurement_and_a_long_response_is_cut(workspace):
+    response = b"\xff" + "é".encode() * 1_000_000
+    (workspace / "data/raw/large/builders/I/builders_I_1.txt").write_bytes(response)
+    builders, *_ = collect(PARAMS, workspace).teams
+    assert [trial.reply for trial in builders.trials if len(trial.reply) > 1000] == [f"\ufffd{'é' * 1999}…"]
+    path = workspace / "data/similarity/large/builders/I.json"
+    write_json(path, read_json(path) | {"trials": read_json(path)["trials"][:-1]})
+    with pytest.raises(FileError, match="letter I, trial 2 did not fail"):
+        collect(PARAMS, workspace)
+
+
+def test_a_ranking_of_other_params_is_refused(evaluated):
+    for change in ({"teams": ("zero-shot", "builders")}, {"models": {"large": PARAMS.models["large"]}}):
+        with pytest.raises(FileError, match=r"ranking\.json: has other teams, models, letters or trials"):
+            collect(PARAMS.model_copy(update=change), evaluated)
+
+
+@given(st.floats(0, 1000, exclude_min=True), st.integers(1, 6))
+def test_only_zero_looks_like_zero(value, digits):
+    shown = figure(value, digits)
+    assert shown.startswith("<") or float(shown) > 0
+    assert abs(float(shown.lstrip("<")) - value) <= 10.0**-digits
+    assert figure(0, digits) == "0"

@@ -60,13 +60,9 @@ def test_the_picture_shows_what_the_evaluator_renders(blocks):
     assert not (theirs & ~grown(ours, 2)).any()
 
 
-STAYED = ("SquareTiny", (0.0, 0.0, 0.0), False, False)
-MOVED = ("RectSmall", (1.0, 1.0, 0.0), True, False)
-BROKE = ("SquareTiny", (5.0, 5.0, 0.0), True, True)
-
-
 def test_moved_blocks_are_told_apart_and_broken_ones_left_out():
-    text = MACROS.picture(level(STAYED, MOVED, BROKE))
+    stayed, moved = ("SquareTiny", (0.0, 0.0, 0.0), False, False), ("RectSmall", (1.0, 1.0, 0.0), True, False)
+    text = MACROS.picture(level(stayed, moved, ("SquareTiny", (5.0, 5.0, 0.0), True, True)))
     assert re.findall(r'class="(\w+)" d="M', text) == ["stayed", "moved"]
     assert text.count("z") == 2
     assert 'aria-label="3 blocks, 1 moved, 1 broke"' in text

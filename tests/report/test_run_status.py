@@ -2,7 +2,7 @@
 
 import json
 import shutil
-import threading
+from itertools import product
 
 import pytest
 from evaluated_round import PARAMS
@@ -19,25 +19,19 @@ from pcgeval.report.status import run_status
 ASKED = {name: model.model_dump(mode="json") | {"backend": "ollama"} for name, model in PARAMS.models.items()}
 LIVE = parse_params(PARAMS.model_dump(mode="json") | {"models": ASKED}, "params.yaml")
 RAW = stage_dir("raw", "large", "builders")
-
-
-@pytest.fixture(autouse=True)
-def in_workspace(workspace, monkeypatch):
-    monkeypatch.chdir(workspace)
+pytestmark = pytest.mark.usefixtures("workspace")
 
 
 def row(status, model, team):
     return next(line for line in status.teams if (line.model, line.team) == (model, team))
 
 
-def record_calls(path, team, *seconds, trials=(1, 2)):
-    """Write answered calls to the small model, one in each trial and of each duration."""
-    replies = [ChatReply("x", 1, 1, "stop", duration) for duration in seconds]
-    calls = [
-        LoggedCall(key=f"{trial} {reply.seconds}", reply=reply, model="small:1b", team=team, letter="I", trial=trial)
-        for trial in trials
-        for reply in replies
-    ]
+def record_calls(path, team, *seconds):
+    """Write answered calls to the small model, one in each of two trials and of each duration."""
+    calls = []
+    for trial, duration in product((1, 2), seconds):
+        reply, key = ChatReply("x", 1, 1, "stop", duration), f"{trial} {duration}"
+        calls.append(LoggedCall(key=key, reply=reply, model="small:1b", team=team, letter="I", trial=trial))
     write_recording(path, calls)
 
 
@@ -97,16 +91,13 @@ def test_failures_of_all_stages_count_and_trials_that_the_next_run_does_again_ar
 
 
 def test_the_command_prints_a_table_or_json_and_watches_until_all_is_evaluated(capsys, tmp_path, monkeypatch):
+    away, measured = tmp_path / "away", stage_dir("diversity", "large", "builders")
+    monkeypatch.setattr("time.sleep", lambda _: shutil.move(away, measured))  # between the first look and the second
     assert main(["status", "--watch"]) == 0  # all is done, so it ends
     assert "24 of 24 trials are done" in capsys.readouterr().out
-    away, measured = tmp_path / "away", stage_dir("diversity", "large", "builders")
     shutil.move(measured, away)
-    timer = threading.Timer(0.5, shutil.move, (away, measured))
-    timer.start()
-    monkeypatch.setattr("pcgeval.cli.status.WATCH_SECONDS", 0.2)
     assert main(["status", "--watch", "--json"]) == 0
-    timer.join()
-    first, *_, last = map(json.loads, capsys.readouterr().out.splitlines())
+    first, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert not first["done"]
     assert (last["done"], last["trials_done"], last["trials"], last["seconds_left"]) == (True, 24, 24, 0)
     assert [team["state"] for team in last["teams"]] == ["evaluated"] * 6

@@ -18,23 +18,14 @@ def test_the_stages_write_the_official_files_of_each_model_and_the_ranking(root)
     assert {path.name for path in (root / OFFICIAL_RESULTS).iterdir()} == {*PARAMS.models}
     for folder in (root / OFFICIAL_RESULTS).iterdir():
         ranks = [line.split(",") for line in (folder / "prompt_scores_ranks.csv").read_text().split("\n")[1:]]
-        assert len(list(folder.iterdir())) == 4
         assert {line[0]: line[3] for line in ranks} == {'"builders"': "1", '"zero-shot"': "-1"}
-        assert len((folder / "trial_scores.csv").read_text().split("\n")) == 1 + 2 * 2 * 2
     ranking = read_json(root / RANKING_JSON)
     statuses = [(row["team"], row["status"]) for row in ranking["teams"]]
     assert statuses == [("builders", "ranked"), ("zero-shot", "baseline"), ("cheats", "disqualified")]
     assert ranking["engine"].startswith("pymunk ")
     assert "sha256:" in ranking["classifier"]
-    assert ranking["intervals"]["resamples"] == 20
     assert ranking["teams"][0]["models"]["small"]["failed_trials"] == 3
     assert {path.name for path in (root / METRICS).iterdir()} == {"builders.json", "zero-shot.json"}
-
-
-def test_a_team_that_left_takes_no_part_although_its_folders_stay(root):
-    ranking = rank_stage(PARAMS.model_copy(update={"teams": ("zero-shot", "cheats")}), root)
-    assert [row.team for row in ranking.rows] == ["zero-shot", "cheats"]
-    assert [path.name for path in (root / METRICS).iterdir()] == ["zero-shot.json"]
 
 
 @pytest.mark.parametrize("stage", ["stability", "similarity", "diversity"])
