@@ -141,7 +141,7 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         "program as user: Better",
         "model: two",
         "pcgeval: call 3 got no reply: HTTP 500",
-        "pcgeval: the conversation goes on after the first 1 messages",
+        "pcgeval: the conversation begins with 1 message of the one before",
         "program as user: Something else",
         "model: three",
     ]
