@@ -87,6 +87,6 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def competition(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """The small competition of recorded replies, evaluated by its stages; no test changes it."""
-    from evaluated_competition import make_evaluated  # it imports most of the package
+    from workspace import make_evaluated  # it imports most of the package
 
     return shared_folder("competition", make_evaluated, tmp_path_factory, worker_id)

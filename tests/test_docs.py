@@ -8,14 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import STAGE_DIRS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), *sorted((ROOT / "docs/examples").glob("*.yml"))]
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
 OUTPUTS = tuple(f"data/{name}" for name in (*STAGE_DIRS, "trials", "replays", "evidence", "judgements"))
 
@@ -68,17 +66,6 @@ def check_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--help"]) == 0, words
     shown = capsys.readouterr().out
     assert all(word in shown for word in words if word.startswith("--")), words
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflows_run_commands_that_exist(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"]
-    scripts = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
-    assert scripts
-    for script in scripts:
-        assert set(re.findall(r"\bmake ([a-z-]+)", script)) <= TARGETS
-        for command in re.findall(r"(?:^|[ /])pcgeval ([^;|>&\n]+)", script):
-            check_options(shlex.split(command), capsys)
 
 
 def test_make_clean_leaves_what_cannot_be_made_again(tmp_path: Path) -> None:

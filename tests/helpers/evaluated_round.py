@@ -6,9 +6,9 @@ from itertools import product
 
 import yaml
 from competition_folder import REPOSITORY, write_submission
-from evaluated_competition import evaluate
 from params_for_tests import small_params
 from rubric_trees import RESULT, leaf, node
+from workspace import evaluate
 
 from pcgeval.core.files import sha256_text, write_json, write_text
 from pcgeval.core.layout import RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trials

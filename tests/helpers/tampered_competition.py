@@ -10,9 +10,8 @@ from typing import Any
 
 import yaml
 from competition_folder import PROGRAM, write_submission
-from evaluated_competition import evaluate
 from slow_ollama import DIGEST, SlowOllama
-from workspace import PARAMS, make_workspace
+from workspace import PARAMS, evaluate, make_workspace
 
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import SUBMISSIONS, stage_dir, summaries_file, trials

@@ -72,10 +72,8 @@ def test_models_are_sent_what_their_profile_says_and_options_come_first(name, mo
 
 def test_what_a_400_names_is_dropped_or_renamed_once(capsys):
     refuses = {**STRICT, "stream_options": ""}
-    with ScriptedEndpoint(refuses=refuses, usage=False) as endpoint:
-        output = judged(endpoint, "a-new-one")
-    assert output.token_usage.total.prompt_tokens > 100  # estimated, as the endpoint reports no tokens
-    assert output.token_usage.total.estimated
+    with ScriptedEndpoint(refuses=refuses) as endpoint:
+        judged(endpoint, "a-new-one")
     assert len(endpoint.refused) == len(set(refuses) - {"top_p"})  # each of those sent, once for the whole grading
     assert fields(endpoint) == {"model": "a-new-one", "max_completion_tokens": 4000}
     told = capsys.readouterr().err

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 import yaml
 from dvc_command import run_dvc, with_this_python
-from evaluated_competition import evaluate
 from once import shared_folder
 from params_for_tests import contents
 from scripted_judge import SlowJudgeServer
-from workspace import make_workspace
+from workspace import evaluate, make_workspace
 
 from pcgeval import pipeline
 from pcgeval.cli.main import main
