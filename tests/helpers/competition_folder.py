@@ -51,10 +51,11 @@ class CompetitionFolder:
     folder: Path
 
     def command(self, *words: str, **variables: str) -> subprocess.Popen[str]:
-        """Start this Python in the folder, on the package that is tested, with some environment variables."""
+        """Start this Python in the folder as the leader of a process group, on the package that is tested."""
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), **variables}
         command = [sys.executable, *words]
-        return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=PIPE, stderr=PIPE, text=True)
+        pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
+        return subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True, **pipes)
 
     def generate(self) -> None:
         self.run(*STAGE)

@@ -11,7 +11,7 @@ from scripted_endpoint import ScriptedEndpoint
 from pcgeval import extract_leaf_grades, get_grade_summary, run_judge
 from pcgeval.core.params import Model
 from pcgeval.core.profiles import ModelProfile, Price
-from pcgeval.judge.settings import GradingError, JudgeSettings, model_of
+from pcgeval.judge.settings import GradingError, JudgeSettings
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
 LEAVES = 2
@@ -99,13 +99,6 @@ def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
         JudgeSettings.checked({"judge": "simple", "model": model, "max_cost": 1})
     priced = model.model_copy(update={"profile": ModelProfile(price=Price(input=1, output=2))})
     assert JudgeSettings(judge="simple", model=priced, max_cost=1).price.output == 2
-
-
-def test_a_hosted_endpoint_has_eight_calls_at_once_unless_told_otherwise():
-    hosted, local = (model_of({"model": "m", "base_url": url}) for url in (HOSTED, LOCAL))
-    models = hosted, local, {**hosted, "concurrency": 2}
-    settings = [JudgeSettings.checked({"judge": "simple", "model": model}) for model in models]
-    assert [setting.concurrency for setting in settings] == [8, 1, 2]
 
 
 @pytest.mark.parametrize(
