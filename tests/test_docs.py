@@ -18,12 +18,6 @@ TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), 
 OUTPUTS = tuple(f"data/{name}" for name in (*STAGE_DIRS, "trials", "replays", "evidence", "judgements"))
 
 
-@pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)
-def document(request: pytest.FixtureRequest) -> str:
-    """The text of a document."""
-    return str(request.param.read_text("utf-8"))
-
-
 def test_the_first_level_of_the_readme_scores_as_the_text_says(tmp_path: Path) -> None:
     section = (ROOT / "README.md").read_text("utf-8").partition("## Your first level")[2].partition("\n## ")[0]
     (tmp_path / "data").symlink_to(ROOT / "data")
@@ -44,12 +38,14 @@ def test_the_documentation_site_has_no_broken_link() -> None:
     assert "Your first level" in (ROOT / "docs/site/index.html").read_text("utf-8")
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_the_files_commands_options_and_make_targets_that_are_named_exist(
-    document: str, capsys: pytest.CaptureFixture[str]
+    path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    document = path.read_text("utf-8")
     named = re.findall(r"`((?:src|data|docs|stages|bench|tests|training)/[a-z0-9_./-]*)`", document)
-    named += [f"src/pcgeval/{path}" for path in re.findall(r"`(\w+/\w+\.py)`", document) if not (ROOT / path).exists()]
-    assert not [path for path in named if not path.startswith(OUTPUTS) and not (ROOT / path).exists()]
+    named += [f"src/pcgeval/{name}" for name in re.findall(r"`(\w+/\w+\.py)`", document) if not (ROOT / name).exists()]
+    assert not [name for name in named if not name.startswith(OUTPUTS) and not (ROOT / name).exists()]
     targets = re.findall(r"(?:^|`)make ([a-z][a-z -]*)", document, flags=re.MULTILINE)
     assert TARGETS.issuperset(" ".join(targets).split())
     blocks = re.findall(r"^```sh\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)

@@ -1,12 +1,12 @@
 """Results to score: golden cases of the official script, random ones, and folders in the official layout."""
 
 import gzip
-import json
 from fractions import Fraction
 from pathlib import Path
 
 from hypothesis import strategies as st
 
+from pcgeval.core.files import write_json
 from pcgeval.scoring.decimals import from_float
 from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults
 
@@ -50,11 +50,6 @@ def write_official(source, inputs):
                 write_json(source / team / "similarity" / f"{letter}.json", {"count": len(trials), "trials": trials})
             if values["diversity"] is not None:
                 write_json(source / team / "diversity" / f"{letter}.json", {"diversityRate": values["diversity"]})
-
-
-def write_json(path, value):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value))
 
 
 # --- hypothesis ---
