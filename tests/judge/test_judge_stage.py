@@ -10,7 +10,7 @@ from judged_attempt import MODEL
 from scripted_judge import ScriptedModel, dies_after
 
 from pcgeval.core.files import sha256_file, write_text
-from pcgeval.core.layout import GRADES, RUBRICS, grade_file, judge_recording_file, judgement_file
+from pcgeval.core.layout import CALLS, GRADES, RUBRICS, grade_file, judge_recording_file, judgement_file
 from pcgeval.core.params import load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
@@ -66,6 +66,8 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
     whole, files = grade(ScriptedModel())
     assert whole.num_invalid_leaf_nodes == 0
     assert files[1].count(b"\n") == UNCHECKED
+    shutil.rmtree(competition / CALLS)
+    assert grade(None) == (whole, files)  # what the last grade used is known
     record_judgements(ALONE, competition)
     assert (competition / judge_recording_file(TEAM)).read_bytes() == files[1]
     (competition / judgement_file(TEAM)).unlink()
