@@ -40,7 +40,6 @@ def make_competition(folder: Path) -> Path:
     (folder / "data" / "recordings").mkdir()
     workspace.change("teams", TEAMS)
     workspace.change_params("competition", characters=LETTERS, trials=TRIALS)
-    workspace.change("similarity", {"model": "data/classifier"})
     flagged = {"main.py": "import secrets\n\nTOKEN = secrets.token_hex(4)\n" + PROGRAM["main.py"]}
     write_submission(folder, "gamma", flagged)
     with Builder(0.0) as server:
