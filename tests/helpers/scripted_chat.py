@@ -31,13 +31,14 @@ def serving(script: Script) -> Iterator[str]:
             message, reason = as_message(script(body["messages"]))
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
             head = {"id": "c", "created": 0, "model": body["model"], "usage": usage}
+            key = "delta" if body.get("stream") else "message"
+            choice = {"index": 0, key: message, "finish_reason": reason}
+            kind = "chat.completion.chunk" if body.get("stream") else "chat.completion"
+            value = {**head, "object": kind, "choices": [choice]}
             if body.get("stream"):
-                choice = {"index": 0, "delta": message, "finish_reason": reason}
-                value = {**head, "object": "chat.completion.chunk", "choices": [choice]}
                 self.send(200, f"data: {json.dumps(value)}\n\ndata: [DONE]\n\n".encode(), "text/event-stream")
             else:
-                choice = {"index": 0, "message": message, "finish_reason": reason}
-                self.send_json(200, {**head, "object": "chat.completion", "choices": [choice]})
+                self.send_json(200, value)
 
     with ThreadedServer(Handler) as server:
         yield f"{server.address}/v1"
