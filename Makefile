@@ -73,7 +73,6 @@ environments:  ## test the verifiers environments and run them once, in a separa
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt pip setuptools
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt --no-build-isolation --group dev --editable '.[local-llm,verifiers]' ./environments/pcgeval_levels ./environments/pcgeval_papers
 	$(VERIFIERS)/bin/python -m pytest tests/rl
-	$(VERIFIERS)/bin/python tests/rl/run_for_real.py
 
 clean:  ## remove the outputs of the stages; inputs, results in git, .venv, paid replies and replaced submissions stay
 	rm -rf data/raw data/trials data/intermediate data/levels data/images data/stability data/replays data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache

@@ -13,7 +13,7 @@ from pcgeval.checks.checks import LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import Document, Evidence, PaperEvidence, Undecided
 
 RATES = {"A": 0.5, "B": 0.25, "note": "x"}
-RESULTS = {"rates": RATES, "runs": [{"loss": 3}, {"loss": 1e-9}], "trials": 2000, "ok": True}
+RESULTS = {"rates": RATES, "runs": [{"loss": 3}, {"loss": 1e-9}], "trials": 2000}
 TABLE = "letter,rate,F1/macro\nA,0.5,7\nB, 0.25 ,y\nB,0.75,8\nC\nC,0.1,9"
 
 
@@ -50,7 +50,6 @@ FINDINGS = [
     ("result_value", {"key": "runs/1/loss", "at_most": 0.1}, 1, "runs/1/loss is 1e-09"),
     ("result_value", {"key": "runs/2/loss"}, 0, "out/results.json has not the key runs/2/loss"),
     ("result_value", {"key": "rates/note"}, 0, "has not a number at rates/note, but 'x'"),
-    ("result_value", {"key": "ok"}, 0, "has not a number at ok, but True"),
     ("result_value", {"key": "A/rate", "path": "table.csv", "at_least": 0.5}, 1, "table.csv: A/rate is 0.5"),
     ("result_value", {"key": "C/rate", "path": "table.csv"}, 0, "has not a number at C/rate, but a list"),
     ("result_value", {"key": "loss", "path": "table.tsv", "at_most": 2.5}, 1, "table.tsv: loss is 2.5"),
@@ -106,16 +105,10 @@ def test_only_results_of_the_run_count(folder):
     assert decide(ran(folder, log_written=None), "result_value", key="trials").score == 1  # no time can be trusted
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\xff\xfe\x00",
-        b"[" * 100_000,
-        b'{"trials": 1e999}',
-        b'{"trials": ' + b"9" * 10_000 + b"}",
-        b" " * 4_000_001,
-    ],
-)
+HUGE = b'{"trials": ' + b"9" * 10_000 + b"}"
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[" * 100_000, b'{"trials": 1e999}', HUGE, b" " * 4_000_001])
 @pytest.mark.parametrize("name", ["results.json", "results.csv", "results"])
 def test_garbled_results_fail_and_never_raise(folder, content, name):
     (folder / name).write_bytes(content)

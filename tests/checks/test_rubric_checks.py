@@ -53,7 +53,6 @@ def of_trials(*trials):
 EXAMPLES = [
     ("trials_pass", {"stage": "generate"}, 7 / 8, "7 of 8 trials passed generate; first otherwise: small T 1"),
     ("trials_without", {"stage": "generate", "reason": "TOKENS"}, 7 / 8, "7 of 8 trials did not fail in"),
-    ("trials_without", {"stage": "extract", "reason": "tokens"}, 1, "8 of 8"),
     ("models_pass", {"stage": "extract", "at_least": 0.6}, 1 / 2, "(small 0.50, large 1.00)"),
     ("letters_pass", {"stage": "extract"}, 3 / 4, "3 of 4 letters have a trial"),
     ("answers_without_loop", {}, 6 / 8, "6 of 8 trials have a reply without a loop"),
@@ -142,7 +141,6 @@ def test_without_a_record_no_flag_is_known_and_without_a_sandbox_no_contact():
     ("name", "arguments", "part"),
     [
         ("trials_passed", {}, "Did you mean 'trials_pass'?"),
-        ("zzz", {}, "Known: answers_closed"),
         ("trials_pass", {}, "'stage': Field required. It takes stage."),
         ("trials_pass", {"stage": "dance"}, "'generate', 'extract'.*found 'dance'"),
         ("mean_stability", {"at_least": 1}, "'at_least': Extra inputs.*It takes no arguments."),

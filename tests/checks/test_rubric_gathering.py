@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from evaluated_round import PARAMS, TOWER, write_round
+from handed_in_for_tests import PROGRAM
 
 from pcgeval.checks.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_submission
 from pcgeval.core.errors import FileError
@@ -23,15 +24,6 @@ def test_a_document_that_cannot_be_had_says_why(tmp_path, make, reason):
     readme = gather_submission(tmp_path, "team", 900).readme
     assert (readme.status, readme.text) == ("refused", "")
     assert reason in readme.reason
-
-
-PROGRAM = """
-from llms4pcg.competition import TrialLoop, run_evaluation
-class Mine(TrialLoop):
-    pass
-if __name__ == "__main__":
-    run_evaluation("team", Mine)
-"""
 
 
 def test_a_program_s_prompt_is_all_that_it_can_make_prompts_of(tmp_path):

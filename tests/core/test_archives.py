@@ -8,7 +8,6 @@ import stat
 import struct
 import tarfile
 import zipfile
-import zlib
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,10 @@ from pcgeval.core.archives import unpack
 from pcgeval.core.untrusted import UntrustedFileError
 
 PIECES = ["..", ".", "/", "\\", "C:", "a", "b", "\0", "é", "\u202e", "con", ".git", "x" * 300, " ", "-"]
+LONG = ["a/" * 120, "x" * 300, f"{'x' * 200}/" * 6 + "x"]
 NAMES = st.lists(st.sampled_from(PIECES), min_size=1, max_size=6).map("".join) | st.text(max_size=20)
 FILES = {"a.txt": b"one\r\n", "b/c.sh": bytes(range(256)) * 500, "empty": b"", "é": b"1"}
+TAR_MODES = st.sampled_from(["w", "w:gz"])
 LOCAL, CENTRAL, END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"  # the signatures of a zip file's parts
 
 
@@ -77,8 +78,6 @@ def test_files_come_out_as_they_are_packed(tmp_path: Path) -> None:
         assert unpacked(write_tar(tmp_path / "x.tar", *FILES.items(), mode=mode)) == FILES
         assert (tmp_path / "into/a.txt").stat().st_mtime == 1_700_000_000
         assert (tmp_path / "into/b/c.sh").stat().st_mode & 0o100
-    inner = (tmp_path / "x.zip").read_bytes()
-    assert unpacked(write_zip(tmp_path / "y.zip", {"inner.zip": inner})) == {"inner.zip": inner}
 
 
 def test_links_pipes_and_devices_are_left_out_of_a_tar_file_and_refused_in_a_zip_file(tmp_path: Path) -> None:
@@ -97,7 +96,7 @@ def test_links_pipes_and_devices_are_left_out_of_a_tar_file_and_refused_in_a_zip
     refused(raw_zip(tmp_path / "x.zip", (windows_link, b"C:\\")), "link")
 
 
-@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "C:/out", "a\\..\\out", "a/" * 1800, "x" * 2000])
+@pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "C:/out", "a\\..\\out", *LONG])
 def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
     refused(raw_zip(tmp_path / "x.zip", (entry(name), b"1")), "outside")
     refused(write_tar(tmp_path / "x.tar", (name, b"1")), "outside")
@@ -115,11 +114,20 @@ def test_hidden_names_of_an_entry_are_checked(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @settings(max_examples=200, deadline=None)
-@given(names=st.lists(NAMES, min_size=1, max_size=4))
-def test_no_name_writes_elsewhere(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
+@given(is_zip=st.booleans(), names=st.lists(NAMES, min_size=1, max_size=4), data=st.data())
+def test_no_name_and_no_damage_writes_elsewhere(
+    tmp_path_factory: pytest.TempPathFactory, is_zip: bool, names: list[str], data: st.DataObject
+) -> None:
     folder = tmp_path_factory.mktemp("x") / "deep" / "deeper"
     folder.mkdir(parents=True)
-    archive = raw_zip(folder / "x.zip", *((entry(name), b"1") for name in names))
+    if is_zip:
+        archive = raw_zip(folder / "x", *((entry(name), b"1" * 50) for name in names))
+    else:
+        archive = write_tar(folder / "x", *((name, b"1" * 50) for name in names), mode=data.draw(TAR_MODES))
+    content = bytearray(archive.read_bytes())
+    for _ in range(data.draw(st.integers(0, 5))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    archive.write_bytes(content[: data.draw(st.just(None) | st.integers(0, len(content)))])
     try:
         unpack(archive, folder / "into", max_files=100, max_bytes=1000)
     except UntrustedFileError:
@@ -138,18 +146,10 @@ def test_a_name_that_stands_twice_and_more_than_the_limits_are_refused(tmp_path:
     for archive in (zipped, write_tar(tmp_path / "x.tar", ("a", bytes(900)), ("b", bytes(900)))):
         refused(archive, "too much", max_bytes=1000)
         refused(archive, "too much", max_files=1)
-
-
-def test_overlapping_entries_count_one_by_one(tmp_path: Path) -> None:
-    """A list of two thousand files that are all the same megabyte."""
-    kernel = zlib.compressobj(9, wbits=-15)
-    body = kernel.compress(bytes(2**20)) + kernel.flush()
-    fields = struct.pack("<HHHHHIIIH", 20, 0, 8, 0, 33, zlib.crc32(bytes(2**20)), len(body), 2**20, 1)
-    local = LOCAL + fields + b"\0\0" + b"a" + body
-    entries = (CENTRAL + b"\x14\x03" + fields + struct.pack("<HHHHII", 0, 0, 0, 0, 0, 0) + b"a") * 2000
-    end = END + struct.pack("<HHHHIIH", 0, 0, 2000, 2000, len(entries), len(local), 0)
-    (tmp_path / "x.zip").write_bytes(local + entries + end)
-    refused(tmp_path / "x.zip", "too much", max_files=10_000, max_bytes=2**30)
+    with zipfile.ZipFile(tmp_path / "overlapping", "w", zipfile.ZIP_DEFLATED) as overlapping:
+        overlapping.writestr("a", bytes(2**20))
+        overlapping.filelist *= 2000  # the list names the same megabyte two thousand times
+    refused(tmp_path / "overlapping", "too much", max_files=10_000, max_bytes=2**30)
 
 
 def test_a_huge_list_of_files_is_not_read(tmp_path: Path) -> None:
@@ -165,13 +165,11 @@ NAMES_BOMB = tarfile.TarInfo("bomb")  # a file may have hundreds of these header
 NAMES_BOMB.type, NAMES_BOMB.size = tarfile.GNUTYPE_LONGNAME, 2**20
 NO_ARCHIVES = {
     "empty": b"",
-    "start": b"PK",
     "text": b"no archive",
     "end of a zip": END + b"\xff" * 18,
     "packed text": gzip.compress(b"no tar" * 200),
     "header bomb": gzip.compress(BOMB.tobuf() + bytes(2**16)),
     "many long names": gzip.compress((NAMES_BOMB.tobuf() + b"x" * 2**20) * 3 + tarfile.TarInfo("a").tobuf()),
-    "cut": b"\x1f\x8b\x08",
 }
 
 
@@ -179,24 +177,6 @@ NO_ARCHIVES = {
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.zip").write_bytes(content)
     refused(tmp_path / "x.zip", "damaged")
-
-
-@settings(max_examples=100, deadline=None)
-@given(data=st.data())
-def test_a_damaged_file_is_refused_or_unpacked(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    archive = tmp_path_factory.mktemp("x") / "x"
-    if data.draw(st.booleans()):
-        write_zip(archive, FILES)
-    else:
-        write_tar(archive, *FILES.items())
-    content = bytearray(archive.read_bytes())
-    for _ in range(data.draw(st.integers(1, 5))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    archive.write_bytes(content[: data.draw(st.integers(0, len(content)))])
-    try:
-        unpack(archive, archive.with_name("into"), max_files=100, max_bytes=10**6)
-    except UntrustedFileError:
-        assert not archive.with_name("into").exists()
 
 
 def test_encrypted_oddly_packed_wrongly_sized_and_flipped_entries_are_refused(tmp_path: Path) -> None:

@@ -34,19 +34,8 @@ def test_processes_return_results_in_order_and_a_crash_costs_its_item_alone(proc
     results.close()
     results = map_batches(squares, [[1], [2, 13, 3], [4], [5]], processes)
     assert [list(batch) for batch in results] == [[1], [4, None, 9], [16], [25]]
-    assert list(map_batches(squares, [[13]], processes)) == [[None]]
     with pytest.raises(PcgevalError, match="negative"):
         list(map_batches(squares, [[1], [-1]], processes))
-
-
-def test_threads_do_every_item_once_and_as_many_at_once_as_told():
-    together = threading.Barrier(3, timeout=30)
-
-    def work(item: int) -> int:
-        together.wait()
-        return item * 2
-
-    assert sorted(map_in_threads(work, range(6), 3)) == [0, 2, 4, 6, 8, 10]
 
 
 def test_a_fault_lets_what_is_under_way_end_and_begins_nothing_new():

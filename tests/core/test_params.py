@@ -26,7 +26,6 @@ def test_the_published_competition_has_the_published_rules():
     assert (params.competition.trials, len(params.competition.characters), params.competition.seed) == (10, 26, 6280)
     assert (params.limits.tokens, params.limits.seconds, params.limits.prompt_words) == (25_000, 500, 900)
     assert (params.physics.engine, params.physics.iterations) == ("box2d", 100)
-    assert {model.backend for model in params.models.values()} == {"ollama"}
     assert parse_params(SMALLEST, "params.yaml").competition.characters == "ABC"  # sorted
     assert Model(backend="ollama", name="x", keep_alive="1h30m").keep_alive == "1h30m"
 
@@ -43,15 +42,11 @@ JUDGE = {"backend": "ollama", "name": "x"}
     ("changes", "fragments"),
     [
         *(({section: ...}, [f"'{section}' is missing"]) for section in (*SECTIONS, "competition", "models", "limits")),
-        ({"physcs": {}}, ["'physcs'", "Did you mean 'physics'?"]),
         ({"physics": {"tirals": 2}}, ["'physics.tirals'", "Did you mean 'trials'?"]),
-        ({"teams": ["Same", "same"]}, ["twice"]),
         ({"competition": {**COMPETITION, "characters": "ABA"}}, ["competition.characters", "each once"]),
         ({"competition": {**COMPETITION, "trials": "x"}}, ["competition.trials: must be a whole number (found 'x')"]),
-        ({"physics": {"life": 0}}, ["physics.life: must be more than 0.0 (found 0)"]),
         ({"limits": {"tokens": 1, "seconds": 1e10, "prompt_words": 1}}, ["limits.seconds: must be at most", "1000000"]),
         ({"scoring": {"baseline": "nobody"}}, ["scoring.baseline", "'nobody'", "alpha"]),
-        (of_models(**{"a.b": {}}), ["'a.b'", "names are"]),
         (of_models(judge={}), ["'judge'", "reserved"]),
         (of_models(m={"backend": "chatgpt"}), ["models.m.backend: must be 'recorded', 'ollama'", "'chatgpt'"]),
         (of_models(one=ENDPOINT, two={**ENDPOINT, "base_url": "http://2"}), ["'two'", "'x'", "base_url"]),
@@ -59,13 +54,11 @@ JUDGE = {"backend": "ollama", "name": "x"}
         (of_models(m={"host": "http://user:secret@here:1"}), ["models.m", "password"]),
         (of_models(m={"base_url": "http://here/v1"}), ["the backend ollama takes no base_url"]),
         (of_models(m={"backend": "llamacpp", "concurrency": 2}), ["one call at a time"]),
-        (of_models(m={**ENDPOINT, "base_url": "here/v1"}), ["base_url such as http"]),
         (of_models(m={**ENDPOINT, "base_url": "http://here/v1?key=secret"}), ["without a key or password"]),
         (of_models(m={**ENDPOINT, "digest": "ab" * 32}), ["none can be pinned"]),
         ({"rubric": {"judge": "simple"}}, ["needs a model"]),
         ({"rubric": {"model": {**JUDGE, "options": {"num_predict": 0}}}}, ["num_predict is 0"]),
         ({"rubric": {"context": 5000, "model": {**JUDGE, "options": {"num_ctx": 4096}}}}, ["num_ctx is 4096"]),
-        (of_models(m={"options": {"top_p": True}}), ["options: top_p must be a number"]),
         (of_models(m={"options": {"seed": 2.5}}), ["options: seed must be a whole"]),
         ({"rubric": {"evidence": True, "prompts": "paperbench"}}, ["evidence"]),
     ],
@@ -82,7 +75,6 @@ def test_bad_values_are_named(changes: dict[str, Any], fragments: list[str]):
     ("before", "after", "fragments"),
     [
         ("teams:\n- alpha\n", "teams: [alpha]\nteams: [beta]\n", ["line 2", "'teams'", "line 1"]),
-        ("physics: {}\n", 'physics: {seed: 0, "seed": 1}\n', ["line 17", "'seed'"]),
         ("physics: {}\n", f"physics: {{seed: {'9' * 200}}}\n", ["line 17", "digits"]),
         ("name: test\n", "name: [test\n", ["not valid YAML", "line"]),
         *((AS_TEXT, text, []) for text in ("", "\x00", "teams: 2024-13-40", "teams: !!bool x", "[" * 5000)),

@@ -1,6 +1,7 @@
 """Shared by the tests with `verifiers`: traces made by hand, and whole episodes without a network."""
 
 import asyncio
+import json
 import sys
 import uuid
 from collections.abc import Callable
@@ -8,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_chat import Script, serving
+from threaded_server import JsonHandler, ThreadedServer
+
+Reply = str | tuple[str, ...]  # a text, or commands for the shell
 
 
 @pytest.fixture
@@ -27,9 +30,31 @@ def trace_of() -> Callable[..., Any]:
     return make
 
 
+class ScriptedChat(ThreadedServer):
+    """An endpoint of OpenAI's interface that streams these replies in order, the last one for ever."""
+
+    def __init__(self, replies: tuple[Reply, ...]) -> None:
+        super().__init__()
+        self.replies = replies
+
+    def post(self, request: JsonHandler, body: dict[str, Any]) -> None:
+        answered = sum(message["role"] == "assistant" for message in body["messages"])
+        reply = self.replies[min(answered, len(self.replies) - 1)]
+        delta: dict[str, Any] = {"role": "assistant", "content": reply}
+        if isinstance(reply, tuple):
+            calls = [{"name": "shell", "arguments": json.dumps({"command": command})} for command in reply]
+            tools = [{"index": i, "id": f"{i}", "type": "function", "function": call} for i, call in enumerate(calls)]
+            delta = {"role": "assistant", "content": None, "tool_calls": tools}
+        choice = {"index": 0, "delta": delta, "finish_reason": "tool_calls" if "tool_calls" in delta else "stop"}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": body["model"], "usage": usage}
+        text = f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\ndata: [DONE]\n\n"
+        request.send(200, text.encode(), "text/event-stream")
+
+
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
-    """Return a function that plays one whole episode of an environment's first task against a script.
+    """Return a function that plays one whole episode of an environment's first task against replies.
 
     The harness is the real one; only uv does not fetch its packages.
     """
@@ -50,8 +75,8 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
         async with env.serving():
             return await env.run_episode(next(iter(env.taskset)), context)
 
-    def run(env: Any, script: Script) -> Any:
-        with serving(script) as base_url:
-            return asyncio.run(episode(env, base_url))
+    def run(env: Any, *replies: Reply) -> Any:
+        with ScriptedChat(replies) as server:
+            return asyncio.run(episode(env, f"{server.address}/v1"))
 
     return run

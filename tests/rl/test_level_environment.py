@@ -5,7 +5,6 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from scripted_chat import in_order
 
 vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
 
@@ -41,18 +40,14 @@ def expected(reply: str):
     return score_level(reply, "I", loaded_classifier(CLASSIFIER, device="cpu"), read_as="response")
 
 
-def test_every_letter_is_a_task_and_a_teams_prompt_can_be_asked(tmp_path):
+def test_every_letter_is_a_task_once_and_a_teams_prompt_can_be_asked(tmp_path):
     tasks = list(taskset())
     assert "".join(task.data.letter for task in tasks) == "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     assert "the capital letter A " in tasks[0].data.prompt
     (tmp_path / "prompt.txt").write_text("Build <OBJECT>, the letter <OBJECT>.")
     assert task_of_i(prompt=tmp_path / "prompt.txt").data.prompt == "Build I, the letter I."
-
-
-@pytest.mark.parametrize("letters", ["", "AA", "a", "AÄ"])
-def test_letters_that_cannot_be_meant_are_refused(letters):
     with pytest.raises(ValidationError, match="capital letters"):
-        taskset(letters=letters)
+        taskset(letters="AA")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +107,7 @@ def test_a_failed_or_single_attempt_has_no_diversity(trace_of, replies, is_ok):
 
 
 def test_a_whole_episode(play):
-    episode = play(environment(attempts=3), in_order(f"Here it is:\n{ONE_I}"))
+    episode = play(environment(attempts=3), f"Here it is:\n{ONE_I}")
     assert [trace.errors for trace in episode.traces] == [[], [], []]
     for trace in episode.traces:
         assert trace.rewards["level_score"].score == expected(ONE_I).score

@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections import defaultdict
-from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 
@@ -14,7 +13,6 @@ from rubric_trees import CODE, RESULT, RUN, json_values, leaf, node, rubric, rub
 
 from pcgeval import JudgeOutput, extract_leaf_grades, get_grade_summary
 from pcgeval.core.files import to_json, write_json
-from pcgeval.core.profiles import Price
 from pcgeval.rubric.explanation import NodeShare, criterion_lines, way_to
 from pcgeval.rubric.grade_files import paperbench_json, read_grade
 from pcgeval.rubric.grades import GradeError, Verdict, grade_tree, judge_output_from_json, rescored
@@ -49,16 +47,12 @@ def literal_score(task, scores):
 
 
 @given(gradings())
-def test_score_is_the_recursive_weighted_mean(grading):
-    assert graded(*grading).score == pytest.approx(float(literal_score(*grading)), abs=1e-12)
-
-
-@given(gradings())
-def test_a_leaf_without_a_grade_counts_as_zero_and_the_bounds_tell_what_it_could_matter(grading):
+def test_the_score_is_the_weighted_mean_and_its_bounds_tell_what_a_leaf_without_a_grade_could_matter(grading):
     """So a submission never gains by a leaf that its judge cannot grade."""
     tree, scores = grading
     output = JudgeOutput("test", graded(tree, scores))
     passing = graded(tree, {path: 1.0 if score is None else score for path, score in scores.items()})
+    assert output.score == pytest.approx(float(literal_score(tree, scores)), abs=1e-12)
     assert output.score_bounds == (output.score, passing.score)
     assert [task.graded_score for task in output.graded_task_tree.leaves] == list(scores.values())
     passed, invalid = sum((score or 0) > 0.5 for score in scores.values()), list(scores.values()).count(None)
@@ -244,17 +238,13 @@ def faulty(**change):
     [
         (faulty(score=2), "root/a: 'score': .*found 2"),
         (faulty(score=float("nan")), "root/a: 'score': .*found nan"),
-        (faulty(score=None), "root/a: 'score': .*found None"),
         (faulty(weight=10**400), "root/a: 'weight': .*found 1000"),
-        (faulty(requirements="x" * 1_000_001), "root/a: 'requirements'"),  # takes too long to wrap
         (faulty(path="root/B"), "root/B: two nodes have this path"),  # one would hide the other
         (faulty(judge_metadata=reduce(lambda below, _: [below], range(200), 1)), "judge_metadata.*deeper"),
         (reduce(lambda below, _: {**faulty(), "sub_tasks": [below]}, range(99), faulty()), "deeper"),
         ({"paperbench_result": {"judge_output": None}}, "'judge_output' is null"),
         (paperbench_output(num_invalid_leaf_nodes=1), "num_invalid_leaf_nodes is 1"),
-        (paperbench_output(score=1.0), "score is 1.0"),
         (paperbench_output(graded_task_tree=paperbench_tree() | {"score": 0.7501}), "its leaves give"),
-        (paperbench_output(graded_at=5), "'graded_at': .* found 5"),
         ({**JudgeOutput("test", graded(EXAMPLE, SCORES)).to_json(), "num_passed": 99}, "num_passed is 99"),
         ({**JudgeOutput("test", graded(EXAMPLE, SCORES)).to_json(), "seconds": 10**400}, "seconds is 1000"),
         (paperbench_node("root", 1, 0.0, *[0] * 20_000), "more than 20000 nodes"),
@@ -265,12 +255,6 @@ def test_a_file_that_is_no_grading_is_refused(tmp_path, value, part):
     (tmp_path / "grade.json").write_text(json.dumps(value))
     with pytest.raises(GradeError, match=rf"grade\.json: .*{part}"):
         read_grade(tmp_path / "grade.json")
-
-
-def test_the_price_of_as_many_tokens_as_a_file_may_name_is_a_number():
-    most = JudgeRecord.model_validate({"usage": {"grade": {"calls": 1, "prompt_tokens": 10**15, "seconds": 1e15}}})
-    output = JudgeOutput("simple", grade_tree(EXAMPLE, lambda _: Verdict(1.0, "", most)))
-    assert replace(output, price=Price(input=1e9, output=1e9)).cost == pytest.approx(4e18)
 
 
 KEYS = [*paperbench_tree(), *JudgeRecord.model_fields, "rank", "calls"]

@@ -3,26 +3,11 @@
 from hypothesis import given
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
-from pcgeval.rubric.tree import (
-    ACQUISITION,
-    child_paths,
-    code_only,
-    leaves,
-    prior_nodes,
-    prune,
-    resources_provided,
-    walk,
-)
+from pcgeval.rubric.tree import child_paths, code_only, leaves, prior_nodes, prune, walk
 
-EXAMPLE = rubric(
-    node(
-        "root",
-        1,
-        node("A", 2, leaf("a1"), leaf("a2", category=RUN)),
-        node("B", 3, node("C", 1, leaf("c1", finegrained_task_category=ACQUISITION)), leaf("b2", category=RESULT)),
-        leaf("D", 4),
-    )
-)
+A = node("A", 2, leaf("a1"), leaf("a2", category=RUN))
+B = node("B", 3, node("C", 1, leaf("c1")), leaf("b2", category=RESULT))
+EXAMPLE = rubric(node("root", 1, A, B, leaf("D", 4)))
 
 
 def names(tasks):
@@ -39,13 +24,6 @@ def test_code_only_drops_other_leaves_and_emptied_parents_and_keeps_paths():
     assert {task.path for task in walk(cut)} < {task.path for task in walk(EXAMPLE)}
     without_code = code_only(rubric(node("root", 1, leaf("only", category=RUN))))
     assert [(task.id, task.task_category) for task in walk(without_code)] == [("root", CODE)]
-
-
-def test_resources_provided_zeroes_leaves_and_on_request_their_emptied_parents():
-    for propagate, weight in ((False, 1), (True, 0)):
-        cut = resources_provided(EXAMPLE, propagate_zero_weights=propagate)
-        weights = {task.id: task.weight for task in walk(cut)}
-        assert (weights["c1"], weights["C"], weights["B"]) == (0, weight, 3)
 
 
 def test_prune_folds_what_lies_deeper_into_the_node_above():
