@@ -13,7 +13,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
-from evaluated_competition import evaluate
 from forgeries import (
     H1,
     LEVEL,
@@ -31,6 +30,7 @@ from forgeries import (
     unreadable_recording,
 )
 from tampered_competition import edit_calls, edit_json, make_competition, summarise
+from workspace import evaluate
 
 from pcgeval.core.layout import letter_file, recording_file, stage_dir, trial_file
 from pcgeval.proof.audit import audit

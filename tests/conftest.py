@@ -5,11 +5,12 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
-from once import shared_folder
 from soak import SOAK
 
 # With a process for each core, more threads only wait for one another, and they do so at work.
@@ -85,8 +86,24 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def competition(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
-    """The small competition of recorded replies, evaluated by its stages; no test changes it."""
-    from evaluated_competition import make_evaluated  # it imports most of the package
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[Callable[[Path], Path]], Path]:
+    """Return a function that gives a folder, which the first process of pytest-xdist to need it makes."""
 
-    return shared_folder("competition", make_evaluated, tmp_path_factory, worker_id)
+    def shared(make: Callable[[Path], Path]) -> Path:
+        if worker_id == "master":
+            return make(tmp_path_factory.mktemp(make.__name__))
+        folder = tmp_path_factory.getbasetemp().parent / make.__name__
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                make(folder.with_suffix(".part")).rename(folder)
+        return folder
+
+    return shared
+
+
+@pytest.fixture(scope="session")
+def competition(shared_folder: Callable[[Callable[[Path], Path]], Path]) -> Path:
+    """The small competition of recorded replies, evaluated by its stages; no test changes it."""
+    from workspace import make_evaluated  # it imports most of the package
+
+    return shared_folder(make_evaluated)

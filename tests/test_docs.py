@@ -8,22 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import STAGE_DIRS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-WORKFLOWS = [*sorted((ROOT / ".github/workflows").glob("*.yml")), *sorted((ROOT / "docs/examples").glob("*.yml"))]
 TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE))
 OUTPUTS = tuple(f"data/{name}" for name in (*STAGE_DIRS, "trials", "replays", "evidence", "judgements"))
-
-
-@pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)
-def document(request: pytest.FixtureRequest) -> str:
-    """The text of a document."""
-    return str(request.param.read_text("utf-8"))
 
 
 def test_the_first_level_of_the_readme_scores_as_the_text_says(tmp_path: Path) -> None:
@@ -46,12 +38,14 @@ def test_the_documentation_site_has_no_broken_link() -> None:
     assert "Your first level" in (ROOT / "docs/site/index.html").read_text("utf-8")
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_the_files_commands_options_and_make_targets_that_are_named_exist(
-    document: str, capsys: pytest.CaptureFixture[str]
+    path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    document = path.read_text("utf-8")
     named = re.findall(r"`((?:src|data|docs|stages|bench|tests|training)/[a-z0-9_./-]*)`", document)
-    named += [f"src/pcgeval/{path}" for path in re.findall(r"`(\w+/\w+\.py)`", document) if not (ROOT / path).exists()]
-    assert not [path for path in named if not path.startswith(OUTPUTS) and not (ROOT / path).exists()]
+    named += [f"src/pcgeval/{name}" for name in re.findall(r"`(\w+/\w+\.py)`", document) if not (ROOT / name).exists()]
+    assert not [name for name in named if not name.startswith(OUTPUTS) and not (ROOT / name).exists()]
     targets = re.findall(r"(?:^|`)make ([a-z][a-z -]*)", document, flags=re.MULTILINE)
     assert TARGETS.issuperset(" ".join(targets).split())
     blocks = re.findall(r"^```sh\n(.*?)^```$", document, re.DOTALL | re.MULTILINE)
@@ -68,17 +62,6 @@ def check_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--help"]) == 0, words
     shown = capsys.readouterr().out
     assert all(word in shown for word in words if word.startswith("--")), words
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflows_run_commands_that_exist(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"]
-    scripts = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
-    assert scripts
-    for script in scripts:
-        assert set(re.findall(r"\bmake ([a-z-]+)", script)) <= TARGETS
-        for command in re.findall(r"(?:^|[ /])pcgeval ([^;|>&\n]+)", script):
-            check_options(shlex.split(command), capsys)
 
 
 def test_make_clean_leaves_what_cannot_be_made_again(tmp_path: Path) -> None:

@@ -1,14 +1,9 @@
 """`from pcgeval import ...`: what it offers, what it costs, and that nothing needed to call it is private."""
 
-import inspect
 import pydoc
 import subprocess
 import sys
-import typing
-from collections.abc import Iterator
 from typing import Any
-
-import pytest
 
 import pcgeval
 
@@ -29,20 +24,6 @@ def test_dir_and_help_list_the_public_interface() -> None:
     assert set(pcgeval.__all__) == set(public())
     text = pydoc.plaintext.document(pcgeval)
     assert all(name in text for name in public())
-
-
-def classes_in(hint: Any) -> Iterator[type]:
-    for part in typing.get_args(hint):
-        yield from classes_in(part)
-    if isinstance(hint, type) and hint.__module__.startswith("pcgeval."):
-        yield hint
-
-
-@pytest.mark.parametrize("name", sorted(name for name, value in public().items() if inspect.isfunction(value)))
-def test_every_type_in_a_public_signature_is_public(name: str) -> None:
-    hints = typing.get_type_hints(public()[name])
-    needed = {cls.__name__ for hint in hints.values() for cls in classes_in(hint)}
-    assert needed <= set(public())
 
 
 def test_a_level_is_converted_without_a_neural_network() -> None:

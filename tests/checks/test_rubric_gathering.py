@@ -1,8 +1,10 @@
 """The evidence of a competition's folders: texts of strangers, and the results of our own stages."""
 
+import shutil
+
 import pytest
+from evaluated_round import PARAMS, TOWER, write_round
 from handed_in_for_tests import PROGRAM
-from submissions_for_tests import PARAMS, REPLY, write_results
 
 from pcgeval.checks.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_submission
 from pcgeval.core.errors import FileError
@@ -38,28 +40,39 @@ def test_a_program_s_prompt_is_all_that_it_can_make_prompts_of(tmp_path):
     assert gather_submission(tmp_path, "team", 900).prompt.text == "x" * (MAX_DOCUMENT_BYTES - 1) + "\n" + PROGRAM[0]
 
 
-def test_trials_carry_the_outcomes_of_the_stages(tmp_path):
-    failures = {("I", 2): ("generate", "too long"), ("T", 1): ("convert", "Width boundary is intruded.")}
-    write_results(tmp_path, "small", failures=failures)
-    evidence = gather_model(PARAMS, "small", "team-one", tmp_path)
-    good, silent, broken, _ = evidence.trials
-    stages = [(trial.name, trial.failed_stage) for trial in evidence.trials]
-    assert stages == [("small I 1", None), ("small I 2", "generate"), ("small T 1", "convert"), ("small T 2", None)]
-    assert (good.has_loop, good.stability, good.similarity, good.on_top) == (False, 0.5, 0.25, True)
-    assert (silent.has_loop, silent.stability, silent.similarity, silent.on_top) == (None, None, None, False)
-    assert (broken.reason, broken.has_loop) == ("Width boundary is intruded.", False)
-    assert evidence.diversity == {"I": 0.1, "T": 0.0}
-    write_results(tmp_path, "small", top=False)
-    assert not any(trial.on_top for trial in gather_model(PARAMS, "small", "team-one", tmp_path).trials)
-    write_text(tmp_path / "data/stability/small/team-one/trials.json", "[]")
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """An evaluated round; tests change only the responses of the baseline with the small model."""
+    root = tmp_path_factory.mktemp("round")
+    write_round(root)
+    return root
+
+
+def test_trials_carry_the_outcomes_of_the_stages(evaluated, tmp_path):
+    small, large = (gather_model(PARAMS, *names, evaluated) for names in (("small", "cheats"), ("large", "builders")))
+    good, wide, _, silent = small.trials
+    assert [(trial.name, trial.failed_stage, trial.has_loop) for trial in small.trials] == [
+        ("small I 1", None, False),
+        ("small I 2", "convert", False),
+        ("small T 1", "extract", False),
+        ("small T 2", "generate", None),
+    ]
+    assert (good.stability, good.similarity < 0.01) == (0.25, True)
+    assert "Width boundary is intruded." in wide.reason
+    assert (silent.stability, silent.similarity, silent.on_top) == (None, None, False)
+    stable = [(trial.stability, trial.on_top) for trial in large.trials]
+    assert stable == [(1.0, True), (0.25, False), (1.0, False), (0.25, False)]
+    assert (small.diversity, large.diversity["I"] > 0.9) == ({"I": 0, "T": 0}, True)
+    root = shutil.copytree(evaluated, tmp_path / "round")
+    write_text(root / "data/stability/small/cheats/trials.json", "[]")
     with pytest.raises(FileError, match=r"lacks values of .*'I', number=1"):
-        gather_model(PARAMS, "small", "team-one", tmp_path)
+        gather_model(PARAMS, "small", "cheats", root)
 
 
 @pytest.mark.parametrize(
     ("reply", "loop", "open_fence"),
     [
-        (REPLY, False, False),
+        (TOWER, False, False),
         ("```\nfor i in range(3):\n  drop_block('b11', i)\n```", True, False),
         ("```js\n  while (true) { drop_block('b11', 1) }\n```", True, False),
         ("```\n# wait for it: a comment\nbefore = 1\nformat: x\n```", False, False),
@@ -68,9 +81,8 @@ def test_trials_carry_the_outcomes_of_the_stages(tmp_path):
         ("```\n" + "for\n" * 300_000, False, True),
     ],
 )
-def test_what_a_reply_looks_like(tmp_path, reply, loop, open_fence):
-    write_results(tmp_path, "small", replies={("I", 1): reply})
-    with (tmp_path / "data/raw/small/team-one/I/team-one_I_1.txt").open("ab") as file:
-        file.write(b"\xff\x00\xed\xa0\x80")
-    first, *_ = gather_model(PARAMS, "small", "team-one", tmp_path).trials
+def test_what_a_reply_looks_like(evaluated, reply, loop, open_fence):
+    response = evaluated / "data/raw/small/zero-shot/I/zero-shot_I_1.txt"
+    response.write_bytes(reply.encode() + b"\xff\x00\xed\xa0\x80")
+    first, *_ = gather_model(PARAMS, "small", "zero-shot", evaluated).trials
     assert (first.has_loop, first.has_open_fence) == (loop, open_fence)

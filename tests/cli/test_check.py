@@ -80,15 +80,6 @@ def test_a_competition_that_can_begin_has_no_findings(server, check, monkeypatch
     assert "error: The sandbox is switched off." in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("competition")
-def test_a_disk_without_room_for_the_trials_is_a_warning(check, monkeypatch):
-    usage = shutil.disk_usage(".")._replace(free=3_999_999)  # 8 trials of 25 000 tokens may need 4 MB
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    code, [(group, severity, text)] = check()
-    assert (code, group, severity) == (0, "disk", "warning")
-    assert "Make room" in text
-
-
 @pytest.mark.needs_sandbox
 def test_all_problems_are_found_at_once(competition, server, check):
     server.__exit__()

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -77,13 +76,6 @@ def test_outside_a_competition_a_command_writes_nothing_and_names_the_remedy(wor
     assert message.count("params.yaml") == 1
     assert "pcgeval init" in message
     assert not list(tmp_path.iterdir())
-
-
-def test_a_port_in_use_is_named(capsys):
-    with socket.create_server(("127.0.0.1", 0)) as used:
-        port = used.getsockname()[1]
-        assert main(["models", "serve", "smollm2:135m-instruct-q4_1", "--port", str(port)]) == 2
-    assert f"port {port}: Address already in use" in capsys.readouterr().err
 
 
 def test_a_hostile_name_controls_no_terminal(tmp_path, capsys):

@@ -91,8 +91,3 @@ def test_a_replay_and_the_blocks_go_from_the_level_as_written_to_the_end_of_its_
         assert (block.distance, block.fell, block.turned) == pytest.approx(distances, abs=1e-3)
         assert paths[number][0] == pytest.approx((0, 1000 * before.x, 1000 * before.y, before.rotation), abs=1)
         assert paths[number][-1][1:] == pytest.approx((1000 * x, 1000 * y, math.degrees(angle)), abs=1)
-
-
-def test_a_letter_is_one_of_26():
-    with pytest.raises(ValueError, match="letter"):
-        score_level(CALLS, "a")

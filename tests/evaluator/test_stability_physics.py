@@ -6,12 +6,34 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels_for_tests import POST_REST, SMALL_REST, dropped, foreign_levels, grid_levels, level
+from levels_for_tests import dropped, level
 
-from pcgeval import PcgevalError, PhysicsParams, simulate
+from pcgeval import LevelError, PcgevalError, PhysicsParams, simulate
 from pcgeval.levels.blocks import level_blocks
 
 CHAOTIC = dropped([("b11", 14), ("b11", 14), ("b11", 14), ("b31", 14), ("b11", 14), ("b31", 13), ("b31", 15)])
+
+SMALL_REST = -3.5 + 0.015 + 0.11  # y of a RectSmall that lies on the ground: half its height and the resting gap above
+POST_REST = -3.5 + 0.015 + 0.35  # y of a RectSmall that stands on the ground
+
+
+def _fits(drops):
+    try:
+        dropped(drops)
+    except LevelError:
+        return False
+    return True
+
+
+drop = st.tuples(st.sampled_from(["b11", "b13", "b31"]), st.integers(6, 11))
+grid_levels = st.lists(drop, min_size=1, max_size=12).filter(_fits).map(dropped)
+place = st.tuples(
+    st.sampled_from(["RectSmall", "SquareTiny"]),
+    st.floats(-1000, 1000) | st.floats(-1, 1),
+    st.floats(-1000, 1000) | st.floats(-4, -3),
+    st.sampled_from([0, 90]) | st.floats(-1000, 1000),
+)
+foreign_levels = st.lists(place, max_size=12).map(lambda blocks: level(*blocks))
 
 
 @given(grid_levels | foreign_levels)

@@ -108,7 +108,7 @@ def test_the_teams_take_turns_and_what_is_finished_stays_without_the_server_and_
     assert sorted(path.name for path in raw.iterdir()) == ["alpha", "beta", "gamma"]
     changed = {name for name, state in file_states(raw).items() if before[name] != state}
     assert changed == {"beta/B/beta_B_2.json"}  # the same response is not written again
-    three_teams.remove_team("beta")
+    three_teams.change("teams", ["alpha", "gamma"])
     three_teams.change_params("competition", characters="A")
     server.__exit__()
     three_teams.generate()

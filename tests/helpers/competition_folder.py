@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -43,8 +42,6 @@ if __name__ == "__main__":
     run_evaluation("alpha", Chatty)
 """
 }
-# asks the very same three times
-REPEATING = {"main.py": PROGRAM["main.py"].replace("chat_with_llm(ctx, messages)", "chat_with_llm(ctx, messages[:1])")}
 
 
 @dataclass(frozen=True)
@@ -54,10 +51,11 @@ class CompetitionFolder:
     folder: Path
 
     def command(self, *words: str, **variables: str) -> subprocess.Popen[str]:
-        """Start this Python in the folder, on the package that is tested, with some environment variables."""
+        """Start this Python in the folder as the leader of a process group, on the package that is tested."""
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), **variables}
         command = [sys.executable, *words]
-        return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=PIPE, stderr=PIPE, text=True)
+        pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
+        return subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True, **pipes)
 
     def generate(self) -> None:
         self.run(*STAGE)
@@ -78,10 +76,6 @@ class CompetitionFolder:
         write_submission(self.folder, team, work)
         self.change("teams", [*self.params()["teams"], team])
 
-    def remove_team(self, team: str) -> None:
-        """Take a team out of params.yaml; its submission stays."""
-        self.change("teams", [name for name in self.params()["teams"] if name != team])
-
     def change_model(self, **values: object) -> None:
         self.change_params("models", m={**self.params()["models"]["m"], **values})
 
@@ -101,10 +95,6 @@ class CompetitionFolder:
 
     def outputs(self) -> dict[str, bytes]:
         return contents(self.folder / "data" / "raw")
-
-    def timeless_outputs(self) -> dict[str, bytes]:
-        """Return all files of data/raw without the time that each reply really took, which no two runs share."""
-        return {name: re.sub(rb'"seconds": [0-9.e-]+', b"", content) for name, content in self.outputs().items()}
 
     def finished_calls(self) -> set[str]:
         """Return the keys of all calls that are on the disk, in finished trials or in whole lines of the call log."""

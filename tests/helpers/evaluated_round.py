@@ -6,9 +6,9 @@ from itertools import product
 
 import yaml
 from competition_folder import REPOSITORY, write_submission
-from evaluated_competition import evaluate
 from params_for_tests import small_params
 from rubric_trees import RESULT, leaf, node
+from workspace import evaluate
 
 from pcgeval.core.files import sha256_text, write_json, write_text
 from pcgeval.core.layout import RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trials
@@ -74,28 +74,22 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, no
 
 
 def write_replies(root, params, model, team, reply, noted):
-    """Write the responses and records of one model and team."""
+    """Write the responses and records of one model and team as the stage generate does."""
     settings, submission = params.models[model], load_submission(root / SUBMISSIONS / team)
     raw = root / stage_dir("raw", model, team)
     task = GenerationTask(submission, settings, settings.digest or "d", params.limits, params.competition.seed)
     for trial in trials(params):
         text, note = reply(model, team, trial), noted(model, team, trial)
-        write_reply(raw, team, trial, text, note, fingerprint=task.fingerprint(trial))
+        record = TrialRecord(
+            fingerprint=task.fingerprint(trial),
+            seed=1,
+            model="m",
+            digest="d",
+            exchanges=(Exchange("key", ChatReply(text or "", 100, 20, "stop", 0.1)),) * note.calls,
+            response_sha256=sha256_text(text or ""),
+            reason="took 501 s; the limit is 500 s" if text is None else None,
+            flags=tuple(Flag(*flag) for flag in note.flags),
+            contained=note.contained,
+        )
+        write_trial(raw, team, trial, text or "", record)
     summarise_trials(root / summaries_file(model, team), raw, submission, trials(params))
-
-
-def write_reply(raw, team, trial, text, note, fingerprint):
-    """Write a response and its record as the stage generate does."""
-    replied = ChatReply(text or "", 100, 20, "stop", 0.1)
-    record = TrialRecord(
-        fingerprint=fingerprint,
-        seed=1,
-        model="m",
-        digest="d",
-        exchanges=(Exchange("key", replied),) * note.calls,
-        response_sha256=sha256_text(text or ""),
-        reason="took 501 s; the limit is 500 s" if text is None else None,
-        flags=tuple(Flag(*flag) for flag in note.flags),
-        contained=note.contained,
-    )
-    write_trial(raw, team, trial, text or "", record)

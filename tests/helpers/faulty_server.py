@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ from pcgeval.core.params import Model
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.protocol import Backend
 
-Act = Callable[[BaseHTTPRequestHandler], None]
+Act = Callable[[JsonHandler], None]
 
 
 class FaultyServer(ThreadedServer):
@@ -24,24 +23,20 @@ class FaultyServer(ThreadedServer):
     """
 
     def __init__(self, acts: Sequence[Act], listings: Sequence[Act] = ()) -> None:
-        super().__init__(_Player)
+        super().__init__()
         self.acts = list(acts)
         self.listings = list(listings)
         self.posted: list[tuple[str, Any, dict[str, str]]] = []
         self.got: list[str] = []
 
+    def post(self, request: JsonHandler, body: Any) -> None:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.posted.append((request.path, body, headers))
+        _next(self.acts)(request)
 
-class _Player(JsonHandler):
-    server: FaultyServer
-
-    def do_POST(self) -> None:
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.posted.append((self.path, self.body(), headers))
-        _next(self.server.acts)(self)
-
-    def do_GET(self) -> None:
-        self.server.got.append(self.path)
-        _next(self.server.listings)(self)
+    def get(self, request: JsonHandler) -> None:
+        self.got.append(request.path)
+        _next(self.listings)(request)
 
 
 def _next(script: list[Act]) -> Act:
@@ -50,15 +45,7 @@ def _next(script: list[Act]) -> Act:
 
 def status(code: int, text: str = '{"error": "overloaded"}', **headers: str) -> Act:
     """Answer with a status and a body."""
-
-    def act(player: BaseHTTPRequestHandler) -> None:
-        player.send_response(code)
-        for name, value in {"Content_Length": str(len(text.encode())), **headers}.items():
-            player.send_header(name.replace("_", "-"), value)
-        player.end_headers()
-        player.wfile.write(text.encode())
-
-    return act
+    return lambda player: player.send(code, text.encode(), **headers)
 
 
 def lines(*values: object) -> Act:
@@ -73,7 +60,7 @@ def text_line(value: object) -> str:
 
 def value(content: object) -> Act:
     """Answer with one JSON value."""
-    return status(200, json.dumps(content), Content_Type="application/json")
+    return status(200, json.dumps(content))
 
 
 def events(*values: object) -> Act:
@@ -89,34 +76,34 @@ def text_event(value: object) -> str:
 def unfinished(begun: str, *, hangs_up: bool) -> Act:
     """Send a part of an answer, then hang up, or send nothing more with the connection open."""
 
-    def act(player: BaseHTTPRequestHandler) -> None:
+    def act(player: JsonHandler) -> None:
         _begin(player, begun)
         if hangs_up:
             player.close_connection = True
         else:
-            player.server.stopping.wait(60)  # type: ignore[attr-defined]
+            player.server.stopping.wait(60)
 
     return act
 
 
 def silent() -> Act:
     """Take the request and never answer."""
-    return lambda player: player.server.stopping.wait(60) and None  # type: ignore[attr-defined]
+    return lambda player: player.server.stopping.wait(60) and None
 
 
 def endless(piece: bytes, pause: float = 0.0) -> Act:
     """Send the same bytes for ever."""
 
-    def act(player: BaseHTTPRequestHandler) -> None:
+    def act(player: JsonHandler) -> None:
         _begin(player)
-        while not player.server.stopping.is_set():  # type: ignore[attr-defined]
+        while not player.server.stopping.is_set():
             player.wfile.write(piece)
             time.sleep(pause)
 
     return act
 
 
-def _begin(player: BaseHTTPRequestHandler, begun: str = "") -> None:
+def _begin(player: JsonHandler, begun: str = "") -> None:
     player.send_response(200)
     player.send_header("Content-Length", str(2**40))
     player.end_headers()

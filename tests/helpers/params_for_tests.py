@@ -43,8 +43,5 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def file_states(folder: Path) -> dict[str, tuple[int, int]]:
     """Return the inode and the time of the last change of every file: a file that is written again gets others."""
-    return {
-        path.relative_to(folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    states = {name: (folder / name).stat() for name in contents(folder)}
+    return {name: (state.st_ino, state.st_mtime_ns) for name, state in states.items()}

@@ -4,30 +4,20 @@ import time
 from os.path import commonprefix
 from typing import Any
 
-from scripted_judge import answer, kind_of
+from scripted_judge import answer
 from threaded_server import JsonHandler, ThreadedServer
 
 
 class ScriptedEndpoint(ThreadedServer):
     """Answers chats; `asked` are the bodies that it answered, `prompts` their texts, `refused` the other bodies.
 
-    It refuses fields (and says what to use instead, if anything), prompts of more tokens than `limit`, and what goes
-    beyond `most` chats. `usage`: it reports tokens of four characters, some of them cached, as earlier prompts began
-    alike. `lists` are its models, if it lists any; `ranked` answers which files to look at.
+    It refuses fields (and says what to use instead, if anything), and answers in so many `seconds`. It counts tokens of
+    four characters, some of them cached, as earlier prompts began alike. `lists` are its models, if it lists any.
     """
 
-    def __init__(
-        self,
-        *,
-        refuses: dict[str, str] | None = None,
-        usage: bool = True,
-        limit: float = float("inf"),
-        lists: list[str] | None = None,
-        ranked: str | None = None,
-    ) -> None:
+    def __init__(self, *, refuses: dict[str, str] | None = None, lists: list[str] | None = None) -> None:
         super().__init__()
-        self.refuses, self.usage, self.limit, self.lists, self.ranked = refuses or {}, usage, limit, lists, ranked
-        self.most, self.seconds = float("inf"), 0.0
+        self.refuses, self.lists, self.seconds = refuses or {}, lists, 0.0
         self.asked: list[dict[str, Any]] = []
         self.refused: list[dict[str, Any]] = []
         self.prompts: list[str] = []
@@ -45,33 +35,20 @@ class ScriptedEndpoint(ThreadedServer):
     def post(self, request: JsonHandler, body: dict[str, Any]) -> None:
         prompt = "\n".join(message["content"] for message in body["messages"])
         time.sleep(self.seconds)
-        if error := self.error(body, prompt):
+        for name in self.refuses.keys() & body.keys():
             self.refused.append(body)
-            request.send_json(429 if error["code"] == "insufficient_quota" else 400, {"error": error})
-        else:
-            self.asked.append(body)
-            request.send_json(200, self.reply(body, prompt))
-            self.prompts.append(prompt)
-
-    def error(self, body: dict[str, Any], prompt: str) -> dict[str, str] | None:
-        """Return what is wrong with a request, as OpenAI says it."""
-        for name, instead in self.refuses.items():
-            if name in body:
-                text = f"Unsupported parameter: '{name}' is not supported with this model."
-                text += f" Use '{instead}' instead." if instead else ""
-                return {"message": text, "param": name, "code": "unsupported_parameter"}
-        if len(self.asked) >= self.most:
-            return {"message": "No more.", "code": "insufficient_quota"}
-        if len(prompt) // 4 > self.limit:
-            text = f"This model's maximum context length is {self.limit} tokens. Please reduce the length."
-            return {"message": text, "code": "context_length_exceeded"}
-        return None
+            text = f"Unsupported parameter: '{name}' is not supported with this model."
+            text += f" Use '{self.refuses[name]}' instead." if self.refuses[name] else ""
+            error = {"message": text, "param": name, "code": "unsupported_parameter"}
+            request.send_json(400, {"error": error})
+            return
+        self.asked.append(body)
+        request.send_json(200, self.reply(body, prompt))
+        self.prompts.append(prompt)
 
     def reply(self, body: dict[str, Any], prompt: str) -> dict[str, Any]:
         schema = body.get("response_format", {}).get("json_schema", {}).get("schema")
         text = answer(schema, body["messages"][-1]["content"])
-        if self.ranked is not None and kind_of(schema) == "rank":
-            text = self.ranked
         message = {"role": "assistant", "content": text, "reasoning_content": "# Score\n1\nnot the answer"}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         # the prefixes are of texts, not of paths
@@ -82,5 +59,5 @@ class ScriptedEndpoint(ThreadedServer):
             "total_tokens": (len(prompt) + len(text)) // 4,
             "prompt_tokens_details": {"cached_tokens": cached // 4},
         }
-        reply = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"], "choices": [choice]}
-        return {**reply, "usage": usage} if self.usage else reply
+        head = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"]}
+        return {**head, "choices": [choice], "usage": usage}

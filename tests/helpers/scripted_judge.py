@@ -11,7 +11,7 @@ from typing import Any
 from slow_ollama import DIGEST, SlowOllama
 
 from pcgeval.core.files import sha256_json
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError
 
 GRADE = "# Expectations\nThat it is there.\n# Reality\nIt is {there}.\n# Score\n{score}\n"
 
@@ -69,10 +69,6 @@ class ScriptedModel:
         text = answer(request.schema, prompt)
         return ChatReply(text, len(prompt) // 4, len(text) // 4, "stop", number / 1000)
 
-    @property
-    def kinds(self) -> list[str]:
-        return [kind_of(request.schema) for request in self.requests]
-
 
 def dies_after(calls: int) -> Callable[[int, ChatRequest], None]:
     """Return what makes a backend die after so many calls."""
@@ -80,16 +76,6 @@ def dies_after(calls: int) -> Callable[[int, ChatRequest], None]:
     def fails(number: int, _: ChatRequest) -> None:
         if number > calls:
             raise LlmError("nobody listens at http://127.0.0.1:9. Start the server.")
-
-    return fails
-
-
-def refuses(words: str) -> Callable[[int, ChatRequest], None]:
-    """Return what makes a backend refuse every call with these words in it."""
-
-    def fails(_: int, request: ChatRequest) -> None:
-        if words in request.messages[-1].content:
-            raise CallError(f"model m:1: refused ({words})")
 
     return fails
 

@@ -8,11 +8,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
 from competition_folder import PROGRAM, write_submission
-from evaluated_competition import evaluate
 from slow_ollama import DIGEST, SlowOllama
-from workspace import PARAMS, make_workspace
+from workspace import evaluate, make_workspace
 
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import SUBMISSIONS, stage_dir, summaries_file, trials
@@ -37,25 +35,23 @@ class Builder(SlowOllama):
 
 def make_competition(folder: Path) -> Path:
     """Evaluate the competition once on a server's replies; those of the model `recorded` are then recorded."""
-    make_workspace(folder)
+    workspace = make_workspace(folder)
     shutil.rmtree(folder / "data" / "recordings")
     (folder / "data" / "recordings").mkdir()
+    workspace.change("teams", TEAMS)
+    workspace.change_params("competition", characters=LETTERS, trials=TRIALS)
     flagged = {"main.py": "import secrets\n\nTOKEN = secrets.token_hex(4)\n" + PROGRAM["main.py"]}
     write_submission(folder, "gamma", flagged)
     with Builder(0.0) as server:
         asked = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "concurrency": 2}
         models = {"recorded": {**asked, "options": {"temperature": 0.5}}, "live": asked}
-        competition = {**PARAMS["competition"], "characters": LETTERS, "trials": TRIALS}
-        params = {**PARAMS, "competition": competition, "teams": TEAMS, "models": models}
-        (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+        workspace.change("models", models)
         with chdir(folder):
             evaluate(Path(), until="generate")
             record_competition(load_params())
     shutil.rmtree(folder / "data" / "recordings" / "live")
-    models["recorded"] = {key: models["recorded"][key] for key in ("name", "digest", "options")} | {
-        "backend": "recorded"
-    }
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    recorded = {"backend": "recorded", "name": "m:1", "digest": DIGEST, "options": {"temperature": 0.5}}
+    workspace.change("models", {**models, "recorded": recorded})
     evaluate(folder)
     return folder
 

@@ -4,14 +4,11 @@ import zipfile
 from pathlib import Path
 
 
-def write_wheel(
-    folder: Path, files: dict[str, str | bytes], version: str = "1.0", requires: str = "", name: str = "example"
-) -> None:
-    """Write a version of a package, a wheel with some files, which may require another package."""
+def write_wheel(folder: Path, files: dict[str, str | bytes], version: str = "1.0", name: str = "example") -> None:
+    """Write a version of a package, a wheel with some files."""
     about = f"{name}-{version}.dist-info"
     metadata = {
-        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        + (f"Requires-Dist: {requires}\n" if requires else ""),
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w", zipfile.ZIP_DEFLATED) as archive:

@@ -1,4 +1,4 @@
-"""A small competition that the real DVC runs: two teams, two models, recorded real replies."""
+"""A small competition that the real DVC or this process runs: two teams, two models, recorded real replies."""
 
 import gzip
 import itertools
@@ -14,8 +14,9 @@ from competition_folder import REPOSITORY, CompetitionFolder, write_submission
 from dvc_command import run_dvc, with_this_python
 from params_for_tests import small_values
 
+from pcgeval import pipeline
 from pcgeval.core.layout import recording_file, trials
-from pcgeval.core.params import parse_params
+from pcgeval.core.params import load_params, parse_params
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
@@ -27,6 +28,7 @@ PROMPTS = {"alpha": "Build the letter <OBJECT>.", "beta": "Stack blocks into the
 OTHER_PROMPT = "Build a tall letter <OBJECT>."
 DIGESTS = {"small": "a" * 64, "large": "b" * 64}
 OTHER_DIGEST = "c" * 64
+STAGES = ("generate", *(stage.__name__ for stage in pipeline.STAGES))
 PARAMS = small_values(
     "IT",
     teams=PROMPTS,
@@ -79,6 +81,24 @@ def make_workspace(folder: Path) -> Workspace:
         write_submission(folder, team, files)
     _write_recordings(folder)
     return Workspace(folder)
+
+
+def make_evaluated(folder: Path) -> Path:
+    """Lay out the competition and run every stage but the report."""
+    make_workspace(folder)
+    evaluate(folder, until="grade")
+    return folder
+
+
+def evaluate(folder: Path, since: str = "generate", until: str = "report") -> None:
+    """Run the stages from one to another: what was altered before is then what all later files follow from."""
+    params = load_params(folder / "params.yaml")
+    for name in STAGES[STAGES.index(since) : STAGES.index(until) + 1]:
+        if name == "generate":
+            for model in params.models:
+                pipeline.generate(params, model, folder)
+        else:
+            getattr(pipeline, name)(params, folder)
 
 
 def _write_recordings(folder: Path) -> None:

@@ -113,12 +113,3 @@ def test_the_command_fails_if_an_attack_raises_a_score_by_more(
     assert {name: given["difference"] for name, given in gradings.items() if given["difference"]} == differences
     assert {name: given["ungraded"] for name, given in gradings.items() if given["ungraded"]} == ungraded
     assert (gradings["as submitted"]["problem"] is None) == (most != "1")
-
-
-def test_a_table_and_a_judge_without_a_model(capsys):
-    arguments = ["rubric", "attack", str(ATTEMPT), "--paper", "toy"]
-    assert main([*arguments, "--judge", "dummy"]) == 0
-    header, *lines = capsys.readouterr().out.splitlines()
-    assert (header.startswith("judge"), len(lines)) == (True, len(COPIES))
-    assert lines[-1].split() == ["dummy", "refusals", "1.000", "1.000", "+0.000", "0", "of", "4"]
-    assert main(arguments) == 2

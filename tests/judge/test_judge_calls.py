@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from judged_attempt import MODEL, WrittenAnswers, graded, reasons, write_files, write_paper
 from rubric_trees import leaf, node
-from scripted_judge import DIGEST, ScriptedModel, refuses
+from scripted_judge import DIGEST, ScriptedModel
 
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
@@ -46,7 +46,7 @@ def test_every_leaf_is_judged_by_one_call_with_a_seed_a_temperature_a_room_and_t
     backend = ScriptedModel()
     model = WARM.model_copy(update={"options": {"top_k": 5, **WARM.options}})
     output = graded(backend, model=model, seed=11, context=5000, max_tokens=700, call_seconds=7)
-    assert backend.kinds == ["grade"] * CALLS
+    assert [request.schema for request in backend.requests] == [None] * CALLS
     expected = {"temperature": 0.5, "num_ctx": 5000, "top_k": 5, "num_predict": 700, "seed": 11}
     assert [request.options for request in backend.requests] == [expected] * CALLS
     assert all(0 < timeout <= 7 for timeout in backend.timeouts)
@@ -74,9 +74,13 @@ def test_a_grading_that_breaks_off_asks_nothing_more():
 
 
 def test_a_replay_gives_the_same_bytes_and_says_how_to_record_what_it_lacks():
-    first = graded(ScriptedModel(fails=refuses("riterion: Do leaf-2.")), calls=CallFiles(Path("log")))
+    def fails(_, request):
+        if "riterion: Do leaf-2." in request.messages[-1].content:
+            raise CallError("refused by the filter")
+
+    first = graded(ScriptedModel(fails=fails), calls=CallFiles(Path("log")))
     assert reasons(first).keys() == {"leaf-2"}
-    assert "refused (riterion: Do leaf-2.)" in reasons(first)["leaf-2"]
+    assert "refused by the filter" in reasons(first)["leaf-2"]
     assert first.score_bounds.low == first.score < first.score_bounds.high
     assert in_bytes(replay()) == in_bytes(first)
     (recording,) = Path("log").glob("*.jsonl")

@@ -11,11 +11,11 @@ from scripted_endpoint import ScriptedEndpoint
 from pcgeval import extract_leaf_grades, get_grade_summary, run_judge
 from pcgeval.core.params import Model
 from pcgeval.core.profiles import ModelProfile, Price
-from pcgeval.judge.settings import GradingError, JudgeSettings, model_of
+from pcgeval.judge.settings import GradingError, JudgeSettings
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
 LEAVES = 2
-LOCAL, HOSTED = "http://127.0.0.1:8000/v1", "https://api.example.com/v1"
+HOSTED = "https://api.example.com/v1"
 GPT_4O = "gpt-4o-2024-08-06"
 
 
@@ -72,10 +72,8 @@ def test_models_are_sent_what_their_profile_says_and_options_come_first(name, mo
 
 def test_what_a_400_names_is_dropped_or_renamed_once(capsys):
     refuses = {**STRICT, "stream_options": ""}
-    with ScriptedEndpoint(refuses=refuses, usage=False) as endpoint:
-        output = judged(endpoint, "a-new-one")
-    assert output.token_usage.total.prompt_tokens > 100  # estimated, as the endpoint reports no tokens
-    assert output.token_usage.total.estimated
+    with ScriptedEndpoint(refuses=refuses) as endpoint:
+        judged(endpoint, "a-new-one")
     assert len(endpoint.refused) == len(set(refuses) - {"top_p"})  # each of those sent, once for the whole grading
     assert fields(endpoint) == {"model": "a-new-one", "max_completion_tokens": 4000}
     told = capsys.readouterr().err
@@ -101,24 +99,6 @@ def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
         JudgeSettings.checked({"judge": "simple", "model": model, "max_cost": 1})
     priced = model.model_copy(update={"profile": ModelProfile(price=Price(input=1, output=2))})
     assert JudgeSettings(judge="simple", model=priced, max_cost=1).price.output == 2
-
-
-def test_a_hosted_endpoint_has_eight_calls_at_once_unless_told_otherwise():
-    hosted, local = (model_of({"model": "m", "base_url": url}) for url in (HOSTED, LOCAL))
-    models = hosted, local, {**hosted, "concurrency": 2}
-    settings = [JudgeSettings.checked({"judge": "simple", "model": model}) for model in models]
-    assert [setting.concurrency for setting in settings] == [8, 1, 2]
-
-
-@pytest.mark.parametrize(
-    ("name", "context", "answer"),
-    [("o3-mini", 128_000, 10_000), ("gpt-4.1", 128_000, 4000), ("qwen3:8b", 40_960, 6000), ("unknown", 32_768, 4000)],
-)
-def test_the_context_and_the_room_follow_from_the_profile(name, context, answer):
-    settings = JudgeSettings(judge="simple", model=Model(backend="ollama", name=name))
-    assert (settings.context_tokens, settings.answer_tokens) == (context, answer)
-    rooms = [settings.model_copy(update={"context": context}).answer_tokens for context in (4096, 2048)]
-    assert rooms == [2000, 1024]
 
 
 def run(**arguments):

@@ -5,6 +5,7 @@ import os
 from itertools import pairwise
 
 import pytest
+from handed_in_for_tests import write_folder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,13 +13,6 @@ from pcgeval.judge import files as module
 from pcgeval.judge.files import MAX_ALIKE, MAX_HEAD, MAX_TAIL, condensed, list_files, read_file, shown_name
 
 TOOLS = ".git .github .env .venv3 my_venv venv wandb a.egg-info __pycache__ node_modules .pcgeval"
-
-
-def write_files(folder, files):
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    return folder
 
 
 def names(listed):
@@ -30,17 +24,17 @@ def reasons(listed):
 
 
 def test_documents_code_and_tables_are_listed_without_the_folders_of_tools(tmp_path):
-    write_files(tmp_path, {f"{name}/{way}a.py": "x" for name in TOOLS.split() for way in ("", "deep/er/")})
+    write_folder(tmp_path, {f"{name}/{way}a.py": "x" for name in TOOLS.split() for way in ("", "deep/er/")})
     shown = [".hidden.py", "Makefile", "README.md", "data/notes.txt", "estimate.py", "results.csv", "src/venv.py"]
-    write_files(tmp_path, dict.fromkeys([*shown, "model.bin", "a.PNG"], "x"))
+    write_folder(tmp_path, dict.fromkeys([*shown, "model.bin", "a.PNG"], "x"))
     assert names(list_files(tmp_path)) == shown
     assert list_files(tmp_path / "missing").fault == "the submission cannot be read (No such file or directory)"
 
 
 def test_links_pipes_and_binary_files_are_refused_with_the_reason(tmp_path):
-    outside = write_files(tmp_path / "outside", {"secret.py": "key", "sub/more.py": "key"})
+    outside = write_folder(tmp_path / "outside", {"secret.py": "key", "sub/more.py": "key"})
     long = f"{'n' * 250}/{'m' * 60}.py"
-    inside = write_files(tmp_path / "inside", {"a.py": "1", "binary.py": b"\x7fELF\0\0", "sub/b.md": "1", long: "1"})
+    inside = write_folder(tmp_path / "inside", {"a.py": "1", "binary.py": b"\x7fELF\0\0", "sub/b.md": "1", long: "1"})
     for name, target in (("link.py", "secret.py"), ("dangling.md", "nowhere"), ("folder", "."), ("loop", "../inside")):
         (inside / name).symlink_to(outside / target)
     os.mkfifo(inside / "pipe.txt")
@@ -56,7 +50,7 @@ def test_links_pipes_and_binary_files_are_refused_with_the_reason(tmp_path):
 
 
 def test_the_number_of_files_is_bounded_from_the_top_folder_down(tmp_path, monkeypatch):
-    write_files(tmp_path, dict.fromkeys(["a/a/1.py", "a/2.py", "z.py", "b.py"], ""))
+    write_folder(tmp_path, dict.fromkeys(["a/a/1.py", "a/2.py", "z.py", "b.py"], ""))
     monkeypatch.setattr(module, "MAX_OFFERED", 3)
     listed = list_files(tmp_path)
     assert names(listed) == ["a/2.py", "b.py", "z.py"]

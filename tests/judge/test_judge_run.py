@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from judged_attempt import ATTEMPT, MODEL, PAPER, FakeComputer, by_id, graded, write_files, write_paper
 from rubric_trees import CODE, RESULT, RUN, leaf, node
-from scripted_endpoint import ScriptedEndpoint
 from scripted_judge import ScriptedModel, SlowJudgeServer, dies_after
 from waiting import wait_until
 
@@ -62,12 +61,10 @@ def test_the_computer_runs_a_copy_and_its_results_are_judged():
 def test_run_judge_alone_guesses_where_no_leaf_could_be_graded(exit_code, ignore_checks, expected):
     pytest.importorskip("openai", reason="the extra openai is not installed")
     computer = FakeComputer(exit_code)
-    with ScriptedEndpoint() as endpoint:
-        endpoint.most = 0  # its quota is exhausted
-        model = Model(backend="openai", name="m", base_url=endpoint.base_url)
-        settings = JudgeSettings(judge="simple", model=model, ignore_checks=ignore_checks)
-        output = asyncio.run(run_judge(ATTEMPT, "toy", computer=computer, settings=settings))
-        plain = grade_submission(ATTEMPT, "toy", settings, computer)
+    model = Model(backend="openai", name="m", base_url="http://127.0.0.1:9/v1")  # where no server answers
+    settings = JudgeSettings(judge="simple", model=model, ignore_checks=ignore_checks)
+    output = asyncio.run(run_judge(ATTEMPT, "toy", computer=computer, settings=settings))
+    plain = grade_submission(ATTEMPT, "toy", settings, computer)
     assert (output.judge_type, output.score, output.num_invalid_leaf_nodes) == expected
     assert (plain.judge_type, plain.score) == ("simple", 0.0 if ignore_checks else 0.25)
     assert ("is only a guess" in output.warnings[0]) == ignore_checks

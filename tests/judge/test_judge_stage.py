@@ -1,17 +1,16 @@
 """The stage `grade`: what it writes, and what it replays."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from competition_folder import write_submission
+from evaluated_round import PARAMS, write_round
 from judged_attempt import MODEL
 from scripted_judge import ScriptedModel, dies_after
-from submissions_for_tests import PARAMS, write_results
 
-from pcgeval.checks.gathering import evidence_stage
 from pcgeval.core.files import sha256_file, write_text
-from pcgeval.core.layout import GRADES, RUBRICS, grade_file, judge_recording_file, judgement_file
+from pcgeval.core.layout import CALLS, GRADES, RUBRICS, grade_file, judge_recording_file, judgement_file
 from pcgeval.core.params import load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
@@ -24,9 +23,9 @@ from pcgeval.rubric.tree import leaves
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / RUBRICS / "competition" / "rubric.json"
-TEAM = "team-one"
-SUBMITTED = {"README.md": "Team one's prompt.", "prompt.txt": "Build <OBJECT> with drop_block."}
-ALONE = PARAMS.model_copy(update={"teams": (TEAM,)})  # the other team has not been run
+TEAM = "builders"
+BY_CHECKS = PARAMS.rubric.model_copy(update={"judge": "checks"})
+ALONE = PARAMS.model_copy(update={"teams": (TEAM,), "rubric": BY_CHECKS})
 LEAVES = list(leaves(load_rubric(OURS)))
 UNCHECKED = sum(leaf.check is None for leaf in LEAVES)  # these need a model or a person
 DEMO = load_params(ROOT / "params.yaml")
@@ -34,11 +33,8 @@ DEMO = load_params(ROOT / "params.yaml")
 
 @pytest.fixture
 def competition(tmp_path):
-    write_submission(tmp_path, TEAM, SUBMITTED)
-    write_text(tmp_path / RUBRICS / "competition" / "rubric.json", OURS.read_text())
-    write_results(tmp_path, "small", failures={("I", 1): ("extract", "no code")})
-    write_results(tmp_path, "large")
-    evidence_stage(ALONE, tmp_path)
+    write_round(tmp_path, rubric=json.loads(OURS.read_text()))
+    shutil.copy(OURS, tmp_path / RUBRICS / "competition")  # the very bytes, whose hash is noted
     return tmp_path
 
 
@@ -58,7 +54,7 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
     def grade(backend, asked="ollama"):
         model = MODEL.model_copy(update={"backend": asked})
         rubric = PARAMS.rubric.model_copy(update={"judge": "simple", "model": model})
-        params = PARAMS.model_copy(update={"rubric": rubric})
+        params = ALONE.model_copy(update={"rubric": rubric})
         output = grade_team(params, TEAM, competition, open_backend=lambda _: backend)
         return output, [(competition / name(TEAM)).read_bytes() for name in (grade_file, judgement_file)]
 
@@ -70,6 +66,8 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
     whole, files = grade(ScriptedModel())
     assert whole.num_invalid_leaf_nodes == 0
     assert files[1].count(b"\n") == UNCHECKED
+    shutil.rmtree(competition / CALLS)
+    assert grade(None) == (whole, files)  # what the last grade used is known
     record_judgements(ALONE, competition)
     assert (competition / judge_recording_file(TEAM)).read_bytes() == files[1]
     (competition / judgement_file(TEAM)).unlink()

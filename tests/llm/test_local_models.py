@@ -2,14 +2,19 @@
 
 import hashlib
 import json
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
 import pytest
-from model_fixtures import SMOLLM
+from threaded_server import free_port
 from wheels_for_tests import write_wheel
 
+from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.core.params import Model
 from pcgeval.llm import local_models
 from pcgeval.llm.backends import open_backend
@@ -78,6 +83,23 @@ def test_what_is_missing_or_unknown_says_what_to_do():
         open_backend(Model(backend="llamacpp", name="toy:1b"))
 
 
+SMALLEST = LOCAL_MODELS[-1]
+
+
+@pytest.fixture(scope="module")
+def smollm_file():
+    pytest.importorskip("xllamacpp", reason="the extra local-llm is not installed")
+    try:
+        return fetch(SMALLEST.name)
+    except LlmError as error:
+        pytest.skip(f"no model to test with: {error}")
+
+
+@pytest.fixture(scope="module")
+def smollm(smollm_file):
+    return LlamaCpp(smollm_file, context=512)
+
+
 def asked(text="Name a colour.", **options):
     return ChatRequest("m", "d", (Message("user", text),), {"temperature": 1, "num_predict": 8, "seed": 7, **options})
 
@@ -132,8 +154,8 @@ def test_a_schema_gives_json_of_it(smollm):
 @pytest.mark.llm
 def test_a_loaded_model_is_the_fetched_file_and_may_be_freed_at_once(smollm_file, tmp_path):
     for _ in range(2):
-        model = open_backend(Model(backend="llamacpp", name=SMOLLM, options={"num_ctx": 256}))
-        assert (model.path, model.digest()) == (smollm_file, LOCAL_MODELS[-1].sha256)
+        model = open_backend(Model(backend="llamacpp", name=SMALLEST.name, options={"num_ctx": 256}))
+        assert (model.path, model.digest()) == (smollm_file, SMALLEST.sha256)
         del model
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(LlmError, match="cannot load it"):
@@ -141,8 +163,14 @@ def test_a_loaded_model_is_the_fetched_file_and_may_be_freed_at_once(smollm_file
 
 
 @pytest.mark.llm
-def test_a_served_model_is_an_endpoint_of_openais_interface(local_server):
+@pytest.mark.usefixtures("smollm_file")
+def test_a_served_model_is_an_endpoint_of_openais_interface():
     pytest.importorskip("openai", reason="the extra openai is not installed")
-    backend = open_backend(Model(backend="openai", name=SMOLLM, base_url=local_server))
-    assert backend.digest().startswith("unpinned:")  # after the server has listed the model
-    assert 0 < backend.chat(replace(asked(), model=SMOLLM), 60).output_tokens <= 8
+    command = [sys.executable, "-m", "pcgeval", "models", "serve", SMALLEST.name, "--port", str(free_port())]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        address = re.search(r"http://\S+/v1", process.stderr.readline())[0]
+        backend = open_backend(Model(backend="openai", name=SMALLEST.name, base_url=address))
+        assert backend.digest().startswith("unpinned:")  # after the server has listed the model
+        assert 0 < backend.chat(replace(asked(), model=SMALLEST.name), 60).output_tokens <= 8
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == EXIT_INTERRUPTED

@@ -1,9 +1,9 @@
 """The small competition's bundle, and the competition to forge."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from once import shared_folder
 from tampered_competition import make_competition
 
 from pcgeval.proof.bundle import make_bundle
@@ -16,6 +16,6 @@ def bundle(competition: Path) -> bytes:
 
 
 @pytest.fixture(scope="session")
-def tampered(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def tampered(shared_folder: Callable[..., Path]) -> Path:
     """The competition of prompts and a program, recorded and live, before anything is forged."""
-    return shared_folder("tampered", make_competition, tmp_path_factory, worker_id)
+    return shared_folder(make_competition)

@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from dvc_command import run_dvc, with_this_python
-from evaluated_competition import evaluate
-from once import shared_folder
 from params_for_tests import contents
 from scripted_judge import SlowJudgeServer
-from workspace import make_workspace
+from workspace import evaluate, make_workspace
 
 from pcgeval import pipeline
 from pcgeval.cli.main import main
@@ -24,18 +22,18 @@ from pcgeval.similarity.source import SHIPPED_SHA256
 from pcgeval.submissions.load import submission_sha256
 
 
+def make_published(folder: Path) -> Path:
+    make_workspace(folder)
+    evaluate(folder)
+    done = run_dvc(folder, "commit", "--force")
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
 @pytest.fixture(scope="session")
-def published(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+def published(shared_folder: Callable[..., Path]) -> Path:
     """A competition that was evaluated, with its dvc.lock."""
-
-    def make(folder: Path) -> Path:
-        make_workspace(folder)
-        evaluate(folder)
-        done = run_dvc(folder, "commit", "--force")
-        assert done.returncode == 0, done.stdout
-        return folder
-
-    return shared_folder("published", make, tmp_path_factory, worker_id)
+    return shared_folder(make_published)
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from bundles import contents, packed
-from evaluated_competition import evaluate
-from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT
+from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT, evaluate
 
 from pcgeval.cli.main import main
 from pcgeval.core.stage_files import LetterRow, read_csv

@@ -103,11 +103,6 @@ def test_pictures_are_prepared_as_transformers_does(folder, tiny_classifier, mod
     assert np.array_equal(Preprocessing.of_folder(folder or tiny_classifier).pixels(images), expected)
 
 
-def test_another_way_to_prepare_pictures_is_left_to_transformers(copy):
-    change_json(copy / "preprocessor_config.json", do_resize=False)
-    assert Preprocessing.of_folder(copy) is None
-
-
 def test_labels_may_stand_in_any_order(tiny_classifier, copy):
     order = random.Random(1).sample(range(26), 26)
     reweighted(rows_of_head(order))(copy)

@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -27,15 +26,7 @@ CALLS = 8  # two teams, two letters, two trials
 def start_repro(workspace: Workspace, *arguments: str, shell: str = "/bin/sh") -> subprocess.Popen[str]:
     """Start `dvc repro` as the leader of a process group."""
     environment = {"PYTHONPATH": str(workspace.folder / "src"), "PATH": with_this_python(), "SHELL": shell}
-    return subprocess.Popen(
-        [sys.executable, "-m", "dvc", "repro", *arguments],
-        cwd=workspace.folder,
-        env=os.environ | environment,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return workspace.command("-m", "dvc", "repro", *arguments, **environment)
 
 
 def kill_group(workspace: Workspace, run: subprocess.Popen[str]) -> None:
