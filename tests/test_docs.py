@@ -18,7 +18,7 @@ TARGETS = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text("utf-8"), 
 OUTPUTS = tuple(f"data/{name}" for name in (*STAGE_DIRS, "trials", "replays", "evidence", "judgements"))
 
 
-def test_the_first_level_of_the_readme_scores_as_the_text_says(tmp_path: Path) -> None:
+def test_the_first_level_of_the_readme_scores_as_the_text_says(tmp_path):
     section = (ROOT / "README.md").read_text("utf-8").partition("## Your first level")[2].partition("\n## ")[0]
     (tmp_path / "data").symlink_to(ROOT / "data")
     (commands,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
@@ -31,7 +31,7 @@ def test_the_first_level_of_the_readme_scores_as_the_text_says(tmp_path: Path) -
     assert re.search(r"^H: 0\.9\d+ = stability 1\.000", done.stdout, re.MULTILINE)
 
 
-def test_the_documentation_site_has_no_broken_link() -> None:
+def test_the_documentation_site_has_no_broken_link():
     make = ["make", "--old-file", ".venv/.ready", "docs", f"BIN={Path(sys.executable).parent}"]
     built = subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
@@ -39,9 +39,7 @@ def test_the_documentation_site_has_no_broken_link() -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_the_files_commands_options_and_make_targets_that_are_named_exist(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_files_commands_options_and_make_targets_that_are_named_exist(path, capsys):
     document = path.read_text("utf-8")
     named = re.findall(r"`((?:src|data|docs|stages|bench|tests|training)/[a-z0-9_./-]*)`", document)
     named += [f"src/pcgeval/{name}" for name in re.findall(r"`(\w+/\w+\.py)`", document) if not (ROOT / name).exists()]
@@ -64,7 +62,7 @@ def check_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert all(word in shown for word in words if word.startswith("--")), words
 
 
-def test_make_clean_leaves_what_cannot_be_made_again(tmp_path: Path) -> None:
+def test_make_clean_leaves_what_cannot_be_made_again(tmp_path):
     remaining = {f".pcgeval/{name}" for name in ("calls/a.jsonl", "replaced/a/prompt.txt", "pseudonyms.key")}
     for name in (*remaining, ".pcgeval/locks/submit.lock", "data/raw/a"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -74,7 +74,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_the_wheel_holds_every_file_and_the_data_of_the_checkout(installed: Path) -> None:
+def test_the_wheel_holds_every_file_and_the_data_of_the_checkout(installed):
     places = {"src": installed, **dict.fromkeys(DATA, installed / "pcgeval")}
     places |= dict.fromkeys(PIPELINE, installed / "pcgeval/data/pipeline")
     for name, place in places.items():
@@ -84,7 +84,7 @@ def test_the_wheel_holds_every_file_and_the_data_of_the_checkout(installed: Path
                 assert (place / path.relative_to(root)).read_bytes() == path.read_bytes()
 
 
-def test_the_readmes_examples_and_commands_run_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
+def test_the_readmes_examples_and_commands_run_in_an_empty_folder(installed, tmp_path):
     examples, commands = readme_examples()
     response = {"id": "1", "letter": "I", "text": "```\ndrop_block('b31', 7)\n```"}
     (tmp_path / "responses.jsonl").write_text(json.dumps(response) + "\n")
@@ -145,9 +145,7 @@ def competition(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-def test_a_competition_made_from_the_wheel_is_evaluated_and_proved_without_the_source(
-    competition: Path, installed: Path, tmp_path: Path
-) -> None:
+def test_a_competition_made_from_the_wheel_is_evaluated_and_proved_without_the_source(competition, installed, tmp_path):
     shown = pcgeval(competition, installed, "run")
     assert "one-example" in shown
     assert "Running stage" not in shown
@@ -164,9 +162,7 @@ def test_a_competition_made_from_the_wheel_is_evaluated_and_proved_without_the_s
     assert "installed release: stages/sitecustomize.py" in pcgeval(copy, installed, "audit", code=1)
 
 
-def test_another_pcgeval_than_that_of_the_competition_is_refused_until_it_is_upgraded(
-    competition: Path, installed: Path, tmp_path: Path
-) -> None:
+def test_another_pcgeval_than_that_of_the_competition_is_refused_until_it_is_upgraded(competition, installed, tmp_path):
     copy = shutil.copytree(competition, tmp_path / "copy")
     other = shutil.copytree(installed, tmp_path / "other")
     with (other / "pcgeval/judge/prompts/pcgeval.md").open("a") as prompt:
@@ -182,7 +178,7 @@ def test_another_pcgeval_than_that_of_the_competition_is_refused_until_it_is_upg
     assert run(["stages/rank.py"], copy, other).returncode == 0
 
 
-def test_the_evaluator_needs_the_extra_levels_alone(tmp_path: Path) -> None:
+def test_the_evaluator_needs_the_extra_levels_alone(tmp_path):
     code = """
 import pcgeval
 from pcgeval import diversity, extract_code, level_xml, render, score_level, simulate
@@ -205,7 +201,7 @@ except pcgeval.PcgevalError as error:
     assert done.stdout == f"{needed} Run `pip install 'pcgeval[classifier]'`.\n"
 
 
-def test_the_judge_the_checks_and_the_tree_need_neither_torch_nor_dvc_nor_pymunk(tmp_path: Path) -> None:
+def test_the_judge_the_checks_and_the_tree_need_neither_torch_nor_dvc_nor_pymunk(tmp_path):
     shutil.copytree(ROOT / "data/papers/block-letters/submissions/half", tmp_path / "attempt")
     code = """
 import asyncio
@@ -238,7 +234,7 @@ OTHER_CLASSIFIER = ("--set", "similarity.model=x/y", "--set", f"similarity.revis
         ("pipeline", ["run"]),
     ],
 )
-def test_a_command_names_the_extra_that_it_needs(extra: str, words: list[str], tmp_path: Path) -> None:
+def test_a_command_names_the_extra_that_it_needs(extra, words, tmp_path):
     (tmp_path / "level.txt").write_text("drop_block('b31', 7)\n")
     (tmp_path / "responses.jsonl").write_text("")
     shutil.copy(ROOT / "params.yaml", tmp_path)
@@ -251,7 +247,7 @@ def test_a_command_names_the_extra_that_it_needs(extra: str, words: list[str], t
     assert run([*blocked(EXTRAS, COMMAND), words[0], "--help"], tmp_path, ROOT / "src").returncode == 0
 
 
-def test_every_package_of_an_extra_is_known() -> None:
+def test_every_package_of_an_extra_is_known():
     extras = {name: [*map(Requirement, texts)] for name, texts in PROJECT["optional-dependencies"].items()}
     others = {"pcgeval", "ruamel.yaml.clib", "uv"}  # uv is a program, clib a part of ruamel.yaml
     brought_by = {package.name: extra for extra, packages in extras.items() for package in packages}

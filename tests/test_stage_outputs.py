@@ -1,7 +1,6 @@
 """The outputs of all stages: only what changed is written, what left is removed, a lost input costs nothing."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from params_for_tests import contents, file_states
@@ -21,9 +20,7 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("stage", INPUTS)
-def test_a_run_writes_what_changed_removes_what_left_and_keeps_what_lost_its_input(
-    competition: Path, tmp_path: Path, stage: str
-):
+def test_a_run_writes_what_changed_removes_what_left_and_keeps_what_lost_its_input(competition, tmp_path, stage):
     root = shutil.copytree(competition, tmp_path / "copy", ignore=shutil.ignore_patterns("src"))
     params = load_params(root / "params.yaml")
     outputs = [root / output for output in pipeline.OUTPUTS[stage]]

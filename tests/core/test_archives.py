@@ -71,7 +71,7 @@ def refused(archive: Path, fragment: str, **limits: int) -> None:
     assert sorted(archive.parent.iterdir()) == before  # nothing is left
 
 
-def test_files_come_out_as_they_are_packed(tmp_path: Path) -> None:
+def test_files_come_out_as_they_are_packed(tmp_path):
     for packing in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         assert unpacked(write_zip(tmp_path / "x.zip", FILES, packing)) == FILES
     for mode in ("w:gz", "w"):
@@ -80,7 +80,7 @@ def test_files_come_out_as_they_are_packed(tmp_path: Path) -> None:
         assert (tmp_path / "into/b/c.sh").stat().st_mode & 0o100
 
 
-def test_links_pipes_and_devices_are_left_out_of_a_tar_file_and_refused_in_a_zip_file(tmp_path: Path) -> None:
+def test_links_pipes_and_devices_are_left_out_of_a_tar_file_and_refused_in_a_zip_file(tmp_path):
     special = {
         "link": (tarfile.SYMTYPE, "/etc/passwd"),
         "hard": (tarfile.LNKTYPE, "main.py"),
@@ -97,12 +97,12 @@ def test_links_pipes_and_devices_are_left_out_of_a_tar_file_and_refused_in_a_zip
 
 
 @pytest.mark.parametrize("name", ["../out", "/out", "a/../../out", "C:/out", "a\\..\\out", *LONG])
-def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+def test_no_name_leads_out_of_the_folder(tmp_path, name):
     refused(raw_zip(tmp_path / "x.zip", (entry(name), b"1")), "outside")
     refused(write_tar(tmp_path / "x.tar", (name, b"1")), "outside")
 
 
-def test_hidden_names_of_an_entry_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_names_of_an_entry_are_checked(tmp_path, monkeypatch):
     archive = write_zip(tmp_path / "x.zip", {"a.txt~.py": b"1"})
     archive.write_bytes(archive.read_bytes().replace(b"a.txt~.py", b"a.txt\0.py"))
     refused(archive, "outside")
@@ -115,9 +115,7 @@ def test_hidden_names_of_an_entry_are_checked(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @settings(max_examples=200, deadline=None)
 @given(is_zip=st.booleans(), names=st.lists(NAMES, min_size=1, max_size=4), data=st.data())
-def test_no_name_and_no_damage_writes_elsewhere(
-    tmp_path_factory: pytest.TempPathFactory, is_zip: bool, names: list[str], data: st.DataObject
-) -> None:
+def test_no_name_and_no_damage_writes_elsewhere(tmp_path_factory, is_zip, names, data):
     folder = tmp_path_factory.mktemp("x") / "deep" / "deeper"
     folder.mkdir(parents=True)
     if is_zip:
@@ -138,7 +136,7 @@ def test_no_name_and_no_damage_writes_elsewhere(
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_name_that_stands_twice_and_more_than_the_limits_are_refused(tmp_path: Path) -> None:
+def test_a_name_that_stands_twice_and_more_than_the_limits_are_refused(tmp_path):
     for files in ((("a", b"1"), ("a", b"2")), (("a", b"1"), ("a/b", b"2"))):
         refused(raw_zip(tmp_path / "x.zip", *((entry(name), content) for name, content in files)), "twice")
         refused(write_tar(tmp_path / "x.tar", *files), "twice")
@@ -152,7 +150,7 @@ def test_a_name_that_stands_twice_and_more_than_the_limits_are_refused(tmp_path:
     refused(tmp_path / "overlapping", "too much", max_files=10_000, max_bytes=2**30)
 
 
-def test_a_huge_list_of_files_is_not_read(tmp_path: Path) -> None:
+def test_a_huge_list_of_files_is_not_read(tmp_path):
     archive = patched(write_zip(tmp_path / "x.zip", FILES), (END, 12, struct.pack("<I", 2**27)))
     content = archive.read_bytes()
     archive.write_bytes(content[:4] + bytes(2**27) + content)
@@ -174,12 +172,12 @@ NO_ARCHIVES = {
 
 
 @pytest.mark.parametrize("content", NO_ARCHIVES.values(), ids=NO_ARCHIVES)
-def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused(tmp_path, content):
     (tmp_path / "x.zip").write_bytes(content)
     refused(tmp_path / "x.zip", "damaged")
 
 
-def test_encrypted_oddly_packed_wrongly_sized_and_flipped_entries_are_refused(tmp_path: Path) -> None:
+def test_encrypted_oddly_packed_wrongly_sized_and_flipped_entries_are_refused(tmp_path):
     path, encrypted = tmp_path / "x.zip", struct.pack("<H", 1)
     refused(patched(write_zip(path, {"a": b"1"}), (LOCAL, 6, encrypted), (CENTRAL, 8, encrypted)), "encrypted")
     for packing in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):  # they can take any amount of memory

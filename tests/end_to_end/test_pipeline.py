@@ -5,7 +5,6 @@ The tests of one module share a workspace and run in order: each starts from an 
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from soak import soak_only
@@ -53,7 +52,7 @@ def ranking(workspace: Workspace) -> dict[str, set[str]]:
     return {row["team"]: set(row["models"]) for row in rows}
 
 
-def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace):
+def test_one_command_goes_from_submissions_to_ranking(workspace):
     ran = workspace.repro()
     assert ran[:2] == GENERATE  # a server loads each model once
     assert sorted(ran) == sorted([*GENERATE, *MEASURE, *CONCLUDE])
@@ -65,7 +64,7 @@ def test_one_command_goes_from_submissions_to_ranking(workspace: Workspace):
     assert written(workspace) == before
 
 
-def test_a_team_changes_its_prompt(workspace: Workspace, before: dict[str, int]):
+def test_a_team_changes_its_prompt(workspace, before):
     prompt = workspace.folder / "data" / "submissions" / "beta" / "prompt.txt"
     prompt.write_text(OTHER_PROMPT)
     assert {*GENERATE, "extract", "simulate", "score", "rank", "grade", "report"} <= set(workspace.repro())
@@ -73,7 +72,7 @@ def test_a_team_changes_its_prompt(workspace: Workspace, before: dict[str, int])
 
 
 @soak_only
-def test_a_physics_parameter_changes(workspace: Workspace, before: dict[str, int]):
+def test_a_physics_parameter_changes(workspace, before):
     workspace.change_params("physics", trials=1)
     ran = set(workspace.repro())
     assert {"simulate", "rank", "report"} <= ran
@@ -90,16 +89,14 @@ def test_a_physics_parameter_changes(workspace: Workspace, before: dict[str, int
         ("data/rubrics/competition/rubric.json", "\n", {"grade", "report"}),
     ],
 )
-def test_a_change_that_decides_nothing_changes_no_trial_and_no_measurement(
-    workspace: Workspace, before: dict[str, int], name: str, end: str, stages: set[str]
-):
+def test_a_change_that_decides_nothing_changes_no_trial_and_no_measurement(workspace, before, name, end, stages):
     with (workspace.folder / name).open("a") as file:
         file.write(end)
     assert set(workspace.repro()) == stages
     assert written(workspace) == before
 
 
-def test_a_run_restores_a_file_that_was_altered_by_hand(workspace: Workspace, before: dict[str, int]):
+def test_a_run_restores_a_file_that_was_altered_by_hand(workspace, before):
     assert before
     outputs = workspace.outputs()
     levels = workspace.folder / stage_dir("levels", "large", "beta")
@@ -112,7 +109,7 @@ def test_a_run_restores_a_file_that_was_altered_by_hand(workspace: Workspace, be
 
 
 @soak_only
-def test_a_second_machine_pulls_what_the_first_pushed(workspace: Workspace, before: dict[str, int], tmp_path: Path):
+def test_a_second_machine_pulls_what_the_first_pushed(workspace, before, tmp_path):
     assert before
     for words in (["remote", "add", "--local", "--default", "store", str(tmp_path / "store")], ["push"]):
         done = workspace.dvc(*words)
@@ -129,7 +126,7 @@ def test_a_second_machine_pulls_what_the_first_pushed(workspace: Workspace, befo
     assert second.repro() == []
 
 
-def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace: Workspace, before: dict[str, int]):
+def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace, before):
     """Their recordings are those of others, which were asked the same."""
     data = workspace.folder / "data"
     shutil.copytree(data / "submissions" / "alpha", data / "submissions" / "gamma")
@@ -144,7 +141,7 @@ def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace: Workspace, 
     assert owners(workspace, before) == new
 
 
-def test_a_team_and_a_model_that_leave_are_in_no_output_of_a_stage(workspace: Workspace, before: dict[str, int]):
+def test_a_team_and_a_model_that_leave_are_in_no_output_of_a_stage(workspace, before):
     assert any(name.startswith("raw/third/gamma/") for name in before)
     workspace.change("teams", ["alpha", "gamma"])
     models = workspace.params()["models"]

@@ -50,7 +50,7 @@ class Guest:
         return [flag.kind for flag in self.broker.flags]
 
 
-def test_a_call_is_answered_and_recorded_and_the_competition_decides_model_and_options() -> None:
+def test_a_call_is_answered_and_recorded_and_the_competition_decides_model_and_options():
     guest, said = Guest(), f"reply to 2 messages with seed {SEED}"
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b\ud800"}]
     sent = [{"role": "system", "content": ""}, {"role": "user", "content": parts, "name": "x", "tokens": 0}]
@@ -64,7 +64,7 @@ def test_a_call_is_answered_and_recorded_and_the_competition_decides_model_and_o
     assert guest.broker.flags == ()
 
 
-def test_each_reply_to_the_same_conversation_has_another_seed_whether_one_call_or_several_want_it() -> None:
+def test_each_reply_to_the_same_conversation_has_another_seed_whether_one_call_or_several_want_it():
     seeds, costs = [], []
     for counts in ([1, 1, 3], [5], [1] * 5):
         guest = Guest()
@@ -91,7 +91,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize(("limit", "answered"), [(13, 1), (14, 2)])
-def test_a_reply_over_the_tokens_is_refused_and_so_is_every_later_call(limit: int, answered: int) -> None:
+def test_a_reply_over_the_tokens_is_refused_and_so_is_every_later_call(limit, answered):
     guest = Guest(limits(tokens=limit))
     for _ in range(answered):
         guest.chats("Build.")
@@ -105,9 +105,7 @@ def test_a_reply_over_the_tokens_is_refused_and_so_is_every_later_call(limit: in
 
 
 @pytest.mark.parametrize("waited", [0, 20])
-def test_a_reply_takes_the_models_seconds_whether_it_is_replayed_at_once_or_waited_for(
-    clock: SimpleNamespace, waited: float
-) -> None:
+def test_a_reply_takes_the_models_seconds_whether_it_is_replayed_at_once_or_waited_for(clock, waited):
     def answer(_: ChatRequest) -> ChatReply:
         clock.now += waited
         return reply("slow", seconds=20)
@@ -129,9 +127,7 @@ def test_a_reply_takes_the_models_seconds_whether_it_is_replayed_at_once_or_wait
         (CallError("no answer came"), 4, "did not end"),  # the first one in a replay
     ],
 )
-def test_more_replies_than_come_in_time_are_the_programs_fault(
-    clock: SimpleNamespace, second: ChatReply | CallError, waited: float, reason: str
-) -> None:
+def test_more_replies_than_come_in_time_are_the_programs_fault(clock, second, waited, reason):
     def answer(_: ChatRequest) -> ChatReply:
         if len(model.requests) == 1:
             return reply("slow", seconds=20)
@@ -145,7 +141,7 @@ def test_more_replies_than_come_in_time_are_the_programs_fault(
         Guest(limits(seconds=10, call_seconds=11), model).chats("Build.", n=2).answers("in time")
 
 
-def test_last_words_that_do_not_come_fail_the_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_words_that_do_not_come_fail_the_trial(monkeypatch):
     monkeypatch.setattr(broker_module, "LAST_WORDS_SECONDS", 0.05)
     guest = Guest(limits(seconds=0.05, call_seconds=20), TestModel(lambda _: reply("slow", seconds=20)))
     with pytest.raises(TrialFailed, match="did not end"):
@@ -185,7 +181,7 @@ def test_an_answer_is_altered_unless_it_is_a_reply_or_joins_replies_when_the_tok
     assert guest.kinds() == (["altered-answer"] if flagged else [])
 
 
-def test_a_reply_is_invented_unless_it_came_before_and_is_flagged_once() -> None:
+def test_a_reply_is_invented_unless_it_came_before_and_is_flagged_once():
     guest = Guest()
     later = f"reply to 3 messages with seed {SEED}"
     guest.chats("1").chats("1", later, "2").chats("1", SAID, "2").chats("1", later, "2").chats("1", "no", "2")
@@ -195,7 +191,7 @@ def test_a_reply_is_invented_unless_it_came_before_and_is_flagged_once() -> None
     assert [exchange.repeats for exchange in guest.broker.exchanges] == [0, 1, 1, 1, 1, 3]  # what is not recorded again
 
 
-def test_flags_and_reasons_are_few_and_short() -> None:
+def test_flags_and_reasons_are_few_and_short():
     guest = Guest()
     for number in range(MAX_FLAGS + 2):
         guest.says(op="contact", text=f"tried to reach {number}.org\n" + "x" * 400)
@@ -216,7 +212,7 @@ NO_CALLS = [*((messages, 1) for messages in NO_MESSAGES), *(([FINE], n) for n in
 
 
 @pytest.mark.parametrize(("messages", "n"), NO_CALLS)
-def test_a_call_that_is_none_is_refused_and_costs_nothing(messages: object, n: object) -> None:
+def test_a_call_that_is_none_is_refused_and_costs_nothing(messages, n):
     guest = Guest()
     guest.says(op="chat", messages=messages, n=n).answers()
     (refusal,) = guest.replies()
@@ -236,7 +232,7 @@ def test_a_call_that_is_none_is_refused_and_costs_nothing(messages: object, n: o
         b'{"op": "answer", "text": "x"} {"op": "answer", "text": "y"}',
     ],
 )
-def test_what_is_no_message_of_the_interface_fails_the_trial(content: bytes) -> None:
+def test_what_is_no_message_of_the_interface_fails_the_trial(content):
     guest = Guest()
     with pytest.raises(TrialFailed, match="no message of the interface"):
         guest.writes(content + b"\n").broker.serve()
@@ -247,14 +243,14 @@ ANY_MESSAGE = st.dictionaries(st.sampled_from(["op", "text", "messages", "n"]), 
 
 
 @given(st.binary(max_size=200) | (ANY_JSON | ANY_MESSAGE).map(lambda value: json.dumps(value).encode() + b"\n"))
-def test_no_bytes_do_more_than_fail_the_trial(content: bytes) -> None:
+def test_no_bytes_do_more_than_fail_the_trial(content):
     guest = Guest().writes(content)
     guest.pipe.close_guest_end()
     with pytest.raises((TrialFailed, PipeClosed)):
         guest.broker.serve()
 
 
-def test_messages_may_come_in_pieces_and_together_and_their_text_fits_into_files() -> None:
+def test_messages_may_come_in_pieces_and_together_and_their_text_fits_into_files():
     guest = Guest()
     content = b'{"op": "contact", "text": "here"}\n{"op": "answer", "text": "a\\ud800\xc3\xbc"}\n'
     sender = threading.Thread(target=lambda: [guest.writes(content[at : at + 1]) for at in range(len(content))])
@@ -263,7 +259,7 @@ def test_messages_may_come_in_pieces_and_together_and_their_text_fits_into_files
     sender.join()
 
 
-def test_what_a_program_said_before_it_ended_counts_though_it_takes_no_reply() -> None:
+def test_what_a_program_said_before_it_ended_counts_though_it_takes_no_reply():
     guest = Guest().chats("Build.").says(op="contact", text="x").writes(b'{"op": "answer", "te')
     guest.pipe.close_guest_end()
     with pytest.raises(PipeClosed):

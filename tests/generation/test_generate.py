@@ -46,9 +46,7 @@ def three_teams(prompt: CompetitionFolder) -> CompetitionFolder:
     return prompt
 
 
-def test_a_trial_is_asked_once_with_its_own_seed_and_again_when_what_it_is_made_from_changes(
-    prompt: CompetitionFolder, server: SlowOllama, asked: list[str]
-) -> None:
+def test_a_trial_is_asked_once_with_its_own_seed_and_again_when_what_it_is_made_from_changes(prompt, server, asked):
     prompt.generate()
     assert asked == ["Build the letter A."] * 2 + ["Build the letter B."] * 2
     before, first = prompt.outputs(), prompt.records()[0]
@@ -77,7 +75,7 @@ def test_a_trial_is_asked_once_with_its_own_seed_and_again_when_what_it_is_made_
     assert (code, DIGEST in output, server.digest in output) == (2, True, True)
 
 
-def test_other_limits_decide_anew_about_the_same_replies(prompt: CompetitionFolder, server: SlowOllama) -> None:
+def test_other_limits_decide_anew_about_the_same_replies(prompt, server):
     server.seconds = 0.3
     prompt.generate()
     before = len(server.asked)
@@ -92,9 +90,7 @@ def test_other_limits_decide_anew_about_the_same_replies(prompt: CompetitionFold
     assert len(server.asked) == before
 
 
-def test_the_teams_take_turns_and_what_is_finished_stays_without_the_server_and_alone(
-    three_teams: CompetitionFolder, server: SlowOllama, asked: list[str]
-) -> None:
+def test_the_teams_take_turns_and_what_is_finished_stays_without_the_server_and_alone(three_teams, server, asked):
     three_teams.generate()
     turns = [(letter, verb) for letter in "AB" for verb in ("Build", "Stack", "Pile")]
     assert [(text[-2], text.split()[0]) for text in asked] == [turn for turn in turns for _ in range(2)]
@@ -137,7 +133,7 @@ def test_a_failed_call_fails_its_trial_and_faults_of_the_server_are_told_and_don
     assert asked[4:] == ["Stack the letter B."]
 
 
-def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path: Path, server: SlowOllama) -> None:
+def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path, server):
     competition = competition_folder(tmp_path, server.address, PROGRAM, letters="A", trials=2)
     code, output = competition.run_and_fail(*STAGE, **NO_SANDBOX)
     assert (code, "PCGEVAL_TRUST_PROGRAMS=1" in output, server.asked) == (2, True, [])
@@ -154,9 +150,7 @@ def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path:
         (submission / name).unlink()
 
 
-def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: SlowOllama
-) -> None:
+def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(tmp_path, monkeypatch, server):
     competition = competition_folder(tmp_path, server.address, PROGRAM, letters="A", trials=2)
     competition.change_model(concurrency=1)
     started, faults = Sandbox.start, iter(["bwrap: no more processes"])

@@ -10,7 +10,6 @@ import pytest
 from handed_in_for_tests import write_folder
 from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply, write_program
 
-from pcgeval.core.params import Limits
 from pcgeval.generation.runners import ProgramRunner, TrialRun
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
 from pcgeval.submissions.packages import interpreter_for
@@ -110,7 +109,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(("source", "response"), ANSWERS.values(), ids=ANSWERS)
-def test_a_program_answers(run: Run, source: str, response: str) -> None:
+def test_a_program_answers(run, source, response):
     trial = run(source)
     assert (trial.response, trial.reason) == (response, None)
 
@@ -135,7 +134,7 @@ return json.dumps([going_on, [random.seed(42), random.random(), random.Random(7)
 """
 
 
-def test_generators_that_a_program_seeded_go_on_from_trial_to_trial(run: Run) -> None:
+def test_generators_that_a_program_seeded_go_on_from_trial_to_trial(run):
     """In the official package's one process, what is seeded before `run` goes on, and what `run` seeds begins anew."""
     with_numpy = Path(sys.executable)  # the Python of these tests
     trials = [run(RANDOM + loop(DRAWS), seed=seed, python=with_numpy) for seed in (1, 2, 1)]
@@ -145,7 +144,7 @@ def test_generators_that_a_program_seeded_go_on_from_trial_to_trial(run: Run) ->
     assert not {*first[0]} & {*second[0]}
 
 
-def test_everything_that_a_program_may_ask_about_its_trial(run: Run) -> None:
+def test_everything_that_a_program_may_ask_about_its_trial(run):
     body = """
     import json, time
     from llms4pcg.utils import log
@@ -169,7 +168,7 @@ def test_everything_that_a_program_may_ask_about_its_trial(run: Run) -> None:
     assert (json.loads(trial.response), trial.printed) == (facts, "asked\n")
 
 
-def test_a_program_imports_its_own_modules_and_sees_its_folders_in_order(run: Run, tmp_path: Path) -> None:
+def test_a_program_imports_its_own_modules_and_sees_its_folders_in_order(run, tmp_path):
     modules = {
         "llms4pcg/__init__.py": "raise ImportError('the copy')",
         "chatgpt4pcg/__init__.py": "raise ImportError('the copy')",
@@ -212,9 +211,7 @@ return best
     ("seconds", "rules", "calls"),
     [(0, limits(), 8), (0, limits(tokens=30), 5), (1000, limits(seconds=3500, call_seconds=9000), 4)],
 )
-def test_a_search_hands_in_what_it_has_when_it_meets_a_limit(
-    run: Run, seconds: float, rules: Limits, calls: int
-) -> None:
+def test_a_search_hands_in_what_it_has_when_it_meets_a_limit(run, seconds, rules, calls):
     """In a tree of thought, two thoughts are proposed, each is rated, and the better one goes on."""
     trial = run(loop(SEARCH), TestModel(lambda request: reply(echo(request), seconds=seconds)), rules)
     best = max(SAID, f"reply to 1 messages with seed {SECOND}")
@@ -222,7 +219,7 @@ def test_a_search_hands_in_what_it_has_when_it_meets_a_limit(
 
 
 @pytest.mark.parametrize("then", ["break", "os._exit(5)", "os.write(pcgeval_guest._trial['pipe'], b'x' * 3_000_000)"])
-def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run: Run, then: str) -> None:
+def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run, then):
     body = f"""
     import os, pcgeval_guest, time
     time.monotonic = time.perf_counter = lambda: 0.0
@@ -237,7 +234,7 @@ def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run: Run, then:
     assert (trial.response, trial.reason) == ("", "used 14 tokens; the limit is 10")
 
 
-def test_threads_each_get_their_own_reply_and_a_conversation_that_is_too_long_ends_nothing(run: Run) -> None:
+def test_threads_each_get_their_own_reply_and_a_conversation_that_is_too_long_ends_nothing(run):
     body = """
     from concurrent.futures import ThreadPoolExecutor
     def ask(number, length=5000):
@@ -289,7 +286,7 @@ HOSTILE = [
         pytest.param(loop("open('/etc/shadow').read()"), "Error: ", 30, marks=pytest.mark.needs_sandbox),
     ],
 )
-def test_a_program_that_does_not_answer_fails_with_a_reason(run: Run, source: str, reason: str, seconds: float) -> None:
+def test_a_program_that_does_not_answer_fails_with_a_reason(run, source, reason, seconds):
     trial = run(source, rules=limits(seconds=seconds))
     assert (trial.response, trial.reason is None) == ("", False)
     assert reason.lower() in str(trial.reason).lower()
@@ -297,7 +294,7 @@ def test_a_program_that_does_not_answer_fails_with_a_reason(run: Run, source: st
     assert str(trial.reason).isprintable()
 
 
-def test_a_reply_that_the_program_fakes_is_none(run: Run) -> None:
+def test_a_reply_that_the_program_fakes_is_none(run):
     """It may lead itself to believe anything; what is recorded and flagged is what the model said."""
     body = """
     import io, pcgeval_guest
@@ -310,7 +307,7 @@ def test_a_reply_that_the_program_fakes_is_none(run: Run) -> None:
     assert [exchange.reply.text for exchange in trial.exchanges] in ([], [SAID])
 
 
-def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run: Run) -> None:
+def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run):
     body = """
     import random, socket
     from contextlib import suppress

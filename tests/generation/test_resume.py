@@ -34,7 +34,7 @@ def laid_out(folder: Path, host: str, work: dict[str, str] = PROMPT) -> Competit
     ("work", "trials"),
     [(PROMPT, 12 if SOAK else 5), pytest.param(PROGRAM, 4 if SOAK else 2, marks=pytest.mark.needs_sandbox)],
 )
-def test_killed_at_random_moments(tmp_path: Path, work: dict[str, str], trials: int):
+def test_killed_at_random_moments(tmp_path, work, trials):
     chance = random.Random(20)
     with SlowOllama() as server:
         competition = competition_folder(tmp_path / "killed", server.address, work, trials=trials)
@@ -110,9 +110,7 @@ def test_two_runs_exclude_each_other_and_an_interruption_ends_all_at_once_and_fa
         pytest.param(REPEATING, None, 0, marks=pytest.mark.needs_sandbox),  # the same call has several answers
     ],
 )
-def test_a_replay_gives_the_same_bytes(
-    tmp_path: Path, request: pytest.FixtureRequest, work: dict[str, str], refused: str | None, failed: int
-):
+def test_a_replay_gives_the_same_bytes(tmp_path, request, work, refused, failed):
     request.addfinalizer(partial(os.umask, os.umask(0o077)))  # root runs programs as another user, whatever the umask
     with SlowOllama(0.002, status=lambda text: 400 if text == refused else 200) as server:
         competition = laid_out(tmp_path, server.address, work)
@@ -140,9 +138,7 @@ def recorded(tmp_path: Path) -> CompetitionFolder:
     return competition
 
 
-def test_a_programs_trials_are_replayed_without_a_sandbox_and_answer_for_the_model_from_the_call_log(
-    recorded: CompetitionFolder,
-):
+def test_a_programs_trials_are_replayed_without_a_sandbox_and_answer_for_the_model_from_the_call_log(recorded):
     before = recorded.outputs()
     assert len(before) == 4 * 2
     missing, *others = (recorded.folder / "data" / "raw").rglob("*.json")
@@ -162,7 +158,7 @@ def test_a_programs_trials_are_replayed_without_a_sandbox_and_answer_for_the_mod
     assert recorded.outputs() == before
 
 
-def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(recorded: CompetitionFolder):
+def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(recorded):
     """Neither the finished trial nor the recorded one, both made from the old reply, stands in its way."""
     path = recorded.folder / RECORDING
     first, *others = path.read_text().splitlines(keepends=True)

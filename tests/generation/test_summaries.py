@@ -32,7 +32,7 @@ def exchange(reply: str, *sent: str) -> Exchange:
     return Exchange("k", ChatReply(reply, 10, 5, "stop", 1.0), messages, 0)
 
 
-def test_a_summary_says_what_its_record_says_and_changes_with_every_response(tmp_path: Path):
+def test_a_summary_says_what_its_record_says_and_changes_with_every_response(tmp_path):
     flags = (Flag("other-host", "tried to reach a.example"), Flag("altered-answer", "<b>\u202e"))
     passed = summary(tmp_path, exchange("text"), exchange("more"), flags=flags, contained=False)
     assert (passed.failure, passed.usage) == (None, TrialUsage(2, 30, flags, contained=False))
@@ -60,8 +60,6 @@ JOINED = [exchange(call, f"Say {call}") for call in (BASE, STEM)]
         pytest.param(THREE, [exchange(THREE)], Prompt("Draw <OBJECT>; b31 is 3 wide and 1 high."), (0, 3), id="sizes"),
     ],
 )
-def test_blocks_that_a_submission_told_the_model_are_supplied(
-    tmp_path: Path, response: str, exchanges: list[Exchange], work: Prompt | Program, supplied: tuple[int, int]
-):
+def test_blocks_that_a_submission_told_the_model_are_supplied(tmp_path, response, exchanges, work, supplied):
     counted = summary(tmp_path, *exchanges, response=response, work=work).usage.supplied
     assert (counted.supplied, counted.blocks) == supplied

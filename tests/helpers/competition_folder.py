@@ -46,8 +46,6 @@ if __name__ == "__main__":
 
 @dataclass(frozen=True)
 class CompetitionFolder:
-    """The folder and its commands."""
-
     folder: Path
 
     def command(self, *words: str, **variables: str) -> subprocess.Popen[str]:

@@ -87,12 +87,10 @@ def unfinished(begun: str, *, hangs_up: bool) -> Act:
 
 
 def silent() -> Act:
-    """Take the request and never answer."""
     return lambda player: player.server.stopping.wait(60) and None
 
 
 def endless(piece: bytes, pause: float = 0.0) -> Act:
-    """Send the same bytes for ever."""
 
     def act(player: JsonHandler) -> None:
         _begin(player)

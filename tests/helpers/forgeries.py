@@ -15,7 +15,6 @@ H1 = Trial("H", 1)
 
 
 def raw(root: Path, model: str, team: str, trial: Trial = H1) -> tuple[Path, Path]:
-    """Return the response and the record of a trial."""
     folder = root / stage_dir("raw", model, team)
     return trial_file(folder, "raw", team, trial), record_path(folder, team, trial)
 

@@ -97,7 +97,6 @@ def dead_links(index):
 
 
 def part(markup, place):
-    """Return the markup of the element with an id."""
     return html.tostring(html.fromstring(markup).get_element_by_id(place), encoding="unicode", with_tail=False)
 
 

@@ -32,7 +32,6 @@ def small_values(
 
 
 def small_params(*arguments: Any, **more: Any) -> Params:
-    """Return the settings of these values."""
     return parse_params(small_values(*arguments, **more), "params.yaml")
 
 

@@ -119,7 +119,7 @@ DENIED = {
 
 
 @pytest.mark.parametrize(("source", "error"), DENIED.items())
-def test_attacks_are_denied(arena: Arena, source: str, error: str | tuple[str, ...]) -> None:
+def test_attacks_are_denied(arena, source, error):
     assert arena.run(source).stderr_tail.splitlines()[-1].startswith(error)
 
 
@@ -142,17 +142,17 @@ STOPPED = {
 
 
 @pytest.mark.parametrize(("source", "reason"), STOPPED.items())
-def test_programs_over_a_limit_are_stopped(arena: Arena, source: str, reason: str) -> None:
+def test_programs_over_a_limit_are_stopped(arena, source, reason):
     ending = arena.run(source)
     assert (ending.code, ending.reason) == (None, reason)
     assert len(ending.stderr_tail) in (0, 8_000)
 
 
-def test_an_endless_loop_is_stopped(arena: Arena) -> None:
+def test_an_endless_loop_is_stopped(arena):
     assert arena.run("while True: pass", seconds=0.7) == ExitStatus(None, "was stopped after 0.7 s", "")
 
 
-def test_a_fork_bomb_reaches_the_limit_on_processes(arena: Arena) -> None:
+def test_a_fork_bomb_reaches_the_limit_on_processes(arena):
     source = """
         import os
         while True:
@@ -166,7 +166,7 @@ def test_a_fork_bomb_reaches_the_limit_on_processes(arena: Arena) -> None:
     assert set(ending.stderr_tail.split()) <= {"11", "1", ""}  # EAGAIN; the tail may begin within a line
 
 
-def test_memory_that_processes_share_counts_once(arena: Arena) -> None:
+def test_memory_that_processes_share_counts_once(arena):
     source = """
         import os, time
         pile = bytearray(os.urandom(1_000_000)) * 80
@@ -179,7 +179,7 @@ def test_memory_that_processes_share_counts_once(arena: Arena) -> None:
     assert arena.run(source) == ExitStatus(0, None, "")
 
 
-def test_a_file_and_all_files_together_are_limited(arena: Arena) -> None:
+def test_a_file_and_all_files_together_are_limited(arena):
     said = arena.prints(
         """
         for folder in ("/tmp", "."):
@@ -213,7 +213,7 @@ needs_landlock = pytest.mark.skipif(LANDLOCK < 2, reason="the kernel has no Land
 
 
 @pytest.mark.parametrize("paths", [HOST_FACTS, pytest.param(OF_PROCESSES, marks=needs_landlock)])
-def test_the_hosts_load_hardware_and_mounts_are_hidden(arena: Arena, paths: str) -> None:
+def test_the_hosts_load_hardware_and_mounts_are_hidden(arena, paths):
     """Neither the program nor a process that it starts can read them, nor can they be made readable."""
     said = arena.prints(
         """
@@ -227,7 +227,7 @@ def test_the_hosts_load_hardware_and_mounts_are_hidden(arena: Arena, paths: str)
     assert said == ""
 
 
-def test_libraries_find_their_files_in_proc(arena: Arena) -> None:
+def test_libraries_find_their_files_in_proc(arena):
     said = arena.prints(
         """
         assert open("/proc/cpuinfo").read() and open("/proc/sys/vm/overcommit_memory").read()
@@ -243,7 +243,7 @@ def test_libraries_find_their_files_in_proc(arena: Arena) -> None:
     assert said == "fine\n"
 
 
-def test_no_path_and_no_link_leads_out_of_the_folder(arena: Arena) -> None:
+def test_no_path_and_no_link_leads_out_of_the_folder(arena):
     (arena.root / "secret").write_text("the organiser's secret")
     targets = ("/etc/passwd", arena.root / "secret", "../../secret", "/proc/1/root/etc/passwd", "/")
     for number, target in enumerate(targets):
@@ -264,14 +264,12 @@ def test_no_path_and_no_link_leads_out_of_the_folder(arena: Arena) -> None:
 
 
 @pytest.mark.skipif(sys.prefix == "/usr", reason="the interpreter is the system's")
-def test_the_folder_of_the_interpreter_shows_nothing_beside_it(arena: Arena) -> None:
+def test_the_folder_of_the_interpreter_shows_nothing_beside_it(arena):
     said = arena.prints("say(*os.listdir(sys.argv[1]))", Path(sys.prefix).parent)
     assert said.split() == [Path(sys.prefix).name]
 
 
-def test_no_process_is_seen_but_the_sandboxs_own_and_none_holds_a_secret(
-    arena: Arena, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_process_is_seen_but_the_sandboxs_own_and_none_holds_a_secret(arena, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     said = arena.prints(
         """
@@ -293,7 +291,7 @@ def test_no_process_is_seen_but_the_sandboxs_own_and_none_holds_a_secret(
     assert "OPENAI_API_KEY" not in environment
 
 
-def test_inherited_descriptors_are_those_given(arena: Arena) -> None:
+def test_inherited_descriptors_are_those_given(arena):
     secret, given = (os.open(arena.other / "main.py", os.O_RDONLY) for _ in range(2))
     os.set_inheritable(secret, True)
     open_ones = {*arena.prints("say(*os.listdir('/proc/self/fd'))", descriptors=(given,)).split()}
@@ -306,7 +304,7 @@ def test_inherited_descriptors_are_those_given(arena: Arena) -> None:
 # Writing
 
 
-def test_a_program_writes_only_temporary_files(arena: Arena) -> None:
+def test_a_program_writes_only_temporary_files(arena):
     (arena.folder / "prompts").mkdir()
     (arena.folder / "prompts" / "ask.txt").write_text("Build <OBJECT>.")
     said = arena.prints(
@@ -329,14 +327,14 @@ def test_a_program_writes_only_temporary_files(arena: Arena) -> None:
     assert (arena.folder / "prompts" / "ask.txt").read_text() == "Build <OBJECT>."
 
 
-def test_a_run_sees_nothing_of_the_run_before(arena: Arena) -> None:
+def test_a_run_sees_nothing_of_the_run_before(arena):
     arena.run("open('/tmp/note', 'w').write('to my next trial'); open('log.txt', 'w').write('the same')")
     tmp = Path("/tmp")  # noqa: S108 - the sandbox's, in which the interpreter may lie
     shown = {path.parts[2] for path in interpreter_paths(Path(sys.executable)) if path.is_relative_to(tmp)}
     assert arena.prints("say(os.listdir('/tmp'), os.listdir())") == f"{sorted(shown)} ['main.py']\n"
 
 
-def test_start_up_files_and_pickles_run_their_code_inside_if_at_all(arena: Arena) -> None:
+def test_start_up_files_and_pickles_run_their_code_inside_if_at_all(arena):
     for name in ("sitecustomize.py", "usercustomize.py", "hostile.pth", "hostile-nspkg.pth"):
         (arena.folder / name).write_text(f"import pathlib; pathlib.Path({str(arena.marker)!r}).write_text('x')\n")
     said = arena.prints(
@@ -353,7 +351,7 @@ def test_start_up_files_and_pickles_run_their_code_inside_if_at_all(arena: Arena
     assert said.endswith("ran\n")
 
 
-def test_commands_beside_the_interpreter_do_not_replace_ours(arena: Arena, tmp_path: Path) -> None:
+def test_commands_beside_the_interpreter_do_not_replace_ours(arena, tmp_path):
     """A wheel may bring commands along; those that start a program are not looked for among them."""
     programs, names = tmp_path / "environment" / "bin", ("bwrap", "choom", "prlimit", "setpriv")
     programs.mkdir(parents=True)
@@ -370,7 +368,7 @@ def test_commands_beside_the_interpreter_do_not_replace_ours(arena: Arena, tmp_p
 # The host's servers
 
 
-def test_servers_and_abstract_sockets_of_the_host_are_not_reached(arena: Arena) -> None:
+def test_servers_and_abstract_sockets_of_the_host_are_not_reached(arena):
     name = f"pcgeval-{os.getpid()}"
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as abstract:
         abstract.bind(f"\0{name}")
@@ -400,12 +398,12 @@ def test_servers_and_abstract_sockets_of_the_host_are_not_reached(arena: Arena) 
         ("os.closerange(0, 1000)\ntime.sleep(0.3)\nos._exit(7)", 7),  # also the pipe to the broker
     ],
 )
-def test_a_program_ends_with_its_first_process_and_not_with_its_pipes(arena: Arena, source: str, code: int) -> None:
+def test_a_program_ends_with_its_first_process_and_not_with_its_pipes(arena, source, code):
     assert arena.run(f"import os, time\n{source}").code == code
 
 
 @pytest.mark.parametrize("target", ["os.getppid()", "1", "0", "-1", "int(sys.argv[1])"])
-def test_signals_reach_the_programs_own_processes_only(arena: Arena, target: str) -> None:
+def test_signals_reach_the_programs_own_processes_only(arena, target):
     ending = arena.run(
         f"""
         import os, signal, sys
@@ -422,7 +420,7 @@ def test_signals_reach_the_programs_own_processes_only(arena: Arena, target: str
     assert set(ending.stderr_tail.split()) <= {"PermissionError", "ProcessLookupError"}
 
 
-def test_process_1_can_at_most_be_brought_down(arena: Arena) -> None:
+def test_process_1_can_at_most_be_brought_down(arena):
     """Where no root is at hand it belongs to the same user as the program, which may then write to its memory."""
     ending = arena.run(
         """
@@ -481,14 +479,14 @@ ON_X86_64 = {
 }
 
 
-def test_system_calls_out_of_the_sandbox_are_denied(arena: Arena) -> None:
+def test_system_calls_out_of_the_sandbox_are_denied(arena):
     calls = dict.fromkeys(OUT_OF_THE_SANDBOX, "Operation not permitted")
     calls |= ON_X86_64 if os.uname().machine == "x86_64" else {}
     answers = arena.prints(SYSTEM_CALLS + "".join(f"call({call})\n" for call in calls))
     assert dict(zip(calls, answers.splitlines(), strict=True)) == calls
 
 
-def test_there_is_no_right_to_use_or_to_gain(arena: Arena) -> None:
+def test_there_is_no_right_to_use_or_to_gain(arena):
     said = arena.prints(
         """
         import ctypes

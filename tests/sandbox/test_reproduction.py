@@ -46,9 +46,7 @@ def names(folder: Path) -> list[str]:
 # Honest submissions
 
 
-def test_what_it_prints_and_writes_comes_back_and_the_submission_stays(
-    submission: Path, request: pytest.FixtureRequest
-) -> None:
+def test_what_it_prints_and_writes_comes_back_and_the_submission_stays(submission, request):
     for name in ("old", "touched", "from-the-future", REPRODUCE_LOG, CREATION_TIME):
         (submission / name).write_text("7")
     os.utime(submission / "from-the-future", (4e9, 4e9))
@@ -81,7 +79,7 @@ def test_what_it_prints_and_writes_comes_back_and_the_submission_stays(
     assert (run.folder / "old").stat().st_mtime < in_seconds <= run.started_at < in_seconds + 1
 
 
-def test_there_is_no_network_unless_it_is_asked_for(submission: Path) -> None:
+def test_there_is_no_network_unless_it_is_asked_for(submission):
     with socket.create_server(("127.0.0.1", 0)) as server:
         source = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5)"
         closed = reproduce(submission, f'python3 -c "{source}"', "closed")
@@ -91,9 +89,7 @@ def test_there_is_no_network_unless_it_is_asked_for(submission: Path) -> None:
     assert "the network" not in closed.log
 
 
-def test_where_submissions_are_trusted_it_runs_without_a_sandbox(
-    submission: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_submissions_are_trusted_it_runs_without_a_sandbox(submission, monkeypatch):
     monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
     script = "pwd; python3 --version; echo 1 > new; setsid sleep 9 & exit 4"
     run = reproduce(submission, script, trust_programs=True)
@@ -119,9 +115,7 @@ MISSING = "was not started: reproduce.sh is missing or no file"
         (None, None, MISSING, "", MISSING),
     ],
 )
-def test_endings(
-    submission: Path, script: str | None, code: int | None, reason: str | None, printed: str, told: str
-) -> None:
+def test_endings(submission, script, code, reason, printed, told):
     run = reproduce(submission, script, seconds=2 if reason == "was stopped after 2 s" else 20)
     assert (run.exit_code, run.reason, run.log) == (code, reason, f"{printed}[pcgeval] reproduce.sh {told}\n")
 
@@ -132,14 +126,14 @@ FILL = "i=0; while true; do i=$((i+1)); {}; done"
 @pytest.mark.parametrize(
     "script", [FILL.format(": > file$i"), f"mkdir d; cd d; {FILL.format('yes | head -c 1000000 > file$i')}"]
 )
-def test_a_run_that_fills_the_disk_is_stopped(submission: Path, script: str) -> None:
+def test_a_run_that_fills_the_disk_is_stopped(submission, script):
     run = reproduce(submission, script, seconds=60)
     assert (run.exit_code, run.reason) == (None, "made more than 500 files or 20 MB")
     assert sum(path.is_file() for path in run.folder.rglob("*")) <= DISK.files + 2  # the log and its time
     assert sum(path.stat().st_size for path in run.folder.rglob("*")) < DISK.total_bytes + 3 * KEPT_LOG_BYTES
 
 
-def test_what_cannot_be_used_is_refused(submission: Path) -> None:
+def test_what_cannot_be_used_is_refused(submission):
     with pytest.raises(SandboxError, match="has files"):
         reproduce(submission, "", into=".")
     with pytest.raises(SandboxError, match="not a folder"):
@@ -147,9 +141,7 @@ def test_what_cannot_be_used_is_refused(submission: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "is_ours"), [(errno.ENOSPC, True), (errno.EACCES, False)])
-def test_a_fault_of_ours_is_not_put_down_to_the_submission(
-    submission: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_ours: bool
-) -> None:
+def test_a_fault_of_ours_is_not_put_down_to_the_submission(submission, monkeypatch, number, is_ours):
     monkeypatch.setattr(shutil, "copyfile", Mock(side_effect=OSError(number, os.strerror(number))))
     if is_ours:
         with pytest.raises(SandboxError, match=r"^a copy of the submission cannot be made: .+ Make room .+ run again"):
@@ -161,7 +153,7 @@ def test_a_fault_of_ours_is_not_put_down_to_the_submission(
 # Hostile submissions
 
 
-def test_links_out_are_left_out_and_links_to_files_inside_become_files(submission: Path) -> None:
+def test_links_out_are_left_out_and_links_to_files_inside_become_files(submission):
     (submission.parent / "secret").write_text("secret")
     (submission / "inside").write_text("inside")
     (submission / "folder").mkdir()
@@ -185,7 +177,7 @@ def test_links_out_are_left_out_and_links_to_files_inside_become_files(submissio
     assert all(f"'{name}'" in first for name in ("relative", "in-and-out", "to-folder", "loop", "dangling"))
 
 
-def test_a_run_changes_nothing_beside_its_folder_and_leaves_readable_files_alone(submission: Path) -> None:
+def test_a_run_changes_nothing_beside_its_folder_and_leaves_readable_files_alone(submission):
     secret = submission.parent / "secret"
     secret.write_text("secret words")
     script = f"""
@@ -211,7 +203,7 @@ def test_a_run_changes_nothing_beside_its_folder_and_leaves_readable_files_alone
 
 
 @pytest.mark.parametrize(("files", "size"), [(1, 10**12), (DISK.files + 1, 0)])
-def test_a_submission_that_is_too_large_is_not_started(submission: Path, files: int, size: int) -> None:
+def test_a_submission_that_is_too_large_is_not_started(submission, files, size):
     for number in range(files):
         with (submission / f"{number}").open("wb") as file:
             file.truncate(size)
@@ -221,7 +213,7 @@ def test_a_submission_that_is_too_large_is_not_started(submission: Path, files: 
     assert "ran" not in run.log.splitlines()
 
 
-def test_folders_in_folders_without_end(submission: Path) -> None:
+def test_folders_in_folders_without_end(submission):
     script = "for i in $(seq 400); do mkdir d && cd d; done; echo deep > file"
     run = reproduce(submission, script, seconds=200)
     assert run.exit_code == 0

@@ -51,9 +51,7 @@ def run(
 # What programs are given, with and without a sandbox
 
 
-def test_a_program_runs_in_its_folder_with_nothing_of_ours(
-    sandbox: Sandbox, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_runs_in_its_folder_with_nothing_of_ours(sandbox, folder, monkeypatch):
     monkeypatch.setenv("OUR_SECRET", "x")
     (folder / "sibling.py").write_text("NAME = 'sibling'\n")
     source = """
@@ -84,11 +82,11 @@ def test_a_program_runs_in_its_folder_with_nothing_of_ours(
         ("x = []\nwhile True: x.append('x' * 1_000_000)", ExitStatus(None, "used more than 200 MB of memory", "")),
     ],
 )
-def test_endings(sandbox: Sandbox, folder: Path, source: str, ending: ExitStatus) -> None:
+def test_endings(sandbox, folder, source, ending):
     assert run(sandbox, folder, source) == ending
 
 
-def test_a_program_is_stopped_once_and_a_closed_sandbox_starts_no_more(sandbox: Sandbox, folder: Path) -> None:
+def test_a_program_is_stopped_once_and_a_closed_sandbox_starts_no_more(sandbox, folder):
     with sandbox:
         stopped, late, running = (sandbox.start(["/bin/sleep", "60"], folder=folder) for _ in range(3))
         ended = sandbox.start(["/bin/true"], folder=folder)
@@ -104,7 +102,7 @@ def test_a_program_is_stopped_once_and_a_closed_sandbox_starts_no_more(sandbox: 
         sandbox.start(["/bin/true"], folder=folder)
 
 
-def test_of_much_output_the_beginning_and_the_end_are_kept(folder: Path) -> None:
+def test_of_much_output_the_beginning_and_the_end_are_kept(folder):
     sandbox = Sandbox(ResourceLimits(kept_output_bytes=5), contained=False)
     process = sandbox.start(["/bin/sh", "-c", "printf 12345; sleep 0.2; printf 67890abcde >&2"], folder=folder)
     assert process.wait(SECONDS) == ExitStatus(0, None, "67890abcde")
@@ -115,7 +113,7 @@ def test_of_much_output_the_beginning_and_the_end_are_kept(folder: Path) -> None
 
 
 @pytest.mark.needs_sandbox
-def test_paths_that_cannot_be_shown_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_paths_that_cannot_be_shown_are_refused(folder, tmp_path):
     contained = open_sandbox(ResourceLimits(), trust_programs=True)  # contained where that is possible
     shown = dict.fromkeys((Path("/"), Path.home(), Path.home().parent), "home folder")
     if os.geteuid() == 0:
@@ -131,7 +129,7 @@ def test_paths_that_cannot_be_shown_are_refused(folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.needs_sandbox
-def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(folder: Path) -> None:
+def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(folder):
     process = Sandbox(ResourceLimits(), contained=True).start(["/bin/sleep", "60"], folder=folder)
     os.kill(process._process.pid, signal.SIGKILL)
     with pytest.raises(SandboxError, match="ended from outside"):
@@ -163,7 +161,7 @@ def another_us(folder: Path, held: int, program: str) -> Iterator["subprocess.Po
 
 
 @pytest.mark.needs_sandbox
-def test_nothing_outlives_us(folder: Path) -> None:
+def test_nothing_outlives_us(folder):
     alive, held = os.pipe()
     with another_us(folder, held, "import os, time; os.fork(); os.write(%d, b'x'); time.sleep(600)"):
         os.close(held)
@@ -174,7 +172,7 @@ def test_nothing_outlives_us(folder: Path) -> None:
 
 
 @pytest.mark.needs_sandbox
-def test_a_program_whose_start_we_do_not_survive_does_not_run(folder: Path) -> None:
+def test_a_program_whose_start_we_do_not_survive_does_not_run(folder):
     alive, held = os.pipe()
     for half_milliseconds in range(10, 60, 1 if SOAK else 10):
         with another_us(folder, held, "import os, time; time.sleep(0.5); os.write(%d, b'x')"):
@@ -202,9 +200,7 @@ KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.arg
         (KILLED_BY_FILTER, r"ended by SIGSYS"),
     ],
 )
-def test_where_there_is_no_sandbox_only_trusted_programs_run(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, words: str
-) -> None:
+def test_where_there_is_no_sandbox_only_trusted_programs_run(folder, tmp_path, monkeypatch, machine, words):
     monkeypatch.setenv("PATH", str(tmp_path) if machine == "no bubblewrap" else f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr("pcgeval.sandbox.bubblewrap.bwrap_path", None)
     if machine == "darwin":
@@ -220,7 +216,7 @@ def test_where_there_is_no_sandbox_only_trusted_programs_run(
 
 
 @pytest.mark.needs_sandbox
-def test_a_busy_machine_has_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_has_a_sandbox(monkeypatch):
     """More rights would not help, and programs that are trusted would run without a sandbox for no reason."""
     monkeypatch.setattr("pcgeval.sandbox.sandbox.PROBE_SECONDS", 0)
     for trust_programs in (False, True):
@@ -229,7 +225,7 @@ def test_a_busy_machine_has_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "--trust-programs" not in str(caught.value)
 
 
-def test_a_trusted_programs_descendants_end_with_it(folder: Path) -> None:
+def test_a_trusted_programs_descendants_end_with_it(folder):
     alive, held = os.pipe()
     source = "import os, time; os.fork(); os.fork(); time.sleep(600)"
     run(Sandbox(ResourceLimits(), contained=False), folder, source, seconds=0.3, descriptors=(held,))

@@ -1,7 +1,6 @@
 """A submission or params.yaml that is changed while the evaluation runs: no result of mixed programs, no wrong hash."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
@@ -41,9 +40,7 @@ def first_words(competition: CompetitionFolder) -> set[str]:
         pytest.param(PROMPT, OTHER_PROMPT, marks=soak_only),
     ],
 )
-def test_a_submission_that_is_replaced_while_it_is_evaluated(
-    tmp_path: Path, work: dict[str, str], other: dict[str, str]
-):
+def test_a_submission_that_is_replaced_while_it_is_evaluated(tmp_path, work, other):
     with SlowOllama(0.05) as server:
         competition = competition_folder(tmp_path, server.address, work, letters="AB", trials=TRIALS)
         process = started(competition, server)
@@ -64,7 +61,7 @@ def test_a_submission_that_is_replaced_while_it_is_evaluated(
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {}])
-def test_params_that_are_changed_while_a_submission_is_evaluated(tmp_path: Path, change: dict[str, int]):
+def test_params_that_are_changed_while_a_submission_is_evaluated(tmp_path, change):
     with SlowOllama(0.05) as server:
         competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=10)
         process = started(competition, server)

@@ -23,9 +23,7 @@ def reasons(tested: CompetitionFolder) -> Counter[str | None]:
 
 
 @pytest.mark.parametrize(("work", "status"), [(PROMPT, 0), pytest.param(PROGRAM, 500, marks=pytest.mark.needs_sandbox)])
-def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
-    tmp_path: Path, work: dict[str, str], status: int
-):
+def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(tmp_path, work, status):
     with SlowOllama(0.002, status=lambda _: status) as server:
         tested = competition(tmp_path, server, work)
         code, output = tested.run_and_fail(*STAGE)
@@ -39,7 +37,7 @@ def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(
     assert reasons(tested) == {None: 12}
 
 
-def test_a_server_that_hangs_is_never_the_prompts_fault(tmp_path: Path):
+def test_a_server_that_hangs_is_never_the_prompts_fault(tmp_path):
     with SlowOllama(60) as server:
         tested = competition(tmp_path, server)
         for team, verb in (("beta", "Draw"), ("gamma", "Make")):
@@ -54,7 +52,7 @@ def test_a_server_that_hangs_is_never_the_prompts_fault(tmp_path: Path):
     assert {record.reason for team in ("alpha", "beta", "gamma") for record in tested.records(team)} == {None}
 
 
-def test_a_process_that_is_killed_while_another_waits_for_its_call(tmp_path: Path):
+def test_a_process_that_is_killed_while_another_waits_for_its_call(tmp_path):
     """Two models of params.yaml are the same one, and the trials with the one run beside those with the other."""
     with SlowOllama(60) as server:
         competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=2)
