@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from lxml import html
+from page_for_tests import sha256_base64
 
 from pcgeval.report.markup import grade_page
 from pcgeval.rubric.grade_files import read_grade
@@ -30,15 +31,15 @@ def report(index, tmp_path_factory):
 def opened(folder, page, place="", *acts):
     """Return a page as it is after a link to a place on it was followed and a person did one thing after the other.
 
-    Acts are scripts; the first comes when the page has drawn what it opened. They stand before the page's policy, which
-    allows its own script only.
+    Acts are scripts; the first comes when the page has drawn what it opened.
     """
     path = folder / page
     if acts:
-        act = FRAMES + "".join(f"setTimeout(() => {{ {act} }}, {200 * number});" for number, act in enumerate(acts, 1))
-        markup = path.read_text("utf-8").replace("<head>", f"<head><script>{act}</script>", 1)
+        act = "".join(f"setTimeout(() => {{ {act} }}, {200 * number});" for number, act in enumerate(acts, 1))
+        markup = path.read_text("utf-8").replace("script-src ", f"script-src 'sha256-{sha256_base64(act)}' ", 1)
+        markup = markup.replace("<head>", f"<head><script>{FRAMES}</script>", 1)  # the page's policy follows it
         path = path.with_name("acted.html")
-        path.write_text(markup, "utf-8")
+        path.write_text(markup.replace("</body>", f"<script>{act}</script></body>"), "utf-8")
     words = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000", "--dump-dom"]
     command = [CHROMIUM, *words, f"{path.as_uri()}#{place}"]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
