@@ -204,8 +204,12 @@ except pcgeval.PcgevalError as error:
 def test_the_judge_the_checks_and_the_tree_need_neither_torch_nor_dvc_nor_pymunk(tmp_path):
     shutil.copytree(ROOT / "data/papers/block-letters/submissions/half", tmp_path / "attempt")
     code = """
-import asyncio
+import asyncio, importlib, pkgutil
+import pcgeval.checks, pcgeval.judge, pcgeval.rubric
 from pcgeval import extract_leaf_grades, get_grade_summary, run_judge
+for package in (pcgeval.checks, pcgeval.judge, pcgeval.rubric):
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
 config = {"backend": "ollama", "name": "m:1", "host": sys.argv[1]}
 for judge, model in (("simple", config), ("checks", None), ("dummy", None)):
     output = asyncio.run(run_judge("attempt", "block-letters", judge_type=judge, completer_config=model))
@@ -252,5 +256,7 @@ def test_every_package_of_an_extra_is_known():
     others = {"pcgeval", "ruamel.yaml.clib", "uv"}  # uv is a program, clib a part of ruamel.yaml
     brought_by = {package.name: extra for extra, packages in extras.items() for package in packages}
     assert {item for item in brought_by.items() if item[0] not in others} <= EXTRAS.items()
-    (everything,) = extras["all"]
+    (everything,), (judge,) = extras["all"], extras["judge"]
+    assert judge.extras == {"openai"}
+    assert not {Requirement(text).name for text in PROJECT["dependencies"]} & EXTRAS.keys()
     assert everything.extras == extras.keys() - {"all", "verifiers"}, "the extra all lacks one, or has one too many"

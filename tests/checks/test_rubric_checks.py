@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from pcgeval.checks.checks import LeafCheck, known_check, run_check
+from pcgeval.checks import paper_checks
+from pcgeval.checks.checks import CHECKS, LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import Document, Evidence, ModelEvidence, TrialEvidence, Undecided
 from pcgeval.core.layout import Trial
 from pcgeval.core.trials import FLAG_KINDS, Flag, TrialUsage
@@ -105,6 +106,10 @@ def test_texts_that_qualify_or_not(name, text, score):
 def test_a_program_passes_the_rules_for_prompts(name):
     program = replace(SUBMISSION, prompt=replace(PROMPT, text="drop_block ärger " * 1000), is_program=True)
     assert decide(name, program).score == 1
+
+
+def test_every_check_is_tested_here():
+    assert {*ARGUMENTS} == {name for name, check in CHECKS.items() if check.__module__ != paper_checks.__name__}
 
 
 @pytest.mark.parametrize("name", SUBMISSION_CHECKS)

@@ -22,7 +22,6 @@ def run_in(folder: Path, command: Callable[[], int], **variables: str) -> tuple[
 
 
 def with_this_python() -> str:
-    """Return a PATH on which `python` is the one that runs the tests."""
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
 

@@ -44,7 +44,6 @@ def _next(script: list[Act]) -> Act:
 
 
 def status(code: int, text: str = '{"error": "overloaded"}', **headers: str) -> Act:
-    """Answer with a status and a body."""
     return lambda player: player.send(code, text.encode(), **headers)
 
 
@@ -54,12 +53,10 @@ def lines(*values: object) -> Act:
 
 
 def text_line(value: object) -> str:
-    """Return one of these lines."""
     return f"{value if isinstance(value, str) else json.dumps(value)}\n"
 
 
 def value(content: object) -> Act:
-    """Answer with one JSON value."""
     return status(200, json.dumps(content))
 
 
@@ -69,7 +66,6 @@ def events(*values: object) -> Act:
 
 
 def text_event(value: object) -> str:
-    """Return one of these events."""
     return f"data: {text_line(value)}\n"
 
 

@@ -108,7 +108,6 @@ def blocks_fell(root: Path, team: str) -> None:
 
 
 def not_simulated(root: Path, team: str) -> None:
-    """Say of a level that its simulation failed."""
     stability = root / stage_dir("stability", "live", team)
     for name, entries in (("H.json", "raws"), ("simulations.json", "trials")):
         edit_json(stability / name, lambda value, entries=entries: value[entries].pop(0))

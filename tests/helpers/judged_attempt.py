@@ -45,7 +45,6 @@ def by_id(output):
 
 
 def reasons(output):
-    """Return why leaves have no grade, by their id."""
     return {leaf.id: leaf.explanation for leaf in output.graded_task_tree.leaves if not leaf.valid_score}
 
 

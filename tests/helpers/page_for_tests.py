@@ -73,7 +73,6 @@ def checked(markup):
 
 
 def read_report(index):
-    """Return the markup of all pages by their names in the report's folder."""
     folder = index.parent
     return {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in folder.rglob("*.html")}
 
@@ -83,7 +82,6 @@ def team_page(pages, team):
 
 
 def dead_links(index):
-    """Return the links of a report that lead to no file, or to no place on a page."""
     pages = read_report(index)
     places = {path.relative_to(index.parent).as_posix(): {""} for path in index.parent.rglob("*") if path.is_file()}
     places |= {name: {f"#{id_}" for id_ in Page(markup).all("id")} | {""} for name, markup in pages.items()}
@@ -101,13 +99,11 @@ def part(markup, place):
 
 
 def parts(markup, tag):
-    """Return the markup of all elements of a kind."""
     elements = html.fromstring(markup).iter(tag)
     return [html.tostring(element, encoding="unicode", with_tail=False) for element in elements]
 
 
 def ranking_row(markup, team):
-    """Return the markup of a team's line in the ranking."""
     return next(row for row in parts(part(markup, "ranking"), "tr") if f'"teams/{team}.html"' in row)
 
 

@@ -71,7 +71,6 @@ class ScriptedModel:
 
 
 def dies_after(calls: int) -> Callable[[int, ChatRequest], None]:
-    """Return what makes a backend die after so many calls."""
 
     def fails(number: int, _: ChatRequest) -> None:
         if number > calls:
@@ -81,7 +80,5 @@ def dies_after(calls: int) -> Callable[[int, ChatRequest], None]:
 
 
 class SlowJudgeServer(SlowOllama):
-    """A slow Ollama server whose model `m:1` judges."""
-
     def words(self, asked: dict[str, Any], *_: object) -> list[str]:
         return [answer(asked.get("format"), asked["messages"][-1]["content"])]

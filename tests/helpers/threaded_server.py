@@ -8,7 +8,6 @@ from typing import Any, Self
 
 
 def free_port() -> int:
-    """Return a port where nobody listens."""
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         return int(opened.getsockname()[1])

@@ -5,7 +5,6 @@ from pathlib import Path
 
 
 def write_wheel(folder: Path, files: dict[str, str | bytes], version: str = "1.0", name: str = "example") -> None:
-    """Write a version of a package, a wheel with some files."""
     about = f"{name}-{version}.dist-info"
     metadata = {
         f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",

@@ -40,8 +40,6 @@ PARAMS = small_values(
 
 
 class Workspace(CompetitionFolder):
-    """The folder in which DVC runs all stages."""
-
     def repro(self, *words: str) -> list[str]:
         """Run `dvc repro` and return the stages that it ran, in order; fails with all that was printed."""
         done = self.dvc("repro", *words)

@@ -1,13 +1,16 @@
-"""The judges beside the language model: a person's grades, and a seeded coin."""
+"""The judges beside the language model, such as a person's grades; and what params and docs know of them all."""
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from judged_attempt import graded, write_files, write_paper
 from rubric_trees import RESULT, leaf, node
 
 from pcgeval.core.files import write_text
+from pcgeval.core.params import RubricParams
+from pcgeval.judge import JUDGES
 from pcgeval.judge.human import HumanGradesError
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
@@ -16,8 +19,6 @@ from pcgeval.rubric.grade_files import read_grade
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "data/papers/block-letters"
-
-
 YAML = """\
 - {path: root/a, score: 1, author: Ada, reason: It is there.}
 - path: root/b
@@ -73,3 +74,10 @@ def test_the_measured_gradings_agree_with_a_person_as_the_docs_say(name):
     measured = agreement([Pair("", by_hand.graded_task_tree, judged.graded_task_tree)])
     assert len(measured.disagreements) == 18 - 13
     assert measured.overall.accuracy.value == pytest.approx(13 / 18)
+
+
+def test_params_commands_and_docs_know_the_judges_of_the_table():
+    rows = re.search(r"\| judge \|.*?\n\n", (ROOT / "docs/grading.md").read_text(), re.DOTALL)[0]
+    in_docs = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in rows.splitlines()[2:] if line))
+    assert set(in_docs) == set(JUDGES) == set(get_args(RubricParams.model_fields["judge"].annotation))
+    assert f"<{'|'.join(JUDGES)}>" in (ROOT / "docs/commands.md").read_text()
