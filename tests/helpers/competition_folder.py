@@ -117,5 +117,4 @@ def competition_folder(
 
 
 def write_submission(folder: Path, team: str, work: dict[str, str]) -> None:
-    """Write a team's submission into a competition's folder, over the one that is there."""
     write_folder(folder / "data" / "submissions" / team, {"README.md": f"# {team}\n", **work})

@@ -13,7 +13,6 @@ import pytest
 
 
 def run_in(folder: Path, command: Callable[[], int], **variables: str) -> tuple[int, str]:
-    """Run a command with some environment variables; return its exit code and everything that it printed."""
     shown = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, chdir(folder), redirect_stdout(shown), redirect_stderr(shown):
         for name, value in variables.items():

@@ -130,7 +130,6 @@ CHUNKS = events(chunk("Hel"), chunk("lo"), *LAST_CHUNKS)
 
 
 def completion(**more: object) -> Act:
-    """Answer with one whole completion of OpenAI's."""
     choice = {"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}
     whole = {"id": "1", "object": "chat.completion", "model": "toy-v1", "choices": [choice], "usage": USAGE}
     return value({**whole, **more})

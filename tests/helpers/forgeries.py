@@ -27,7 +27,6 @@ def hand_in(root: Path, model: str, team: str, text: str, change: Callable[[Any]
 
 
 def fail(root: Path, model: str, team: str, reason: str) -> None:
-    """Turn a trial into a failed one, whose last call failed for the reason."""
 
     def change(value: Any) -> None:
         last = value["exchanges"].pop()
@@ -46,7 +45,6 @@ def other_reply(root: Path, model: str, team: str) -> None:
 
 
 def fewer_tokens(root: Path) -> None:
-    """Lower the output tokens of a reply in its record and in the call log."""
     _, record = raw(root, "live", "beta")
     keys: list[str] = []
 

@@ -13,5 +13,4 @@ def level(*blocks):
 
 
 def dropped(drops):
-    """The official level of (type, column) drops."""
     return level_xml("".join(f"drop_block('{kind}', {column})\n" for kind, column in drops))

@@ -36,7 +36,6 @@ def small_params(*arguments: Any, **more: Any) -> Params:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return the bytes of every file below a folder, by its path there."""
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 

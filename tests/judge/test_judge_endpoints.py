@@ -15,7 +15,7 @@ from pcgeval.judge.settings import GradingError, JudgeSettings
 
 pytest.importorskip("openai", reason="the extra openai is not installed")
 LEAVES = 2
-HOSTED = "https://api.example.com/v1"
+HOSTED, LOCAL = "https://api.example.com/v1", "http://127.0.0.1:1234/v1"
 GPT_4O = "gpt-4o-2024-08-06"
 
 
@@ -99,6 +99,23 @@ def test_the_price_of_a_name_that_only_begins_like_a_known_one_is_unknown(name):
         JudgeSettings.checked({"judge": "simple", "model": model, "max_cost": 1})
     priced = model.model_copy(update={"profile": ModelProfile(price=Price(input=1, output=2))})
     assert JudgeSettings(judge="simple", model=priced, max_cost=1).price.output == 2
+
+
+@pytest.mark.parametrize(("url", "given", "calls"), [(HOSTED, {}, 8), (HOSTED, {"concurrency": 1}, 1), (LOCAL, {}, 1)])
+def test_a_hosted_endpoint_has_eight_calls_at_once(url, given, calls):
+    model = Model(backend="openai", name="m", base_url=url, **given)
+    assert JudgeSettings(judge="simple", model=model).concurrency == calls
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "answer"),
+    [("o3-mini", 128_000, 10_000), ("gpt-4.1", 128_000, 4000), ("qwen3:8b", 40_960, 6000), ("unknown", 32_768, 4000)],
+)
+def test_the_context_and_the_room_follow_from_the_profile(name, context, answer):
+    settings = JudgeSettings(judge="simple", model=Model(backend="ollama", name=name))
+    assert (settings.context_tokens, settings.answer_tokens) == (context, answer)
+    rooms = [settings.model_copy(update={"context": context}).answer_tokens for context in (4096, 2048)]
+    assert rooms == [2000, 1024]
 
 
 def run(**arguments):

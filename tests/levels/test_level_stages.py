@@ -22,7 +22,6 @@ def path_of(root, stage, trial):
 
 
 def convert(root, responses):
-    """Write the responses and run both stages."""
     (root / stage_dir("raw", "m", "team")).mkdir(parents=True)
     for trial, response in responses.items():
         write_bytes(path_of(root, "raw", trial), response)

@@ -11,7 +11,6 @@ from pcgeval.proof.bundle import make_bundle
 
 @pytest.fixture(scope="session")
 def bundle(competition: Path) -> bytes:
-    """The bundle of the small competition."""
     return make_bundle(competition)
 
 

@@ -60,7 +60,6 @@ def audited(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def forged(tampered: Path, tmp_path: Path) -> Path:
-    """A copy of the competition to forge."""
     return Path(shutil.copytree(tampered, tmp_path / "competition", symlinks=True))
 
 

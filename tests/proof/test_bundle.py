@@ -29,7 +29,6 @@ def unpacked(content: bytes, place: Path) -> dict[str, bytes]:
 
 
 def refused(content: bytes, tmp_path: Path) -> str:
-    """Return why a bundle is refused."""
     with pytest.raises(BundleError) as error:
         unpacked(content, tmp_path / "place")
     assert str(error.value).startswith(str(tmp_path / "place" / "bundle.zip"))

@@ -25,11 +25,9 @@ def workspace(evaluated, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def index(evaluated, tmp_path_factory):
-    """The index of its report."""
     return write_report(PARAMS, evaluated, tmp_path_factory.mktemp("out"))
 
 
 @pytest.fixture(scope="session")
 def pages(index):
-    """The markup of the report's pages by name."""
     return read_report(index)

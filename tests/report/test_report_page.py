@@ -35,7 +35,6 @@ def evaluation(evaluated):
 
 @pytest.fixture(scope="module")
 def single(evaluated, tmp_path_factory):
-    """The report as one file."""
     file = tmp_path_factory.mktemp("single") / "report.html"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(evaluated)

@@ -25,7 +25,6 @@ def source(tmp_path):
 
 @pytest.fixture
 def team(tmp_path):
-    """A team `t` with two trials of A."""
     pairs = [("t_A_1.xml", 1.0), ("t_A_2.xml", 0.5)]
     write_official(tmp_path / "source", {"t": {"A": {"stability": pairs, "similarity": pairs, "diversity": 0.25}}})
     return tmp_path / "source" / "t"
