@@ -4,8 +4,8 @@ Run as `python bench/judge.py`. One scripted endpoint, in a process of its own, 
 asks for and counts a token for each four characters, so that figures are of our prompts and not of a model. The rubrics
 are PaperBench's rice and semantic-self-consistency where they lie in the reference folder, else the example paper's;
 paper (80 kB) and submissions (12 and 120 files of 4 kB, of which ten are shown for a leaf) have usual sizes, and their
-words are made up. The ten are any for each leaf, the worst case for a cache; or five of them are the same for all
-leaves below one node, as a model may choose for criteria about one part of a paper.
+words are made up, but for the criteria that a file says it implements. The ten of a leaf are those with the most words
+of its criterion, rare words counting more (`words`, TF-IDF), or any ten, the worst case for a cache (`any`).
 """
 
 import json
@@ -16,8 +16,12 @@ import sys
 import tempfile
 import time
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +30,6 @@ from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.rubric.grades import JudgeOutput
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", ROOT.parent / "shared" / "reference"))
@@ -45,10 +48,6 @@ class Endpoint(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     earlier: tuple[str, ...] = ()
-    above: Mapping[str, str] = {}  # the node above a leaf, by the leaf's criterion
-
-    def do_GET(self) -> None:
-        self.send(404, {})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -58,12 +57,16 @@ class Endpoint(BaseHTTPRequestHandler):
         if "Name at most ten" in prompt or "at most ten as they stand" in prompt:
             offered = re.findall(r"^part-\d/file-\d+\.py$", prompt, re.MULTILINE)
             criterion = prompt.rpartition("Criterion: ")[2].rpartition("\n\nWhich of ")[0]
-            chosen = sorted(offered, key=lambda name: sha256_text(name + criterion))
-            if self.path.startswith("/related"):
-                chosen = [*sorted(offered, key=lambda name: sha256_text(name + self.above[criterion]))[:5], *chosen]
-            text = json.dumps({"files": list(dict.fromkeys(chosen))[:10] or ["README.md"]})
-        elif "Copy the number" in prompt:
-            text = json.dumps({"valid_score": True, "score": 1, "explanation": "It is there."})
+            _, paper, files, way, *_ = self.path.split("/")
+            if way == "words":
+                words, asked = words_by_file(paper, int(files)), words_of(criterion)
+                in_files = Counter(word for name in offered for word in words[name])
+                idf = {word: log(len(offered) / number) for word, number in in_files.items()}
+                shared = {name: sum(idf[word] for word in words[name] & asked) for name in offered}
+                offered.sort(key=shared.__getitem__, reverse=True)
+            else:
+                offered.sort(key=lambda name: sha256_text(name + criterion))
+            text = json.dumps({"files": offered[:10] or ["README.md"]})
         # the longest prefix that an earlier prompt had, in characters
         common = (
             bisect_left(range(len(prompt)), 1, key=lambda at, other=other: prompt[: at + 1] != other[: at + 1])
@@ -77,11 +80,8 @@ class Endpoint(BaseHTTPRequestHandler):
             "prompt_tokens_details": {"cached_tokens": cached // 4},
         }
         choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        self.send(200, {"id": "1", "model": body["model"], "choices": [choice], "usage": usage})
-
-    def send(self, status: int, value: object) -> None:
-        content = json.dumps(value).encode()
-        self.send_response(status)
+        content = json.dumps({"id": "1", "model": body["model"], "choices": [choice], "usage": usage}).encode()
+        self.send_response(200)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(content)))
         self.end_headers()
@@ -97,12 +97,30 @@ def rubric_of(paper: str) -> Any:
     return json.loads((rubric if rubric.is_file() else EXAMPLE / "rubric.json").read_text())
 
 
-def nodes_above(value: Any) -> dict[str, str]:
-    """Return the criterion of the node above each leaf, by the leaf's criterion."""
-    above: dict[str, str] = {}
-    for task in value["sub_tasks"]:
-        above |= nodes_above(task) if task["sub_tasks"] else {task["requirements"].strip(): value["requirements"]}
-    return above
+def criteria(value: Any) -> list[str]:
+    """Return the criteria of a rubric's leaves, in its order."""
+    below = [text for task in value["sub_tasks"] for text in criteria(task)]
+    return below or [value["requirements"].strip()]
+
+
+def program_files(paper: str, files: int) -> dict[str, str]:
+    """Return the programs of a submission: each implements the same number of criteria that follow one another."""
+    texts = criteria(rubric_of(paper))
+    programs = {}
+    for number in range(files):
+        part = texts[number * len(texts) // files : max((number + 1) * len(texts) // files, 1)]
+        text = f"# {number}\n" + "".join(f"# {' '.join(text.split())}\n" for text in part)[:3_000]
+        programs[f"part-{number % 7}/file-{number}.py"] = text + SENTENCE * ((4_000 - len(text)) // len(SENTENCE))
+    return programs
+
+
+def words_of(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[a-z0-9]+", text.casefold()))
+
+
+@cache
+def words_by_file(paper: str, files: int) -> Mapping[str, frozenset[str]]:
+    return {name: words_of(text) for name, text in program_files(paper, files).items()}
 
 
 def write_inputs(folder: Path, paper: str, files: int) -> None:
@@ -110,37 +128,26 @@ def write_inputs(folder: Path, paper: str, files: int) -> None:
     target = folder / "papers" / paper
     write_text(target / "rubric.json", json.dumps(rubric_of(paper)))
     write_text(target / "paper.md", "".join(f"{number} {SENTENCE}" for number in range(930)))
-    for number in range(files):
-        write_text(folder / f"submission/part-{number % 7}/file-{number}.py", f"# {number}\n" + SENTENCE * 48)
+    for name, text in program_files(paper, files).items():
+        write_text(folder / "submission" / name, text)
     write_text(folder / "submission/README.md", SENTENCE)
     write_text(folder / "submission/results.csv", "seed,reward\n1,2\n")
     write_text(folder / "submission/reproduce.log.creation_time", "0")  # so that results.csv is of this run
     write_text(folder / "submission/reproduce.log", "".join(f"{number} {SENTENCE}" for number in range(100)))
 
 
-def graded(folder: Path, paper: str, url: str) -> JudgeOutput:
-    """Grade the submission."""
-    settings = JudgeSettings(
-        judge="simple",
-        model=Model(backend="openai", name="o3-mini", base_url=url),
-        papers_dir=str(folder / "papers"),
-    )
-    return grade_submission(folder / "submission", paper, settings, calls=CallFiles(log=folder / "log"))
-
-
 def report(folder: Path, paper: str, url: str, name: str) -> None:
-    """Print the figures of one whole grading."""
+    """Grade the submission, and print the figures."""
     started, cpu = time.perf_counter(), time.process_time()
-    output = graded(folder, paper, url)
+    model = Model(backend="openai", name="o3-mini", base_url=url)
+    settings = JudgeSettings(judge="simple", model=model, papers_dir=folder / "papers")
+    output = grade_submission(folder / "submission", paper, settings, calls=CallFiles(log=folder / "log"))
     cpu, wall = time.process_time() - cpu, time.perf_counter() - started
     total, leaves = output.token_usage.total, output.num_leaf_nodes
-    cost = output.cost or 0.0
-    print(
-        f"{name}.leaves\t{leaves}, {output.num_invalid_leaf_nodes} without a grade, {total.calls} calls in {wall:.0f} s"
-    )
+    print(f"{name}.leaves\t{leaves}, {output.num_invalid_leaf_nodes} ungraded, {total.calls} calls in {wall:.0f} s")
     print(f"{name}.input_tokens\t{total.prompt_tokens}")
     print(f"{name}.cacheable\t{total.cached_tokens / total.prompt_tokens:.1%} of the input (at least 85 %)")
-    print(f"{name}.price\t{cost:.2f} US dollars, {cost / leaves:.3f} a leaf, with o3-mini; real answers are longer")
+    print(f"{name}.price\t{output.cost:.2f} US dollars with o3-mini; real answers are longer")
     print(f"{name}.cpu_per_leaf\t{cpu / leaves:.3f} CPU s (at most 0.05)", flush=True)
 
 
@@ -148,19 +155,17 @@ def main() -> None:
     server = subprocess.Popen([sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True)
     try:
         port = server.stdout.readline().strip() if server.stdout else ""
-        for files, choice in ((FILES[0], "any"), (FILES[1], "any"), (FILES[1], "related")):
-            for paper in PAPERS:
-                with tempfile.TemporaryDirectory() as name:
-                    write_inputs(Path(name), paper, files)
-                    address = f"http://127.0.0.1:{port}/{choice}/v1"
-                    report(Path(name), paper, address, f"judge.{paper}.{files}_files.{choice}")
+        for choice, files, paper in product(("words", "any"), FILES, PAPERS):
+            with tempfile.TemporaryDirectory() as name:
+                write_inputs(Path(name), paper, files)
+                address = f"http://127.0.0.1:{port}/{paper}/{files}/{choice}/v1"
+                report(Path(name), paper, address, f"judge.{paper}.{files}_files.{choice}")
     finally:
         server.terminate()
         server.wait()
 
 
 def serve() -> None:
-    Endpoint.above = {leaf: node for paper in PAPERS for leaf, node in nodes_above(rubric_of(paper)).items()}
     with ThreadingHTTPServer(("127.0.0.1", 0), Endpoint) as server:
         print(server.server_address[1], flush=True)
         server.serve_forever()

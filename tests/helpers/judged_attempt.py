@@ -29,7 +29,7 @@ def write_paper(tree, **texts):
     write_files({f"{name.replace('_', '.')}.md": text for name, text in {"paper": "# A toy", **texts}.items()}, PAPER)
 
 
-def graded(backend=None, *, computer=None, calls=None, stopping=None, **settings):
+def graded(backend=None, *, computer=None, calls=None, stopping=None, submission=ATTEMPT, **settings):
     """Grade the attempt; a model that is not scripted may not be asked."""
 
     def open_backend(_):
@@ -37,7 +37,7 @@ def graded(backend=None, *, computer=None, calls=None, stopping=None, **settings
         return backend
 
     settings = JudgeSettings.checked({"judge": "simple", "model": MODEL, **settings})
-    return grade_submission(ATTEMPT, "toy", settings, computer, calls, stopping=stopping, open_backend=open_backend)
+    return grade_submission(submission, "toy", settings, computer, calls, stopping=stopping, open_backend=open_backend)
 
 
 def by_id(output):

@@ -29,7 +29,13 @@ BELOW_HEADING = """\
 # Score|As the paper's score is 0.87, I assign a score of {}.; # Score|Result: {} (met)
 # Score|{}||It splits the reply at `</think>`.; # Score|It fails the requirement in Section 1.||**{}**
 # Score|The result in Figure 1 is missing.|Score: {}; # Score|Step 1 is done but step 2 is not, the grade is {}.
-# Score|All is not there and the score is {}.; # Score|──────|{} – as in Figure 3; # Score ➔ {}; # Score|{} ✘"""
+# Score|All is not there and the score is {}.; # Score|──────|{} – as in Figure 3; # Score ➔ {}; # Score|{} ✘
+# Score|Only 2 of the 4 tasks are there.||Therefore, the score is {}.; # Score|The code has 1e-3.||**{}** – see Table 1.
+# Score|It is graded as {}.; # Score|Satisfied ({}).; # Score: Yes, {}; # Score|A {} is warranted.
+# Score|The score is {} instead of 0.5.; # Score|{} due to 3 seeds; # Score|\\textbf{{{}}}; # Score|All 5 ran – {}
+# Score (1 if met, else 0): {}; # Score|1. No seeds.|2. No plots.||The score is {}.
+# Score|{}||# Score Explanation|All 3 of 3 are met.
+# Score|To receive a score of 1, it would need all. It does not. So the score is {}."""
 WITHOUT_HEADING = """\
 **Expectations**|x|**Reality**|y 0.3|**Score:** {}; Expectations: x|Reality: 3 of 4|Score: {}
 1. Expectations|x|2. Reality|y|3. Score|{}; Expectations: x. Reality: y. Score: {}
@@ -38,7 +44,9 @@ Score: {}||Reasoning: 10 of 12 steps are there.; The code has 4 of 4 steps (Sect
 Expectations: x|Reality: y|Score: {}|Note: 0 warnings were printed.; <think>Score: 0.5|# Score|0.5</think>|# Score|{}
 Expectations: x|Reality:|score = 1||**Score**|{}; **{}**; It began above. # Score|0.5|</think>|# Score|{}
 <|channel|>analysis<|message|># Score|0.5<|end|><|start|>assistant<|channel|>final<|message|># Score|{}
-# Expectations|x|# Reality|It writes <think> and never ends it.|# Score|{}"""
+# Expectations|x|# Reality|It writes <think> and never ends it.|# Score|{}; **Score**||**Score: {}**
+Expectations: x|Reality: it prints|  Score: 0.87|  Final score: 412.3|which is wrong.||Score: {}
+_Reality_|x|_Score_: {}; Score|-----|Score: {}"""
 
 
 def answers(text):
@@ -60,10 +68,13 @@ Thus 1 file is missing.; I rate 1 part as missing.; We score 1 seed only.; I can
 I would give this one full credit.; The score of one seed is missing.; A score of 1 would need all parts.; 1||Score: 0
 1 of the 3 steps is missing.; 3 of 4 files are there.; 1 file is missing; Parts:|1. Loads data|2. Trains nothing
 1. Loads data|2. Trains nothing; All in all the score is 7.; All in all the score is 1, or the score is 0.
-All in all the score is 1 or 0.; I rate it 0 in sum.|accuracy: 1; - 0.0 is what I give.|score = 1
+All in all the score is 1 or 0.; I rate it 0 in sum.|accuracy: 1
 The code is missing, so step 1 is not done.; The result in Table 1 is missing.
 The score for Section 1 is in doubt.; I give no credit as Figure 1 is missing.; I do not give this a **1**.
-If it ran, the score would be 1.; The score cannot be 1."""
+If it ran, the score would be 1.; The score cannot be 1.; Score: 1 would only be given if it ran; 1-shot prompts ran.
+Score: 1 is not justified.; **Score: 1** only if it ran; 1 – would need 3 seeds.; (1) It trains. (2) It tests.; K = 1
+A grader could assign a score of 1.; It was given 1 GPU.; It lacks Eq. (1).; It lacks step **1**.
+Data.|1 - train|0 - test"""
 
 
 NO_SCORE = """\
@@ -144,7 +155,8 @@ def test_a_verdict_may_be_in_words_and_its_escapes_are_written_safely():
 
 
 NO_VERDICT = """\
-null; {}; {"valid_score": false, "score": 1}; {"score": null}; {"score": true}; {"score": [1, 1]}; {"score": NaN}
+null; {}; {"valid_score": false, "score": 1}; {"valid_score": null, "score": 1}; {"score": null}; {"score": true}
+{"score": [1, 1]}; {"score": NaN}
 {"score": Infinity}; {"score": 0.5}; {"score": "7/10"}; {"score": 1}{"score": 0}; Score: 7/10"""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from judged_attempt import MODEL, WrittenAnswers, graded, reasons, write_files, write_paper
 from rubric_trees import leaf, node
-from scripted_judge import DIGEST, ScriptedModel
+from scripted_judge import DIGEST, ScriptedModel, answer
 
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
@@ -51,7 +51,8 @@ def test_every_leaf_is_judged_by_one_call_with_a_seed_a_temperature_a_room_and_t
     assert [request.options for request in backend.requests] == [expected] * CALLS
     assert all(0 < timeout <= 7 for timeout in backend.timeouts)
     assert (output.judge_type, output.num_leaf_nodes, output.num_invalid_leaf_nodes) == ("simple", CALLS, 0)
-    assert {node.score for node in output.graded_task_tree.leaves} == {0.0, 1.0}
+    answers = [answer(None, request.messages[-1].content) for request in backend.requests]
+    assert [node.score for node in output.graded_task_tree.leaves] == ["# Score\n1" in text for text in answers]
     assert (output.model, output.model_digest, output.votes) == ("m:1", DIGEST, 1)
     usage = output.token_usage
     assert usage.total == usage.grade

@@ -50,11 +50,14 @@ def test_links_pipes_and_binary_files_are_refused_with_the_reason(tmp_path):
 
 
 def test_the_number_of_files_is_bounded_from_the_top_folder_down(tmp_path, monkeypatch):
-    write_folder(tmp_path, dict.fromkeys(["a/a/1.py", "a/2.py", "z.py", "b.py"], ""))
+    tables = [f"{number}.csv" for number in range(9)]  # which leave the programs their places
+    write_folder(tmp_path, dict.fromkeys([*tables, "a/a/1.py", "a/2.py", "z.py", "b.py"], ""))
     monkeypatch.setattr(module, "MAX_OFFERED", 3)
     listed = list_files(tmp_path)
-    assert names(listed) == ["a/2.py", "b.py", "z.py"]
-    assert reasons(listed) == {"(more files)": "only the 3 nearest to the top are offered"}
+    assert names(listed) == [*tables[:3], "a/2.py", "b.py", "z.py"]
+    assert reasons(listed) == {
+        f"(more {kind})": "only the 3 nearest to the top are offered" for kind in ("programs", "tables")
+    }
     monkeypatch.setattr(module, "MAX_VISITED", 2)
     assert reasons(list_files(tmp_path)) == {"(more files)": "has more than 2 entries"}
 
@@ -94,7 +97,7 @@ def test_a_files_text(tmp_path, name, content, text, note):
 def test_a_file_that_goes_or_turns_into_a_link_is_not_read(tmp_path):
     (tmp_path / "link.md").symlink_to(__file__)
     os.mkfifo(tmp_path / "pipe.md")
-    for name, note in (("link.md", "link"), ("pipe.md", "not a regular file"), ("gone.md", "cannot be read")):
+    for name, note in (("link.md", "link"), ("pipe.md", "not a regular file"), ("gone.md", "is missing")):
         assert read_file(tmp_path / name).text == ""
         assert note in read_file(tmp_path / name).note
 

@@ -1,7 +1,9 @@
 """Grading an attempt to reproduce a paper from Python, as others call it."""
 
 import asyncio
+import json
 import os
+import tarfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +15,7 @@ from scripted_judge import ScriptedModel, SlowJudgeServer, dies_after
 from waiting import wait_until
 
 from pcgeval import run_judge
+from pcgeval.cli.main import main
 from pcgeval.core.files import write_text
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
@@ -38,6 +41,21 @@ def simple(**more):
 
 def files_of(output, name):
     return by_id(output)[name].judge_metadata.files.offered
+
+
+def test_a_tar_file_and_the_folder_of_a_run_are_graded_as_the_submission_in_them(capsys):
+    Path("run").mkdir()
+    Path("run/status.json").write_text("{}")
+    with tarfile.open("run/submission.tar", "w") as archive:
+        archive.add(ATTEMPT, "submission")
+    of_folder, *others = (
+        graded(judge="checks", submission=path, computer=FakeComputer())
+        for path in (ATTEMPT, "run/submission.tar", "run")
+    )
+    assert others == [of_folder] * 2
+    assert by_id(of_folder)["ran"].score == 1
+    main(["grade", "run/submission.tar", "--paper", "toy", "--judge", "checks", "--json"])
+    assert json.loads(capsys.readouterr().out)["num_leaf_nodes"] == 4
 
 
 def test_the_computer_runs_a_copy_and_its_results_are_judged():
@@ -158,8 +176,6 @@ def test_without_the_time_of_a_run_that_of_the_log_counts(time):
     assert files_of(output, "figure") == ("README.md", "new.json")
     told = [warning.partition(" ")[0] for warning in output.warnings if "creation_time" in warning]
     assert told == ["reproduce.log.creation_time"] * (time is not None) + ["There"]
-    os.utime(ATTEMPT / "reproduce.sh", (LONG_AGO + 3, LONG_AGO + 3))  # as in a checkout
-    assert files_of(simple(), "figure") == ("README.md", "beside.json", "new.json")
 
 
 @pytest.mark.parametrize("judge", ["dummy", "simple"])

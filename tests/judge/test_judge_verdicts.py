@@ -220,7 +220,7 @@ def test_evidence_is_text_on_the_page_and_in_the_terminal(capsys):
         (quoting("src/mean.py.bak", "def mean(n):"), "was not shown"),
         (quoting("src/mean.py", "):"), "needs a file and its lines"),
         (quoting("src/mean.py", "n"), "only a part of a line"),
-        (quoting("reproduce.sh", "(reproduce.sh: cannot be read"), "are not in that file"),
+        (quoting("reproduce.sh", "(reproduce.sh: is missing"), "are not in that file"),
         (WORDS.format(1), "needs a file and its lines"),
     ],
     ids=["false", "log", "path", "bak", "marks", "letter", "ours", "none"],

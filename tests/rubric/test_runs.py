@@ -13,7 +13,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
 from pcgeval.rubric.grade_files import paperbench_json
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
-from pcgeval.rubric.runs import ALL_PAPERS, PaperRun, RunGrade, find_runs, grade_table
+from pcgeval.rubric.runs import ALL_PAPERS, PaperRun, RunGrade, find_runs, grade_table, submission_in
 
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 TIME = "2025-04-01T12-00-00-GMT"
@@ -66,7 +66,7 @@ def test_groups_agents_papers_and_runs(tmp_path):
 def test_the_last_snapshot_is_the_submission_and_others_are_named(tmp_path, files, submission, left_out):
     touch(tmp_path, *files.split())
     run = replace(RUN, folder=tmp_path)
-    assert (run.submission(), run.left_out()) == (tmp_path / submission, left_out)
+    assert (submission_in(run.folder), run.left_out()) == (tmp_path / submission, left_out)
 
 
 def test_links_of_a_submission_lead_nowhere(tmp_path):
@@ -75,10 +75,10 @@ def test_links_of_a_submission_lead_nowhere(tmp_path):
     for name in ("reproduce.sh", "grade.json"):
         (tmp_path / "g/p_2" / name).symlink_to("x" * 4000)
     first, second = find_runs(tmp_path, ["p"])
-    assert first.submission() == tmp_path / "g/p_1"
+    assert submission_in(first.folder) == tmp_path / "g/p_1"
     assert "File name too long" in RunGrade.read(second).problem
     (tmp_path / "g/p_2/grade.json").unlink()
-    assert second.submission() == tmp_path / "g/p_2"
+    assert submission_in(second.folder) == tmp_path / "g/p_2"
 
 
 def test_grades_of_paperbench_are_read_where_they_lie(tmp_path):

@@ -1,6 +1,7 @@
 """The command `pcgeval grade`: a team, a submission that was not run, an attempt at a paper, or a folder of runs."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 GRADES = Path("grades")  # of a folder of runs, below the working directory
 Submission = Annotated[
     str,
-    typer.Argument(metavar="SUBMISSION", help="A team of params.yaml, a folder, or a folder of runs: GROUP/PAPER_RUN."),
+    typer.Argument(
+        metavar="SUBMISSION", help="A team of params.yaml, a folder or tar file, or a folder of runs: GROUP/PAPER_RUN."
+    ),
 ]
 Rubric = Annotated[
     str | None, typer.Option(metavar="ID", help="A folder of data/rubrics or a file; default: as in params.yaml.")
@@ -79,11 +82,10 @@ def grade(
     from pcgeval.judge.grading import grade as grade_task
     from pcgeval.judge.many import ManyGradings
     from pcgeval.judge.plan import plan_gradings
-    from pcgeval.judge.run import grade_submission
+    from pcgeval.judge.run import grade_submission, submission_folder
     from pcgeval.rubric.papers import list_papers
     from pcgeval.rubric.runs import holds_runs
     from pcgeval.sandbox.reproduction import SandboxComputer
-    from pcgeval.submissions.reproduction import REPRODUCE_LOG
 
     params = load_params_or_default()
     settings = judge_settings(
@@ -107,20 +109,20 @@ def grade(
         many = ManyGradings(Path(submission), out or GRADES, settings, None if dry_run else computer, recordings)
         _grade_runs(many, dry_run=dry_run, json=json, max_invalid=max_invalid)
         return
-    task, settings, calls = _input(params, submission, paper, rubric, settings, recordings)
-    client = calls.client(settings, read_only=dry_run)
-    if dry_run:
-        print_plans({settings.judge: plan_gradings([(submission, task)], client)}, json=json)
-        return
-    title = f"grade {submission}"
-    if paper is not None:
-        output = grade_submission(submission, paper, settings, computer, calls, title, client=client)
-    else:
-        output = grade_task(task, client, title)
+    with nullcontext(submission) if paper is None else submission_folder(Path(submission)) as folder:
+        task, settings, calls = _input(params, str(folder), paper, rubric, settings, recordings)
+        client, title = calls.client(settings, read_only=dry_run), f"grade {submission}"
+        if dry_run:
+            print_plans({settings.judge: plan_gradings([(submission, task)], client)}, json=json)
+            return
+        if paper is not None:
+            output = grade_submission(folder, paper, settings, computer, title=title, client=client)
+        else:
+            output = grade_task(task, client, title)
     if out is not None:
         write_json(out, output.to_json())
     _print_grade(output, page, submission if paper is None else f"{submission}, {paper}", json=json)
-    if paper and reads_results and not reproduce and not (Path(submission) / REPRODUCE_LOG).exists():
+    if reads_results and not reproduce and task.run is not None and task.run.log is None:
         print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
     if output.num_invalid_leaf_nodes > max_invalid:
         raise typer.Exit(EXIT_CHECK_FAILED)

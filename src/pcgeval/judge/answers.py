@@ -31,14 +31,16 @@ _INVISIBLE = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?=[^\w\s])")  # of Markdown and TeX: \# and \(
 _PLAIN_MARKS = str.maketrans("“”„‘’⇒➔➜⟶←‣▪‐✗✘─━═", '"""\'\'→→→→–••-❌❌———')  # what NFKC leaves
-# (0 or 1), (out of 1), [0-1] or (binary) behind the word: the scale, and no score
+# (0 or 1), (1 if met, else 0), (out of 1), [0-1], {0,1} or (binary) behind the word: the scale, and no score
+_IN_SCALE = r"[^()\[\]{}\n]"
 _SCALE = re.compile(
-    r"(?<=score)[ *_]{0,4}[(\[][^()\[\]\n]{0,40}(?:binary|out of 1|\b0\b[^()\[\]\n]{1,40}1)[^()\[\]\n]{0,40}[)\]]",
+    rf"(?<=score)[ *_]{{0,4}}[(\[{{]{_IN_SCALE}{{0,40}}"
+    rf"(?:binary|out of 1|\b0\b{_IN_SCALE}{{1,40}}1|\b1\b{_IN_SCALE}{{1,40}}0){_IN_SCALE}{{0,40}}[)\]}}]",
     re.IGNORECASE,
 )
 _LABEL = re.compile(
-    r"^(?P<mark>[ \t>#*_-]*(?:[0-9][.)][ \t*_]*)?)(?P<name>expectations?|reality|(?:final |overall )?score)(?!\w)"
-    r"(?P<rest>.*)$",
+    r"^(?P<mark>[ \t>#*_•→–[(-]*(?:[0-9A-C][.)][ \t*_]*)?)"
+    r"(?P<name>expectations?|reality|(?:(?:final|overall|assigned|binary) )?score)(?![^\W_])(?P<rest>.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
 _FENCE = re.compile(r"^[ \t>]*(?:```|~~~)[^`\n]*$", re.MULTILINE)
@@ -50,34 +52,55 @@ _NUMBER = (
     r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one)(?=[*_`\"')\s]*(?:$|[.,;:!])))"
     rf"(?![\w%]|\.\d| ?%| of\b| for (?!{_REASON}))(?:\s?(?:/|out of)\s?(\d+)\b)?[*_`\"')\]}}>$]*"  # 0/1, 1 out of 1
 )
-_BEHIND_LABEL = re.compile(rf"(?:\\boxed\{{)?{_NUMBER}")
+# behind the number: it would be given, it cannot be, it needs more
+_CONDITION = (
+    r"(?![\s*_`\"')\]–—-]*(?:would|could|can|cannot|if|is (?:for|not|only)|may|might|must|needs?|only (?:be|if|when)"
+    r"|requires?|should|unless)\b)"
+)
+# before it: Not satisfied (0), Pass (1), Yes, 1
+_WORD = (
+    r"(?:(?:not |fully |full |no )?"
+    r"(?:credit|fail(?:s|ed)?|false|fulfilled|met|no|one|pass(?:es|ed)?|satisfied|true|yes|zero)[*_ ]*[,:–—(-][*_ ]*)"
+)
+_BEHIND_LABEL = re.compile(rf"(?:\\(?:boxed|textbf)\{{)?{_NUMBER}{_CONDITION}")
 # a number that begins a line and is its statement: alone, before punctuation, or before a sentence or its reason
 _AT_START = re.compile(
-    rf"{_BEHIND_LABEL.pattern}\s*"
-    r"(?=$|[.,;:!(\[–—|→✅❌✓✔-]|=>|[A-Z](?![A-Z])|(?:because|since|as|points?|for|the|this|it)\b)"
+    rf"(?i:{_WORD})?{_BEHIND_LABEL.pattern}\s*"
+    r"(?=$|[.,;:!(\[–—|→✅❌✓✔]|-(?!\w)|=>|= [a-z]|[A-Z](?![A-Z])|(?:because|due|since|as|points?|for|the|this|it)\b)"
 )
 _CHOICE = re.compile(  # 0 or 1; 1,0; 0-1; 1 -> 0; but not "0, 2 of 3 files are there" and "0: 1 of 2"
     r"(?:\s?[,;|&]\s?(?!\d+ (?!for\b|points?\b)[a-z])|\s(?:or|and|to|vs)\s|[-–]"
     r"|\s?(?:→|->|=>)\s?(?=[01]\b(?! of\b))|\s?(?:\.{2,3}|:)\s?(?=[01]\b(?! [a-z]))|\s[–—-]\s(?=[01]\W*$))[-+]?[.\d]"
 )
-_PARTS = re.compile(r"\b[01] for\b.*\b[01] for\b")  # 1 for the code, 0 for the results
-_BARE = re.compile(rf"[*_`\s]*{_NUMBER}[\s.]*")
-_ENTRY = re.compile(r"\d[.)]\s+")  # of a list; one that is a score itself makes no list
-_SCORE_ENTRY = re.compile(rf"{_ENTRY.pattern}(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
-_CONJUNCTION = r"(?:and|as|because|but|due|for|given|is|on|or|out|overall|since|though|to|with)\b"
-_LINK = r"(?:\b(?:an?|as|at|be|is|it|of|therefore|this|thus)\b|[:=>–])"  # before the number: no "Section 1"
-_IN_WORDS = re.compile(  # below a heading: the score is 1; I assign a 1; we award 1 point; it earns a 1; hence, 1
-    rf"\b(?:(?:score|grade|rating|(?:assign|give|award)(?:s|ed)?|gets|earns|receives|deserves)\b(?:[^\d\n.]{{0,40}}?{_LINK})?"
-    r"|(?:hence|therefore|thus|so|result|answer)\b[,:]?)"
-    rf"[\s*_`\"'({{]*{_NUMBER}\s*(?:points?\b)?(?=[.,;:!(→–—-]|$|(?-i:[A-Z])|{_CONJUNCTION})",
+# 1 for the code, 0 for the results; (1) it trains (2) it tests
+_PARTS = re.compile(r"\b[01] for\b.*\b[01] for\b|\b1\).*\(2\)")
+_BARE = re.compile(rf"[#*_`(\s]*{_NUMBER}[\s.]*")
+_ENTRY = re.compile(r"\d(?:[.)]|\s*[–-])\s+")  # of a list; one that is a score itself makes no list
+_SCORE_ENTRY = re.compile(rf"\d[.)]\s+(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
+_CONJUNCTION = r"(?:and|as|because|but|due|for|given|instead|is|on|or|out|overall|rather|since|though|to|with)\b"
+_LINK = r"(?:\b(?:an?|as|at|be|is|it|of|therefore|this|thus|to)\b|[:=>–—])"  # before the number: no "Section 1"
+_VERB = (
+    r"(?:scores?|grade|rating|(?:I|we) (?:mark|rate)|marked as|(?:is|was) (?:\w+ )?(?:given|graded|marked|rated|scored)"
+    r"|(?:assign|give|award)(?:s|ed)?|gets|earns|receives|deserves)\b"
+)
+_IN_WORDS = re.compile(  # below a heading: the score is 1; I assign a 1; it is graded as 1; hence, 1; this is a 1
+    rf"\b(?:{_VERB}(?:[^\d\n.]{{0,40}}?{_LINK})?|this is(?: an?)?"
+    r"|(?:hence|therefore|thus|so|result|answer|decision)\b[*_,:]*(?: an?)?)"
+    rf"[\s*_`\"'({{]*{_NUMBER}\s*(?:points?\b)?(?=[.,;:!(→–—-]|$|(?-i:[A-Z](?![A-Z]))|{_CONJUNCTION}){_CONDITION}",
+    re.IGNORECASE,
+)
+_GIVEN = re.compile(  # a 1 is warranted; 1 is the final score
+    rf"(?:^|\ba ){_NUMBER}(?: –)? is (?:therefore |thus )?"
+    r"(?:appropriate|assigned|awarded|given|justified|warranted|the [\w ]{0,20}score|what I give)\b",
     re.IGNORECASE,
 )
 _DENIED = re.compile(  # before the number: I cannot give this a 1; if it ran, the score would be 1
     r"(?:\b(?:not|never|cannot)|n't)[^\w,;:.]+(?:(?!(?:and|but|hence|so|therefore|thus)\b)[\w']+ ){0,6}[*_`\"'({]*$"
-    r"|\bif\b|\b(?:might|could) be [*_`\"'({]*$",
+    r"|\bif\b|\b(?:could|hesitate|might|tempted)\b[^,;:.]*$|\bto (?:achieve|deserve|earn|get|obtain|receive) [^,;.]*$",
     re.IGNORECASE,
 )
-_RESULT = re.compile(rf"[:=→]\s*[*_`\"'(]*{_NUMBER}(?=[,;]|[\s.]*$)")  # part A: 1, part B: 0
+# part A: 1, part B: 0; all is there – 1; all is there. **1**; the criterion is met (1)
+_RESULT = re.compile(rf"(?:[:→]\s*[*_`\"'(]*|\s[–—]\s+|[.!]\s+\*\*|(?i:{_WORD})){_NUMBER}(?=[,;]|[\s.]*$)")
 _ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{_NUMBER}[\s.]*)\Z", re.IGNORECASE)
 _WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
 
@@ -98,16 +121,16 @@ def without_thinking(text: str) -> str:
 def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
     """Return the score that a grader's words state; raises UnreadableAnswer. A cut answer needs a heading Score."""
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
-    first, *others = _lines_of_score(_plain(without_thinking(finished)), cut=cut) or [""]
-    is_list = _ENTRY.match(first) is not None and any(map(_ENTRY.match, others))
-    scores = _scores_in(first, continuous=continuous, is_first=not is_list)
-    has_number = bool(scores) or any(map(str.isdigit, first))  # then a later line states a score only by itself
+    first, *others = _lines_of_score(_plain(without_thinking(finished)), continuous=continuous, cut=cut) or [""]
+    is_list = sum(_ENTRY.match(line) is not None for line in (first, *others)) > 1
+    scores = _scores_in(first, continuous=continuous, may_begin=not is_list)
     for line in others:
         label = _LABEL.match(line)
         if scores and label and _is_score(label) and not label["rest"].strip(_DECORATION):
             raise UnreadableAnswer("it gives several scores instead of one.")  # the first may be a quotation
-        if not has_number or _is_score(label) or _BARE.fullmatch(line):
-            scores |= _scores_in(line, continuous=continuous)
+        if not scores or _is_score(label) or _BARE.fullmatch(line):  # else a later line states a score only by itself
+            ends = line is others[-1] and not scores
+            scores |= _scores_in(line, continuous=continuous, may_begin=ends and not is_list)
     if not scores and (scores := _results_in(first, continuous=continuous)):
         scores |= {score for line in others for score in _results_in(line, continuous=continuous)}
     return _only(scores)
@@ -137,7 +160,7 @@ def reality_of(text: str) -> str:
     return text[:MAX_EXPLANATION]
 
 
-def _lines_of_score(text: str, *, cut: bool) -> list[str]:
+def _lines_of_score(text: str, *, continuous: bool, cut: bool) -> list[str]:
     """Return the lines below the last heading Score, or else below the label; what stands beside it first."""
     every = [label for label in _LABEL.finditer(text) if _is_label(label)]
     fences = [fence.start() for fence in _FENCE.finditer(text)]
@@ -146,7 +169,7 @@ def _lines_of_score(text: str, *, cut: bool) -> list[str]:
         labels = every
     scores = [label for label in labels if _is_score(label)]
     if headings := [label for label in scores if "#" in label["mark"]]:
-        scores = headings[-1:]
+        scores = [label for label in headings if not label["rest"].lstrip("*_ \t")[:1].isalpha()][-1:] or headings[-1:]
     else:  # a label that looks less like a heading than the one before may be a quotation, unless it ends the answer
         others = [label for label in labels if label not in scores]
         least, start = (_rank(others[-1]), others[-1].start()) if others else (0, -1)
@@ -154,17 +177,30 @@ def _lines_of_score(text: str, *, cut: bool) -> list[str]:
         scores = [label for label in scores if _rank(label) >= least or _ends(text, label)]
         best = max(map(_rank, scores), default=0)
         scores = [label for label in scores if _rank(label) == best and (best == 2 or not cut)]
-    if len({label["rest"].strip(_DECORATION)[:4] for label in scores}) > 1:
+    if len(scores) > 1:  # one with another number, such as `Score: 0.87` in a log, is quoted
+        scores = [label for label in scores if _may_be_score(label["rest"], continuous=continuous)]
+    stated = [label for label in scores if label["rest"].strip(_DECORATION)]
+    if len({label["rest"].strip(_DECORATION)[:4] for label in stated}) > 1 or (stated and scores[-1] not in stated):
         raise UnreadableAnswer(f"it gives {len(scores)} scores instead of one.")
-    if scores:
-        section = text[scores[-1].start("rest") :]
-        heading = _HEADING.search(section, scores[-1].end() - scores[-1].start("rest"))
+    if scores:  # an empty label may be the heading of the others
+        label = scores[0] if stated and scores[0] not in stated else scores[-1]
+        section = text[label.start("rest") :]
+        heading = _HEADING.search(section, label.end() - label.start("rest"))
         section = section[: heading.start()] if heading else section
         return [line.strip() for line in section.split("\n") if line.strip(f"{_DECORATION}-.")]
     if cut or labels[1:]:
         return []
     one_line = _ONE_LINE.search(text)
     return [text] if _BARE.fullmatch(text) else [one_line["score"]] if one_line else []
+
+
+def _may_be_score(rest: str, *, continuous: bool) -> bool:
+    """Return whether a label has no number right behind it, or one that is allowed."""
+    number = _BEHIND_LABEL.match(rest.lstrip(_DECORATION))
+    try:
+        return number is None or _checked(*number.groups(), continuous=continuous) >= 0
+    except UnreadableAnswer:
+        return False
 
 
 def _is_quoted(label: re.Match[str], fences: Sequence[int], *, cut: bool) -> bool:
@@ -176,7 +212,7 @@ def _is_quoted(label: re.Match[str], fences: Sequence[int], *, cut: bool) -> boo
 def _is_label(line: re.Match[str]) -> bool:
     """Return whether a line is a heading or a label before a colon, and no sentence or code such as `score = 1`."""
     rest = line["rest"].strip("*_ \t")
-    return not rest or rest[0] == ":" or not {"#", "*", "_"}.isdisjoint(line["mark"])
+    return not rest or rest[0] in ":–→" or not {"#", "*", "_"}.isdisjoint(line["mark"])
 
 
 def _is_score(line: re.Match[str] | None) -> bool:
@@ -196,26 +232,31 @@ def _ends(text: str, label: re.Match[str]) -> bool:
     return text[: label.start()].endswith("\n\n") and (not below.strip() or _BARE.fullmatch(below) is not None)
 
 
-def _scores_in(line: str, *, continuous: bool, is_first: bool = False) -> set[float]:
-    """Return the scores that a line states behind a label, at its start, or in words such as "the score is 1"."""
+def _scores_in(line: str, *, continuous: bool, may_begin: bool = False) -> set[float]:
+    """Return the scores that a line states behind a label, in words such as "the score is 1", or at its start."""
     label = _LABEL.match(line)
     is_labelled = _is_score(label)
     statement = label["rest"] if label is not None and is_labelled else line
     statement = _SCORE_ENTRY.sub("", statement.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION))
-    if is_labelled or is_first or _BARE.fullmatch(line):
-        number = (_BEHIND_LABEL if is_labelled and is_first else _AT_START).match(statement)
-        if number is not None:
+    if is_labelled or may_begin or _BARE.fullmatch(line):
+        number = _BEHIND_LABEL.match(statement) if is_labelled and may_begin else None
+        if number := number or _AT_START.match(statement):
             return _allowed([number], continuous=continuous)
-    said = _IN_WORDS.finditer(line)
-    numbers = [number for number in said if not _DENIED.search(line, max(0, number.start() - 60), number.start(1))]
-    return _allowed(numbers, continuous=continuous)
+    said = (*_IN_WORDS.finditer(line), *_GIVEN.finditer(line))
+    return _allowed([number for number in said if not _is_denied(number)], continuous=continuous)
 
 
 def _results_in(line: str, *, continuous: bool) -> set[float]:
     """Return the scores of a line that ends in a colon and a number."""
     results = list(_RESULT.finditer(line))
     ends = bool(results) and not line[results[-1].end() :].strip(" .")
-    return _allowed(results, continuous=continuous) if ends else set()
+    return _allowed([result for result in results if not _is_denied(result)], continuous=continuous) if ends else set()
+
+
+def _is_denied(number: re.Match[str]) -> bool:
+    """Return whether words before a number, in its sentence, take it back or make it a condition."""
+    sentence = number.string.rfind(". ", 0, number.start()) + 1
+    return _DENIED.search(number.string, max(sentence, number.start() - 60), number.start(1)) is not None
 
 
 def _allowed(numbers: Sequence[re.Match[str]], *, continuous: bool) -> set[float]:
@@ -255,7 +296,7 @@ def read_verdict(text: str, *, continuous: bool) -> Verdict:
     verdicts = [verdict for verdict in _objects(text) if "score" in verdict]
     if not verdicts:
         return Verdict(read_score(text, continuous=continuous), text[:MAX_EXPLANATION])
-    if any(str(verdict.get("valid_score", True)).casefold() == "false" for verdict in verdicts):
+    if any(str(verdict.get("valid_score", True)).casefold() in {"false", "no", "none", "0"} for verdict in verdicts):
         raise UnreadableAnswer("it has no heading Score with a number.")
     scores = {
         read_score(f"Score: {score}", continuous=continuous)

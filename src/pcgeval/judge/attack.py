@@ -16,7 +16,7 @@ from typing import Any
 from pcgeval.core.untrusted import open_regular, walk
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.grading import grade
-from pcgeval.judge.run import submission_task
+from pcgeval.judge.run import submission_folder, submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.tree import leaves
@@ -131,15 +131,16 @@ class AttackResult:
 
 def attacked_copies(submission: Path, paper_id: str, settings: JudgeSettings) -> Iterator[tuple[str, GradingTask]]:
     """Yield the submission as it is, and after each attack a copy of it that lasts until the next one is asked for."""
-    task = submission_task(submission, paper_id, settings)
-    yield AS_SUBMITTED, task
-    criteria = [" ".join(leaf.requirements.split()) for leaf in leaves(settings.cut(task.rubric))]
-    for name, change in ATTACKS.items():
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary, "submission")
-            _copy(submission, folder)
-            change(folder, criteria)
-            yield name, submission_task(folder, paper_id, settings)
+    with submission_folder(submission) as original:
+        task = submission_task(original, paper_id, settings)
+        yield AS_SUBMITTED, task
+        criteria = [" ".join(leaf.requirements.split()) for leaf in leaves(settings.cut(task.rubric))]
+        for name, change in ATTACKS.items():
+            with tempfile.TemporaryDirectory() as temporary:
+                folder = Path(temporary, "submission")
+                _copy(original, folder)
+                change(folder, criteria)
+                yield name, submission_task(folder, paper_id, settings)
 
 
 def _copy(submission: Path, target: Path) -> None:

@@ -7,6 +7,7 @@ import codecs
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -29,7 +30,7 @@ TABLES = frozenset(f".{name}" for name in _TABLES.split())
 _NAMES = {"readme": ".md", "makefile": ".sh", "dockerfile": ".sh"}  # files without a suffix, and their kind
 # folders with these in their names are not offered, as in PaperBench; .pcgeval is where pcgeval keeps its own
 SKIPPED_FOLDERS = (".egg-info", ".env", ".git", ".pcgeval", "__pycache__", "node_modules", "venv", "wandb")
-MAX_OFFERED = 1000
+MAX_OFFERED = 1000  # documents, and as many programs, and as many tables
 MAX_VISITED = 100_000  # files and folders; also within one folder
 MAX_NAME = 300  # characters, as shown
 MAX_REFUSED = 50  # of which the reason is kept
@@ -86,28 +87,31 @@ class FileText:
 
 
 def list_files(folder: Path) -> SubmissionFiles:
-    """List the files of a submission: those nearest to the top, at most a thousand, sorted by name."""
+    """List the files of a submission, sorted by name: of each kind those nearest to the top, at most a thousand."""
     try:
         os.scandir(folder).close()
     except OSError as error:
         return SubmissionFiles((), fault=f"the submission cannot be read ({error.strerror})")
     files: list[SubmissionFile] = []
     refused: list[RefusedFile] = []
+    numbers = Counter[str]()  # of the files by their kind, so that many results hide no program
     for entry in walk(folder, limit=MAX_VISITED, enter=_is_entered):
         base = PurePosixPath(entry.name.casefold())
         suffix = _NAMES.get(base.name) or base.suffix
         if entry.is_folder or not (entry.fault or suffix in DOCUMENTS | CODE | TABLES):
             continue
+        kind = "documents" if suffix in DOCUMENTS else "programs" if suffix in CODE else "tables"
+        if not entry.fault and numbers[kind] > MAX_OFFERED:
+            continue
         name, reason = shown_name(entry.name) or "(more files)", entry.fault or _fault(folder, entry)
-        if not reason and len(files) == MAX_OFFERED:
-            name, reason = "(more files)", f"only the {MAX_OFFERED} nearest to the top are offered"
+        numbers[kind] += not reason
+        if not reason and numbers[kind] > MAX_OFFERED:
+            name, reason = f"(more {kind})", f"only the {MAX_OFFERED} nearest to the top are offered"
         if not reason and entry.status is not None:
             files.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime))
         elif len(refused) < MAX_REFUSED:
             name = name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
             refused.append(RefusedFile(name=name, reason=reason))
-        if name == "(more files)":
-            break
     files.sort(key=lambda file: os.fsencode(file.path))
     return SubmissionFiles(tuple(files), tuple(sorted(refused, key=lambda file: file.name)))
 
@@ -175,8 +179,7 @@ def read_file(path: Path) -> FileText:
                 file.seek(size - MAX_TAIL)
                 head, tail, left_out = head[:MAX_HEAD], file.read(MAX_TAIL), size - MAX_HEAD - MAX_TAIL
     except UntrustedFileError as error:
-        missing = "cannot be read (No such file or directory)"  # stands in prompts, by which recordings are found
-        return FileText("", missing if error.kind == "missing" else error.reason)
+        return FileText("", error.reason)
     if head.startswith(_UTF16):  # whose end cannot be decoded without its byte order
         encoding, end = "UTF-16", ""
         text = codecs.getincrementaldecoder("utf-16")("replace").decode(head, final=not left_out)

@@ -59,10 +59,9 @@ class Example:
 
     def people(self, settings: JudgeSettings) -> GradedTaskNode:
         """Return people's grades of the part of the rubric that these settings leave."""
-        given = {leaf.path: leaf for leaf in self.expected.leaves}
+        given = {leaf.path: Verdict(leaf.graded_score, leaf.explanation) for leaf in self.expected.leaves}
         return grade_tree(
-            settings.cut(self.rubric),
-            lambda leaf: Verdict(given[leaf.path].graded_score, given[leaf.path].explanation),
+            settings.cut(self.rubric), lambda leaf: given.get(leaf.path, Verdict(None, "nobody graded it"))
         )
 
 

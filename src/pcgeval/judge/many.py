@@ -20,7 +20,7 @@ from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.papers import list_papers
-from pcgeval.rubric.runs import PaperRun, RunGrade, find_runs
+from pcgeval.rubric.runs import PaperRun, RunGrade, find_runs, submission_in
 from pcgeval.submissions.reproduction import Computer, computer_identity
 
 _NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds")  # settings that change no grade
@@ -49,7 +49,7 @@ class ManyGradings:
         failed: list[RunGrade] = []
         for run in self.runs:
             try:
-                with submission_folder(run.submission()) as folder:
+                with submission_folder(submission_in(run.folder)) as folder:
                     task = submission_task(folder, run.paper_id, self.settings)
                     plans += plan_gradings([(run.id, task)], client)
             except (PcgevalError, OSError) as error:
@@ -69,7 +69,7 @@ class ManyGradings:
         file = self.out / run.group / run.name / GRADE_FILE
         note = state_folder(file.parent) / "finished.json"  # the SHA-256 of what decided the grade, and of its file
         try:
-            submission = run.submission()
+            submission = submission_in(run.folder)
             inputs = self._inputs(run, submission)
             if file.is_file() and note.is_file() and json.loads(note.read_bytes()) == [inputs, sha256_file(file)]:
                 output = read_grade(file)
@@ -80,10 +80,10 @@ class ManyGradings:
             file.unlink(missing_ok=True)
             if self.computer is not None and (reason := client.reason_to_end()) is not None:
                 return RunGrade(run, problem=f"reproduce.sh was not run: {reason}")
-            with submission_folder(submission) as folder:
-                output = grade_submission(
-                    folder, run.paper_id, self.settings, self.computer, title=f"grade {run.id}", client=client
-                )
+            title = f"grade {run.id}"
+            output = grade_submission(
+                submission, run.paper_id, self.settings, self.computer, title=title, client=client
+            )
             write_json(file, output.to_json())
             if output.partial is None:
                 write_json(note, [inputs, sha256_file(file)])

@@ -83,7 +83,7 @@ def _plan(name: str, task: GradingTask, client: JudgeClient) -> GradingPlan:
         client.digest = open_backend(model).digest()
     judge, before = LeafJudge(task, client), ""
     asked = [leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks]
-    # the files that leaves have chosen before decide in which order the prompts of a large context show them
+    # the files that leaves have chosen before decide in which order the prompts show them
     judge.rank_all([leaf for leaf in asked if client.knows(judge.rank_call(leaf, judge.offered(leaf)))], 1)
     usual = {kind: _answer_tokens(client, kind) for kind in _USUAL_ANSWERS}
     for leaf in asked:

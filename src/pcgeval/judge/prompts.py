@@ -7,8 +7,7 @@ are estimated, a little too high for common texts.
 
 A submission's text stands between tags that carry a key, `<file 3fa9c1>` to `</file 3fa9c1>`. There is one key for a
 grading, and a text that holds it is shown with a space in it, so that none can hold a tag that ends it. What the
-paper's and the rubric's authors wrote stands between tags without the key. Each call about an entry in a competition,
-which has little in common with the next call, has its own key, which occurs in none of its texts.
+paper's and the rubric's authors wrote stands between tags without the key.
 """
 
 import re
@@ -24,7 +23,6 @@ from pcgeval.llm.protocol import CallError, Message
 
 CallKind = Literal["rank", "grade", "parse"]
 CALL_KINDS: tuple[CallKind, ...] = ("rank", "grade", "parse")
-SMALL_CONTEXT = 32_000  # tokens; below it files stand in the order of their rank, above in one that a cache can use
 _LEAST_SHOWN = 24  # tokens of a text of which there is no room for all
 _TAGS = 24  # tokens of a text's two tags, at most
 _MESSAGE_OVERHEAD = 32  # tokens that a chat template adds for a message, at most
@@ -32,7 +30,7 @@ _SHARED_SHARE = 2 / 3  # of the context without the answer: what the calls of a 
 _EARLIER_SHARE = 1 / 4  # of what is left: the criteria before the one to be graded have at most
 _TEXTS_KEPT = 128  # texts in memory, each of at most half a megabyte
 _PIECE = 400  # characters at which a long line may be cut
-_SHORTEST_KEY = 6  # characters; a short key costs few tokens
+_KEY_LENGTH = 6  # characters; a short key costs few tokens
 _FIELD = re.compile(r"\{([a-z]+)\}")
 # words, numbers, repeated marks, line ends and indents, and bytes beyond ASCII
 _TOKEN = re.compile(rb"([A-Za-z]+)|([0-9]+)|([\x80-\xff]+)|([!-/:-@\[-`{-~])\4*|\s*\n\s*|\s{2,}")
@@ -82,8 +80,8 @@ class GradingPrompt:
 
     family: str  # of prompts
     about: Literal["paper", "competition"]  # what is graded
-    run: str = ""  # what we know of the run of reproduce.sh
-    key: str = ""  # the key of the tags; empty: each call has its own
+    run: str  # what we know of the run of reproduce.sh
+    key: str  # the key of the tags
     parts: tuple[PromptPart, ...] = ()  # what all calls may be shown, in this order: always the same cut of it
     evidence: bool = False  # whether a pass must quote lines that show it
 
@@ -98,9 +96,11 @@ class GradingPrompt:
         return [(part, cut(text, rooms[part], part.tail)) for part, text in texts.items()]
 
     def keyless(self, part: PromptPart) -> str:
-        """Return a part's text without the grading's key."""
+        """Return a part's text with a space in the grading's key wherever it holds it."""
         text, key = part.escaped_text, self.key
-        return text.replace(key, f"{key[:3]} {key[3:]}") if key else text
+        while key in text:  # again where two of them overlap
+            text = text.replace(key, f"{key[:3]} {key[3:]}")
+        return text
 
 
 @dataclass(frozen=True)
@@ -123,20 +123,12 @@ class JudgeCall:
     # the criteria before, and for a ranking or an answer to be read, the text that it is about
     earlier: tuple[PromptPart, ...] = ()
     files: tuple[PromptPart, ...] = ()  # the files in the order of their rank
-    order: tuple[str, ...] = ()  # the labels of the files in the order in which a large context shows them
+    order: tuple[str, ...] = ()  # the labels of the files in the order in which they are shown
     schema: Mapping[str, Any] | None = None  # the JSON schema of the answer, if it is JSON
     vote: int = 0  # the number of the vote, from 0
     attempt: int = 0  # 1 for the second one, after an answer that could not be read
     rooms: int = 1  # how often the usual room the answer has: 2 after one that was cut off
     _fitted: dict[tuple[int, int], FittedCall] = field(init=False, default_factory=dict, compare=False, repr=False)
-
-    @cached_property
-    def key(self) -> str:
-        """The key of the tags."""
-        material = (*(part for part in self.prompt.parts if part.name in self.shared), *self.earlier, *self.files)
-        return self.prompt.key or fence_key(
-            [part.escaped_text for part in material], [part.digest for part in material]
-        )
 
     def fitted(self, context: int, answer_tokens: int) -> FittedCall:
         """Return the messages, which have room in a context of so many tokens together with the answer.
@@ -146,10 +138,10 @@ class JudgeCall:
         own text has no room.
         """
         if (context, answer_tokens) not in self._fitted:
-            self._fitted[context, answer_tokens] = self._fit(context - answer_tokens - 2 * _MESSAGE_OVERHEAD, context)
+            self._fitted[context, answer_tokens] = self._fit(context - answer_tokens - 2 * _MESSAGE_OVERHEAD)
         return self._fitted[context, answer_tokens]
 
-    def _fit(self, room: int, context: int) -> FittedCall:
+    def _fit(self, room: int) -> FittedCall:
         system, task = self._instructions()
         left = room - count_tokens(system) - count_tokens(task)
         if left < 0:
@@ -172,11 +164,8 @@ class JudgeCall:
             if text := cut(whole, left - _TAGS, part.tail):
                 files.append((part, text))
             left = left - count_tokens(text) - _TAGS if text == whole else 0
-        if self.prompt.key and context >= SMALL_CONTEXT:
-            place = {label: number for number, label in enumerate(self.order)}
-            files.sort(key=lambda pair: place.get(pair[0].label, 0))
-        of_leaf = [*files, *earlier] if self.prompt.key else [*earlier, *files]
-        blocks = [self._block(part, text) for part, text in (*shared, *of_leaf) if text]
+        files.sort(key=lambda pair: self.order.index(pair[0].label) if self.order else 0)
+        blocks = [self._block(part, text) for part, text in (*shared, *files, *earlier) if text]
         messages = Message("system", system), Message("user", "\n\n".join([*blocks, task]))
         lengths = {part.label: 0 for part in self.files} | {part.label: len(text) for part, text in (*shared, *files)}
         wholes = {part.label: len(part.escaped_text) for part in (*self.files, *(part for part, _ in shared))}
@@ -185,14 +174,14 @@ class JudgeCall:
 
     def _instructions(self) -> tuple[str, str]:
         family, about = self.prompt.family, self.prompt.about
-        named = "parse" if self.kind == "parse" else "paper" if about == "paper" else f"competition {self.kind}"
+        system = section(family, f"system {'parse' if self.kind == 'parse' else about}")
         fields = {name: _without_marks(text) for name, text in self.fields.items()}
-        fields |= {"key": self.key, "run": self.prompt.run, "about": section(family, f"about {about}")}
+        fields |= {"key": self.prompt.key, "run": self.prompt.run, "about": section(family, f"about {about}")}
         question = section("evidence" if self.kind == "grade" and self.prompt.evidence else family, self.kind)
-        return filled(section(family, f"system {named}"), fields), filled(question, fields)
+        return filled(system, fields), filled(question, fields)
 
     def _block(self, part: PromptPart, text: str) -> str:
-        tag = f"{part.name} {self.key}" if part.is_data else part.name
+        tag = f"{part.name} {self.prompt.key}" if part.is_data else part.name
         return f"<{tag}>\n{text}\n</{tag}>"
 
 
@@ -236,12 +225,9 @@ def cut(text: str, most: int, tail: float) -> str:
     return f"{head}\n[... {len(text) - len(head) - len(end)} characters left out ...]\n{end}"
 
 
-def fence_key(texts: Sequence[str], digests: Sequence[str]) -> str:
-    """Return a key that occurs in none of the texts: as much of a hash of the texts' hashes as that needs."""
-    digest = sha256_json(list(digests))
-    lengths = range(_SHORTEST_KEY, len(digest) + 1)
-    # no text can contain the whole of a hash that depends on the text
-    return next(key for key in (digest[:length] for length in lengths) if not any(key in text for text in texts))
+def grading_key(digests: Sequence[str]) -> str:
+    """Return the key of a grading's tags: the beginning of the SHA-256 of what its prompts have in common."""
+    return sha256_json(list(digests))[:_KEY_LENGTH]
 
 
 @cache

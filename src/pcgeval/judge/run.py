@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.archives import unpack
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_json, write_json
 from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
@@ -32,10 +33,10 @@ from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
 from pcgeval.rubric.papers import is_lfs_pointer, load_paper
 from pcgeval.rubric.record import ReproductionRecord, record_of
+from pcgeval.rubric.runs import submission_in
 from pcgeval.submissions.reproduction import (
     CREATION_TIME,
     REPRODUCE_LOG,
-    REPRODUCE_SCRIPT,
     STARTED,
     Computer,
     ReproductionRun,
@@ -48,7 +49,6 @@ _MAX_FILES, _MAX_UNPACKED = 200_000, 20 * 2**30  # of a tar file; bytes
 _MAX_DEPTH = 100  # folders in one another; the sandbox copies fewer
 _RUN: TypeAdapter[ReproductionRun] = TypeAdapter(ReproductionRun)
 _SAME_TIME = 1.5  # seconds; the log's line has whole ones
-_CHECKOUT = 60.0  # seconds that writing all files may take
 _MAX_TIME_BYTES = 100
 
 
@@ -69,7 +69,7 @@ async def run_judge(
     `simple` could grade not one leaf, the output is a guess with `judge_type` `heuristic` and a warning.
 
     Args:
-        submission_path: The submission's folder.
+        submission_path: The submission's folder, or a tar file of it.
         paper_id: The paper's folder below `settings.papers_dir`.
         judge_type: simple, checks, random, dummy or human, instead of `settings.judge`; simple without settings.
         code_only: Instead of `settings.code_only`.
@@ -138,10 +138,11 @@ def grade_submission(
         FolderBusyError: Another grading runs the submission's reproduce.sh.
         FileError: There is no such recording, or it is a file of another kind.
     """
-    calls, submission, run = calls or CallFiles(), Path(submission_path), None
-    task = submission_task(submission, paper_id, settings)
-    client = client or calls.client(settings, open_backend)
+    calls, run = calls or CallFiles(), None
     with ExitStack() as stack:
+        submission = stack.enter_context(submission_folder(Path(submission_path)))
+        task = submission_task(submission, paper_id, settings)
+        client = client or calls.client(settings, open_backend)
         if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
             place = _run_folder(submission, stack, is_kept=calls.log is not None)
             run = _reproduced(computer, submission, place)
@@ -159,10 +160,14 @@ def grade_submission(
 
 @contextmanager
 def submission_folder(submission: Path) -> Iterator[Path]:
-    """Give a submission's folder; a tar file is unpacked until the end of the block, for one process at a time.
+    """Give a submission's folder, also that within the folder of a run of PaperBench.
 
-    It is always unpacked at the same place, so that a run of its reproduce.sh that was killed is found again.
+    A tar file is unpacked until the end of the block, for one process at a time, and always at the same place, so that
+    a run of its reproduce.sh that was killed is found again.
     """
+    if submission.is_dir():
+        with suppress(FileError):
+            submission = submission_in(submission)
     if not submission.is_file() or is_lfs_pointer(submission):
         yield submission
         return
@@ -182,7 +187,7 @@ def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeS
     """Return an attempt to reproduce a paper as it lies, with the log of an earlier run."""
     submission = Path(submission_path)
     if not submission.is_dir():
-        raise GradingError(f"{submission}: no folder. Name the folder of a submission.")
+        raise GradingError(f"{submission}: no folder. Name the folder or the tar file of a submission.")
     needs_text = settings.judge == "simple"
     paper = load_paper(Path(settings.papers_dir), paper_id, needs_text=needs_text, checks_file=settings.checks_file)
     if settings.code_only:
@@ -199,10 +204,9 @@ def _earlier_run(submission: Path) -> tuple[str | None, float | None, tuple[str,
 
     PaperBench writes that time beside the log. A log of pcgeval has it in the first line; if the log's file has another
     time, a checkout or a copy has given new times to all files, and these do not tell what the run wrote. Any other log
-    has only its file's time, as in PaperBench. If reproduce.sh is about as old, both may come from a checkout, and
-    results may be a little older.
+    has only its file's time, as in PaperBench.
     """
-    path, script, time = (submission / name for name in (REPRODUCE_LOG, REPRODUCE_SCRIPT, CREATION_TIME))
+    path, time = submission / REPRODUCE_LOG, submission / CREATION_TIME
     log = read_file(path).text if not path.is_symlink() and path.is_file() else None
     warnings: tuple[str, ...] = ()
     if os.path.lexists(time):
@@ -219,9 +223,8 @@ def _earlier_run(submission: Path) -> tuple[str | None, float | None, tuple[str,
         except (ValueError, OverflowError):
             return log, None, warnings
         return log, written if abs(written - started) <= _SAME_TIME else None, warnings
-    of_script = script.lstat().st_mtime if os.path.lexists(script) else written + _CHECKOUT
     warnings += (f"There is no {CREATION_TIME}: files older than {path.name} count as no results.",)
-    return log, written - (_CHECKOUT if abs(of_script - written) < _CHECKOUT else 0), warnings
+    return log, written, warnings
 
 
 def state_folder(submission: Path) -> Path:

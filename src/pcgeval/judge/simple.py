@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
+from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.parallel import map_in_threads
 from pcgeval.judge.answers import (
     MAX_PICKED,
@@ -23,9 +24,9 @@ from pcgeval.judge.answers import (
 )
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.files import SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
-from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, fence_key, filled, section
+from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, filled, grading_key, section
 from pcgeval.judge.quotes import verify_quote, without_evidence
-from pcgeval.judge.settings import GradingTask
+from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.protocol import REASONING, REFUSAL, CallError, ChatReply, LlmError
 from pcgeval.rubric.grades import PASSED, Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
@@ -58,10 +59,10 @@ class LeafJudge:
         self._task, self._client, self._settings = task, client, client.settings
         self.files = list_files(task.folder)
         self.file_text = lru_cache(_TEXTS_KEPT)(lambda file: read_file(file.path))
-        run, settings, family = task.run, client.settings, client.settings.prompts
+        run, settings = task.run, client.settings
         texts = {"paper" if run else "rules": task.paper, "addendum": task.addendum, "notes": task.judge_addendum}
         self._background = tuple(
-            PromptPart(name, clean(text).strip(), tail=0.1, is_data=run is None)
+            PromptPart(name, clean(text).strip(), tail=0.1, is_data=False)
             for name, text in texts.items()
             if text.strip()
         )
@@ -74,12 +75,14 @@ class LeafJudge:
             log = "(reproduce.sh was not run)" if run.log is None else self._run_texts[REPRODUCE_LOG]
             self._run_parts = PromptPart(REPRODUCE_SCRIPT, text, 0.3), PromptPart(REPRODUCE_LOG, log, 0.7)
         parts = (*self._background, *self._run_parts)
-        self.prompt = GradingPrompt(family, "competition", parts=parts, evidence=settings.needs_evidence)
-        if run is not None:
-            how = "ours" if run.is_ours else "none" if run.log is None else "brought"
-            how = "code only" if settings.code_only else how
-            key = fence_key((), [*(part.digest for part in parts), *(file.name for file in self.files.files)])
-            self.prompt = replace(self.prompt, about="paper", run=section(family, f"run {how}"), key=key)
+        self.prompt = GradingPrompt(
+            settings.prompts,
+            about="competition" if run is None else "paper",
+            run="" if run is None else section(settings.prompts, f"run {_origin(run, settings)}"),
+            key=grading_key([*(part.digest for part in parts), *(file.name for file in self.files.files)]),
+            parts=parts,
+            evidence=settings.needs_evidence,
+        )
         self.shown: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
         self._rankings: dict[str, FileRanking] = {}  # by the leaf
         self._chosen: dict[str, Counter[str]] = {}  # how many leaves below a node chose a file, by the node's path
@@ -102,21 +105,20 @@ class LeafJudge:
         return None if is_fresh else "reproduce.sh made or changed no file of results"
 
     def rank(self, leaf: TaskNode) -> FileRanking:
-        """Return the files to show, asked for once; at most ten are all shown, unless a recording has their ranking."""
+        """Return the files to show; where there are more than ten, the model is asked once which."""
+        files = self.offered(leaf)
+        if len(files) <= MAX_PICKED:
+            return FileRanking(files, "all files that count here")
         if leaf.path not in self._rankings:
-            files = self.offered(leaf)
-            ranking, call = FileRanking(files, "all files that count here"), self.rank_call(leaf, files)
             try:
-                if len(files) > MAX_PICKED or self._client.knows(call):
-                    reply = self._client.ask(call)
-                    picked, how = read_ranking(reply.text, files), ""
-                    if not picked:
-                        how = "the model named no file that was offered: the first ones, from the top folder down"
-                        picked = tuple(sorted(files, key=lambda file: file.name.count("/"))[:MAX_PICKED])
-                    ranking = FileRanking(picked, how, TokenUsage(rank=CallUsage.of(reply)))
+                reply = self._client.ask(self.rank_call(leaf, files))
+                picked, how = read_ranking(reply.text, files), ""
+                if not picked:
+                    how = "the model named no file that was offered: the first ones, from the top folder down"
+                    picked = tuple(sorted(files, key=lambda file: file.name.count("/"))[:MAX_PICKED])
+                self._rankings[leaf.path] = FileRanking(picked, how, TokenUsage(rank=CallUsage.of(reply)))
             except CallError as error:
-                ranking = FileRanking((), fault=str(error))
-            self._rankings[leaf.path] = ranking
+                self._rankings[leaf.path] = FileRanking((), fault=str(error))
         return self._rankings[leaf.path]
 
     def rank_all(self, leaves: Iterable[TaskNode], concurrency: int) -> None:
@@ -224,12 +226,11 @@ class LeafJudge:
         """Yield the calls that a grading would make about a leaf; what the model would choose is not known."""
         if self.files.fault is not None or self.zero_reason(leaf) is not None:
             return
-        files = self.offered(leaf)
-        call = self.rank_call(leaf, files)
-        is_known = self._client.knows(call)
-        if len(files) > MAX_PICKED or is_known:
+        files: Sequence[SubmissionFile] = self.offered(leaf)
+        if len(files) > MAX_PICKED:
+            call = self.rank_call(leaf, files)
             yield call
-        files = tuple(self.rank(leaf).files) if is_known else files[:MAX_PICKED]
+            files = self.rank(leaf).files if self._client.knows(call) else files[:MAX_PICKED]
         for vote in range(self._settings.votes):
             yield self.grade_call(leaf, files, vote)
 
@@ -240,7 +241,7 @@ class LeafJudge:
         name = {"type": "string", **({"enum": names} if is_short else {})}
         schema = _object_schema(files={"type": "array", "items": name, "minItems": 1, "maxItems": MAX_PICKED})
         listed = PromptPart("files", "\n".join(names), tail=0.3)
-        shared = tuple(part.name for part in self._background) if self._task.run else ()
+        shared = tuple(part.name for part in self._background)
         return JudgeCall("rank", leaf.path, self.prompt, self._fields(leaf), shared, (listed,), schema=schema)
 
     def grade_call(
@@ -248,16 +249,16 @@ class LeafJudge:
     ) -> JudgeCall:
         """Ask for Expectations, Reality and Score; `files` are in the order of their rank.
 
-        A large context shows first what most leaves below the same node chose, so that their prompts begin alike.
+        The prompt shows first what most leaves below the same node chose, so that their prompts begin alike.
         """
         chosen = self._chosen.get(leaf.path.rpartition("/")[0], Counter())
         by_choice = sorted(files, key=lambda file: (-chosen[file.name], file.name))
         parts = [self._file_part(file) for file in files]
-        before = prior_nodes(self._task.rubric, leaf.path)
+        before = prior_nodes(self._task.rubric, leaf.path) if self._task.run else ()  # an entry's criteria stand alone
         if len(before) > _MAX_EARLIER:
             before = (before[0], *before[1 - _MAX_EARLIER :])
         criteria = "\n".join(f"- {' '.join(node.requirements.split())}" for node in before)
-        earlier = PromptPart("earlier-criteria", criteria, 0.7, is_data=self._task.run is None)
+        earlier = PromptPart("earlier-criteria", criteria, 0.7, is_data=False)
         # the log says nothing about mere code
         run = self._run_parts[:1] if leaf.task_category == CODE_DEVELOPMENT else self._run_parts
         return JudgeCall(
@@ -286,7 +287,7 @@ class LeafJudge:
 
     def _file_part(self, file: SubmissionFile) -> PromptPart:
         text = self.file_text(file)
-        shown = text.text.rstrip() or ("(the file is empty)" if self._task.run and not text.note else "")
+        shown = text.text.rstrip() or ("" if text.note else "(the file is empty)")
         return PromptPart("file", f"{file.name}{f' ({text.note})' if text.note else ''}\n{shown}")
 
     def _fields(self, leaf: TaskNode, problem: str = "", scale: str = "scale") -> dict[str, str]:
@@ -299,6 +300,12 @@ class LeafJudge:
             "scale": section(family, f"{'continuous' if is_subtree else 'binary'} {scale}"),
             "problem": filled(section(family, "retry"), {"problem": problem}) if problem else "",
         }
+
+
+def _origin(run: PaperEvidence, settings: JudgeSettings) -> str:
+    if settings.code_only:
+        return "code only"
+    return "ours" if run.is_ours else "none" if run.log is None else "brought"
 
 
 def _words_of(reply: ChatReply) -> str:

@@ -56,12 +56,10 @@ class LoggedCall(_Line):
     letter: str | None = None  # of a trial's call, as are the next two
     trial: int | None = None
     turn: int | None = None  # the call's place in the trial, from 1
-    leaf: str | None = None  # of a judge's call, as are the next five: the path of the rubric's leaf
+    leaf: str | None = None  # of a judge's call, as are the next three: the path of the rubric's leaf
     kind: str | None = None  # such as grade or rank
     vote: int | None = None  # from 0
     attempt: int | None = None  # 1 for the second, after an answer that could not be parsed
-    sent: str | None = None  # SHA-256 of the messages after they were cut to the model's context
-    shown: dict[str, float] | None = None  # the share of each part of the prompt that was cut, by its name
 
     @model_validator(mode="after")
     def _has_one_outcome(self) -> Self:
@@ -146,8 +144,9 @@ class CallLog:
 
     @property
     def known(self) -> tuple[LoggedCall, ...]:
-        """The answered calls that were read or made so far."""
+        """The answered calls of the recordings, of this process, and in the folder."""
         with self._lock:
+            self._read_new_lines()
             return tuple(self._calls.values())
 
     def find(self, key: str, *, failed_too: bool = False) -> LoggedCall | None:

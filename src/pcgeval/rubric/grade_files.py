@@ -83,7 +83,7 @@ def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
         "requirements": node.requirements,
         "weight": node.weight,
         "score": node.score,
-        "valid_score": all(task["valid_score"] for task in below) if below else node.valid_score,
+        "valid_score": bool(below) or node.valid_score,  # PaperBench's is always valid above the leaves
         "task_category": None if below else node.task_category or SUBTREE,
         "finegrained_task_category": node.finegrained_task_category,
         "explanation": node.explanation,

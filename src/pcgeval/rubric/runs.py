@@ -58,28 +58,11 @@ class PaperRun:
         """The run's place in the folder of runs."""
         return f"{self.group}/{self.name}"
 
-    def submission(self) -> Path:
-        """Return the last snapshot, a tar file or folder, after reproduce.sh if that was run; raise FileError without.
-
-        A folder with a reproduce.sh, or with files and none of PaperBench's, is itself the submission. An
-        `other_submission` counts only if there is no other.
-        """
-        script = self.folder / REPRODUCE_SCRIPT
-        if not script.is_symlink() and script.is_file():
-            return self.folder
-        if snapshots := list(_snapshots(self.folder)):
-            return max(snapshots)[-1]
-        if any(self.folder.iterdir()) and not _holds_a_run(self.folder):
-            return self.folder
-        if _is_folder(other := self.folder / _OTHER):
-            return other
-        raise FileError(f"{self.folder}: has no submission. Put it into submission/ or submissions/TIME/*.tar.gz.")
-
     def left_out(self) -> tuple[str, ...]:
         """Return the names of other submissions in the folder, which are not graded."""
         others = sorted(self.folder.glob(f"{_OTHER}*"))
         try:
-            submission = self.submission() if others else self.folder
+            submission = submission_in(self.folder) if others else self.folder
         except (FileError, OSError):  # whoever reads the run reports it
             return ()
         return tuple(path.name for path in others if submission not in (path, self.folder))
@@ -91,6 +74,24 @@ class PaperRun:
         patterns = ("*grader_output*.json", "submissions/*/*grader_output*.json")
         outputs = [path for pattern in patterns for path in self.folder.glob(pattern)]
         return max(outputs, key=Path.as_posix, default=None)
+
+
+def submission_in(folder: Path) -> Path:
+    """Return the submission in the folder of a run: the last snapshot, a tar file or folder, after reproduce.sh if any.
+
+    A folder with a reproduce.sh, or with files and none of PaperBench's, is itself the submission. An
+    `other_submission` counts only if there is no other. Raises FileError if there is none.
+    """
+    script = folder / REPRODUCE_SCRIPT
+    if not script.is_symlink() and script.is_file():
+        return folder
+    if snapshots := list(_snapshots(folder)):
+        return max(snapshots)[-1]
+    if any(folder.iterdir()) and not _holds_a_run(folder):
+        return folder
+    if _is_folder(other := folder / _OTHER):
+        return other
+    raise FileError(f"{folder}: has no submission. Put it into submission/ or submissions/TIME/*.tar.gz.")
 
 
 def holds_runs(folder: Path, paper_ids: Sequence[str]) -> bool:
