@@ -82,7 +82,6 @@ def test_a_faulty_line_has_a_hint_beside_the_official_reason(text, reason, hint,
         (["--letter", "AB"], "A to Z"),
         (["--letter", "A", "--set", "physics.starts"], "KEY=VALUE"),
         (["--letter", "A", "--set", "competition.edition=2026-13-01"], "not valid YAML"),
-        (["--letter", "A", "--set", "physics.start=3"], "Did you mean 'starts'"),
         (["--letter", "A", "--replay", "nowhere/x"], "nowhere: no such folder"),
     ],
 )

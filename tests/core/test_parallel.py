@@ -1,12 +1,11 @@
-"""Work over processes and threads: the order, the errors, and items that end their process."""
+"""Work over processes: the order, the errors, and items that end their process."""
 
 import os
-import threading
 
 import pytest
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.parallel import AHEAD, map_batches, map_in_threads
+from pcgeval.core.parallel import AHEAD, map_batches
 
 
 def squares(numbers):
@@ -36,21 +35,3 @@ def test_processes_return_results_in_order_and_a_crash_costs_its_item_alone(proc
     assert [list(batch) for batch in results] == [[1], [4, None, 9], [16], [25]]
     with pytest.raises(PcgevalError, match="negative"):
         list(map_batches(squares, [[1], [-1]], processes))
-
-
-def test_a_fault_lets_what_is_under_way_end_and_begins_nothing_new():
-    begun: list[int] = []
-    both_in = threading.Barrier(2, timeout=30)
-    stopping = threading.Event()
-
-    def work(item: int) -> int:
-        begun.append(item)
-        both_in.wait()
-        if item == 0:
-            raise PcgevalError("no server")
-        stopping.wait(30)
-        return item
-
-    with pytest.raises(PcgevalError, match="no server"):
-        list(map_in_threads(work, range(10), 2, stopping))
-    assert sorted(begun) == [0, 1]

@@ -5,19 +5,13 @@ from typing import Any
 
 import pytest
 import yaml
+from params_for_tests import SECTIONS, small_values
 
 from pcgeval.core.params import Model, ParamsError, load_params, parse_params
 
 REPOSITORY = Path(__file__).parents[2]
-COMPETITION = {"name": "test", "edition": "1", "characters": "CAB", "trials": 10, "seed": 1}
-SECTIONS = ("physics", "similarity", "diversity", "scoring", "rubric")
-SMALLEST: dict[str, Any] = {
-    "teams": ["alpha"],
-    "competition": COMPETITION,
-    "models": {"small": {"backend": "recorded", "name": "small:1b"}},
-    "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
-    **{section: {} for section in SECTIONS},
-}
+SMALLEST = small_values("CAB", teams=["alpha"], models={"small": {"backend": "recorded", "name": "small:1b"}})
+COMPETITION = SMALLEST["competition"]
 AS_TEXT = yaml.safe_dump(SMALLEST, sort_keys=False)
 
 
@@ -74,7 +68,7 @@ def test_bad_values_are_named(changes: dict[str, Any], fragments: list[str]):
 @pytest.mark.parametrize(
     ("before", "after", "fragments"),
     [
-        ("teams:\n- alpha\n", "teams: [alpha]\nteams: [beta]\n", ["line 2", "'teams'", "line 1"]),
+        ("teams:\n- alpha\n", "teams: [alpha]\nteams: [beta]\n", ["line 8", "'teams'", "line 7"]),
         ("physics: {}\n", f"physics: {{seed: {'9' * 200}}}\n", ["line 17", "digits"]),
         ("name: test\n", "name: [test\n", ["not valid YAML", "line"]),
         *((AS_TEXT, text, []) for text in ("", "\x00", "teams: 2024-13-40", "teams: !!bool x", "[" * 5000)),

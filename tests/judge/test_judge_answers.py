@@ -35,7 +35,9 @@ BELOW_HEADING = """\
 # Score|The score is {} instead of 0.5.; # Score|{} due to 3 seeds; # Score|\\textbf{{{}}}; # Score|All 5 ran – {}
 # Score (1 if met, else 0): {}; # Score|1. No seeds.|2. No plots.||The score is {}.
 # Score|{}||# Score Explanation|All 3 of 3 are met.
-# Score|To receive a score of 1, it would need all. It does not. So the score is {}."""
+# Score|To receive a score of 1, it would need all. It does not. So the score is {}.; # Score|*Score*: _{}_
+# Score|The README claims a score of 1 and of 0.||I assign a score of {}.; # Score|1. No seeds.||The score is {}.
+# Score|It assigns a label of 1 to it.||There is no log and so the score is {}."""
 WITHOUT_HEADING = """\
 **Expectations**|x|**Reality**|y 0.3|**Score:** {}; Expectations: x|Reality: 3 of 4|Score: {}
 1. Expectations|x|2. Reality|y|3. Score|{}; Expectations: x. Reality: y. Score: {}
@@ -74,7 +76,10 @@ The score for Section 1 is in doubt.; I give no credit as Figure 1 is missing.; 
 If it ran, the score would be 1.; The score cannot be 1.; Score: 1 would only be given if it ran; 1-shot prompts ran.
 Score: 1 is not justified.; **Score: 1** only if it ran; 1 – would need 3 seeds.; (1) It trains. (2) It tests.; K = 1
 A grader could assign a score of 1.; It was given 1 GPU.; It lacks Eq. (1).; It lacks step **1**.
-Data.|1 - train|0 - test"""
+Data.|1 - train|0 - test; It gives a reward of 1.; The score is set as 1 in the loop.; The F1 score is 1.; Score: 1?
+Score: 1 (out of 3); Had it run, the score would be 1.; The README asks for a score of 1.; "The score is 1."
+1|# Score|0; 1. It trains. 2. It tests.; I assign 1.|The final score is 0.; loss: 1.
+1|Correction: the score is 0."""
 
 
 NO_SCORE = """\
@@ -181,7 +186,24 @@ def test_any_text_gives_an_allowed_score_or_is_of_no_use(text):
 
 
 @pytest.mark.parametrize(
-    "piece", ["{", '{"a":', "# Score\n", "score", "[", "((((", "9", "9 ", "<think>", "score is ", "give a ", "```\n"]
+    "piece",
+    [
+        "{",
+        '{"a":',
+        "# Score\n",
+        "score",
+        "[",
+        "((((",
+        "9",
+        "9 ",
+        "<think>",
+        "score is ",
+        "give a ",
+        "```\n",
+        "**",
+        "_",
+        "thus the ",
+    ],
 )
 def test_hostile_answers_end_soon(piece):
     text = f"# Score\n{piece * 10_000}"

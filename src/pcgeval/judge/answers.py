@@ -45,62 +45,88 @@ _LABEL = re.compile(
 )
 _FENCE = re.compile(r"^[ \t>]*(?:```|~~~)[^`\n]*$", re.MULTILINE)
 _HEADING = re.compile(r"^[ \t>]*#(?!#*[ \t*]*[01](?:\.0+)?[ \t*]*$)", re.MULTILINE)  # `### 1` is a score
-_DECORATION = " \t*_`'\"#:=<>–—([{$•→✅❌✓✔⭐"
+_DECORATION = " \t*_`'\"#:=>–—([{$•→✅❌✓✔⭐"
 # 1 of 3, 1 for part A and "one seed" are no scores
 _REASON = r"(?:this|the (?:criterion|submission|missing)|meeting|satisfying|failing|lacking|not)\b"
 _NUMBER = (
     r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one)(?=[*_`\"')\s]*(?:$|[.,;:!])))"
-    rf"(?![\w%]|\.\d| ?%| of\b| for (?!{_REASON}))(?:\s?(?:/|out of)\s?(\d+)\b)?[*_`\"')\]}}>$]*"  # 0/1, 1 out of 1
+    rf"(?![^\W_]|_\w|%|\.\d| ?%| of\b| for (?!{_REASON}))(?:\s?(?:/|out of)\s?(\d+)\b)?[*_`\"')\]}}>$]*"  # 0/1
 )
-# behind the number: it would be given, it cannot be, it needs more
+# behind the number: it would be given, it cannot be, it needs more, 1 out of 3
 _CONDITION = (
-    r"(?![\s*_`\"')\]–—-]*(?:would|could|can|cannot|if|is (?:for|not|only)|may|might|must|needs?|only (?:be|if|when)"
-    r"|requires?|should|unless)\b)"
+    r"(?![\s*_`\"')\]–—-]*(?:\?|[+×*] ?\d|(?:points? )?\(?(?:max|of|out of)\b"
+    r"|(?:assuming|can|can't|cannot|could|if|is(?:n't| (?:for|not|only|out|reserved|too|un\w+))|may|means|might|must"
+    r"|needs?|only (?:be|if|when)|or|provided|requires?|seems|should|unless|vs|was|when|would)\b))"
 )
 # before it: Not satisfied (0), Pass (1), Yes, 1
 _WORD = (
     r"(?:(?:not |fully |full |no )?"
-    r"(?:credit|fail(?:s|ed)?|false|fulfilled|met|no|one|pass(?:es|ed)?|satisfied|true|yes|zero)[*_ ]*[,:–—(-][*_ ]*)"
+    r"(?:credit|fail(?:s|ed)?|false|fulfilled|met|no|one|pass(?:es|ed)?|satisfied|true|yes|zero)[*_ ]*[,:→–—(-][*_ ]*)"
 )
-_BEHIND_LABEL = re.compile(rf"(?:\\(?:boxed|textbf)\{{)?{_NUMBER}{_CONDITION}")
 # a number that begins a line and is its statement: alone, before punctuation, or before a sentence or its reason
-_AT_START = re.compile(
-    rf"(?i:{_WORD})?{_BEHIND_LABEL.pattern}\s*"
-    r"(?=$|[.,;:!(\[–—|→✅❌✓✔]|-(?!\w)|=>|= [a-z]|[A-Z](?![A-Z])|(?:because|due|since|as|points?|for|the|this|it)\b)"
+_LEAD = re.compile(
+    rf"(?i:{_WORD})?(?:\\(?:boxed|textbf)\{{)?{_NUMBER}{_CONDITION}\s*"
+    r"(?=$|[.,;:!(\[–—|→✅❌✓✔\\]|-(?!\w)|=>|= [a-z]|[A-Z](?![A-Z])"
+    r"|(?:because|due|since|as|points?|for|the|this|it|while)\b)"
 )
 _CHOICE = re.compile(  # 0 or 1; 1,0; 0-1; 1 -> 0; but not "0, 2 of 3 files are there" and "0: 1 of 2"
     r"(?:\s?[,;|&]\s?(?!\d+ (?!for\b|points?\b)[a-z])|\s(?:or|and|to|vs)\s|[-–]"
     r"|\s?(?:→|->|=>)\s?(?=[01]\b(?! of\b))|\s?(?:\.{2,3}|:)\s?(?=[01]\b(?! [a-z]))|\s[–—-]\s(?=[01]\W*$))[-+]?[.\d]"
 )
-# 1 for the code, 0 for the results; (1) it trains (2) it tests
-_PARTS = re.compile(r"\b[01] for\b.*\b[01] for\b|\b1\).*\(2\)")
-_BARE = re.compile(rf"[#*_`(\s]*{_NUMBER}[\s.]*")
-_ENTRY = re.compile(r"\d(?:[.)]|\s*[–-])\s+")  # of a list; one that is a score itself makes no list
-_SCORE_ENTRY = re.compile(rf"\d[.)]\s+(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
-_CONJUNCTION = r"(?:and|as|because|but|due|for|given|instead|is|on|or|out|overall|rather|since|though|to|with)\b"
-_LINK = r"(?:\b(?:an?|as|at|be|is|it|of|therefore|this|thus|to)\b|[:=>–—])"  # before the number: no "Section 1"
-_VERB = (
-    r"(?:scores?|grade|rating|(?:I|we) (?:mark|rate)|marked as|(?:is|was) (?:\w+ )?(?:given|graded|marked|rated|scored)"
-    r"|(?:assign|give|award)(?:s|ed)?|gets|earns|receives|deserves)\b"
+# 1 for the code, 0 for the results; (1) it trains (2) it tests; 1 = met, 0 = not met
+_PARTS = re.compile(
+    r"\b[01] for\b.*\b[01] for\b|\b1[.)]+ .*\b2[.)]+ |\b[01] = .*\b\d =|\b[01] ?\([^)]*\).{1,6}\b[01] ?\("
 )
-_IN_WORDS = re.compile(  # below a heading: the score is 1; I assign a 1; it is graded as 1; hence, 1; this is a 1
-    rf"\b(?:{_VERB}(?:[^\d\n.]{{0,40}}?{_LINK})?|this is(?: an?)?"
-    r"|(?:hence|therefore|thus|so|result|answer|decision)\b[*_,:]*(?: an?)?)"
-    rf"[\s*_`\"'({{]*{_NUMBER}\s*(?:points?\b)?(?=[.,;:!(→–—-]|$|(?-i:[A-Z](?![A-Z]))|{_CONJUNCTION}){_CONDITION}",
+_BARE = re.compile(rf"[#*_`(\s]*{_NUMBER}[\s.]*")
+_ENTRY = re.compile(r"[*_( -]{0,4}\d(?:[.):]+[*_]*|\s*[–-])\s+")  # of a list
+_SCORE_ENTRY = re.compile(rf"\d[.)]\s+(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
+# a statement in a sentence: the score for this is 1; I assign it a 1; it receives 1; hence, 1; this is a 1
+_SEPARATOR = r"[\s*_`\"':=>–—({}]"
+_FILLER = (  # what may stand between such words and the number: no "Section 1", no "a batch size of 1"
+    rf"(?:{_SEPARATOR}{{1,6}}(?:an?|as|assigned|at|attempt|awarded|be|clear|criterion|final|for|full|given|grade|hence|here|is|it"
+    r"|item|leaf|mark|must|now|of|on|only|overall|score|should|simply|submission|task|that|the|then|therefore|this|thus|to"
+    r"|value|would)){0,12}"
+)
+_NOUN = (
+    r"(?:^(?!\w+ ?=)|[,;:.(\[{–—→*_\"'`]\s?|\b(?:an?|and|hence|my|of|so|the|therefore|this|thus)\s+)[*_]{0,3}"
+    r"(?:(?:appropriate|assigned|binary|correct|final|full|numeric|only|overall|possible|proper|resulting|right) ){0,3}"
+    r"(?:answer|conclusion|decision|evaluation|final|grade|marks?|overall|rating|result|score|verdict)"
+)
+_SUBJECT = r"(?:and|attempt|code|criterion|hence|it|so|submission|that|therefore|this|thus|which)"
+_VERB = (
+    r"\b(?:I|we)(?:'d|'m|'ll)?(?: \w+){0,2}? (?:assign|award|giv(?:e|ing)|grade|mark|rate|score|set)(?:ing)?"
+    rf"|\b{_SUBJECT}(?: (?:also|only|thus|therefore))? (?:deserves|earns|gets|merits|receives|scores"
+    r"|(?:is|was)(?: (?:therefore|thus))? (?:assigned|awarded|given|graded|marked|rated|scored))|^marked"
+)
+_STATEMENT = re.compile(
+    rf"(?:{_NOUN}|{_VERB}|\b(?:hence|so|therefore|thus)|\bthis is|\bit(?:'s| is) a)\b,?"
+    rf"{_FILLER}{_SEPARATOR}{{0,6}}{_NUMBER}{_CONDITION}\s*(?:points?\b)?"
+    r"(?=[.,;:!(→–—\]]|-(?!\w)|$|(?-i:[A-Z](?![A-Z]))|is (?:appropriate|assigned|awarded|given|justified|warranted)\b"
+    r"|(?:and|as|because|but|due|for|given|instead|on|out|overall|rather|since|though|to|with)\b)",
     re.IGNORECASE,
 )
 _GIVEN = re.compile(  # a 1 is warranted; 1 is the final score
     rf"(?:^|\ba ){_NUMBER}(?: –)? is (?:therefore |thus )?"
-    r"(?:appropriate|assigned|awarded|given|justified|warranted|the [\w ]{0,20}score|what I give)\b",
+    r"(?:appropriate|assigned because|awarded|justified|warranted|the [\w ]{0,20}score|what I give)\b",
     re.IGNORECASE,
 )
-_DENIED = re.compile(  # before the number: I cannot give this a 1; if it ran, the score would be 1
-    r"(?:\b(?:not|never|cannot)|n't)[^\w,;:.]+(?:(?!(?:and|but|hence|so|therefore|thus)\b)[\w']+ ){0,6}[*_`\"'({]*$"
-    r"|\bif\b|\b(?:could|hesitate|might|tempted)\b[^,;:.]*$|\bto (?:achieve|deserve|earn|get|obtain|receive) [^,;.]*$",
+# before the number, in its sentence: I cannot give this a 1; if it ran, the score is 1; the README claims a score of 1
+_TURN = r"(?!\b(?:and|but|hence|so|therefore|thus)\b)"
+_DENIED = re.compile(
+    rf"(?:\b(?:not|never|cannot)|n't)[^\w,;:.]+(?:{_TURN}[\w']+ ){{0,6}}[*_`\"'({{]*$"
+    r"|\b(?:almost|barely|could|doubt|grader|hardly|hesitate|justify|lenient|might|nearly|neither|no|nor|otherwise|perhaps"
+    rf"|refuse|tempted|unable|without)\b(?:{_TURN}[^,;:.])*$|\bif\b[^:;]*$|\bhad\b[^:;]*\bwould\b[^:;]*$"
+    r"|\b(?:basis for|far from|for the(?: final)? score|short of|to (?:achieve|deserve|earn|get|obtain|receive))\b"
+    r"[^,;.]*$"
+    r"|\b(?:ask|claim|demand|instruct|print|put|read|report|request|return|say|state|tell)(?:s|ed|ing)?\b"
+    r"(?:(?!\b(?:hence|I|so|therefore|thus|we)\b)[^;.])*$",
     re.IGNORECASE,
 )
-# part A: 1, part B: 0; all is there – 1; all is there. **1**; the criterion is met (1)
-_RESULT = re.compile(rf"(?:[:→]\s*[*_`\"'(]*|\s[–—]\s+|[.!]\s+\*\*|(?i:{_WORD})){_NUMBER}(?=[,;]|[\s.]*$)")
+# the criterion is judged: 1; this meets the criterion – 1; all is there. **1**; the criterion is met (1)
+_RESULT = re.compile(
+    r"(?:(?i:\b(?:criterion|judged|met|overall|requirement|satisfied|verdict)\b)[^\d\n:]{0,30}:[\s*_`\"'(]{0,6}"
+    rf"|[^\W\d][.)]?\s[→–—]\s+|[.!]\s+\*\*|(?i:{_WORD})){_NUMBER}[\s.]*$"
+)
 _ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{_NUMBER}[\s.]*)\Z", re.IGNORECASE)
 _WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
 
@@ -119,20 +145,37 @@ def without_thinking(text: str) -> str:
 
 
 def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
-    """Return the score that a grader's words state; raises UnreadableAnswer. A cut answer needs a heading Score."""
+    """Return the score that a grader's words state; raises UnreadableAnswer. A cut answer needs a heading Score.
+
+    It is the number with which the first line below the heading begins, or a later label or number alone. Sentences
+    count, too; where two statements differ, none does.
+    """
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
-    first, *others = _lines_of_score(_plain(without_thinking(finished)), continuous=continuous, cut=cut) or [""]
-    is_list = sum(_ENTRY.match(line) is not None for line in (first, *others)) > 1
-    scores = _scores_in(first, continuous=continuous, may_begin=not is_list)
+    lines = _lines_of_score(_plain(without_thinking(finished)), continuous=continuous, cut=cut)
+    first, *others = lines or [""]
+    entry, entries = _ENTRY.match(first), [line for line in others if _ENTRY.match(line)]
+    begun = set() if entry and entries else _lead_of(first, continuous=continuous)
+    scores: set[float] = (
+        set() if entry and others else set(begun)
+    )  # a list of one counts if nothing else states a score
     for line in others:
         label = _LABEL.match(line)
         if scores and label and _is_score(label) and not label["rest"].strip(_DECORATION):
             raise UnreadableAnswer("it gives several scores instead of one.")  # the first may be a quotation
-        if not scores or _is_score(label) or _BARE.fullmatch(line):  # else a later line states a score only by itself
-            ends = line is others[-1] and not scores
-            scores |= _scores_in(line, continuous=continuous, may_begin=ends and not is_list)
-    if not scores and (scores := _results_in(first, continuous=continuous)):
-        scores |= {score for line in others for score in _results_in(line, continuous=continuous)}
+        if _is_score(label) or _BARE.fullmatch(line):
+            with suppress(UnreadableAnswer):
+                scores |= _lead_of(line, continuous=continuous)
+    numbers = [number for line in lines for number in (*_STATEMENT.finditer(line), *_GIVEN.finditer(line))]
+    try:
+        scores |= _allowed([number for number in numbers if not _is_denied(number)], continuous=continuous)
+    except UnreadableAnswer:
+        if not scores:
+            raise
+    if not scores and others and not entries[: -1 if entries[-1:] == others[-1:] else None]:
+        scores = begun or _lead_of(others[-1], continuous=continuous)
+    for line in () if scores or cut else dict.fromkeys([first, *others[-1:]]):
+        if (result := _RESULT.search(line)) and not _is_denied(result):
+            scores |= _allowed([result], continuous=continuous)
     return _only(scores)
 
 
@@ -169,6 +212,9 @@ def _lines_of_score(text: str, *, continuous: bool, cut: bool) -> list[str]:
         labels = every
     scores = [label for label in labels if _is_score(label)]
     if headings := [label for label in scores if "#" in label["mark"]]:
+        leads = [_lead_below(text, label, continuous=continuous) for label in headings]
+        if len(set().union(*leads)) > 1:  # one of them may be quoted
+            raise UnreadableAnswer(f"it gives {len(headings)} scores instead of one.")
         scores = [label for label in headings if not label["rest"].lstrip("*_ \t")[:1].isalpha()][-1:] or headings[-1:]
     else:  # a label that looks less like a heading than the one before may be a quotation, unless it ends the answer
         others = [label for label in labels if label not in scores]
@@ -183,22 +229,30 @@ def _lines_of_score(text: str, *, continuous: bool, cut: bool) -> list[str]:
     if len({label["rest"].strip(_DECORATION)[:4] for label in stated}) > 1 or (stated and scores[-1] not in stated):
         raise UnreadableAnswer(f"it gives {len(scores)} scores instead of one.")
     if scores:  # an empty label may be the heading of the others
-        label = scores[0] if stated and scores[0] not in stated else scores[-1]
-        section = text[label.start("rest") :]
-        heading = _HEADING.search(section, label.end() - label.start("rest"))
-        section = section[: heading.start()] if heading else section
-        return [line.strip() for line in section.split("\n") if line.strip(f"{_DECORATION}-.")]
+        return _lines_below(text, scores[0] if stated and scores[0] not in stated else scores[-1])
     if cut or labels[1:]:
         return []
     one_line = _ONE_LINE.search(text)
     return [text] if _BARE.fullmatch(text) else [one_line["score"]] if one_line else []
 
 
+def _lines_below(text: str, label: re.Match[str]) -> list[str]:
+    section = text[label.start("rest") :]
+    heading = _HEADING.search(section, label.end() - label.start("rest"))
+    section = section[: heading.start()] if heading else section
+    return [line.strip() for line in section.split("\n") if line.strip(f"{_DECORATION}-.")]
+
+
+def _lead_below(text: str, label: re.Match[str], *, continuous: bool) -> set[float]:
+    with suppress(UnreadableAnswer):
+        return _lead_of(next(iter(_lines_below(text, label)), ""), continuous=continuous)
+    return set()
+
+
 def _may_be_score(rest: str, *, continuous: bool) -> bool:
     """Return whether a label has no number right behind it, or one that is allowed."""
-    number = _BEHIND_LABEL.match(rest.lstrip(_DECORATION))
     try:
-        return number is None or _checked(*number.groups(), continuous=continuous) >= 0
+        return _lead_of(rest, continuous=continuous) is not None
     except UnreadableAnswer:
         return False
 
@@ -232,31 +286,23 @@ def _ends(text: str, label: re.Match[str]) -> bool:
     return text[: label.start()].endswith("\n\n") and (not below.strip() or _BARE.fullmatch(below) is not None)
 
 
-def _scores_in(line: str, *, continuous: bool, may_begin: bool = False) -> set[float]:
-    """Return the scores that a line states behind a label, in words such as "the score is 1", or at its start."""
+def _lead_of(line: str, *, continuous: bool) -> set[float]:
+    """Return the score with which a line begins, perhaps behind the label."""
     label = _LABEL.match(line)
-    is_labelled = _is_score(label)
-    statement = label["rest"] if label is not None and is_labelled else line
+    statement = label["rest"] if label is not None and _is_score(label) else line
     statement = _SCORE_ENTRY.sub("", statement.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION))
-    if is_labelled or may_begin or _BARE.fullmatch(line):
-        number = _BEHIND_LABEL.match(statement) if is_labelled and may_begin else None
-        if number := number or _AT_START.match(statement):
-            return _allowed([number], continuous=continuous)
-    said = (*_IN_WORDS.finditer(line), *_GIVEN.finditer(line))
-    return _allowed([number for number in said if not _is_denied(number)], continuous=continuous)
-
-
-def _results_in(line: str, *, continuous: bool) -> set[float]:
-    """Return the scores of a line that ends in a colon and a number."""
-    results = list(_RESULT.finditer(line))
-    ends = bool(results) and not line[results[-1].end() :].strip(" .")
-    return _allowed([result for result in results if not _is_denied(result)], continuous=continuous) if ends else set()
+    number = _LEAD.match(statement)
+    return _allowed([number], continuous=continuous) if number else set()
 
 
 def _is_denied(number: re.Match[str]) -> bool:
-    """Return whether words before a number, in its sentence, take it back or make it a condition."""
-    sentence = number.string.rfind(". ", 0, number.start()) + 1
-    return _DENIED.search(number.string, max(sentence, number.start() - 60), number.start(1)) is not None
+    """Return whether a number is quoted, or words before it in its sentence take it back or make it a condition."""
+    before = number.string[: number.start(1)]
+    quotes = before.rstrip("*_`\"'({ ")
+    sentence = before.rfind(". ") + 1
+    return bool(
+        quotes.count('"') % 2 or quotes.count("`") % 2 or _DENIED.search(before, max(sentence, len(before) - 90))
+    )
 
 
 def _allowed(numbers: Sequence[re.Match[str]], *, continuous: bool) -> set[float]:
