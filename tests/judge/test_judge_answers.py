@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.judge.answers import UnreadableAnswer, read_ranking, read_score, read_verdict
+from pcgeval.judge.answers import read_ranking, read_score, read_verdict
 from pcgeval.judge.files import SubmissionFile, shown_name
+from pcgeval.judge.statements import UnreadableAnswer
 
 SHAPE = "# Expectations\nx\n# Reality\nScore: 0.87 in results.csv, 3 of 4 files\n"
 BELOW_HEADING = """\
@@ -37,7 +38,10 @@ BELOW_HEADING = """\
 # Score|{}||# Score Explanation|All 3 of 3 are met.
 # Score|To receive a score of 1, it would need all. It does not. So the score is {}.; # Score|*Score*: _{}_
 # Score|The README claims a score of 1 and of 0.||I assign a score of {}.; # Score|1. No seeds.||The score is {}.
-# Score|It assigns a label of 1 to it.||There is no log and so the score is {}."""
+# Score|It assigns a label of 1 to it.||There is no log and so the score is {}.; # Score|Score = {}
+# Score|{} – It lacks (1) code and (2) logs.; # Score|{} – These are missing:|1. The log.|2. The table.
+# Score|{}||There isn't sufficient evidence to assign a score of 1 or of 0.; # Score|Score: {} (out of 1)
+# Score|Hence, our final score is {}.; # Score|This corresponds to a score of {}.; # Score|A score of {} was given."""
 WITHOUT_HEADING = """\
 **Expectations**|x|**Reality**|y 0.3|**Score:** {}; Expectations: x|Reality: 3 of 4|Score: {}
 1. Expectations|x|2. Reality|y|3. Score|{}; Expectations: x. Reality: y. Score: {}
@@ -79,7 +83,8 @@ A grader could assign a score of 1.; It was given 1 GPU.; It lacks Eq. (1).; It 
 Data.|1 - train|0 - test; It gives a reward of 1.; The score is set as 1 in the loop.; The F1 score is 1.; Score: 1?
 Score: 1 (out of 3); Had it run, the score would be 1.; The README asks for a score of 1.; "The score is 1."
 1|# Score|0; 1. It trains. 2. It tests.; I assign 1.|The final score is 0.; loss: 1.
-1|Correction: the score is 0."""
+1|Correction: the score is 0.; So for task 1, nothing is there.; All parts are needed for a score of 1.; Score: 1 of 3
+The missing log prevents a score of 1.; There is not enough in it to award a score of 1.; The final score for task 1."""
 
 
 NO_SCORE = """\

@@ -15,10 +15,10 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json
-from pcgeval.judge.answers import UnreadableAnswer
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.quotes import MAX_QUOTE, verify_quote
 from pcgeval.judge.settings import GradingError, JudgeSettings
+from pcgeval.judge.statements import UnreadableAnswer
 from pcgeval.llm.protocol import CallError, ChatReply
 from pcgeval.report.markup import grade_page
 

@@ -1,8 +1,7 @@
 """Reading a model's answers: a score from words as people read them, a verdict from JSON, names of files.
 
 The score stands in the first line below the last heading Score, or behind the label `Score:`. What cannot be read
-without doubt raises UnreadableAnswer. Its message goes back to the model when it grades again, and holds numbers of the
-answer but none of its words, which may be a submission's.
+without doubt raises UnreadableAnswer.
 """
 
 import ast
@@ -12,11 +11,23 @@ import unicodedata
 from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from pcgeval.core.untrusted import well_formed
 from pcgeval.judge.files import SubmissionFile, clean
+from pcgeval.judge.statements import (
+    BARE,
+    DECORATION,
+    ENTRY,
+    NUMBER,
+    UnreadableAnswer,
+    checked,
+    leading_scores,
+    mentioned_scores,
+    resulting_scores,
+    stated_scores,
+)
 from pcgeval.rubric.grades import Verdict
 
 MAX_PICKED = 10  # files, as in PaperBench
@@ -39,100 +50,14 @@ _SCALE = re.compile(
     re.IGNORECASE,
 )
 _LABEL = re.compile(
-    r"^(?P<mark>[ \t>#*_•→–[(-]*(?:[0-9A-C][.)][ \t*_]*)?)"
+    r"^(?P<mark>[ \t>#*_•●■✅❌✓✔→–[(-]*(?:[0-9A-C][.)][ \t*_]*)?)"
     r"(?P<name>expectations?|reality|(?:(?:final|overall|assigned|binary) )?score)(?![^\W_])(?P<rest>.*)$",
     re.IGNORECASE | re.MULTILINE,
 )
 _FENCE = re.compile(r"^[ \t>]*(?:```|~~~)[^`\n]*$", re.MULTILINE)
 _HEADING = re.compile(r"^[ \t>]*#(?!#*[ \t*]*[01](?:\.0+)?[ \t*]*$)", re.MULTILINE)  # `### 1` is a score
-_DECORATION = " \t*_`'\"#:=>–—([{$•→✅❌✓✔⭐"
-# 1 of 3, 1 for part A and "one seed" are no scores
-_REASON = r"(?:this|the (?:criterion|submission|missing)|meeting|satisfying|failing|lacking|not)\b"
-_NUMBER = (
-    r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one)(?=[*_`\"')\s]*(?:$|[.,;:!])))"
-    rf"(?![^\W_]|_\w|%|\.\d| ?%| of\b| for (?!{_REASON}))(?:\s?(?:/|out of)\s?(\d+)\b)?[*_`\"')\]}}>$]*"  # 0/1
-)
-# behind the number: it would be given, it cannot be, it needs more, 1 out of 3
-_CONDITION = (
-    r"(?![\s*_`\"')\]–—-]*(?:\?|[+×*] ?\d|(?:points? )?\(?(?:max|of|out of)\b"
-    r"|(?:assuming|can|can't|cannot|could|if|is(?:n't| (?:for|not|only|out|reserved|too|un\w+))|may|means|might|must"
-    r"|needs?|only (?:be|if|when)|or|provided|requires?|seems|should|unless|vs|was|when|would)\b))"
-)
-# before it: Not satisfied (0), Pass (1), Yes, 1
-_WORD = (
-    r"(?:(?:not |fully |full |no )?"
-    r"(?:credit|fail(?:s|ed)?|false|fulfilled|met|no|one|pass(?:es|ed)?|satisfied|true|yes|zero)[*_ ]*[,:→–—(-][*_ ]*)"
-)
-# a number that begins a line and is its statement: alone, before punctuation, or before a sentence or its reason
-_LEAD = re.compile(
-    rf"(?i:{_WORD})?(?:\\(?:boxed|textbf)\{{)?{_NUMBER}{_CONDITION}\s*"
-    r"(?=$|[.,;:!(\[–—|→✅❌✓✔\\]|-(?!\w)|=>|= [a-z]|[A-Z](?![A-Z])"
-    r"|(?:because|due|since|as|points?|for|the|this|it|while)\b)"
-)
-_CHOICE = re.compile(  # 0 or 1; 1,0; 0-1; 1 -> 0; but not "0, 2 of 3 files are there" and "0: 1 of 2"
-    r"(?:\s?[,;|&]\s?(?!\d+ (?!for\b|points?\b)[a-z])|\s(?:or|and|to|vs)\s|[-–]"
-    r"|\s?(?:→|->|=>)\s?(?=[01]\b(?! of\b))|\s?(?:\.{2,3}|:)\s?(?=[01]\b(?! [a-z]))|\s[–—-]\s(?=[01]\W*$))[-+]?[.\d]"
-)
-# 1 for the code, 0 for the results; (1) it trains (2) it tests; 1 = met, 0 = not met
-_PARTS = re.compile(
-    r"\b[01] for\b.*\b[01] for\b|\b1[.)]+ .*\b2[.)]+ |\b[01] = .*\b\d =|\b[01] ?\([^)]*\).{1,6}\b[01] ?\("
-)
-_BARE = re.compile(rf"[#*_`(\s]*{_NUMBER}[\s.]*")
-_ENTRY = re.compile(r"[*_( -]{0,4}\d(?:[.):]+[*_]*|\s*[–-])\s+")  # of a list
-_SCORE_ENTRY = re.compile(rf"\d[.)]\s+(?=(?:the )?(?:final |overall )?score\b|{_BARE.pattern}$)", re.IGNORECASE)
-# a statement in a sentence: the score for this is 1; I assign it a 1; it receives 1; hence, 1; this is a 1
-_SEPARATOR = r"[\s*_`\"':=>–—({}]"
-_FILLER = (  # what may stand between such words and the number: no "Section 1", no "a batch size of 1"
-    rf"(?:{_SEPARATOR}{{1,6}}(?:an?|as|assigned|at|attempt|awarded|be|clear|criterion|final|for|full|given|grade|hence|here|is|it"
-    r"|item|leaf|mark|must|now|of|on|only|overall|score|should|simply|submission|task|that|the|then|therefore|this|thus|to"
-    r"|value|would)){0,12}"
-)
-_NOUN = (
-    r"(?:^(?!\w+ ?=)|[,;:.(\[{–—→*_\"'`]\s?|\b(?:an?|and|hence|my|of|so|the|therefore|this|thus)\s+)[*_]{0,3}"
-    r"(?:(?:appropriate|assigned|binary|correct|final|full|numeric|only|overall|possible|proper|resulting|right) ){0,3}"
-    r"(?:answer|conclusion|decision|evaluation|final|grade|marks?|overall|rating|result|score|verdict)"
-)
-_SUBJECT = r"(?:and|attempt|code|criterion|hence|it|so|submission|that|therefore|this|thus|which)"
-_VERB = (
-    r"\b(?:I|we)(?:'d|'m|'ll)?(?: \w+){0,2}? (?:assign|award|giv(?:e|ing)|grade|mark|rate|score|set)(?:ing)?"
-    rf"|\b{_SUBJECT}(?: (?:also|only|thus|therefore))? (?:deserves|earns|gets|merits|receives|scores"
-    r"|(?:is|was)(?: (?:therefore|thus))? (?:assigned|awarded|given|graded|marked|rated|scored))|^marked"
-)
-_STATEMENT = re.compile(
-    rf"(?:{_NOUN}|{_VERB}|\b(?:hence|so|therefore|thus)|\bthis is|\bit(?:'s| is) a)\b,?"
-    rf"{_FILLER}{_SEPARATOR}{{0,6}}{_NUMBER}{_CONDITION}\s*(?:points?\b)?"
-    r"(?=[.,;:!(→–—\]]|-(?!\w)|$|(?-i:[A-Z](?![A-Z]))|is (?:appropriate|assigned|awarded|given|justified|warranted)\b"
-    r"|(?:and|as|because|but|due|for|given|instead|on|out|overall|rather|since|though|to|with)\b)",
-    re.IGNORECASE,
-)
-_GIVEN = re.compile(  # a 1 is warranted; 1 is the final score
-    rf"(?:^|\ba ){_NUMBER}(?: –)? is (?:therefore |thus )?"
-    r"(?:appropriate|assigned because|awarded|justified|warranted|the [\w ]{0,20}score|what I give)\b",
-    re.IGNORECASE,
-)
-# before the number, in its sentence: I cannot give this a 1; if it ran, the score is 1; the README claims a score of 1
-_TURN = r"(?!\b(?:and|but|hence|so|therefore|thus)\b)"
-_DENIED = re.compile(
-    rf"(?:\b(?:not|never|cannot)|n't)[^\w,;:.]+(?:{_TURN}[\w']+ ){{0,6}}[*_`\"'({{]*$"
-    r"|\b(?:almost|barely|could|doubt|grader|hardly|hesitate|justify|lenient|might|nearly|neither|no|nor|otherwise|perhaps"
-    rf"|refuse|tempted|unable|without)\b(?:{_TURN}[^,;:.])*$|\bif\b[^:;]*$|\bhad\b[^:;]*\bwould\b[^:;]*$"
-    r"|\b(?:basis for|far from|for the(?: final)? score|short of|to (?:achieve|deserve|earn|get|obtain|receive))\b"
-    r"[^,;.]*$"
-    r"|\b(?:ask|claim|demand|instruct|print|put|read|report|request|return|say|state|tell)(?:s|ed|ing)?\b"
-    r"(?:(?!\b(?:hence|I|so|therefore|thus|we)\b)[^;.])*$",
-    re.IGNORECASE,
-)
-# the criterion is judged: 1; this meets the criterion – 1; all is there. **1**; the criterion is met (1)
-_RESULT = re.compile(
-    r"(?:(?i:\b(?:criterion|judged|met|overall|requirement|satisfied|verdict)\b)[^\d\n:]{0,30}:[\s*_`\"'(]{0,6}"
-    rf"|[^\W\d][.)]?\s[→–—]\s+|[.!]\s+\*\*|(?i:{_WORD})){_NUMBER}[\s.]*$"
-)
-_ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{_NUMBER}[\s.]*)\Z", re.IGNORECASE)
+_ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{NUMBER}[\s.]*)\Z", re.IGNORECASE)
 _WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
-
-
-class UnreadableAnswer(Exception):  # noqa: N818 - an answer, not an error: it is asked for again
-    """An answer that does not state exactly one score; the message tells the model why."""
 
 
 def without_thinking(text: str) -> str:
@@ -153,29 +78,26 @@ def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
     lines = _lines_of_score(_plain(without_thinking(finished)), continuous=continuous, cut=cut)
     first, *others = lines or [""]
-    entry, entries = _ENTRY.match(first), [line for line in others if _ENTRY.match(line)]
-    begun = set() if entry and entries else _lead_of(first, continuous=continuous)
-    scores: set[float] = (
-        set() if entry and others else set(begun)
-    )  # a list of one counts if nothing else states a score
+    entry, entries = ENTRY.match(first), [entry for line in others if (entry := ENTRY.match(line))]
+    is_list = bool(entry and entries and entry["mark"] == entries[0]["mark"])
+    begun: set[float] = set()
+    with suppress(UnreadableAnswer) if others else nullcontext():
+        begun = set() if is_list else _lead_of(first, continuous=continuous)
+    scores = set() if entry and others and not entries else set(begun)  # a list of one counts if nothing else does
     for line in others:
         label = _LABEL.match(line)
-        if scores and label and _is_score(label) and not label["rest"].strip(_DECORATION):
+        if scores and label and _is_score(label) and not label["rest"].strip(DECORATION):
             raise UnreadableAnswer("it gives several scores instead of one.")  # the first may be a quotation
-        if _is_score(label) or _BARE.fullmatch(line):
+        if _is_score(label) or BARE.fullmatch(line):
             with suppress(UnreadableAnswer):
                 scores |= _lead_of(line, continuous=continuous)
-    numbers = [number for line in lines for number in (*_STATEMENT.finditer(line), *_GIVEN.finditer(line))]
-    try:
-        scores |= _allowed([number for number in numbers if not _is_denied(number)], continuous=continuous)
-    except UnreadableAnswer:
-        if not scores:
-            raise
-    if not scores and others and not entries[: -1 if entries[-1:] == others[-1:] else None]:
+    with suppress(UnreadableAnswer) if scores else nullcontext():
+        scores |= stated_scores(lines, continuous=continuous)
+    scores = scores or mentioned_scores(lines, continuous=continuous)
+    if not scores and others and all(entry.string == others[-1] for entry in entries):
         scores = begun or _lead_of(others[-1], continuous=continuous)
-    for line in () if scores or cut else dict.fromkeys([first, *others[-1:]]):
-        if (result := _RESULT.search(line)) and not _is_denied(result):
-            scores |= _allowed([result], continuous=continuous)
+    if not scores and not cut:
+        scores = resulting_scores([first, *others[-1:]], continuous=continuous)
     return _only(scores)
 
 
@@ -211,13 +133,15 @@ def _lines_of_score(text: str, *, continuous: bool, cut: bool) -> list[str]:
     if not labels and not cut:  # the whole answer stands between fences
         labels = every
     scores = [label for label in labels if _is_score(label)]
+    if plain := [label for label in scores if not re.match(r"[ \t]*>|    |\t", label["mark"])]:  # else all are quoted
+        scores = plain
     if headings := [label for label in scores if "#" in label["mark"]]:
         leads = [_lead_below(text, label, continuous=continuous) for label in headings]
         if len(set().union(*leads)) > 1:  # one of them may be quoted
             raise UnreadableAnswer(f"it gives {len(headings)} scores instead of one.")
         scores = [label for label in headings if not label["rest"].lstrip("*_ \t")[:1].isalpha()][-1:] or headings[-1:]
     else:  # a label that looks less like a heading than the one before may be a quotation, unless it ends the answer
-        others = [label for label in labels if label not in scores]
+        others = [label for label in labels if not _is_score(label)]
         least, start = (_rank(others[-1]), others[-1].start()) if others else (0, -1)
         scores = [label for label in scores if label.start() > start]
         scores = [label for label in scores if _rank(label) >= least or _ends(text, label)]
@@ -225,22 +149,22 @@ def _lines_of_score(text: str, *, continuous: bool, cut: bool) -> list[str]:
         scores = [label for label in scores if _rank(label) == best and (best == 2 or not cut)]
     if len(scores) > 1:  # one with another number, such as `Score: 0.87` in a log, is quoted
         scores = [label for label in scores if _may_be_score(label["rest"], continuous=continuous)]
-    stated = [label for label in scores if label["rest"].strip(_DECORATION)]
-    if len({label["rest"].strip(_DECORATION)[:4] for label in stated}) > 1 or (stated and scores[-1] not in stated):
+    stated = [label for label in scores if label["rest"].strip(DECORATION)]
+    if len({label["rest"].strip(DECORATION)[:4] for label in stated}) > 1 or (stated and scores[-1] not in stated):
         raise UnreadableAnswer(f"it gives {len(scores)} scores instead of one.")
     if scores:  # an empty label may be the heading of the others
         return _lines_below(text, scores[0] if stated and scores[0] not in stated else scores[-1])
     if cut or labels[1:]:
         return []
     one_line = _ONE_LINE.search(text)
-    return [text] if _BARE.fullmatch(text) else [one_line["score"]] if one_line else []
+    return [text] if BARE.fullmatch(text) else [one_line["score"]] if one_line else []
 
 
 def _lines_below(text: str, label: re.Match[str]) -> list[str]:
     section = text[label.start("rest") :]
     heading = _HEADING.search(section, label.end() - label.start("rest"))
     section = section[: heading.start()] if heading else section
-    return [line.strip() for line in section.split("\n") if line.strip(f"{_DECORATION}-.")]
+    return [line.strip() for line in section.split("\n") if line.strip(f"{DECORATION}-.")]
 
 
 def _lead_below(text: str, label: re.Match[str], *, continuous: bool) -> set[float]:
@@ -266,7 +190,7 @@ def _is_quoted(label: re.Match[str], fences: Sequence[int], *, cut: bool) -> boo
 def _is_label(line: re.Match[str]) -> bool:
     """Return whether a line is a heading or a label before a colon, and no sentence or code such as `score = 1`."""
     rest = line["rest"].strip("*_ \t")
-    return not rest or rest[0] in ":–→" or not {"#", "*", "_"}.isdisjoint(line["mark"])
+    return not rest or rest[0] in ":–→" or rest.startswith("- ") or not {"#", "*", "_"}.isdisjoint(line["mark"])
 
 
 def _is_score(line: re.Match[str] | None) -> bool:
@@ -283,57 +207,13 @@ def _rank(label: re.Match[str]) -> int:
 def _ends(text: str, label: re.Match[str]) -> bool:
     """Return whether a label after an empty line ends the answer, perhaps with a number alone below it."""
     below = text[label.end() :]
-    return text[: label.start()].endswith("\n\n") and (not below.strip() or _BARE.fullmatch(below) is not None)
+    return text[: label.start()].endswith("\n\n") and (not below.strip() or BARE.fullmatch(below) is not None)
 
 
 def _lead_of(line: str, *, continuous: bool) -> set[float]:
     """Return the score with which a line begins, perhaps behind the label."""
     label = _LABEL.match(line)
-    statement = label["rest"] if label is not None and _is_score(label) else line
-    statement = _SCORE_ENTRY.sub("", statement.lstrip(_DECORATION).removeprefix("- ").lstrip(_DECORATION))
-    number = _LEAD.match(statement)
-    return _allowed([number], continuous=continuous) if number else set()
-
-
-def _is_denied(number: re.Match[str]) -> bool:
-    """Return whether a number is quoted, or words before it in its sentence take it back or make it a condition."""
-    before = number.string[: number.start(1)]
-    quotes = before.rstrip("*_`\"'({ ")
-    sentence = before.rfind(". ") + 1
-    return bool(
-        quotes.count('"') % 2 or quotes.count("`") % 2 or _DENIED.search(before, max(sentence, len(before) - 90))
-    )
-
-
-def _allowed(numbers: Sequence[re.Match[str]], *, continuous: bool) -> set[float]:
-    """Return the scores among numbers of a line; one that is not allowed only counts where no other is."""
-    scores, fault = set(), None
-    for number in numbers:
-        if _CHOICE.match(number.string, number.end(1)) or _PARTS.search(number.string):
-            raise UnreadableAnswer("it gives several scores instead of one.")
-        try:
-            scores.add(_checked(*number.groups(), continuous=continuous))
-        except UnreadableAnswer as error:
-            fault = error
-    if fault and not scores:
-        raise fault
-    return scores
-
-
-def _checked(number: Any, whole: str | None = None, *, continuous: bool) -> float:
-    """Return a score as a number, if it is allowed."""
-    allowed = "a number from 0 to 1" if continuous else "0 or 1"
-    if isinstance(number, str):
-        words = {"zero": 0.0, "one": 1.0}
-        number = words[number.casefold()] if number.casefold() in words else float(number)
-    if isinstance(number, bool) or not isinstance(number, int | float):
-        raise UnreadableAnswer(f"its score is no number; it must be {allowed}.")
-    if whole and int(whole[:9]) != 1:
-        raise UnreadableAnswer(f"its score is a part of {whole[:9]}; it must be {allowed}.")
-    if not 0 <= number <= 1 or not (continuous or number in (0, 1)):
-        shown = f"{number:g}" if abs(number) < 1e9 else "out of all bounds"
-        raise UnreadableAnswer(f"its score is {shown}; it must be {allowed}.")
-    return float(number)
+    return leading_scores(label["rest"] if label is not None and _is_score(label) else line, continuous=continuous)
 
 
 def read_verdict(text: str, *, continuous: bool) -> Verdict:
@@ -347,7 +227,7 @@ def read_verdict(text: str, *, continuous: bool) -> Verdict:
     scores = {
         read_score(f"Score: {score}", continuous=continuous)
         if isinstance(score, str)
-        else _checked(score, continuous=continuous)
+        else checked(score, continuous=continuous)
         for score in (verdict["score"] for verdict in verdicts)
     }
     reason = verdicts[0].get("explanation")

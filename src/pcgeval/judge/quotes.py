@@ -8,7 +8,7 @@ The messages of `UnreadableAnswer` go back to the model and hold no word of its 
 import re
 from collections.abc import Mapping
 
-from pcgeval.judge.answers import UnreadableAnswer
+from pcgeval.judge.statements import UnreadableAnswer
 from pcgeval.rubric.record import QuoteRecord
 
 MAX_QUOTE = 2_000  # characters that are recorded

@@ -15,7 +15,6 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.parallel import map_in_threads
 from pcgeval.judge.answers import (
     MAX_PICKED,
-    UnreadableAnswer,
     read_ranking,
     read_score,
     read_verdict,
@@ -27,6 +26,7 @@ from pcgeval.judge.files import SubmissionFile, clean, condensed, list_files, ma
 from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, filled, grading_key, section
 from pcgeval.judge.quotes import verify_quote, without_evidence
 from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.judge.statements import UnreadableAnswer
 from pcgeval.llm.protocol import REASONING, REFUSAL, CallError, ChatReply, LlmError
 from pcgeval.rubric.grades import PASSED, Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
