@@ -101,7 +101,6 @@ def test_every_attack_reaches_the_judge_and_an_honest_one_gives_all_copies_the_s
         (refusing, "0", 0, {"refusals": -HALF}, {"refusals": len(CRITERIA)}),
         (lambda *_: "I am sorry.", "1", 1, {}, dict.fromkeys(COPIES, len(CRITERIA))),
     ],
-    ids=["believed", "bounded", "noise", "refused", "no grade at all"],
 )
 def test_the_command_fails_if_an_attack_raises_a_score_by_more(
     monkeypatch, capsys, answer, most, code, differences, ungraded

@@ -140,7 +140,6 @@ def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_re
         (lambda number: number > 4, 3, range(9, 15)),  # a success of another thread ends a row
         (lambda number: number % 2, 1, range(30, 31)),
     ],
-    ids=["in a row", "in a row, three at once", "every second"],
 )
 def test_five_failures_in_a_row_end_the_grading(is_failure, concurrency, asked):
     def fails(number, _):
