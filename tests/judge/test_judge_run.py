@@ -5,7 +5,6 @@ import json
 import os
 import tarfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -136,22 +135,14 @@ def test_provided_resources_have_no_weight():
     assert graded(**code).score < graded(**code, propagate_zero_weights=True).score == 1
 
 
-def write_run(*, time_file=True, first_line="it ran", **results):
+def write_run(*, time_file=True, **results):
     """Write what a run left: a log, perhaps when it began, and results that are so many seconds older."""
     ages = {"README.md": 9000, "reproduce.log": 0, **{f"{name}.json": age for name, age in results.items()}}
-    write_files({"reproduce.log": f"{first_line}\n", **{f"{name}.json": "{}" for name in results}})
+    write_files({"reproduce.log": "it ran\n", **{f"{name}.json": "{}" for name in results}})
     if time_file:
         write_files({"reproduce.log.creation_time": f"{LONG_AGO}\n"})
     for name, age in ages.items():
         os.utime(ATTEMPT / name, (LONG_AGO - age, LONG_AGO - age))
-
-
-@pytest.mark.parametrize(("seconds", "calls"), [(50, 0), (-50, 1)])
-def test_the_start_in_a_log_of_ours_tells_which_results_are_fresh(seconds, calls):
-    at = datetime.fromtimestamp(LONG_AGO, UTC).isoformat(timespec="seconds")
-    write_run(time_file=False, first_line=f"[pcgeval] reproduce.sh started at {at}", results=seconds)
-    figure = by_id(simple())["figure"]
-    assert (figure.valid_score, figure.judge_metadata.usage.grade.calls) == (True, calls)
 
 
 def test_results_older_than_a_run_of_paperbench_are_never_offered():

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,6 @@ from pcgeval.rubric.runs import submission_in
 from pcgeval.submissions.reproduction import (
     CREATION_TIME,
     REPRODUCE_LOG,
-    STARTED,
     Computer,
     ReproductionRun,
     computer_identity,
@@ -48,7 +46,6 @@ SUBMISSION = "submission"  # the folder in PaperBench's tar files; beside it lie
 _MAX_FILES, _MAX_UNPACKED = 200_000, 20 * 2**30  # of a tar file; bytes
 _MAX_DEPTH = 100  # folders in one another; the sandbox copies fewer
 _RUN: TypeAdapter[ReproductionRun] = TypeAdapter(ReproductionRun)
-_SAME_TIME = 1.5  # seconds; the log's line has whole ones
 _MAX_TIME_BYTES = 100
 
 
@@ -199,12 +196,10 @@ def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeS
     return GradingTask(paper.rubric, submission, evidence, *texts, paper.checks_sha256)
 
 
-def _earlier_run(submission: Path) -> tuple[str | None, float | None, tuple[str, ...]]:
+def _earlier_run(submission: Path) -> tuple[str | None, float, tuple[str, ...]]:
     """Return the log of an earlier run, the time at which reproduce.sh was started, and warnings about that time.
 
-    PaperBench writes that time beside the log. A log of pcgeval has it in the first line; if the log's file has another
-    time, a checkout or a copy has given new times to all files, and these do not tell what the run wrote. Any other log
-    has only its file's time, as in PaperBench.
+    That time stands beside the log, else it is the log's own, as in PaperBench.
     """
     path, time = submission / REPRODUCE_LOG, submission / CREATION_TIME
     log = read_file(path).text if not path.is_symlink() and path.is_file() else None
@@ -215,16 +210,9 @@ def _earlier_run(submission: Path) -> tuple[str | None, float | None, tuple[str,
                 return log or "", float(text), ()  # it was run, even if its log is gone
         warnings = (f"{CREATION_TIME} holds no whole number of seconds since 1970 and is not used.",)
     if log is None:
-        return None, None, warnings
-    written, first = path.stat().st_mtime, log.partition("\n")[0]
-    if first.startswith(STARTED):
-        try:
-            started = datetime.fromisoformat(first.removeprefix(STARTED).strip()).timestamp()
-        except (ValueError, OverflowError):
-            return log, None, warnings
-        return log, written if abs(written - started) <= _SAME_TIME else None, warnings
+        return None, 0.0, warnings
     warnings += (f"There is no {CREATION_TIME}: files older than {path.name} count as no results.",)
-    return log, written, warnings
+    return log, path.stat().st_mtime, warnings
 
 
 def state_folder(submission: Path) -> Path:

@@ -20,7 +20,7 @@ from pcgeval.sandbox.bubblewrap import interpreter_paths
 from pcgeval.sandbox.disk import DiskLimits, check_room, exceeds, wait_within
 from pcgeval.sandbox.process import MEGABYTE, SUBMISSION, ExitStatus, ResourceLimits, SandboxError
 from pcgeval.sandbox.sandbox import open_sandbox
-from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, REPRODUCE_SCRIPT, STARTED, ReproductionRun
+from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, REPRODUCE_SCRIPT, ReproductionRun
 
 KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
 MAX_LOG_BYTES = 256 * MEGABYTE
@@ -120,7 +120,7 @@ class SandboxComputer:
         log += f"[pcgeval] {REPRODUCE_SCRIPT}{code}{why}\n"
         # the file is as old as the start of the run, so that results are newer
         at = datetime.fromtimestamp(started_at // 1_000_000_000, UTC).isoformat()
-        text = f"{STARTED}{at}\n{log}[pcgeval] after {seconds:.1f} s\n"
+        text = f"[pcgeval] {REPRODUCE_SCRIPT} started at {at}\n{log}[pcgeval] after {seconds:.1f} s\n"
         (into / REPRODUCE_LOG).write_bytes(text.encode("utf-8", errors="replace"))
         os.utime(into / REPRODUCE_LOG, ns=(started_at, started_at))
         # for PaperBench's judge, and for ours where the copy is graded later

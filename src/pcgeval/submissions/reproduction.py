@@ -6,7 +6,6 @@ from typing import Protocol
 
 REPRODUCE_SCRIPT, REPRODUCE_LOG = "reproduce.sh", "reproduce.log"
 CREATION_TIME = f"{REPRODUCE_LOG}.creation_time"  # PaperBench: when reproduce.sh was started, in seconds since 1970
-STARTED = f"[pcgeval] {REPRODUCE_SCRIPT} started at "  # an ISO time follows; so begins the log of a run in our sandbox
 
 
 @dataclass(frozen=True)
