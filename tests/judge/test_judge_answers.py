@@ -82,7 +82,7 @@ Score: 1 is not justified.; **Score: 1** only if it ran; 1 – would need 3 seed
 A grader could assign a score of 1.; It was given 1 GPU.; It lacks Eq. (1).; It lacks step **1**.
 Data.|1 - train|0 - test; It gives a reward of 1.; The score is set as 1 in the loop.; The F1 score is 1.; Score: 1?
 Score: 1 (out of 3); Had it run, the score would be 1.; The README asks for a score of 1.; "The score is 1."
-1|# Score|0; 1. It trains. 2. It tests.; I assign 1.|The final score is 0.; loss: 1.
+1|# Score|0; 0.5||1; 1|Score: 0.5; 1. It trains. 2. It tests.; I assign 1.|The final score is 0.; loss: 1.
 1|Correction: the score is 0.; So for task 1, nothing is there.; All parts are needed for a score of 1.; Score: 1 of 3
 The missing log prevents a score of 1.; There is not enough in it to award a score of 1.; The final score for task 1."""
 

@@ -1,8 +1,8 @@
 """Grading an attempt to reproduce a paper from Python, as others call it."""
 
 import asyncio
-import json
 import os
+import shutil
 import tarfile
 import time
 from pathlib import Path
@@ -42,19 +42,28 @@ def files_of(output, name):
     return by_id(output)[name].judge_metadata.files.offered
 
 
-def test_a_tar_file_and_the_folder_of_a_run_are_graded_as_the_submission_in_them(capsys):
-    Path("run").mkdir()
-    Path("run/status.json").write_text("{}")
-    with tarfile.open("run/submission.tar", "w") as archive:
+@pytest.mark.parametrize("top", ["submission", "my-attempt", "."])
+def test_a_tar_file_is_graded_as_the_folder_in_it(top):
+    with tarfile.open("submission.tar", "w") as archive:
+        archive.add(ATTEMPT, top)
+    assert simple(submission="submission.tar", calls=CallFiles(log=None)) == simple(calls=CallFiles(log=None))
+
+
+def test_the_command_names_the_submission_of_a_run_that_it_grades_and_follows_no_link(capsys):
+    def told(submission):
+        code = main(["grade", submission, "--paper", "toy", "--judge", "checks", "--max-invalid", "9"])
+        return code, capsys.readouterr().err
+
+    write_text(Path("run/status.json"), "{}")
+    packed = Path("run/submission.tar")
+    with tarfile.open(packed, "w") as archive:
         archive.add(ATTEMPT, "submission")
-    of_folder, *others = (
-        graded(judge="checks", submission=path, computer=FakeComputer())
-        for path in (ATTEMPT, "run/submission.tar", "run")
-    )
-    assert others == [of_folder] * 2
-    assert by_id(of_folder)["ran"].score == 1
-    main(["grade", "run/submission.tar", "--paper", "toy", "--judge", "checks", "--json"])
-    assert json.loads(capsys.readouterr().out)["num_leaf_nodes"] == 4
+    code, err = told("run")
+    assert (code, f"{packed} is graded" in err) == (0, True)
+    packed.symlink_to(packed.rename("other.tar").resolve())
+    assert "is graded" not in told("run")[1]
+    code, err = told(shutil.make_archive("attempt", "zip", ATTEMPT))
+    assert (code, "ZIP" in err) == (2, True)
 
 
 def test_the_computer_runs_a_copy_and_its_results_are_judged():
@@ -166,7 +175,7 @@ def test_without_the_time_of_a_run_that_of_the_log_counts(time):
     output = simple()
     assert files_of(output, "figure") == ("README.md", "new.json")
     told = [warning.partition(" ")[0] for warning in output.warnings if "creation_time" in warning]
-    assert told == ["reproduce.log.creation_time"] * (time is not None) + ["There"]
+    assert told == ["There" if time is None else "reproduce.log.creation_time"]
 
 
 @pytest.mark.parametrize("judge", ["dummy", "simple"])

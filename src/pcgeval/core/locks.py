@@ -30,8 +30,9 @@ def lock_folder(folder: Path, lock: Path) -> Iterator[None]:
         file.acquire()
     except Timeout:
         holder = lock.read_text(encoding="ascii", errors="replace").strip()
-        process = f"process {holder}" if holder else "another process"
-        kill = f", or stop it with `kill {holder}`" if holder else ""
+        is_own = holder == str(os.getpid())
+        process = "this process" if is_own else f"process {holder}" if holder else "another process"
+        kill = f", or stop it with `kill {holder}`" if holder and not is_own else ""
         raise FolderBusyError(f"{folder}: {process} is working on it. Wait until it ends{kill}.") from None
     try:
         lock.write_text(f"{os.getpid()}\n", encoding="ascii")

@@ -1,7 +1,7 @@
 """Reading a model's answers: a score from words as people read them, a verdict from JSON, names of files.
 
-The score stands in the first line below the last heading Score, or behind the label `Score:`. What cannot be read
-without doubt raises UnreadableAnswer.
+The score stands below the last heading Score, or behind the label `Score:`. What cannot be read without doubt raises
+UnreadableAnswer.
 """
 
 import ast
@@ -21,6 +21,7 @@ from pcgeval.judge.statements import (
     DECORATION,
     ENTRY,
     NUMBER,
+    SeveralScores,
     UnreadableAnswer,
     checked,
     leading_scores,
@@ -34,9 +35,10 @@ MAX_PICKED = 10  # files, as in PaperBench
 MAX_EXPLANATION = 1000  # characters
 _MAX_ANSWER = 20_000  # characters that are read of an answer
 _MAX_OBJECTS = 50  # places at which JSON is looked for
+_NO = ("", "0", "0.0", "false", "no", "none")  # a valid_score that is not true
 # only at the beginning does the tag open thoughts; further below, or in back quotes, the answer quotes it
 _THINKING = re.compile(r"\A\s*<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
-_END_OF_THINKING = re.compile(r"(?<!`)</think(?:ing)?>(?!`)|<\|channel\|>final<\|message\|>")
+_END_OF_THINKING = re.compile(r"(?<![`\"'])</think(?:ing)?>(?![`\"'])|<\|channel\|>final<\|message\|>")
 _INVISIBLE = re.compile(
     "[\u200b-\u200d\u2060\ufeff\ufe0e\ufe0f\u20e3]|&nbsp;|</?(?:b|strong|i|em|u|p|span|answer)>|</score>"
 )
@@ -57,6 +59,9 @@ _LABEL = re.compile(
 _FENCE = re.compile(r"^[ \t>]*(?:```|~~~)[^`\n]*$", re.MULTILINE)
 _HEADING = re.compile(r"^[ \t>]*#(?!#*[ \t*]*[01](?:\.0+)?[ \t*]*$)", re.MULTILINE)  # `### 1` is a score
 _ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{NUMBER}[\s.]*)\Z", re.IGNORECASE)
+_REASONS = re.compile(
+    r"[\s*_:]*(?:(?:and|with) )?(?:explanation|justification|rationale|reason)", re.IGNORECASE
+)  # of a score
 _WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
 
 
@@ -72,8 +77,9 @@ def without_thinking(text: str) -> str:
 def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
     """Return the score that a grader's words state; raises UnreadableAnswer. A cut answer needs a heading Score.
 
-    It is the number with which the first line below the heading begins, or a later label or number alone. Sentences
-    count, too; where two statements differ, none does.
+    It is the number with which the first line below the heading begins, that of a later label, or one alone in a line.
+    Sentences that state a score count, too. Only where there is none of these, phrases, the last line and results do.
+    Where two statements differ, or one is not allowed, none counts.
     """
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
     lines = _lines_of_score(_plain(without_thinking(finished)), continuous=continuous, cut=cut)
@@ -81,7 +87,7 @@ def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
     entry, entries = ENTRY.match(first), [entry for line in others if (entry := ENTRY.match(line))]
     is_list = bool(entry and entries and entry["mark"] == entries[0]["mark"])
     begun: set[float] = set()
-    with suppress(UnreadableAnswer) if others else nullcontext():
+    with suppress(SeveralScores) if others else nullcontext():
         begun = set() if is_list else _lead_of(first, continuous=continuous)
     scores = set() if entry and others and not entries else set(begun)  # a list of one counts if nothing else does
     for line in others:
@@ -89,7 +95,7 @@ def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
         if scores and label and _is_score(label) and not label["rest"].strip(DECORATION):
             raise UnreadableAnswer("it gives several scores instead of one.")  # the first may be a quotation
         if _is_score(label) or BARE.fullmatch(line):
-            with suppress(UnreadableAnswer):
+            with suppress(SeveralScores):
                 scores |= _lead_of(line, continuous=continuous)
     with suppress(UnreadableAnswer) if scores else nullcontext():
         scores |= stated_scores(lines, continuous=continuous)
@@ -139,7 +145,7 @@ def _lines_of_score(text: str, *, continuous: bool, cut: bool) -> list[str]:
         leads = [_lead_below(text, label, continuous=continuous) for label in headings]
         if len(set().union(*leads)) > 1:  # one of them may be quoted
             raise UnreadableAnswer(f"it gives {len(headings)} scores instead of one.")
-        scores = [label for label in headings if not label["rest"].lstrip("*_ \t")[:1].isalpha()][-1:] or headings[-1:]
+        scores = [label for label in headings if not _REASONS.match(label["rest"])][-1:] or headings[-1:]
     else:  # a label that looks less like a heading than the one before may be a quotation, unless it ends the answer
         others = [label for label in labels if not _is_score(label)]
         least, start = (_rank(others[-1]), others[-1].start()) if others else (0, -1)
@@ -147,8 +153,8 @@ def _lines_of_score(text: str, *, continuous: bool, cut: bool) -> list[str]:
         scores = [label for label in scores if _rank(label) >= least or _ends(text, label)]
         best = max(map(_rank, scores), default=0)
         scores = [label for label in scores if _rank(label) == best and (best == 2 or not cut)]
-    if len(scores) > 1:  # one with another number, such as `Score: 0.87` in a log, is quoted
-        scores = [label for label in scores if _may_be_score(label["rest"], continuous=continuous)]
+    if len(scores) > 1 and _may_be_score(scores[-1], continuous=continuous):  # `Score: 0.87` before it is of a log
+        scores = [label for label in scores if _may_be_score(label, continuous=continuous)]
     stated = [label for label in scores if label["rest"].strip(DECORATION)]
     if len({label["rest"].strip(DECORATION)[:4] for label in stated}) > 1 or (stated and scores[-1] not in stated):
         raise UnreadableAnswer(f"it gives {len(scores)} scores instead of one.")
@@ -168,15 +174,18 @@ def _lines_below(text: str, label: re.Match[str]) -> list[str]:
 
 
 def _lead_below(text: str, label: re.Match[str], *, continuous: bool) -> set[float]:
-    with suppress(UnreadableAnswer):
-        return _lead_of(next(iter(_lines_below(text, label)), ""), continuous=continuous)
-    return set()
+    """Return the score with which the first or the second line below a heading begins."""
+    lead: set[float] = set()
+    for line in _lines_below(text, label)[:2]:
+        with suppress(UnreadableAnswer):
+            lead = lead or _lead_of(line, continuous=continuous)
+    return lead
 
 
-def _may_be_score(rest: str, *, continuous: bool) -> bool:
+def _may_be_score(label: re.Match[str], *, continuous: bool) -> bool:
     """Return whether a label has no number right behind it, or one that is allowed."""
     try:
-        return _lead_of(rest, continuous=continuous) is not None
+        return leading_scores(label["rest"], continuous=continuous) is not None
     except UnreadableAnswer:
         return False
 
@@ -222,7 +231,7 @@ def read_verdict(text: str, *, continuous: bool) -> Verdict:
     verdicts = [verdict for verdict in _objects(text) if "score" in verdict]
     if not verdicts:
         return Verdict(read_score(text, continuous=continuous), text[:MAX_EXPLANATION])
-    if any(str(verdict.get("valid_score", True)).casefold() in {"false", "no", "none", "0"} for verdict in verdicts):
+    if any(str(verdict.get("valid_score", True)).casefold() in _NO for verdict in verdicts):
         raise UnreadableAnswer("it has no heading Score with a number.")
     scores = {
         read_score(f"Score: {score}", continuous=continuous)

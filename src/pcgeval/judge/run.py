@@ -16,12 +16,11 @@ from pydantic import TypeAdapter
 
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.archives import unpack
-from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_json, write_json
 from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.params import Model
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, walk
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start, walk
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import read_file
@@ -30,12 +29,12 @@ from pcgeval.judge.settings import GPT_4O, GradingError, GradingTask, JudgeSetti
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
-from pcgeval.rubric.papers import is_lfs_pointer, load_paper
+from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
 from pcgeval.rubric.record import ReproductionRecord, record_of
-from pcgeval.rubric.runs import submission_in
 from pcgeval.submissions.reproduction import (
     CREATION_TIME,
     REPRODUCE_LOG,
+    REPRODUCE_SCRIPT,
     Computer,
     ReproductionRun,
     computer_identity,
@@ -47,6 +46,7 @@ _MAX_FILES, _MAX_UNPACKED = 200_000, 20 * 2**30  # of a tar file; bytes
 _MAX_DEPTH = 100  # folders in one another; the sandbox copies fewer
 _RUN: TypeAdapter[ReproductionRun] = TypeAdapter(ReproductionRun)
 _MAX_TIME_BYTES = 100
+_ZIP = b"PK"  # so begins a ZIP file
 
 
 async def run_judge(
@@ -132,7 +132,7 @@ def grade_submission(
         GradingError: There is no such submission, or the judge lacks what it needs.
         PaperError: There is no such paper, or it is faulty.
         RubricError: Nothing of the rubric would be graded.
-        FolderBusyError: Another grading runs the submission's reproduce.sh.
+        FolderBusyError: Another grading runs the submission's reproduce.sh, or has unpacked the same tar file.
         FileError: There is no such recording, or it is a file of another kind.
     """
     calls, run = calls or CallFiles(), None
@@ -157,17 +157,17 @@ def grade_submission(
 
 @contextmanager
 def submission_folder(submission: Path) -> Iterator[Path]:
-    """Give a submission's folder, also that within the folder of a run of PaperBench.
+    """Give a submission's folder; a tar file is unpacked until the end of the block, for one process at a time.
 
-    A tar file is unpacked until the end of the block, for one process at a time, and always at the same place, so that
-    a run of its reproduce.sh that was killed is found again.
+    It is always unpacked at the same place, so that a run of its reproduce.sh that was killed is found again.
     """
-    if submission.is_dir():
-        with suppress(FileError):
-            submission = submission_in(submission)
     if not submission.is_file() or is_lfs_pointer(submission):
         yield submission
         return
+    if read_start(submission, len(_ZIP), follow_link=True) == _ZIP:
+        raise GradingError(
+            f"{submission}: is a ZIP file, which tells no times of results. Name a tar file or a folder."
+        )
     state, status = state_folder(submission), submission.stat()
     folder = state / "unpacked" / sha256_json([status.st_size, status.st_mtime_ns])[:16]
     with lock_folder(submission, state / "unpacked.lock"):
@@ -175,14 +175,24 @@ def submission_folder(submission: Path) -> Iterator[Path]:
             shutil.rmtree(folder.parent, ignore_errors=True)
             unpack(submission, folder, max_files=_MAX_FILES, max_bytes=_MAX_UNPACKED)
         try:
-            yield folder / SUBMISSION if (folder / SUBMISSION).is_dir() else folder
+            yield _unpacked_submission(folder)
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)
+
+
+def _unpacked_submission(folder: Path) -> Path:
+    """Return the top of a tar file if it has a reproduce.sh, else its folder `submission`, or its only folder."""
+    if (folder / REPRODUCE_SCRIPT).exists():
+        return folder
+    below = [folder / SUBMISSION, *folder.iterdir()]
+    return below[0] if below[0].is_dir() else below[1] if len(below) == 2 and below[1].is_dir() else folder
 
 
 def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeSettings) -> GradingTask:
     """Return an attempt to reproduce a paper as it lies, with the log of an earlier run."""
     submission = Path(submission_path)
+    if submission.is_file() and is_lfs_pointer(submission):
+        raise GradingError(f"{submission} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}.")
     if not submission.is_dir():
         raise GradingError(f"{submission}: no folder. Name the folder or the tar file of a submission.")
     needs_text = settings.judge == "simple"
@@ -211,7 +221,7 @@ def _earlier_run(submission: Path) -> tuple[str | None, float, tuple[str, ...]]:
         warnings = (f"{CREATION_TIME} holds no whole number of seconds since 1970 and is not used.",)
     if log is None:
         return None, 0.0, warnings
-    warnings += (f"There is no {CREATION_TIME}: files older than {path.name} count as no results.",)
+    warnings = warnings or (f"There is no {CREATION_TIME}: files older than {path.name} count as no results.",)
     return log, path.stat().st_mtime, warnings
 
 

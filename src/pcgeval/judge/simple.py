@@ -253,7 +253,7 @@ class LeafJudge:
         """
         chosen = self._chosen.get(leaf.path.rpartition("/")[0], Counter())
         by_choice = sorted(files, key=lambda file: (-chosen[file.name], file.name))
-        parts = [self._file_part(file) for file in files]
+        parts = {file: self._file_part(file) for file in files}
         before = prior_nodes(self._task.rubric, leaf.path) if self._task.run else ()  # an entry's criteria stand alone
         if len(before) > _MAX_EARLIER:
             before = (before[0], *before[1 - _MAX_EARLIER :])
@@ -268,8 +268,8 @@ class LeafJudge:
             self._fields(leaf, problem),
             shared=tuple(part.name for part in (*self._background, *run)),
             earlier=(earlier,) if before else (),
-            files=tuple(parts or [PromptPart("file", "(the submission has no file of the kinds that count here)")]),
-            order=tuple(self._file_part(file).label for file in by_choice),
+            files=tuple(parts.values()) or (PromptPart("file", "(there is no file of the kinds that count here)"),),
+            order=tuple(parts[file].label for file in by_choice),
             vote=vote,
             attempt=attempt,
         )

@@ -110,6 +110,10 @@ class UnreadableAnswer(Exception):  # noqa: N818 - an answer, not an error: it i
     """An answer that does not state exactly one score; the message tells the model why."""
 
 
+class SeveralScores(UnreadableAnswer):
+    """A line that gives several scores, such as the scale "1 = met, 0 = not met"."""
+
+
 def leading_scores(line: str, *, continuous: bool) -> set[float]:
     """Return the score with which a line begins, if it does; raises UnreadableAnswer for one that is not allowed."""
     line = _SCORE_ENTRY.sub("", line.lstrip(DECORATION).removeprefix("- ").lstrip(DECORATION))
@@ -151,7 +155,7 @@ def _allowed(numbers: Sequence[re.Match[str]], *, continuous: bool) -> set[float
     for number in numbers:
         is_first = _ENUMERATION.match(number.string, number.start(1))
         if is_first or _CHOICE.match(number.string, number.end(1)) or _PARTS.search(number.string):
-            raise UnreadableAnswer("it gives several scores instead of one.")
+            raise SeveralScores("it gives several scores instead of one.")
         try:
             scores.add(checked(*number.groups(), continuous=continuous))
         except UnreadableAnswer as error:

@@ -87,7 +87,7 @@ def submission_in(folder: Path) -> Path:
         return folder
     if snapshots := list(_snapshots(folder)):
         return max(snapshots)[-1]
-    if any(folder.iterdir()) and not _holds_a_run(folder):
+    if any(folder.iterdir()) and not holds_a_run(folder):
         return folder
     if _is_folder(other := folder / _OTHER):
         return other
@@ -122,7 +122,7 @@ def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
 
 def _is_run(folder: Path, paper_ids: Sequence[str]) -> bool:
     is_named = _UUID.fullmatch(folder.name) or _paper_id(folder.name, paper_ids) in paper_ids
-    return bool(is_named) or _holds_a_run(folder)
+    return bool(is_named) or holds_a_run(folder)
 
 
 def _is_folder(path: Path) -> bool:
@@ -130,7 +130,7 @@ def _is_folder(path: Path) -> bool:
     return not path.is_symlink() and path.is_dir()
 
 
-def _holds_a_run(folder: Path) -> bool:
+def holds_a_run(folder: Path) -> bool:
     """Return whether a folder has files of PaperBench's or a grade beside a submission."""
     return not _OF_RUN.isdisjoint(path.name for path in folder.iterdir())  # links may lead anywhere
 
@@ -143,10 +143,10 @@ def _paper_id(name: str, known: Sequence[str]) -> str:
 
 def _snapshots(folder: Path) -> Iterator[tuple[str, str, Path]]:
     """Yield the time, the name and the place of each snapshot; the name sorts last if reproduce.sh was run."""
-    places = [folder, *(shown_folders(folder / "submissions") if _is_folder(folder / "submissions") else ())]
-    for place in places:
+    below = shown_folders(folder / "submissions") if _is_folder(folder / "submissions") else []
+    for place in (folder, *filter(_is_folder, below)):
         for path in place.iterdir():
-            if (packed := _SNAPSHOT.fullmatch(path.name)) and path.is_file():
+            if (packed := _SNAPSHOT.fullmatch(path.name)) and path.is_file() and not path.is_symlink():
                 taken = place.name if packed["stem"] == "submission" else packed["stem"]
                 yield taken, path.name, path
         if _is_folder(place / "submission"):
