@@ -78,14 +78,13 @@ def grade(
     failed.
     """
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.core.errors import FileError
     from pcgeval.core.files import write_json
     from pcgeval.judge.grading import grade as grade_task
     from pcgeval.judge.many import ManyGradings
     from pcgeval.judge.plan import plan_gradings
     from pcgeval.judge.run import grade_submission, submission_folder
     from pcgeval.rubric.papers import list_papers
-    from pcgeval.rubric.runs import holds_a_run, holds_runs, submission_in
+    from pcgeval.rubric.runs import holds_runs
     from pcgeval.sandbox.reproduction import SandboxComputer
 
     params = load_params_or_default()
@@ -110,13 +109,7 @@ def grade(
         many = ManyGradings(Path(submission), out or GRADES, settings, None if dry_run else computer, recordings)
         _grade_runs(many, dry_run=dry_run, json=json, max_invalid=max_invalid)
         return
-    place = Path(submission)
-    if paper is not None and place.is_dir() and holds_a_run(place):
-        with suppress(FileError):
-            place = submission_in(place)
-    if place != Path(submission):
-        print_stderr(f"{submission} is the folder of a run; {place} is graded.")
-    with nullcontext(submission) if paper is None else submission_folder(place) as folder:
+    with nullcontext(submission) if paper is None else submission_folder(_attempt(Path(submission))) as folder:
         task, settings, calls = _input(params, str(folder), paper, rubric, settings, recordings)
         client, title = calls.client(settings, read_only=dry_run), f"grade {submission}"
         if dry_run:
@@ -140,6 +133,20 @@ def _refuse(*contradictions: tuple[object, str]) -> None:
     for is_wrong, advice in contradictions:
         if is_wrong:
             raise typer.BadParameter(advice)
+
+
+def _attempt(place: Path) -> Path:
+    """Return the submission in the folder of a run, and name it, or else the place itself."""
+    from pcgeval.core.errors import FileError
+    from pcgeval.rubric.runs import holds_a_run, submission_in
+
+    attempt = place
+    if place.is_dir() and holds_a_run(place):
+        with suppress(FileError):
+            attempt = submission_in(place)
+    if attempt != place:
+        print_stderr(f"{place} is the folder of a run; {attempt} is graded.")
+    return attempt
 
 
 def _input(
