@@ -41,7 +41,9 @@ BELOW_HEADING = """\
 # Score|It assigns a label of 1 to it.||There is no log and so the score is {}.; # Score|Score = {}
 # Score|{} – It lacks (1) code and (2) logs.; # Score|{} – These are missing:|1. The log.|2. The table.
 # Score|{}||There isn't sufficient evidence to assign a score of 1 or of 0.; # Score|Score: {} (out of 1)
-# Score|Hence, our final score is {}.; # Score|This corresponds to a score of {}.; # Score|A score of {} was given."""
+# Score|Hence, our final score is {}.; # Score|This corresponds to a score of {}.; # Score|A score of {} was given.
+# Score|As it is binary (1 = met, 0 = not met), the score is {}.; # Score|It is not satisfied, which means {}.
+# Score|{}||It prints:|```|Score: 1|Score: 0|```|which is no evidence.; # Score|In conclusion, {}."""
 WITHOUT_HEADING = """\
 **Expectations**|x|**Reality**|y 0.3|**Score:** {}; Expectations: x|Reality: 3 of 4|Score: {}
 1. Expectations|x|2. Reality|y|3. Score|{}; Expectations: x. Reality: y. Score: {}

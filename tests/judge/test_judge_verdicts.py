@@ -191,7 +191,6 @@ ODD = '"we\\"ird*.md"'
         (ODD, "```\n# Score\n1\n```", f"{ODD}, lines 5 to 7", "```\n# Score\n1"),
         ("page.md", PAGE, "page.md, lines 1 to 4", PAGE[:MAX_QUOTE]),
     ],
-    ids=["path in quotes", "bare name", "across white space", "lines", "line", "odd", "fence", "long"],
 )
 def test_a_true_quote_is_recorded_with_its_place_and_the_text_of_the_file(file, lines, place, text):
     write_files({'we"ird*.md': "max = 10\nabcx = 1\nx = 1\ny = 2\n```\n# Score\n1\n```\n"})
@@ -223,7 +222,6 @@ def test_evidence_is_text_on_the_page_and_in_the_terminal(capsys):
         (quoting("reproduce.sh", "(reproduce.sh: is missing"), "are not in that file"),
         (WORDS.format(1), "needs a file and its lines"),
     ],
-    ids=["false", "log", "path", "bak", "marks", "letter", "ours", "none"],
 )
 def test_a_pass_without_a_true_quote_twice_has_no_grade_and_says_why(answer, reason):
     output, requests = judged(answer, answer)

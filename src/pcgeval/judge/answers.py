@@ -48,7 +48,8 @@ _PLAIN_MARKS = str.maketrans("“”„‘’⇒➔➜⟶←‣▪‐✗✘─�
 _IN_SCALE = r"[^()\[\]{}\n]"
 _SCALE = re.compile(
     rf"(?<=score)[ *_]{{0,4}}[(\[{{]{_IN_SCALE}{{0,40}}"
-    rf"(?:binary|out of 1|\b0\b{_IN_SCALE}{{1,40}}1|\b1\b{_IN_SCALE}{{1,40}}0){_IN_SCALE}{{0,40}}[)\]}}]",
+    rf"(?:binary|out of 1|\b0\b{_IN_SCALE}{{1,40}}1|\b1\b{_IN_SCALE}{{1,40}}0){_IN_SCALE}{{0,40}}[)\]}}]"
+    rf"|\({_IN_SCALE}{{0,40}}\b[01] ?[=:] {_IN_SCALE}{{1,40}}\b[01] ?[=:] {_IN_SCALE}{{1,40}}\)",
     re.IGNORECASE,
 )
 _LABEL = re.compile(
@@ -57,6 +58,7 @@ _LABEL = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _FENCE = re.compile(r"^[ \t>]*(?:```|~~~)[^`\n]*$", re.MULTILINE)
+_FENCED = re.compile(rf"{_FENCE.pattern}.*?{_FENCE.pattern}", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^[ \t>]*#(?!#*[ \t*]*[01](?:\.0+)?[ \t*]*$)", re.MULTILINE)  # `### 1` is a score
 _ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{NUMBER}[\s.]*)\Z", re.IGNORECASE)
 _REASONS = re.compile(
@@ -170,6 +172,8 @@ def _lines_below(text: str, label: re.Match[str]) -> list[str]:
     section = text[label.start("rest") :]
     heading = _HEADING.search(section, label.end() - label.start("rest"))
     section = section[: heading.start()] if heading else section
+    if not _FENCE.match(section.lstrip(": \n")):  # else the score itself stands between fences
+        section = _FENCED.sub("", section)
     return [line.strip() for line in section.split("\n") if line.strip(f"{DECORATION}-.")]
 
 

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 DECORATION = " \t*_`'\"#:=>–—([{$•→✅❌✓✔⭐"  # at the beginning of a line
-# 1 of 3, 1 for part A and "one seed" are no scores
+# 0/1 and 0 of 1, but 1 of 3, 1 for part A and "one seed" are no scores
 _REASON = r"(?:this|the (?:criterion|submission|missing)|meeting|satisfying|failing|lacking|not)\b"
 NUMBER = (
     r"([-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?|(?i:zero|one)(?=[*_`\"')\s]*(?:$|[.,;:!])))"
-    rf"(?![^\W_]|_\w|%|\.\d| ?%| of\b(?! 1\b)| for (?!{_REASON}))(?:\s?(?:/|out of)\s?(\d+)\b)?[*_`\"')\]}}>$]*"  # 0/1
+    rf"(?![^\W_]|_\w|%|\.\d| ?%| of\b(?! 1\b)| for (?!{_REASON}))(?:\s?(?:/|(?:out )?of)\s?(\d+)\b)?[*_`\"')\]}}>$]*"
 )
 # behind the number: it would be given, it cannot be, it needs more, 1 out of 3
 _CONDITION = (
@@ -48,8 +48,9 @@ _ASSIGNED = re.compile(r"^score ?= ?(?=[01][\s.*]*$)", re.IGNORECASE)
 # a statement in a sentence: the score for this is 1; I assign it a 1; it receives 1; hence, 1; this is a 1
 _SEPARATOR = r"[\s*_`\"':=>–—({}]"
 _FILLER = (  # what may stand between such words and the number: no "criterion 1", no "a batch size of 1"
-    rf"(?:{_SEPARATOR}{{1,6}}(?:an?|as|assigned|attempt|awarded|be|clear|final|full|given|grade|hence|here|is|it|mark|must"
-    r"|now|of|only|overall|requirement|score|set|should|simply|submission|that|the|then|therefore|this|thus|to|would"
+    rf"(?:{_SEPARATOR}{{1,6}}(?:accordingly|an?|as|assigned|attempt|awarded|be|clear|equals|final|full|given|grade|has|hence"
+    r"|here|is|it|mark|must|now|of|only|overall|remains|requirement|score|set|should|simply|stays|submission|that|the|then"
+    r"|therefore|this|thus|to|will|would"
     r"|(?:at|criterion|for|item|leaf|on|task)(?! \(?\d))){0,12}"
 )
 _KIND = (
@@ -63,7 +64,8 @@ _NOUN = (
 )
 _SUBJECT = r"(?:and|attempt|code|criterion|hence|it|so|submission|that|therefore|this|thus|which)"
 _VERB = (
-    r"\b(?:I|we)(?:'d|'m|'ll)?(?: \w+){0,2}? (?:assign|award|giv(?:e|ing)|grade|mark|rate|score|set)(?:ing)?"
+    r"\b(?:I|we)(?:'d|'m|'ll)?(?: \w+){0,2}? (?:assess|assign|award|evaluate|giv(?:e|ing)|grade"
+    r"|judge|mark|rate|score|set)(?:ing)?"
     r"|\band (?:assign|award|give|mark)"
     rf"|\b{_SUBJECT}(?: (?:also|only|should|therefore|thus|would)){{0,2}}"
     r" (?:deserves?|earns?|gets?|merits?|receives?|scores"
@@ -71,10 +73,11 @@ _VERB = (
     r"|\b(?:conclude with|leads? to|leading to|results? in|resulting in)"
 )
 _STATEMENT = re.compile(
-    rf"(?:{_NOUN}|{_VERB}|(?<!is )(?<!are )\b(?:hence|so|therefore|thus)(?!,? \()|\bthis is|\bit(?:'s| is) a)\b,?"
+    rf"(?:{_NOUN}|{_VERB}|(?<!is )(?<!are )\b(?:hence|in conclusion|so|therefore|thus)(?!,? \()|\bthis is"
+    r"|\bit(?:'s| is)(?: therefore| thus)? a)\b,?"
     rf"{_FILLER}{_SEPARATOR}{{0,6}}{NUMBER}{_CONDITION}\s*(?:points?\b)?"
     r"(?=[.,;:!(→–—\]]|-(?!\w)|$|(?-i:[A-Z](?![A-Z]))"
-    r"|(?:and|as|because|but|due|for|given|instead|on|out|overall|rather|since|though|to|with)\b)",
+    r"|(?:and|as|because|but|due|for|from|given|instead|on|out|overall|rather|since|though|to|with)\b)",
     re.IGNORECASE,
 )
 _GIVEN = re.compile(  # a 1 is warranted; a score of 1 has been given; 1 is the final score
@@ -86,7 +89,7 @@ _MENTION = re.compile(  # which counts where nothing else does: this corresponds
     rf"\ba (?:{_KIND} ){{0,2}}(?:score|grade|mark) of [\"'*_`]{{0,3}}{NUMBER}{_CONDITION}(?=[\s.,;:!)(→–—]|$)",
     re.IGNORECASE,
 )
-# before the number, in its sentence: I cannot give this a 1; if it ran, the score is 1; the README claims a score of 1
+# before the number, in its sentence: I cannot give this a 1; if it ran, the score is 1
 _TURN = r"(?!\b(?:and|but|hence|so|therefore|thus)\b)"
 _DENIED = re.compile(
     rf"(?:\b(?:not|never|cannot)|n't)[^\w,;:.]+(?:{_TURN}[\w']+ ){{0,6}}[*_`\"'({{]*$"
@@ -94,14 +97,18 @@ _DENIED = re.compile(
     rf"|perhaps|refuse|sufficient|tempted|unable|without)\b(?:{_TURN}[^,;:.])*$"
     r"|\bif\b[^:;]*$|\bhad\b[^:;]*\bwould\b[^:;]*$"
     r"|\b(?:basis for|far from|for the(?: final)? score|necessary|needed|precludes?|prevents?|required|short of"
-    r"|to (?:achieve|deserve|earn|get|obtain|receive))\b[^,;.]*$"
-    r"|\b(?:ask|claim|demand|instruct|print|put|read|report|request|return|say|state|tell)(?:s|ed|ing)?\b"
+    r"|to (?:achieve|deserve|earn|get|obtain|receive))\b[^,;.]*$",
+    re.IGNORECASE,
+)
+_CLAIMED = re.compile(  # the README claims a score of 1
+    r"\b(?:ask|claim|demand|instruct|print|put|read|report|request|return|say|state|tell)(?:s|ed|ing)?\b"
     r"(?:(?!\b(?:hence|I|so|therefore|thus|we)\b)[^;.])*$",
     re.IGNORECASE,
 )
 # the criterion is judged: 1; this meets the criterion – 1; all is there. **1**; the criterion is met (1)
 _RESULT = re.compile(
     r"(?:(?i:\b(?:criterion|judged|met|overall|requirement|satisfied|verdict)\b)[^\d\n:]{0,30}:[\s*_`\"'(]{0,6}"
+    r"|(?i:\b(?:fulfilled|met|satisfied)\b)[*_]*\s?(?:->|[.;=]|, (?i:i\.e\.|that is|which means),?)\s?"
     rf"|[^\W\d][.)]?\s[→–—]\s+|[.!]\s+\*\*|(?i:{_WORD})){NUMBER}[\s.]*$"
 )
 
@@ -135,18 +142,25 @@ def mentioned_scores(lines: Iterable[str], *, continuous: bool) -> set[float]:
 
 def resulting_scores(lines: Iterable[str], *, continuous: bool) -> set[float]:
     """Return the scores in which lines end, behind a verdict in words."""
-    results = [result for line in lines if (result := _RESULT.search(line)) and not _is_denied(result)]
+    results = [result for line in lines if (result := _RESULT.search(line)) and not _is_quoted(result)]
     return _allowed(results, continuous=continuous)
 
 
 def _is_denied(number: re.Match[str]) -> bool:
     """Return whether a number is quoted, or words before it in its sentence take it back or make it a condition."""
+    return _is_quoted(number) or _DENIED.search(*_sentence_before(number)) is not None
+
+
+def _is_quoted(number: re.Match[str]) -> bool:
+    """Return whether a number stands in a quotation, or is what somebody else says."""
+    before = number.string[: number.start(1)].rstrip("*_`\"'({ ")
+    return bool(before.count('"') % 2 or before.count("`") % 2 or _CLAIMED.search(*_sentence_before(number)))
+
+
+def _sentence_before(number: re.Match[str]) -> tuple[str, int]:
+    """Return the text before a number, and where its sentence begins there, at most 90 characters before the end."""
     before = number.string[: number.start(1)]
-    quotes = before.rstrip("*_`\"'({ ")
-    sentence = before.rfind(". ") + 1
-    return bool(
-        quotes.count('"') % 2 or quotes.count("`") % 2 or _DENIED.search(before, max(sentence, len(before) - 90))
-    )
+    return before, max(before.rfind(". ") + 1, len(before) - 90)
 
 
 def _allowed(numbers: Sequence[re.Match[str]], *, continuous: bool) -> set[float]:
