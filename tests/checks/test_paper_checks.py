@@ -29,7 +29,7 @@ def folder(tmp_path):
 
 
 def ran(folder, log="line one\nTotal: 97 % of 10\n", **more):
-    return PaperEvidence(folder, **{"log": log, "log_written": 0.0, "exit_code": 0, **more})
+    return PaperEvidence(folder, **{"log": log, "started_at": 0.0, "exit_code": 0, **more})
 
 
 def decide(evidence, name, /, **arguments):
@@ -99,8 +99,8 @@ def test_only_a_run_of_ours_that_ended_well_has_succeeded(folder, ending):
 def test_only_results_of_the_run_count(folder):
     path = folder / "out" / "results.json"
     os.utime(path, (1000, 1000))
-    assert decide(ran(folder, log_written=1000.0), "result_value", key="trials").score == 1
-    old = decide(ran(folder, log_written=1000.5), "result_value", key="trials")
+    assert decide(ran(folder, started_at=1000.0), "result_value", key="trials").score == 1
+    old = decide(ran(folder, started_at=1000.5), "result_value", key="trials")
     assert (old.score, "older than the run" in old.explanation) == (0, True)
 
 

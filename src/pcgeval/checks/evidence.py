@@ -89,7 +89,7 @@ class PaperEvidence:
 
     folder: Path  # the submission after its reproduce.sh was run, or as it lies
     log: str | None = None  # the output of reproduce.sh; None if nobody ran it
-    log_written: float = 0.0  # when it was started, in seconds since 1970: older files are no results
+    started_at: float = 0.0  # when reproduce.sh was, in seconds since 1970: older files are no results
     exit_code: int | None = None  # in our run; None if it was stopped or could not be run, or if we did not run it
     reason: str | None = None  # why it was stopped or could not be run
     blacklist: tuple[str, ...] = ()  # addresses that must not have been used

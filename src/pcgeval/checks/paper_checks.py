@@ -181,7 +181,7 @@ def _results(evidence: PaperEvidence, path: str) -> Any:
     if evidence.log is None:
         raise _not_run(evidence)
     content = _content(evidence, path)
-    if (evidence.folder / path).lstat().st_mtime < evidence.log_written:
+    if (evidence.folder / path).lstat().st_mtime < evidence.started_at:
         raise NotMet(f"{path} is older than the run of reproduce.sh, which did not write it")
     text, ending = content.decode("utf-8-sig", errors="replace"), path.lower()
     try:

@@ -187,7 +187,9 @@ def judge_eval(
 @app.command()
 def attack(
     *,
-    submission: Annotated[Path, typer.Argument(metavar="SUBMISSION", help="The folder of an attempt at a paper.")],
+    submission: Annotated[
+        Path, typer.Argument(metavar="SUBMISSION", help="An attempt at a paper: a folder or tar file.")
+    ],
     paper: Annotated[str, typer.Option(metavar="ID", help="The paper that the submission attempts to reproduce.")],
     model: Models = None,
     judge: Baselines = None,

@@ -14,6 +14,7 @@ from typing import IO, cast
 
 from pcgeval.core.untrusted import UntrustedFileError, printable_line
 
+ZIP_START = b"PK"  # the first bytes of a zip file
 MAX_NAME, MAX_PART, MAX_DEPTH = 1000, 255, 100  # characters of a path, bytes of a file's name, folders in one another
 # bytes of a zip file's list and of a tar file's header, which state their own lengths. A file may have hundreds of
 # headers, and tarfile keeps all of them in memory at once.
@@ -42,7 +43,7 @@ def unpack(path: Path, folder: Path, *, max_files: int, max_bytes: int) -> None:
     partial.mkdir(parents=True)
     try:
         with _BoundedReader(io.FileIO(path), _MAX_LIST) as file:
-            unpack_files = _unpack_zip if file.peek(2).startswith(b"PK") else _unpack_tar
+            unpack_files = _unpack_zip if file.peek(len(ZIP_START)).startswith(ZIP_START) else _unpack_tar
             unpack_files(path, file, partial, max_files, max_bytes)
         partial.rename(folder)
     except (*_DAMAGED, tarfile.TarError, gzip.BadGzipFile) as error:

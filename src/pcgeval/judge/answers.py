@@ -61,9 +61,8 @@ _FENCE = re.compile(r"^[ \t>]*(?:```|~~~)[^`\n]*$", re.MULTILINE)
 _FENCED = re.compile(rf"{_FENCE.pattern}.*?{_FENCE.pattern}", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^[ \t>]*#(?!#*[ \t*]*[01](?:\.0+)?[ \t*]*$)", re.MULTILINE)  # `### 1` is a score
 _ONE_LINE = re.compile(rf"\A.*[.;] (?P<score>score:[*_ ]*{NUMBER}[\s.]*)\Z", re.IGNORECASE)
-_REASONS = re.compile(
-    r"[\s*_:]*(?:(?:and|with) )?(?:explanation|justification|rationale|reason)", re.IGNORECASE
-)  # of a score
+# behind the word Score in a heading of the reasons for it
+_REASONS = re.compile(r"[\s*_:]*(?:(?:and|with) )?(?:explanation|justification|rationale|reason)", re.IGNORECASE)
 _WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
 
 
@@ -86,7 +85,7 @@ def read_score(text: str, *, continuous: bool, cut: bool = False) -> float:
     finished = text[: max(text.rfind(" "), text.rfind("\n")) + 1] if cut else text  # 0.7 may be the beginning of 0.75
     lines = _lines_of_score(_plain(without_thinking(finished)), continuous=continuous, cut=cut)
     first, *others = lines or [""]
-    entry, entries = ENTRY.match(first), [entry for line in others if (entry := ENTRY.match(line))]
+    entry, entries = ENTRY.match(first), list(filter(None, map(ENTRY.match, others)))
     is_list = bool(entry and entries and entry["mark"] == entries[0]["mark"])
     begun: set[float] = set()
     with suppress(SeveralScores) if others else nullcontext():
@@ -137,7 +136,7 @@ def _lines_of_score(text: str, *, continuous: bool, cut: bool) -> list[str]:
     """Return the lines below the last heading Score, or else below the label; what stands beside it first."""
     every = [label for label in _LABEL.finditer(text) if _is_label(label)]
     fences = [fence.start() for fence in _FENCE.finditer(text)]
-    labels = [label for label in every if not _is_quoted(label, fences, cut=cut)]
+    labels = [label for label in every if not _is_fenced(label, fences, cut=cut)]
     if not labels and not cut:  # the whole answer stands between fences
         labels = every
     scores = [label for label in labels if _is_score(label)]
@@ -194,7 +193,7 @@ def _may_be_score(label: re.Match[str], *, continuous: bool) -> bool:
         return False
 
 
-def _is_quoted(label: re.Match[str], fences: Sequence[int], *, cut: bool) -> bool:
+def _is_fenced(label: re.Match[str], fences: Sequence[int], *, cut: bool) -> bool:
     """Return whether a label stands between two fences of code, or in a cut answer behind one without a second."""
     before = bisect(fences, label.start())
     return before % 2 == 1 and (cut or before < len(fences))

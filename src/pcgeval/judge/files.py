@@ -157,7 +157,7 @@ def offered(files: tuple[SubmissionFile, ...], leaf: TaskNode, run: PaperEvidenc
 
 def may_be_made_by(run: PaperEvidence, file: SubmissionFile) -> bool:
     """Return whether reproduce.sh may have written a file: it ran, and the file is no older than that run."""
-    return run.log is not None and file.written >= run.log_written
+    return run.log is not None and file.written >= run.started_at
 
 
 def shown_name(path: str) -> str:

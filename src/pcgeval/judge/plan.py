@@ -12,6 +12,7 @@ from typing import Any
 
 from pcgeval.core.files import sha256_file
 from pcgeval.core.profiles import Price
+from pcgeval.judge.answers import MAX_PICKED
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.settings import GradingTask
 from pcgeval.judge.simple import LeafJudge
@@ -84,7 +85,8 @@ def _plan(name: str, task: GradingTask, client: JudgeClient) -> GradingPlan:
     judge, before = LeafJudge(task, client), ""
     asked = [leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks]
     # the files that leaves have chosen before decide in which order the prompts show them
-    judge.rank_all([leaf for leaf in asked if client.knows(judge.rank_call(leaf, judge.offered(leaf)))], 1)
+    ranked = ((leaf, files) for leaf in asked if len(files := judge.offered(leaf)) > MAX_PICKED)
+    judge.rank_all([leaf for leaf, files in ranked if client.knows(judge.rank_call(leaf, files))], 1)
     usual = {kind: _answer_tokens(client, kind) for kind in _USUAL_ANSWERS}
     for leaf in asked:
         plan.leaves_of_results += leaf.task_category == RESULT_ANALYSIS and judge.zero_reason(leaf) is not None

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from pcgeval.checks.evidence import PaperEvidence
-from pcgeval.core.archives import unpack
+from pcgeval.core.archives import ZIP_START, unpack
 from pcgeval.core.files import sha256_json, write_json
 from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
@@ -46,7 +46,6 @@ _MAX_FILES, _MAX_UNPACKED = 200_000, 20 * 2**30  # of a tar file; bytes
 _MAX_DEPTH = 100  # folders in one another; the sandbox copies fewer
 _RUN: TypeAdapter[ReproductionRun] = TypeAdapter(ReproductionRun)
 _MAX_TIME_BYTES = 100
-_ZIP = b"PK"  # so begins a ZIP file
 
 
 async def run_judge(
@@ -133,7 +132,7 @@ def grade_submission(
         PaperError: There is no such paper, or it is faulty.
         RubricError: Nothing of the rubric would be graded.
         FolderBusyError: Another grading runs the submission's reproduce.sh, or has unpacked the same tar file.
-        FileError: There is no such recording, or it is a file of another kind.
+        FileError: There is no such recording, it is a file of another kind, or the tar file is damaged.
     """
     calls, run = calls or CallFiles(), None
     with ExitStack() as stack:
@@ -164,7 +163,7 @@ def submission_folder(submission: Path) -> Iterator[Path]:
     if not submission.is_file() or is_lfs_pointer(submission):
         yield submission
         return
-    if read_start(submission, len(_ZIP), follow_link=True) == _ZIP:
+    if read_start(submission, len(ZIP_START), follow_link=True) == ZIP_START:
         raise GradingError(
             f"{submission}: is a ZIP file, which tells no times of results. Name a tar file or a folder."
         )
@@ -184,8 +183,10 @@ def _unpacked_submission(folder: Path) -> Path:
     """Return the top of a tar file if it has a reproduce.sh, else its folder `submission`, or its only folder."""
     if (folder / REPRODUCE_SCRIPT).exists():
         return folder
-    below = [folder / SUBMISSION, *folder.iterdir()]
-    return below[0] if below[0].is_dir() else below[1] if len(below) == 2 and below[1].is_dir() else folder
+    if (inner := folder / SUBMISSION).is_dir():
+        return inner
+    top = list(folder.iterdir())
+    return top[0] if len(top) == 1 and top[0].is_dir() else folder
 
 
 def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeSettings) -> GradingTask:

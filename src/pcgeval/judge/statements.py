@@ -131,36 +131,40 @@ def leading_scores(line: str, *, continuous: bool) -> set[float]:
 def stated_scores(lines: Iterable[str], *, continuous: bool) -> set[float]:
     """Return the scores that sentences state; raises UnreadableAnswer if none of them is allowed."""
     numbers = [number for line in lines for number in (*_STATEMENT.finditer(line), *_GIVEN.finditer(line))]
-    return _allowed([number for number in numbers if not _is_denied(number)], continuous=continuous)
+    return _allowed([number for number in numbers if not _is_denied(_before(number))], continuous=continuous)
 
 
 def mentioned_scores(lines: Iterable[str], *, continuous: bool) -> set[float]:
     """Return the scores of phrases such as "a score of 1", which count where no sentence states one."""
-    mentions = [mention for line in lines for mention in _MENTION.finditer(line) if not _is_denied(mention)]
-    return _allowed(mentions, continuous=continuous)
+    mentions = [mention for line in lines for mention in _MENTION.finditer(line)]
+    return _allowed([number for number in mentions if not _is_denied(_before(number))], continuous=continuous)
 
 
 def resulting_scores(lines: Iterable[str], *, continuous: bool) -> set[float]:
     """Return the scores in which lines end, behind a verdict in words."""
-    results = [result for line in lines if (result := _RESULT.search(line)) and not _is_quoted(result)]
-    return _allowed(results, continuous=continuous)
+    results = filter(None, map(_RESULT.search, lines))
+    return _allowed([number for number in results if not _is_quoted(_before(number))], continuous=continuous)
 
 
-def _is_denied(number: re.Match[str]) -> bool:
-    """Return whether a number is quoted, or words before it in its sentence take it back or make it a condition."""
-    return _is_quoted(number) or _DENIED.search(*_sentence_before(number)) is not None
+def _before(number: re.Match[str]) -> str:
+    return number.string[: number.start(1)]
 
 
-def _is_quoted(number: re.Match[str]) -> bool:
-    """Return whether a number stands in a quotation, or is what somebody else says."""
-    before = number.string[: number.start(1)].rstrip("*_`\"'({ ")
-    return bool(before.count('"') % 2 or before.count("`") % 2 or _CLAIMED.search(*_sentence_before(number)))
+def _is_denied(before: str) -> bool:
+    """Return whether the text before a number quotes it, takes it back or makes it a condition."""
+    return _is_quoted(before) or _DENIED.search(before, _sentence_start(before)) is not None
 
 
-def _sentence_before(number: re.Match[str]) -> tuple[str, int]:
-    """Return the text before a number, and where its sentence begins there, at most 90 characters before the end."""
-    before = number.string[: number.start(1)]
-    return before, max(before.rfind(". ") + 1, len(before) - 90)
+def _is_quoted(before: str) -> bool:
+    """Return whether the text before a number opens a quotation, or says that somebody else gives it."""
+    words = before.rstrip("*_`\"'({ ")
+    is_open = words.count('"') % 2 or words.count("`") % 2
+    return bool(is_open) or _CLAIMED.search(before, _sentence_start(before)) is not None
+
+
+def _sentence_start(before: str) -> int:
+    """Return where the last sentence of a text begins, at most 90 characters before its end."""
+    return max(before.rfind(". ") + 1, len(before) - 90)
 
 
 def _allowed(numbers: Sequence[re.Match[str]], *, continuous: bool) -> set[float]:
