@@ -153,7 +153,7 @@ class _Try:
         team, physics = self.submission.team, self.params.physics
         files = {stage: trial_file(self.folder / stage, stage, team, trial) for stage in EXTENSIONS}
         response = read_text(files["raw"])
-        if record.reason is None:
+        if record.failure is None:
             level = score_level(response, trial.letter, self.classifier, physics, read_as="response")
         else:
             level = LevelScore(
@@ -161,7 +161,7 @@ class _Try:
                 read_as="response",
                 physics=physics,
                 failed_stage="generate",
-                reason=record.reason,
+                reason=str(record.failure),
             )
         for path, content in (
             (files["intermediate"], None if level.code is None else level.code.encode()),

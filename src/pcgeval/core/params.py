@@ -151,11 +151,7 @@ class Limits(_Section):
     # the competition's package leaves as it is
     call_seconds: float = Field(600.0, ge=0, le=_MAX_SECONDS)
     prompt_words: int = Field(ge=1)
-
-    @property
-    def overtime(self) -> str:
-        """The reason of failure of a trial that did not end in time."""
-        return f"took more than {self.seconds:g} s and did not end in the {self.call_seconds:g} s for its last call"
+    outage_seconds: float = Field(3600.0, ge=0, le=_MAX_SECONDS)  # for which a run waits for a server that is away
 
 
 class PhysicsParams(_Section):

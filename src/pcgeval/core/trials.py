@@ -5,20 +5,21 @@ between the two.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sha256_bytes, to_json, write_json, write_text
+from pcgeval.core.failures import Failure
+from pcgeval.core.files import sha256_bytes, sha256_text, to_json, write_json, write_text
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.stage_files import parsed
 
 FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
-FaultCause = Literal["server", "machine"]  # a model's server, or this machine with its sandbox and disk
+Blame = Literal["reply", "request", "settings", "server", "undecided"]  # see `llm.blame`
 MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial; indentation can triple small messages
 MAX_DETAILS, MAX_DETAIL = 3, 300  # flags of one kind in a summary, and the characters of each
 MAX_COUNT = 10**1000  # Python prints no sum of over 4 300 digits
@@ -38,15 +39,33 @@ class Message:
 @with_config(_STRICT)
 @dataclass(frozen=True)
 class ChatReply:
-    """One reply with its costs; only a judge's replies have the last two fields."""
+    """One reply with its costs.
+
+    Attributes:
+        done_reason: Why the reply ended, such as `stop` or `length`.
+        seconds: The wall time of the call when it was really made.
+        cached_tokens: The prompt's tokens that the endpoint had in its cache; of a judge's reply only.
+        estimated: True where the endpoint reports no tokens; of a judge's reply only.
+        model: The name by which the answering model calls itself, if the server says it.
+        fingerprint: The server's `system_fingerprint`, if it says one.
+        thoughts: True where the reply holds thoughts that `text` leaves out.
+    """
 
     text: str
     prompt_tokens: _Count
     output_tokens: _Count
     done_reason: str
-    seconds: Annotated[float, Field(ge=0)]  # the wall time of the call when it was really made
-    cached_tokens: _Count | None = None  # the prompt's tokens that the endpoint had in its cache
-    estimated: bool | None = None  # True where the endpoint reports no tokens
+    seconds: Annotated[float, Field(ge=0)]
+    cached_tokens: _Count | None = None
+    estimated: bool | None = None
+    model: str | None = None
+    fingerprint: str | None = None
+    thoughts: bool | None = None
+
+    @property
+    def answered_by(self) -> str:
+        """The answering model as a text: its name, and its fingerprint in brackets; empty if the server says none."""
+        return " ".join(filter(None, (self.model, self.fingerprint and f"({self.fingerprint})")))
 
 
 @with_config(_STRICT)
@@ -62,12 +81,35 @@ class Exchange:
 
 @with_config(_STRICT)
 @dataclass(frozen=True)
+class Attempt:
+    """One request that got no reply, and the neutral call after it.
+
+    Attributes:
+        blame: Whose fault it is by the table of blame alone.
+        status: The HTTP status; None where no whole answer came.
+        words: What the server said, on one line.
+        seconds: The wall time of the request.
+        neutral: The reply to the neutral call that followed; None if none was asked.
+        field: The setting that the server refused, by its name in params.yaml.
+    """
+
+    blame: Blame
+    status: int | None
+    words: str
+    seconds: Annotated[float, Field(ge=0)]
+    neutral: ChatReply | None = None
+    field: str | None = None
+
+
+@with_config(_STRICT)
+@dataclass(frozen=True)
 class FailedCall:
-    """A call that the backend gave up."""
+    """A call of a trial without a reply, with every attempt to get one."""
 
     turn: Annotated[int, Field(ge=0, le=2**31)]  # among the trial's calls, from 1
     key: str
-    reason: str
+    failure: Failure
+    attempts: tuple[Attempt, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,13 +139,14 @@ class SuppliedBlocks:
 
 @dataclass(frozen=True)
 class TrialUsage:
-    """The cost and the flags of a trial."""
+    """The cost, the answering models and the flags of a trial."""
 
     calls: int  # replies
     tokens: int  # prompt and output tokens of all calls
     flags: tuple[Flag, ...] = ()  # the first few of each kind
     contained: bool = True  # False if a program ran without a sandbox, where nobody sees what it does
     supplied: SuppliedBlocks = SuppliedBlocks()
+    answered_by: tuple[str, ...] = ()  # how the answering models call themselves, with their fingerprints
 
     def flag(self, kind: FlagKind) -> Flag | None:
         """Return the first flag of a kind, or None."""
@@ -113,7 +156,7 @@ class TrialUsage:
 @with_config(_STRICT)
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial; `reason` is None unless it failed, and then the response is empty."""
+    """One trial; a failed one has an empty response."""
 
     fingerprint: str
     seed: int
@@ -121,16 +164,26 @@ class TrialRecord:
     digest: str
     exchanges: tuple[Exchange, ...]
     response_sha256: str
-    reason: str | None
-    failures: tuple[FailedCall, ...] = ()
+    failure: Failure | None = None
+    failed_calls: tuple[FailedCall, ...] = ()
     flags: tuple[Flag, ...] = ()
     contained: bool = True  # False if the program ran without a sandbox, as the organiser allowed
-    cause: FaultCause | None = None  # what was at fault, if not the submission
 
     @property
     def is_final(self) -> bool:
         """Whether no later run does the trial again."""
-        return self.cause is None
+        return self.failure is None or self.failure.type.is_final
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the trial failed through no fault of the submission, so that it is no result of the team."""
+        return self.failure is not None and self.failure.type.owner != "submission"
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the record's file without foreign words, which differ from machine to machine."""
+        failure = self.failure and replace(self.failure, detail="")
+        return sha256_text(record_text(replace(self, failure=failure)))
 
     @property
     def tokens(self) -> int:
@@ -141,14 +194,14 @@ class TrialRecord:
     def calls(self) -> tuple[Exchange | FailedCall, ...]:
         """All calls in order, with the failed ones."""
         calls: list[Exchange | FailedCall] = list(self.exchanges)
-        for failure in self.failures:
-            calls.insert(failure.turn - 1, failure)
+        for call in self.failed_calls:
+            calls.insert(call.turn - 1, call)
         return tuple(calls)
 
     @property
-    def call_outcomes(self) -> tuple[tuple[str, ChatReply | str], ...]:
-        """The key of each call with its reply or the reason why there is none."""
-        return tuple((call.key, call.reason if isinstance(call, FailedCall) else call.reply) for call in self.calls)
+    def call_outcomes(self) -> tuple[tuple[str, ChatReply | Failure], ...]:
+        """The key of each call with its reply or the failure in its place."""
+        return tuple((call.key, call.failure if isinstance(call, FailedCall) else call.reply) for call in self.calls)
 
     def usage(self, supplied: SuppliedBlocks) -> TrialUsage:
         """Return cost and flags of the trial for later stages."""
@@ -156,19 +209,28 @@ class TrialRecord:
         for flag in self.flags:
             if sum(other.kind == flag.kind for other in flags) < MAX_DETAILS:
                 flags.append(Flag(flag.kind, flag.detail[:MAX_DETAIL]))
-        return TrialUsage(len(self.exchanges), self.tokens, tuple(flags), self.contained, supplied)
+        answered_by = tuple(sorted({exchange.reply.answered_by for exchange in self.exchanges} - {""}))
+        return TrialUsage(len(self.exchanges), self.tokens, tuple(flags), self.contained, supplied, answered_by)
 
 
 @with_config(_STRICT)
 @dataclass(frozen=True)
 class TrialSummary:
-    """A trial as later stages see it: one entry of `data/trials/<model>/<team>.json`."""
+    """A trial as later stages see it: one entry of `data/trials/<model>/<team>.json`.
+
+    Attributes:
+        sha256: `TrialRecord.sha256`, which covers the hash of the response.
+        failure: Why the trial has no response.
+        ending: Why its last reply may hold no level, such as that it was cut off; the stage extract reports it if it
+            finds no call.
+    """
 
     letter: str
     trial: int
-    sha256: str  # of the record, which has the hash of the response
-    failure: str | None  # the reason
+    sha256: str
+    failure: Failure | None
     usage: TrialUsage
+    ending: Failure | None = None
 
 
 _RECORD = TypeAdapter(TrialRecord)

@@ -151,7 +151,9 @@ def _write_team(params: Params, root: Path, model: str, team: str, files: Mappin
     for trial in trials(params):
         if trial not in files:
             failure = summaries[trial].failure if trial in summaries else None
-            outcomes.append(missing_level(trial_file(raw, "raw", team, trial), trial, failure))
+            outcomes.append(
+                missing_level(trial_file(raw, "raw", team, trial), trial, None if failure is None else failure.sentence)
+            )
             continue
         file = files[trial]
         simulation = KeptSimulation.read(file) if file else KeptSimulation(reason=CRASHED)

@@ -23,11 +23,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Exchange, Flag, FlagKind
 from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.tasks import TrialJob
-from pcgeval.llm.protocol import CallError, Chat, Message, ServerFaultError
+from pcgeval.llm.protocol import Chat, Message
 
 LINE_BYTES = 2 * 2**20  # of one message: some ten times a trial's tokens
 TRIAL_BYTES = 64 * 2**20  # of all messages of a trial; its record may hold them
@@ -43,7 +44,17 @@ class PipeClosed(Exception):  # noqa: N818 - an ending, not an error
 
 
 class TrialFailed(Exception):  # noqa: N818 - an outcome
-    """The trial has no answer; the text is the reason, as a sentence about the program."""
+    """The trial has no answer."""
+
+    def __init__(self, failure: Failure) -> None:
+        """Keep the failure."""
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+def protocol_fault(fault: str) -> TrialFailed:
+    """Return the failure of a program that breaks the interface; `fault` follows `the program`."""
+    return TrialFailed(failure("program-protocol", fault=fault))
 
 
 class Pipe:
@@ -78,7 +89,7 @@ class Pipe:
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > LINE_BYTES:
-                raise TrialFailed(f"sent a message of more than {LINE_BYTES // 2**20} MiB")
+                raise protocol_fault(f"sent a message of more than {LINE_BYTES // 2**20} MiB")
             self._wait_until(deadline)
             try:
                 chunk = self._host.recv(CHUNK_BYTES)
@@ -88,14 +99,14 @@ class Pipe:
                 raise PipeClosed
             self._bytes += len(chunk)
             if self._bytes > TRIAL_BYTES:
-                raise TrialFailed(f"sent messages of more than {TRIAL_BYTES // 2**20} MiB together")
+                raise protocol_fault(f"sent messages of more than {TRIAL_BYTES // 2**20} MiB together")
             self._buffer += chunk
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
         try:
             return json.loads(line.decode("utf-8"))
         except (ValueError, RecursionError) as error:
-            raise TrialFailed("sent something that is no message of the interface (not valid JSON)") from error
+            raise protocol_fault("sent something that is no message of the interface (not valid JSON)") from error
 
     def send(self, values: Mapping[str, object], deadline: float) -> None:
         """Send the program a message, unless it has ended; raises TimeoutError if it did not read it in time."""
@@ -122,7 +133,7 @@ class Broker:
         self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
         self.exchanges: tuple[Exchange, ...] = ()
         self.flags: tuple[Flag, ...] = ()
-        self.limit: ValueError | TimeoutError | None = None  # as the program sees it
+        self.limit: Failure | None = None  # the limit that the trial has reached
 
     def serve(self) -> str:
         """Answer the program's calls until it hands in an answer; return that.
@@ -137,15 +148,15 @@ class Broker:
                     case {"op": "contact", "text": str(text)}:
                         self._flag("other-host", text)
                     case {"op": "failure", "text": str(text)}:
-                        raise TrialFailed(printable_line(text))
+                        raise TrialFailed(failure("program-error", detail=text))
                     case {"op": "answer", "text": str(text)}:
                         answer = well_formed(text)
                         self._inspect(answer)
                         return answer
                     case _:
-                        raise TrialFailed("sent something that is no message of the interface")
-        except TimeoutError:  # of the pipe; a model's is a CallError
-            raise TrialFailed(self._limits.overtime) from None
+                        raise protocol_fault("sent something that is no message of the interface")
+        except TimeoutError:  # of the pipe
+            raise TrialFailed(overtime(self._limits)) from None
 
     @property
     def _deadline(self) -> float:
@@ -157,27 +168,29 @@ class Broker:
         """Ask the model as often as the call wants replies; return these or the refusal, and the call's cost."""
         before = len(self.exchanges)
         texts: list[str] = []
-        refusal: Exception | None
+        refusal: dict[str, str] = {}
         try:
             sent = conversation(messages)
             if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_REPLIES:
                 raise ValueError(f"n must be a whole number from 1 to {MAX_REPLIES}")  # noqa: TRY301
         except ValueError as error:
-            refusal = error
+            refusal = {"refused": "ValueError", "why": str(error)}
         else:
             for message in sent:
                 if message.role == "assistant" and _comparable(message.content) not in self._replies:
                     self._flag_text("invented-reply", "the model never said in this trial", message.content)
             if self._is_late() and self.limit is None:
-                self.limit = TimeoutError(f"took more than {self._limits.seconds:g} s")
+                self.limit = failure("late-call", seconds=self._limits.seconds)
             while self.limit is None and len(texts) < n:
                 texts.append(self._ask(sent))
-            refusal = self.limit
+            if self.limit:
+                kind = "TimeoutError" if self.limit.kind == "late-call" else "ValueError"
+                refusal = {"refused": kind, "why": self.limit.sentence}
         replies = [exchange.reply for exchange in self.exchanges[before:]]
         return {
             "prompt_tokens": sum(reply.prompt_tokens for reply in replies),
             "output_tokens": sum(reply.output_tokens for reply in replies),
-            **({"refused": type(refusal).__name__, "why": str(refusal)} if refusal else {"texts": texts}),
+            **(refusal or {"texts": texts}),
         }
 
     def _ask(self, messages: tuple[Message, ...]) -> str:
@@ -189,9 +202,9 @@ class Broker:
         was_late = self._late_since is not None  # so this is a further reply to one call
         try:
             reply = self._chat(request, seconds)
-        except CallError as error:
-            is_servers = isinstance(error, ServerFaultError) and time.monotonic() < self._deadline
-            raise TrialFailed(self._limits.overtime if was_late and not is_servers else str(error)) from error
+        except TrialFailed as error:
+            is_servers = error.failure.type.owner != "submission"
+            raise TrialFailed(overtime(self._limits)) if was_late and not is_servers else error from error
         self._replayed += reply.seconds - (time.monotonic() - started)
         # a program mostly repeats the conversation and adds a little: only that little is recorded
         pairs = enumerate(zip(self._conversation, messages, strict=False))
@@ -202,9 +215,9 @@ class Broker:
         self._tokens += reply.prompt_tokens + reply.output_tokens
         self._replies.append(_comparable(reply.text))
         if reply.seconds > seconds:  # a replay comes at once, but the model took longer
-            raise TrialFailed(self._limits.overtime)
+            raise TrialFailed(overtime(self._limits))
         if self._tokens > self._limits.tokens:
-            self.limit = ValueError(f"used {self._tokens} tokens; the limit is {self._limits.tokens}")
+            self.limit = failure("too-many-tokens", used=self._tokens, limit=self._limits.tokens)
         self._is_late()
         return reply.text
 
@@ -237,6 +250,11 @@ class Broker:
         flag = Flag(kind, printable_line(well_formed(detail)))
         if flag not in self.flags and sum(other.kind == kind for other in self.flags) < MAX_FLAGS:
             self.flags += (flag,)
+
+
+def overtime(limits: Limits) -> Failure:
+    """Return the failure of a trial that did not end in time."""
+    return failure("overtime", seconds=limits.seconds, call_seconds=limits.call_seconds)
 
 
 def conversation(messages: object) -> tuple[Message, ...]:

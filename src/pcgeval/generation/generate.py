@@ -6,8 +6,9 @@ and every reply lies in the call log, so an interrupted run continues where it s
 again, and pays only for calls that were never made. A trial of a recorded model counts only while it equals its
 recording.
 
-A trial that fails through its model's server or through this machine is no result of the submission: the stage
-finishes the other trials and then fails, and the next run repeats it. After three such trials in a row the stage stops.
+Before the first trial of a live model, and after every failure that may be its server's, a neutral call shows whether
+the model answers at all (`llm.neutral`). A trial that fails through its server or through this machine is no result of
+the submission: the stage finishes the other trials and then fails, and the next run repeats it.
 """
 
 import os
@@ -18,8 +19,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pcgeval.core.console import Progress, count
+from pcgeval.core.console import Progress, count, print_stderr
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import remove_others, sha256_text
 from pcgeval.core.layout import (
     CALLS,
@@ -52,13 +54,13 @@ from pcgeval.generation.summaries import trial_summary
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog
-from pcgeval.llm.protocol import Backend
+from pcgeval.llm.neutral import LiveModel
+from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
 from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.packages import InstallError, RequirementsError, lock_requirements
 
-FAULTS_IN_A_ROW = 3  # trials that fail through the server or this machine, after which no other begins
 _SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches this process
 
 
@@ -109,9 +111,9 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
 
     def report(trial: Trial, record: TrialRecord, is_new: bool) -> None:
         progress.step(
-            f"{trial.letter}{trial.number}: {record.reason or ('new' if is_new else 'kept')}",
+            f"{trial.letter}{trial.number}: {record.failure or ('new' if is_new else 'kept')}",
             tokens=record.tokens,
-            failed=record.reason is not None,
+            failed=record.failure is not None,
             repeated=not is_new,
         )
 
@@ -195,8 +197,14 @@ def do_trials(
             (run, trial) for letter in params.competition.characters for run in runs for trial in trials(params, letter)
         ]
         to_do = [(run, trial) for run, trial in in_turn if not run.is_finished(trial)]
-        if to_do:  # else the server may be away
-            pinned_digest(settings, teams[0].backend)
+        stopping = threading.Event()
+        if to_do and not isinstance(teams[0].backend, RecordedModel):  # else the server may be away
+            live = LiveModel(teams[0].backend, settings, params.limits, log, print_stderr, stopping)
+            live.begin()
+            pinned_digest(settings, live.backend)
+            _check_answering(model, live, runs)
+            for run in runs:
+                run.model = live
         errors: list[PcgevalError] = []
         for run in dict.fromkeys(run for run, _ in to_do):
             try:
@@ -204,40 +212,30 @@ def do_trials(
                 run.runner = stack.enter_context(runner)
             except PcgevalError as error:
                 errors.append(error)
+        ready = [(run, trial) for run, trial in to_do if run.runner]
         try:
-            _run_in_turn([(run, trial) for run, trial in to_do if run.runner], model, settings.concurrency)
+            for run, trial, record in map_in_threads(
+                lambda item: (*item, item[0].run(item[1], stopping)), ready, settings.concurrency, stopping
+            ):
+                run.finish(trial, record, is_new=True)
         except PcgevalError as error:
             errors.append(error)
         else:
-            errors += [run.fault_error(model) for run in runs if run.faults]
+            errors += [run.open_error(model) for run in runs if run.open]
     if errors:
         raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
     return {run.trials.submission.team: run.summaries for run in runs}
 
 
-def _run_in_turn(to_do: Sequence[tuple["_TeamRun", Trial]], model: str, threads: int) -> None:
-    """Run trials, several at once; raises TrialFaultError after too many faults in a row."""
-    stopping, lock = threading.Event(), threading.Lock()
-    faults_in_a_row = 0
-
-    def run_one(item: tuple[_TeamRun, Trial]) -> tuple[_TeamRun, Trial, TrialRecord]:
-        nonlocal faults_in_a_row
-        run, trial = item
-        record = run.run(trial, stopping)
-        with lock:
-            faults_in_a_row = faults_in_a_row + 1 if record.cause else 0
-            if record.cause:
-                run.faults[trial] = record.reason or ""
-            if faults_in_a_row >= FAULTS_IN_A_ROW:
-                raise TrialFaultError(
-                    f"{run.trials.submission.team} with {model}: {faults_in_a_row} trials one after the other failed "
-                    f"through no fault of the submission, the last one {trial.letter}{trial.number}: {record.reason}. "
-                    "Look at the log of the model's server, then run again; finished trials stay."
-                )
-        return run, trial, record
-
-    for run, trial, record in map_in_threads(run_one, to_do, threads, stopping):
-        run.finish(trial, record, is_new=True)
+def _check_answering(model: str, live: LiveModel, runs: Sequence["_TeamRun"]) -> None:
+    """Raise LlmError if finished trials have replies of another model than the one that answers now."""
+    others = {name for run in runs for name in run.answering} - {live.answering}
+    if live.answering and others:
+        raise LlmError(
+            f"{model}: finished trials were answered by {', '.join(sorted(others))}, and the server answers as "
+            f"{live.answering} now. Load the former again, or remove {DATA / 'raw' / model} to ask {live.answering} "
+            "for every trial."
+        )
 
 
 @dataclass(eq=False)
@@ -251,11 +249,16 @@ class _TeamRun:
     observer: TrialObserver | None
     runner: Runner | None = None  # opened only if a trial is to run: it may need a sandbox and packages
     summaries: dict[Trial, TrialSummary] = field(default_factory=dict)
-    faults: dict[Trial, str] = field(default_factory=dict)
+    open: dict[Trial, Failure] = field(default_factory=dict)  # trials that failed through no fault of the submission
+    model: LiveModel | None = None  # as the trials ask it
+    answering: set[str] = field(default_factory=set)  # how the models of finished trials call themselves
 
     def finish(self, trial: Trial, record: TrialRecord, *, is_new: bool) -> None:
         """Summarise and report a trial that lies on disk."""
-        self.summaries[trial] = trial_summary(self.trials.folder, self.task.submission, trial, record)
+        self.summaries[trial] = trial_summary(self.trials.folder, self.task.submission, trial, record, self.task.model)
+        self.answering |= {exchange.reply.model for exchange in record.exchanges if exchange.reply.model}
+        if record.failure and record.is_open:
+            self.open[trial] = record.failure
         self.report(trial, record, is_new)
 
     def is_finished(self, trial: Trial) -> bool:
@@ -282,17 +285,18 @@ class _TeamRun:
         is_program = isinstance(self.task.submission.work, Program)
         if self.observer and is_program:
             self.observer.asking(trial, 0)
-        job, backend = self.task.job(trial), TrialBackend(self.trials.backend, self.log, team, trial, self.observer)
+        asked = self.model or self.trials.backend
+        assert isinstance(asked, LiveModel | RecordedModel)  # noqa: S101 - a live model was opened before
+        job, backend = self.task.job(trial), TrialBackend(asked, self.log, team, trial, self.observer)
         try:
             run = self.runner(job, backend.chat)
-            cause = None if run.reason in (None, self.task.limits.overtime) else backend.cause
         except SandboxError as error:
-            run, cause = TrialRun(reason=str(error)), "machine"
-        if run.reason and is_program and stopping.wait(_SIGNAL_SECONDS):
+            run = TrialRun(failure=failure("no-sandbox", detail=str(error)))
+        if run.failure and is_program and stopping.wait(_SIGNAL_SECONDS):
             raise PcgevalError(f"{folder}: trial {trial.letter}{trial.number} was stopped. Run again to continue.")
         if self.observer:
             self.observer.ended(trial, run.printed)
-        response = "" if run.reason else well_formed(run.response)
+        response = "" if run.failure else well_formed(run.response)
         record = TrialRecord(
             fingerprint=self.task.fingerprint(trial),
             seed=job.seed,
@@ -300,22 +304,20 @@ class _TeamRun:
             digest=job.digest,
             exchanges=run.exchanges,
             response_sha256=sha256_text(response),
-            reason=run.reason,
-            failures=tuple(backend.failures),
+            failure=run.failure,
+            failed_calls=tuple(backend.failed_calls),
             flags=run.flags,
             contained=run.contained,
-            cause=cause,
         )
         write_trial(folder, team, trial, response, record)
         return record
 
-    def fault_error(self, model: str) -> TrialFaultError:
+    def open_error(self, model: str) -> TrialFaultError:
         """Return the error that names the trials to repeat."""
-        team, (trial, reason) = self.trials.submission.team, min(self.faults.items())
+        team, (trial, failed) = self.trials.submission.team, min(self.open.items(), key=lambda item: item[0])
         return TrialFaultError(
-            f"{team} with {model}: {count(len(self.faults), 'trial')} failed through no fault of the submission, such "
-            f"as {trial.letter}{trial.number} ({reason}). Run again to repeat them. If they always fail, take {team} "
-            "out of `teams` in params.yaml."
+            f"{team} with {model}: {count(len(self.open), 'trial')} failed through no fault of the submission, such "
+            f"as {trial.letter}{trial.number} ({failed}). Run again to repeat them."
         )
 
 

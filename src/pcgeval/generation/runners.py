@@ -6,18 +6,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import derived_seed
 from pcgeval.core.layout import Trial
 from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import Limits, Model
-from pcgeval.core.trials import Exchange, FailedCall, FaultCause, Flag
-from pcgeval.core.untrusted import printable_line, well_formed
-from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed
+from pcgeval.core.trials import ChatReply, Exchange, FailedCall, Flag
+from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed, overtime
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
 from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.protocol import Backend, CallError, Chat, ChatReply, ChatRequest, LlmError, Message, ServerFaultError
+from pcgeval.llm.neutral import LiveModel
+from pcgeval.llm.protocol import Chat, ChatRequest, LlmError, Message
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
@@ -32,12 +32,12 @@ START_SECONDS = 60.0  # in which a program asks the model for the first time, or
 
 @dataclass(frozen=True)
 class TrialRun:
-    """The outcome of one trial; `reason` is None unless it failed, and then the response is empty."""
+    """The outcome of one trial; a failed one has no response."""
 
     response: str = ""
     exchanges: tuple[Exchange, ...] = ()
     flags: tuple[Flag, ...] = ()
-    reason: str | None = None
+    failure: Failure | None = None
     contained: bool = True  # False for a program that ran without a sandbox
     printed: str = ""  # by the program, on demand: a stranger's text
 
@@ -60,7 +60,7 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
     try:
         interpreter = interpreter_for(work.folder, work.original)
     except RequirementsError as error:
-        refused = TrialRun(reason=printable_line(str(error)))
+        refused = TrialRun(failure=failure("requirements-refused", detail=str(error)))
         yield lambda *_: refused
         return
     with open_sandbox(ResourceLimits(), trust_programs) as sandbox:
@@ -73,14 +73,14 @@ def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, chat: Chat) -> Tr
     seconds = limits.seconds + limits.call_seconds
     try:
         reply = chat(request, seconds)
-    except CallError as error:
-        return TrialRun(reason=str(error))
-    reason = None
+    except TrialFailed as error:
+        return TrialRun(failure=error.failure)
+    failed = None
     if (used := reply.prompt_tokens + reply.output_tokens) > limits.tokens:
-        reason = f"used {used} tokens; the limit is {limits.tokens}"
+        failed = failure("too-many-tokens", used=used, limit=limits.tokens)
     elif reply.seconds > seconds:  # a replay comes at once, but the model took longer
-        reason = limits.overtime
-    return TrialRun(reply.text, (Exchange(request.key, reply),), reason=reason)
+        failed = overtime(limits)
+    return TrialRun(reply.text, (Exchange(request.key, reply),), failure=failed)
 
 
 @dataclass(frozen=True)
@@ -99,26 +99,25 @@ class ProgramRunner:
 
     def run_trial(self, job: TrialJob, chat: Chat) -> TrialRun:
         """Run one trial; raises LlmError if the model cannot be asked at all, and SandboxError."""
-        response, reason = "", None
+        response, failed = "", None
         with closing(Pipe()) as pipe:
             broker = Broker(job, chat, self.limits, pipe)
             process = self._start(job, pipe)
             try:
                 pipe.close_guest_end()
                 response = broker.serve()
-            except TrialFailed as failure:
-                reason = str(failure)
+            except TrialFailed as error:
+                failed = error.failure
             except PipeClosed:
-                reason = _ending(process)
+                failed = _ending(process)
             finally:
                 if self.keep_output:
                     process.output(SETTLING_SECONDS)  # it has a moment to end by itself
                 process.kill()
             printed = process.output(SETTLING_SECONDS) if self.keep_output else ""
-        if reason and broker.limit:
-            reason = str(broker.limit)
+        failed = failed and (broker.limit or failed)
         flags = (*self._flags, *broker.flags)
-        return TrialRun(response, broker.exchanges, flags, reason, self.sandbox.contained, printed)
+        return TrialRun(response, broker.exchanges, flags, failed, self.sandbox.contained, printed)
 
     def _start(self, job: TrialJob, pipe: Pipe) -> SandboxedProcess:
         trial = {
@@ -141,53 +140,60 @@ class ProgramRunner:
         )
 
 
-def _ending(process: SandboxedProcess) -> str:
-    """Return why a program that closed its pipe gave no answer."""
+def _ending(process: SandboxedProcess) -> Failure:
+    """Return the failure of a program that closed its pipe without an answer."""
     status = process.wait(SETTLING_SECONDS)
     if status.reason:
-        return f"gave no answer: it {status.reason}"
+        return failure("program-stopped", limit=status.reason)
     last = (status.stderr_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
     if last.startswith("ModuleNotFoundError"):
         last = f"{last}; a package has to be named in {REQUIREMENTS}"
-    return printable_line(f"ended with exit code {status.code} before it gave an answer: {last}")
+    return failure("program-ended", code=status.code or 0, detail=last)
 
 
 @dataclass
 class TrialBackend:
     """The model as one trial asks it: the call log answers calls that were made before."""
 
-    backend: Backend
+    backend: LiveModel | RecordedModel
     log: CallLog
     team: str
     trial: Trial
     observer: TrialObserver | None
     turns: int = 0
-    failures: list[FailedCall] = field(default_factory=list)
-    cause: FaultCause | None = None  # of the last failure, if the submission is not at fault
+    failed_calls: list[FailedCall] = field(default_factory=list)
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Answer as the backend does, or did; raises CallError, or LlmError if the log cannot keep the reply."""
+        """Answer as the model does, or did; raises TrialFailed, and LlmError if the model cannot be asked at all."""
         self.turns += 1
         if isinstance(self.backend, RecordedModel):
-            call = self._ask(request, timeout)
+            if self.observer:
+                self.observer.asking(self.trial, self.turns)
+            call = self.backend.call(request)
         else:
-            call = self.log.answer(request.key, partial(self._ask, request), timeout)
+            ask = partial(self._ask, self.backend, request)
+            call = self.log.answer(request.key, ask, timeout, self.backend.answering)
         if call.reply is None:
-            self.failures.append(FailedCall(self.turns, request.key, call.reason or ""))
-            self.cause = call.cause
-            raise (ServerFaultError if call.cause == "server" else CallError)(call.reason)
+            failed = call.failure or failure("server-failed", fault=call.reason or "the call failed")
+            self.failed_calls.append(FailedCall(self.turns, request.key, failed, call.attempts))
+            raise TrialFailed(failed)
         return call.reply
 
-    def _ask(self, request: ChatRequest, seconds: float) -> LoggedCall:
+    def _ask(self, model: LiveModel, request: ChatRequest, seconds: float) -> LoggedCall:
         if self.observer:
             self.observer.asking(self.trial, self.turns)
-        trial: dict[str, Any] = {"letter": self.trial.letter, "trial": self.trial.number, "turn": self.turns}
-        call = partial(LoggedCall, key=request.key, model=request.model, team=self.team, **trial)
-        try:
-            return call(reply=self.backend.chat(request, seconds))
-        except CallError as error:
-            cause: FaultCause | None = "server" if isinstance(error, ServerFaultError) else None
-            return call(reason=well_formed(str(error)), cause=cause)
+        outcome = model.ask(request, seconds)
+        return LoggedCall(
+            key=request.key,
+            reply=outcome.reply,
+            failure=outcome.failure,
+            attempts=outcome.attempts,
+            model=request.model,
+            team=self.team,
+            letter=self.trial.letter,
+            trial=self.trial.number,
+            turn=self.turns,
+        )
 
 
 def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: str) -> Iterator[tuple[str, str | None]]:
@@ -197,16 +203,18 @@ def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: st
     """
     limits = Limits(tokens=1, seconds=START_SECONDS, prompt_words=1, call_seconds=0)
     job = TrialJob(Trial(letter, 1), Model(backend="recorded", name="none"), "0" * 64, 0)
-    model = RecordedModel([], job.digest, "no recording")
+
+    def chat(request: ChatRequest, timeout: float) -> ChatReply:
+        raise LlmError(f"a start asks nothing ({request.key}, {timeout:g} s)")
 
     def start(team: str) -> tuple[str, str | None]:
         program = programs[team]
         try:
-            run = ProgramRunner(program, sandbox, limits, interpreter_for(program.folder)).run_trial(job, model.chat)
+            run = ProgramRunner(program, sandbox, limits, interpreter_for(program.folder)).run_trial(job, chat)
         except LlmError:  # it asked the model
             return team, None
-        if run.reason == limits.overtime:
+        if run.failure and run.failure.kind == "overtime":
             return team, f"neither asked the model nor gave an answer within {START_SECONDS:g} s"
-        return team, run.reason
+        return team, str(run.failure) if run.failure else None
 
     yield from map_in_threads(start, list(programs), STARTS)

@@ -2,31 +2,61 @@
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.core.files import read_text, sha256_file
+from pcgeval.core.failures import Failure, failure
+from pcgeval.core.files import read_text
 from pcgeval.core.layout import Trial
+from pcgeval.core.params import Model
 from pcgeval.core.trials import SuppliedBlocks, TrialRecord, TrialSummary, read_record, record_path, write_summaries
+from pcgeval.core.untrusted import well_formed
 from pcgeval.levels.calls import read_calls
 from pcgeval.levels.extraction import extract_code
+from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
 from pcgeval.submissions.load import Program, Prompt, Submission
 
 # a block and its column as in `drop_block('b31', 7)`, with any name of the function: `@("b31", 7)`, `b31 7`
 _BLOCK = re.compile(r"(?<![A-Za-z0-9_])(b11|b13|b31)[\s'\",;|]{1,8}([0-9]{1,3})(?![A-Za-z0-9_.])", re.IGNORECASE)
 
 
-def summarise_trials(path: Path, folder: Path, submission: Submission, trials: Iterable[Trial]) -> None:
+def summarise_trials(path: Path, folder: Path, submission: Submission, trials: Iterable[Trial], model: Model) -> None:
     """Write the summaries of the trials in a raw folder; raises FileError without a trial's record or response."""
     records = {trial: read_record(record_path(folder, submission.team, trial)) for trial in trials}
-    write_summaries(path, [trial_summary(folder, submission, trial, record) for trial, record in records.items()])
+    write_summaries(
+        path, [trial_summary(folder, submission, trial, record, model) for trial, record in records.items()]
+    )
 
 
-def trial_summary(folder: Path, submission: Submission, trial: Trial, record: TrialRecord) -> TrialSummary:
+def trial_summary(
+    folder: Path, submission: Submission, trial: Trial, record: TrialRecord, model: Model
+) -> TrialSummary:
     """Summarise a trial whose record and response lie in a raw folder; raises FileError without the response."""
-    path = record_path(folder, submission.team, trial)
-    response = read_text(path.with_suffix(".txt"))
+    response = read_text(record_path(folder, submission.team, trial).with_suffix(".txt"))
     usage = record.usage(supplied_blocks(submission.work, trial.letter, response, record))
-    return TrialSummary(trial.letter, trial.number, sha256_file(path), record.reason, usage)
+    failed = record.failure and replace(record.failure, detail="")
+    ending = None if failed else response_ending(response, record, model)
+    return TrialSummary(trial.letter, trial.number, record.sha256, failed, usage, ending)
+
+
+def response_ending(response: str, record: TrialRecord, model: Model) -> Failure | None:
+    """Return why the reply that is a trial's response may hold no level; None for one that ended by itself.
+
+    The limits of a reply are the options `num_predict` and `num_ctx` of the model in params.yaml.
+    """
+    replies = [exchange.reply for exchange in record.exchanges if well_formed(exchange.reply.text) == response]
+    if not replies:
+        return None
+    reply, room, context = replies[-1], model.options.get("num_predict"), model.options.get("num_ctx")
+    if reply.thoughts:
+        return failure("thoughts-only", tokens=reply.output_tokens)
+    if isinstance(context, int) and reply.prompt_tokens >= context - 1:
+        return failure("context-filled", context=context)
+    if reply.done_reason in CUT_OFF:
+        is_room = isinstance(room, int) and 0 < room <= reply.output_tokens
+        limit = "num_predict" if is_room else "num_ctx" if context else "the limit of the server"
+        return failure("cut-off", tokens=reply.output_tokens, limit=limit)
+    return failure("model-refused") if reply.done_reason in {FILTERED, REFUSAL} else None
 
 
 def supplied_blocks(work: Prompt | Program, letter: str, response: str, record: TrialRecord) -> SuppliedBlocks:

@@ -66,7 +66,7 @@ class GenerationTask:
 
     def fingerprint(self, trial: Trial) -> str:
         """Return the SHA-256 of everything that decides a trial's response."""
-        limits = self.limits.model_dump(exclude={"prompt_words"})
+        limits = self.limits.model_dump(exclude={"prompt_words", "outage_seconds"})
         if isinstance(self.submission.work, Prompt):
             return sha256_json([PROMPT_INTERFACE, self.request(trial).key, vars(trial), limits])
         key = self.job(trial).request().key

@@ -24,7 +24,6 @@ from pcgeval.llm.protocol import (
     CallError,
     ChatReply,
     ChatRequest,
-    ContextExceededError,
     LlmError,
     Option,
     unpinned_digest,
@@ -259,8 +258,10 @@ class JudgeClient:
             self._check_running()
             try:
                 return backend.chat(request, self._seconds_left())
-            except ContextExceededError as error:
-                refusal, named = error, error.context or 0
+            except CallError as error:
+                if error.verdict is None or not error.verdict.is_too_long:
+                    raise
+                refusal, named = error, error.verdict.context or 0
                 less = named if _LEAST_CONTEXT <= named < context else int(context * _LESS_CONTEXT)
                 self._context = min(self._context, less)
         raise refusal

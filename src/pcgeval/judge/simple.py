@@ -27,13 +27,13 @@ from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, filled, 
 from pcgeval.judge.quotes import verify_quote, without_evidence
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.judge.statements import UnreadableAnswer
-from pcgeval.llm.protocol import REASONING, REFUSAL, CallError, ChatReply, LlmError
+from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
+from pcgeval.llm.protocol import CallError, ChatReply, LlmError
 from pcgeval.rubric.grades import PASSED, Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, SUBTREE, TaskNode, prior_nodes
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
-CUT_OFF = ("length", "max_tokens")  # why an answer ended that had no more room
 MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
 MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have
 _ATTEMPTS = 2  # the second after an answer without a score, with the reason
@@ -312,11 +312,11 @@ def _words_of(reply: ChatReply) -> str:
     """Return an answer without its thoughts; raises CallError if nothing is left, as asking again would not help."""
     if words := without_thinking(reply.text):
         return words
-    if reply.done_reason in {"content_filter", REFUSAL}:
+    if reply.done_reason in {FILTERED, REFUSAL}:
         raise CallError(f"the model refused to answer ({reply.done_reason})")
     if reply.done_reason in CUT_OFF:
         raise CallError("the answer was cut off before its first word: all its room went into thoughts")
-    has_thoughts = reply.text.strip() or reply.done_reason == REASONING
+    has_thoughts = reply.text.strip() or reply.thoughts
     raise CallError("the answer has only thoughts and no words" if has_thoughts else "the answer is empty")
 
 

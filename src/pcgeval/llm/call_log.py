@@ -16,16 +16,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from pcgeval.core.errors import FileError
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import sha256_text, to_json, write_text
 from pcgeval.core.layout import Trial
 from pcgeval.core.stage_files import refusal
-from pcgeval.core.trials import ChatReply, FailedCall, FaultCause, TrialRecord, record_text
+from pcgeval.core.trials import Attempt, ChatReply, FailedCall, TrialRecord
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import LlmError
 
@@ -49,28 +50,29 @@ class LoggedCall(_Line):
 
     key: str  # SHA-256 of the request
     reply: ChatReply | None = None
-    reason: str | None = None  # of a failed call, without lone surrogates
-    cause: FaultCause | None = None  # who is at fault, unless it is the request
+    reason: str | None = None  # why a judge's call or a neutral one has no reply
+    failure: Failure | None = None  # why a trial's call has no reply
+    attempts: tuple[Attempt, ...] = ()  # to make a trial's call that failed, or needed several
     model: str | None = None
     team: str | None = None  # the submission that asked, or is judged
     letter: str | None = None  # of a trial's call, as are the next two
     trial: int | None = None
     turn: int | None = None  # the call's place in the trial, from 1
     leaf: str | None = None  # of a judge's call, as are the next three: the path of the rubric's leaf
-    kind: str | None = None  # such as grade or rank
+    kind: str | None = None  # such as grade or rank; neutral for a call on nobody's account
     vote: int | None = None  # from 0
     attempt: int | None = None  # 1 for the second, after an answer that could not be parsed
 
     @model_validator(mode="after")
     def _has_one_outcome(self) -> Self:
-        if (self.reply is None) == (self.reason is None):
+        if (self.reply is None) == (self.reason is None and self.failure is None):
             raise ValueError("a call has either a reply or the reason why there is none")
         return self
 
     @property
-    def outcome(self) -> ChatReply | str:
+    def outcome(self) -> ChatReply | Failure | str:
         """The reply, or the reason why there is none."""
-        return self.reply or self.reason or ""
+        return self.reply or self.failure or self.reason or ""
 
     @property
     def calls(self) -> "list[LoggedCall]":
@@ -85,13 +87,13 @@ class RecordedTrial(_Line):
     trial: int
     response: str
     record: TrialRecord
-    sha256: str  # of the record's file, as in data/trials
+    sha256: str  # of the record, as in data/trials
 
     @property
     def is_whole(self) -> bool:
         """Whether it is as the stage wrote it. After a person edited a reply, the program runs again on that reply."""
         is_response = self.record.response_sha256 == sha256_text(self.response)
-        return is_response and self.sha256 == sha256_text(record_text(self.record))
+        return is_response and self.sha256 == self.record.sha256
 
     @property
     def calls(self) -> list[LoggedCall]:
@@ -103,10 +105,11 @@ def trial_calls(trial: Trial, record: TrialRecord) -> list[LoggedCall]:
     """Return the calls of a trial as a recording has them, the failed ones included."""
     calls = []
     for turn, call in enumerate(record.calls, start=1):
-        reply, reason = (None, call.reason) if isinstance(call, FailedCall) else (call.reply, None)
-        calls.append(
-            LoggedCall(key=call.key, reply=reply, reason=reason, letter=trial.letter, trial=trial.number, turn=turn)
-        )
+        place: dict[str, Any] = {"key": call.key, "letter": trial.letter, "trial": trial.number, "turn": turn}
+        if isinstance(call, FailedCall):
+            calls.append(LoggedCall(failure=call.failure, attempts=call.attempts, **place))
+        else:
+            calls.append(LoggedCall(reply=call.reply, **place))
     return calls
 
 
@@ -126,15 +129,17 @@ class CallLog:
         self._folder = folder and folder.absolute()  # a thread may outlive the caller's working directory
         self._file = self._folder and self._folder / f"{time.strftime('%Y%m%dT%H%M%S')}-{secrets.token_hex(6)}.jsonl"
         self._is_written = self._folder is not None and not read_only
-        self._calls: dict[str, LoggedCall] = {}
+        self._calls: dict[str, dict[str | None, LoggedCall]] = {}  # by their keys and the answering models
         self._recorded_failures: dict[str, LoggedCall] = {}
         self._used: dict[str, LoggedCall] = {}
         self._read_until: dict[Path, int] = {}  # bytes of whole lines of each file in the folder
         self._lock = threading.Lock()
         for path in recordings:
             for call in read_recording(path):
-                if call.key not in self._calls:
-                    (self._calls if call.reply else self._recorded_failures).setdefault(call.key, call)
+                if call.reply:
+                    self._add(call)
+                elif call.key not in self._calls:
+                    self._recorded_failures.setdefault(call.key, call)
 
     @property
     def used(self) -> tuple[LoggedCall, ...]:
@@ -147,29 +152,36 @@ class CallLog:
         """The answered calls of the recordings, of this process, and in the folder."""
         with self._lock:
             self._read_new_lines()
-            return tuple(self._calls.values())
+            return tuple(call for calls in self._calls.values() for call in calls.values())
 
-    def find(self, key: str, *, failed_too: bool = False) -> LoggedCall | None:
+    def find(self, key: str, *, failed_too: bool = False, answering: str | None = None) -> LoggedCall | None:
         """Return the answered call of any process with this key.
 
-        With `failed_too`, a call that failed when it was recorded counts too, for a replay.
+        With `failed_too`, a call that failed when it was recorded counts too, for a replay. With `answering`, only the
+        reply of a model that calls itself so counts.
         """
         with self._lock:
             if key not in self._calls:
                 self._read_new_lines()
-            call = (self._recorded_failures.get(key) if failed_too else None) or self._calls.get(key)
+            calls = self._calls.get(key, {})
+            answered = calls.get(answering) if answering else next(iter(calls.values()), None)
+            call = (self._recorded_failures.get(key) if failed_too else None) or answered
             if call is not None:
                 self._used[key] = call
             return call
 
-    def answer(self, key: str, ask: Callable[[float], LoggedCall], seconds: float) -> LoggedCall:
+    def answer(
+        self, key: str, ask: Callable[[float], LoggedCall], seconds: float, answering: str | None = None
+    ) -> LoggedCall:
         """Return the answered call of any process with this key, or let `ask` make it, in at most so many seconds.
+
+        With `answering`, only a reply of a model that calls itself so counts.
 
         If several threads and processes want the same call at once, one makes it and the others wait for it; if it
         fails, the next one makes it. A call that waited for all its `seconds` fails by a fault of the server, and is
         not logged. Raises LlmError if the reply cannot be kept.
         """
-        if known := self.find(key):
+        if known := self.find(key, answering=answering):
             return known
         ends = time.monotonic() + seconds
         with ExitStack() as stack:
@@ -183,10 +195,10 @@ class CallLog:
                     stack.callback(lock.unlink, missing_ok=True)
                 except TimeoutError:
                     reason = f"another process has been asking the same for {seconds:g} s"
-                    return LoggedCall(key=key, reason=reason, cause="server")
+                    return LoggedCall(key=key, reason=reason, failure=failure("server-failed", fault=reason))
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
-            return self.find(key) or self._keep(ask(ends - time.monotonic()))
+            return self.find(key, answering=answering) or self.keep(ask(ends - time.monotonic()))
 
     def _check_room(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -194,8 +206,8 @@ class CallLog:
         if (free := disk.f_bavail * disk.f_frsize) < ROOM:
             raise self._cannot_keep(f"only {free // 2**20} MB are free on its disk, {ROOM // 2**20} are needed")
 
-    def _keep(self, call: LoggedCall) -> LoggedCall:
-        """Return a new call as a replay will have it; the disk has it when this returns."""
+    def keep(self, call: LoggedCall) -> LoggedCall:
+        """Return a new call as a replay will have it; the disk has it when this returns. Raises LlmError."""
         line = call.line()
         call = LoggedCall.model_validate_json(line)  # without what a file cannot hold
         with self._lock:
@@ -204,9 +216,14 @@ class CallLog:
                     _append(self._file, line.encode())
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
-            call = self._calls.setdefault(call.key, call) if call.reply else call
+            call = self._add(call) if call.reply else call
             self._used[call.key] = call
         return call
+
+    def _add(self, call: LoggedCall) -> LoggedCall:
+        """Add an answered call, and return the first one of the same key and answering model."""
+        answering = call.reply.model if call.reply else None
+        return self._calls.setdefault(call.key, {}).setdefault(answering, call)
 
     def _read_new_lines(self) -> None:
         """Read the lines that other processes and earlier runs appended, except torn lines."""
@@ -218,7 +235,7 @@ class CallLog:
                 file.seek(start)
                 whole = file.read().split(b"\n")[:-1]  # behind the last line end, another process may be writing
             for call in answered_calls(whole):
-                self._calls.setdefault(call.key, call)
+                self._add(call)
             self._read_until[path] = start + sum(len(line) + 1 for line in whole)
 
     def _cannot_keep(self, reason: str | None) -> LlmError:

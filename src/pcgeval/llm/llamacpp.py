@@ -39,6 +39,8 @@ _OPTIONS = frozenset({*_DEFAULTS, "num_ctx", "stop"})
 class LlamaCpp(OpenAiServer):
     """One loaded GGUF model; llama.cpp answers calls from several threads one after another."""
 
+    _says_model = False  # the digest is that of the loaded file
+
     def __init__(self, path: Path, context: Option | None = None, report: Callable[[str], None] = print_stderr) -> None:
         """Load a GGUF file with a context of so many tokens, and serve it on a free port of 127.0.0.1.
 

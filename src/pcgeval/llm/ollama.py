@@ -55,6 +55,14 @@ class OllamaServer(ModelServer):
     def _fields(self, request: ChatRequest, refused: Collection[str]) -> dict[str, Any]:
         return {} if request.schema is None or "format" in refused else {"format": request.schema}
 
+    def _names(self, request: ChatRequest, fields: Collection[str]) -> dict[str, str]:
+        names = {name: name for name in (*request.options, *fields)}
+        if "reasoning_effort" in names:
+            names["think"] = names.pop("reasoning_effort")
+        if self._model.keep_alive is not None:
+            names["keep_alive"] = "keep_alive"
+        return names | {"stream": "stream", "model": "name"}
+
     async def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[Part]:
         # the server takes a list of stop words only
         options = {name: [value] if name == "stop" else value for name, value in request.options.items()}
@@ -74,4 +82,5 @@ class OllamaServer(ModelServer):
                 part.prompt_eval_count,
                 part.eval_count,
                 is_thought=bool(part.message.thinking),
+                model=part.model,
             )

@@ -1,7 +1,7 @@
 """The backend `openai`: any endpoint with OpenAI's chat completions (LM Studio, vLLM, ...), asked with OpenAI's client.
 
 Such an endpoint shows no digest of its model, so the digest in a record pins the model's name only. An endpoint that
-answers as another model during a run stops the run. The key comes from OPENAI_API_KEY only; no message contains it.
+answers as another model stops the run. The key comes from OPENAI_API_KEY only; no message contains it.
 
 Options have Ollama's names. `num_predict` gets the endpoint's name, and an option that only the server's settings can
 decide is refused. Any other name goes into the body unchanged: vLLM, LM Studio and llama.cpp read `top_k`, `min_p` and
@@ -46,7 +46,6 @@ class OpenAiServer(ModelServer):
     def __init__(self, model: Model, report: Callable[[str], None]) -> None:
         """Open the client for the model's `base_url`, which usually ends in /v1; raises LlmError."""
         self._has_stream, self._profile = model.stream, model.known_profile
-        self._model_answering = ""
         self._key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
         super().__init__(model.name, str(model.base_url), report)
         if foreign := sorted(model.options.keys() & {*_NOT_OPTIONS, *TOKEN_FIELDS}):
@@ -89,8 +88,11 @@ class OpenAiServer(ModelServer):
             fields |= {"stream": True, "stream_options": {"include_usage": True}}
         return {name: value for name, value in fields.items() if name not in refused}
 
+    def _names(self, request: ChatRequest, fields: Collection[str]) -> dict[str, str]:  # noqa: ARG002 - all are fields
+        ours = dict.fromkeys(TOKEN_FIELDS, "num_predict") | {"stream_options": "stream"}
+        return {name: ours.get(name, name) for name in fields} | {"model": "name"}
+
     async def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[Part]:
-        model = ""
         answer = await self._client.chat.completions.create(
             model=request.model,
             messages=[asdict(message) for message in request.messages],
@@ -116,17 +118,11 @@ class OpenAiServer(ModelServer):
                     output_tokens=getattr(usage, "completion_tokens", None),
                     cached_tokens=_cached_tokens(usage),
                 )
-            model = self._printable(getattr(part, "model", None) or model)
-        self._model_answering = self._model_answering or model
-        if model and model != self._model_answering:
-            raise LlmError(
-                f"model {self.name}: {self.address} answered as {self._model_answering} before and answers as {model} "
-                "now. Name the right one, with its version, in params.yaml: otherwise the run mixes two models."
-            )
+            yield Part(model=getattr(part, "model", None), fingerprint=getattr(part, "system_fingerprint", None))
 
-    def _printable(self, text: object, limit: int = 300) -> str:
-        """Bring foreign text to one line without the key, which some servers repeat."""
-        return super()._printable(text if self._key == _NO_KEY else str(text).replace(self._key, "(the key)"), limit)
+    def _without_key(self, text: str) -> str:
+        """Return foreign text without the key, which some servers repeat."""
+        return text if self._key == _NO_KEY else text.replace(self._key, "(the key)")
 
 
 def _text(content: Any) -> str:

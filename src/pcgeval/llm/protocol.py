@@ -3,50 +3,42 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_json
 from pcgeval.core.trials import ChatReply, Message
 from pcgeval.core.untrusted import well_formed
 
+if TYPE_CHECKING:
+    from pcgeval.llm.blame import Verdict
+
 __all__ = ["ChatReply", "Message"]  # from elsewhere
 
 Option = int | float | str | bool
-# values of `done_reason` for replies without an answer; endpoints add "content_filter"
-REFUSAL = "refusal"
-REASONING = "reasoning"  # the reply has thoughts only
 _TOKEN_BYTES = 4  # mean of English prose and of code
 
 
 class LlmError(PcgevalError):
-    """A backend cannot serve at all (no server, unknown model, other digest); the run stops and can be resumed."""
+    """A model cannot be asked at all (no access, unknown model, refused setting); its run stops and can be resumed."""
 
 
 class CallError(PcgevalError):
-    """One call failed; its trial is recorded as failed."""
+    """One call got no reply.
 
+    Attributes:
+        verdict: Whose fault it is, if a server was asked.
+        status: The HTTP status of the answer, if there was one.
+        words: What the server said.
+        wait: The seconds that the server asks to wait.
+    """
 
-class RefusedError(CallError):
-    """The server refused the request itself: its answer begins with `body` and may name the field `param`."""
-
-    def __init__(self, text: str, param: object = None, body: str = "") -> None:
-        """Describe the refusal."""
+    def __init__(
+        self, text: str, verdict: "Verdict | None" = None, status: int | None = None, words: str = "", wait: float = 0.0
+    ) -> None:
+        """Describe the failure."""
         super().__init__(text)
-        self.param, self.body = param, body
-
-
-class ContextExceededError(CallError):
-    """A prompt is longer than the model's context; `context` is its size in tokens if the server says it."""
-
-    def __init__(self, text: str, context: int | None = None) -> None:
-        """Describe the refusal."""
-        super().__init__(text)
-        self.context = context
-
-
-class ServerFaultError(CallError):
-    """A call failed through its server and not through the request, so that another run may get a reply."""
+        self.verdict, self.status, self.words, self.wait = verdict, status, words, wait
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,10 @@ class Backend(Protocol):
         """Return the SHA-256 of the model's bytes, or `unpinned_digest`; raises LlmError without the model."""
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Answer within `timeout` seconds; raises CallError for this call or LlmError for all of them."""
+        """Answer within `timeout` seconds; raises CallError for this call or LlmError for all of them.
+
+        A request of a trial is sent once; an adaptable one is sent again while the server fails.
+        """
 
 
 Chat = Callable[[ChatRequest, float], ChatReply]  # as `Backend.chat`

@@ -1,4 +1,4 @@
-"""The backend of recorded models: a model gave the replies once, and the SHA-256 of a request finds them."""
+"""Recorded models: a model gave the replies once, and the SHA-256 of a request finds them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,11 +19,11 @@ class RecordedModel:
     def __init__(self, lines: Iterable[LoggedCall | RecordedTrial], digest: str, source: str) -> None:
         """Take a model's calls and trials, its digest, and the name of the recording for messages."""
         self._digest, self._source = digest, source
-        self._outcomes: dict[str, ChatReply | str] = {}  # by key: a reply, or the reason of a failed call
+        self._calls: dict[str, LoggedCall] = {}
         self._trials: dict[Trial, RecordedTrial] = {}
         for line in lines:
             for call in line.calls:
-                self._outcomes.setdefault(call.key, call.outcome)
+                self._calls.setdefault(call.key, call)
             if isinstance(line, RecordedTrial) and line.is_whole and self.replays(line.record):
                 self._trials[Trial(line.letter, line.trial)] = line
 
@@ -40,26 +40,28 @@ class RecordedModel:
         """Return the pinned digest."""
         return self._digest
 
-    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:  # noqa: ARG002 - a replay takes no time
-        """Return the recorded reply; raises CallError for a failed call, LlmError for an unknown request."""
-        outcome = self._outcomes.get(request.key)
-        if outcome is None:
+    def call(self, request: ChatRequest) -> LoggedCall:
+        """Return the recorded call, which may have failed; raises LlmError for an unknown request."""
+        call = self._calls.get(request.key)
+        if call is None:
             raise LlmError(
                 f"{self._source}: no reply of {request.model} ({request.digest[:12]}) is recorded for this request: "
                 "the prompt, options, seed or digest changed since. "
                 "Set the model's backend to ollama or llamacpp and run again to ask it."
             )
-        if isinstance(outcome, str):
-            raise CallError(outcome)
-        return outcome
+        return call
 
-    def knows(self, request: ChatRequest) -> bool:
-        """Tell whether a request was recorded."""
-        return request.key in self._outcomes
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:  # noqa: ARG002 - a replay takes no time
+        """Return the recorded reply; raises CallError for a failed call, LlmError for an unknown request."""
+        call = self.call(request)
+        if call.reply is None:
+            raise CallError(str(call.outcome))
+        return call.reply
 
     def replays(self, record: TrialRecord) -> bool:
         """Tell whether the calls of a trial would have the same outcomes."""
-        return all(self._outcomes.get(key) == outcome for key, outcome in record.call_outcomes)
+        known = ((self._calls.get(key), outcome) for key, outcome in record.call_outcomes)
+        return all(call is not None and call.outcome == outcome for call, outcome in known)
 
     def finished_trial(self, trial: Trial, fingerprint: str) -> RecordedTrial | None:
         """Return a program's recorded trial with this fingerprint, if there is one."""

@@ -1,7 +1,7 @@
-"""One model at an HTTP server: bounded exchanges, retries, and adaptation to what the server refuses.
+"""One model at an HTTP server: bounded exchanges, and adaptation of a judge's requests to what the server refuses.
 
 All clients run on one event loop in a background thread, so that every thread uses the same open connections, and a
-deadline also ends an answer that drips. A retry asks for the same reply, because a request carries its seed.
+deadline also ends an answer that drips.
 """
 
 import asyncio
@@ -12,55 +12,38 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeGuard, TypeVar
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, ClassVar, TypeVar
 
 import httpx
 
-from pcgeval.core.console import count
-from pcgeval.core.trials import MAX_COUNT
 from pcgeval.core.untrusted import printable_line
-from pcgeval.llm.protocol import (
-    REASONING,
-    REFUSAL,
-    CallError,
-    ChatReply,
-    ChatRequest,
-    ContextExceededError,
-    LlmError,
-    RefusedError,
-    ServerFaultError,
-    usual_tokens,
-)
+from pcgeval.llm.blame import REFUSAL, Answer, Sent, Verdict, is_count, verdict_on
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, usual_tokens
 
-REQUESTS = 6  # of one call at most
+REQUESTS = 6  # of one adaptable call at most
 PAUSE = 1.0  # seconds after the first failed request; doubles each time
 SILENCE = 60.0  # seconds without a byte after which a reply that has begun counts as broken off
 REPLY_LIMIT = 32 * 2**20  # bytes on the wire; a streamed reply of 25 000 tokens has about 5 MB
+_BODY_LIMIT = 20_000  # characters of an error's body that are read
 _TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the rest, as loading a model takes minutes
 # servers close a connection after 5 idle seconds (llama.cpp, uvicorn, Node); the client closes it first
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _LIST_SECONDS, _LIST_REQUESTS = 30.0, 3  # for the server's list of models: a person waits for it
-_NOT_OFFERED = {404, 405, 501}  # statuses of an address that the server does not have
-_SEARCHED = 2_000  # characters of a refusal in which names of fields are looked for
-_TOO_LONG = re.compile(
-    r"context_length_exceeded|(?:maximum|max|exceeds?|available|model's) (?:the )?(?:model's )?(?:maximum )?context"
-    r"|prompt is too long|too many tokens|reduce the length",
-    re.IGNORECASE,
-)
-_CONTEXT_SIZE = re.compile(r"(?:context[^.0-9]{0,60}?|n_ctx\D{0,5})([0-9]{4,8})", re.IGNORECASE)
+_LONGEST_WAIT = 10**9  # seconds of Retry-After
 _certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
 _Answer = TypeVar("_Answer")
 _LOOP = asyncio.new_event_loop()
 threading.Thread(target=_LOOP.run_forever, name="model servers", daemon=True).start()
 
 
-class TransientError(Exception):
-    """One request failed, and another one may succeed, `wait` seconds later; `advice` helps if none succeeds."""
+class _NoReply(Exception):  # noqa: N818 - an answer that is no reply
+    """An exchange ended without a whole reply."""
 
-    def __init__(self, text: str, wait: float = 0.0, advice: str = "") -> None:
-        """Describe the failure."""
-        super().__init__(text)
-        self.wait, self.advice = wait, advice
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.trouble)
+        self.answer = answer
 
 
 class MissingModelError(LlmError):
@@ -69,7 +52,7 @@ class MissingModelError(LlmError):
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a streamed reply, or a whole reply; token counts are as the server reports them."""
+    """One part of a streamed reply, or a whole reply; names and token counts are as the server reports them."""
 
     text: str = ""
     reason: str | None = None  # why the reply ended
@@ -78,6 +61,8 @@ class Part:
     cached_tokens: object = None
     is_thought: bool = False
     is_refusal: bool = False
+    model: str | None = None  # as the answering model calls itself
+    fingerprint: str | None = None
 
 
 class ModelServer(ABC):
@@ -88,6 +73,7 @@ class ModelServer(ABC):
     _start_advice: ClassVar[str]
     _missing_advice: ClassVar[str]
     _schema_field: ClassVar[str]
+    _says_model: ClassVar[bool] = True  # whether the answering model's name means anything
     _client_errors: ClassVar[tuple[type[Exception], ...]]  # in which the client wraps errors
 
     def __init__(self, name: str, address: str, report: Callable[[str], None]) -> None:
@@ -95,6 +81,7 @@ class ModelServer(ABC):
         self.name, self.address = name, address
         self._report = report
         self._refused: frozenset[str] = frozenset()  # fields that the server does not take
+        self._answering: str | None = None  # how the answering model calls itself
         try:
             self._client: Any = self._opened(address)
         except (ValueError, httpx.InvalidURL) as error:
@@ -115,123 +102,187 @@ class ModelServer(ABC):
         """Return the fields of a request's body that can be left out, or sent under another name, if refused."""
 
     @abstractmethod
+    def _names(self, request: ChatRequest, fields: Collection[str]) -> dict[str, str]:
+        """Return the names in params.yaml of all fields and options that are sent, by the server's names."""
+
+    @abstractmethod
     def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[Part]:
         """Make one request with these fields and yield the parts of the reply."""
 
     def digest(self) -> str:
         """Return the digest that the server has for the model; raises LlmError without server or model."""
-        try:
-            return self._retried(self._listed_digest, time.monotonic(), _LIST_SECONDS, _LIST_REQUESTS)
-        except CallError as error:
-            raise LlmError(f"{self.address} does not list its models: {error}. Look at the server's log.") from error
+        deadline = time.monotonic() + _LIST_SECONDS
+        for number in range(_LIST_REQUESTS):
+            try:
+                return self._exchanged(self._listed_digest, deadline)
+            except _NoReply as no_reply:
+                answer = no_reply.answer
+                if number + 1 < _LIST_REQUESTS:
+                    time.sleep(PAUSE * 2**number)
+        words = f"{answer.trouble or answer.status}: {self._printable(answer.body)}"
+        advice = "Look at the server's log." if answer.status else self._start_advice
+        raise LlmError(f"{self.address} does not list its models: {words}. {advice}")
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Answer within `timeout` seconds; raises a CallError for this call, or LlmError for all of them.
+        """Answer within `timeout` seconds; raises CallError for this call, or LlmError for all of them.
 
-        A server that refuses the schema, or a field of an adaptable request, is asked without it. Later calls omit it
-        as soon as the server has accepted a request without it: until then the refusal may mean something else.
+        An adaptable request is sent again while the server fails, and without a field that the server refuses. Later
+        calls omit that field as soon as the server has accepted a request without it: until then the refusal may mean
+        something else.
         """
-        started, refused, reports = time.monotonic(), self._refused, list[str]()
+        deadline, refused, reports, number = time.monotonic() + timeout, self._refused, list[str](), 1
         while True:
             fields = self._fields(request, refused)
             try:
-                reply = self._retried(functools.partial(self._ask, request, fields), started, timeout)
-            except RefusedError as error:
-                option = str(error.param)
-                if option in request.options and not request.adaptable:  # no program chose it
-                    value = f"{option}: {request.options[option]}"
-                    raise LlmError(f"{error}. Correct the option `{value}` of the model in params.yaml.") from error
-                name = _refused_field(error, fields) if request.adaptable else None
-                name = name or (self._schema_field if self._schema_field in fields else None)
-                if name is None:  # the loop ends, because a refused field is never sent again
+                reply = self._asked(request, fields, deadline)
+            except CallError as error:
+                verdict = error.verdict
+                if verdict is None or not request.adaptable:
                     raise
-                refused |= {name}
-                instead = self._fields(request, refused).keys() - fields.keys()
-                change = f"is sent as {instead.pop()}" if instead else "is left out"
-                reports.append(f"{self.address} does not take {name}; it {change} from now on ({error.body:.200})")
+                if (name := self._to_omit(verdict, error.status, fields)) is not None:  # it is never sent again
+                    refused |= {name}
+                    instead = self._fields(request, refused).keys() - fields.keys()
+                    change = f"is sent as {instead.pop()}" if instead else "is left out"
+                    reports.append(f"{self.address} does not take {name}; it {change} from now on ({error.words:.200})")
+                    continue
+                wait = max(PAUSE * 2 ** (number - 1), error.wait)
+                is_refused = verdict.blame == "undecided" and 400 <= (error.status or 0) < 500
+                if (
+                    verdict.blame not in {"server", "undecided"}
+                    or is_refused
+                    or number == REQUESTS
+                    or time.monotonic() + wait >= deadline
+                ):
+                    raise
+                self._report(f"{error}; trying again in {wait:g} s")
+                time.sleep(wait)
+                number += 1
             else:
                 for report in reports:
                     self._report(f"model {self.name}: {report}")
                 self._refused |= refused
                 return reply
 
-    async def _ask(self, request: ChatRequest, fields: dict[str, Any]) -> ChatReply:
-        """Make one request and join the parts of the reply."""
+    def _to_omit(self, verdict: Verdict, status: int | None, fields: Collection[str]) -> str | None:
+        """Return the field to leave out of an adaptable request that the server refused; None for none."""
+        if verdict.sent_as in fields:
+            return verdict.sent_as
+        is_refused = verdict.blame in {"settings", "undecided"} and 400 <= (status or 0) < 500
+        return self._schema_field if is_refused and self._schema_field in fields else None
+
+    def _asked(self, request: ChatRequest, fields: dict[str, Any], deadline: float) -> ChatReply:
+        """Make one exchange; raises CallError with the verdict on it, and LlmError for what stops every call."""
+        started, answer, reply = time.monotonic(), Answer(), None
+        try:
+            reply, answer = self._exchanged(functools.partial(self._ask, request, fields), deadline)
+        except _NoReply as no_reply:
+            answer = no_reply.answer
+        names = self._names(request, fields)
+        room = request.options.get("num_predict")
+        has_room = isinstance(room, int) and room > 0 and not request.adaptable
+        sent = Sent(request.model, names, int(room) if has_room and room else None)
+        verdict = verdict_on(answer, sent)
+        if verdict.blame == "reply" and reply is not None:
+            self._check_answering(answer.model)
+            return reply
+        words = self._printable(answer.body or answer.trouble)
+        text = f"model {self.name} at {self.address}: {verdict.reason}{f' ({words})' if words else ''}"
+        if verdict.blame == "settings" and verdict.is_certain and not (request.adaptable and verdict.sent_as in fields):
+            raise LlmError(f"{text}. {self._advice(verdict, answer, request)}")
+        if answer.status is None and not words:
+            words = f"no answer in {time.monotonic() - started:.1f} s"
+        raise CallError(text, verdict, answer.status, words, answer.wait)
+
+    def _advice(self, verdict: Verdict, answer: Answer, request: ChatRequest) -> str:
+        """Return what to do about a setting that a server refuses."""
+        if verdict.field is None:
+            return f"Check {self._key_variable} and what is left on its account; finished trials stay."
+        if verdict.field == "name":
+            if answer.model:
+                return f"Name {answer.model} in params.yaml if that is the right model."
+            return self._missing_advice.format(self.name)
+        return advice_on(verdict.field, request.options.get(verdict.field))
+
+    def _check_answering(self, model: str | None) -> None:
+        """Raise LlmError if another model answers than before."""
+        self._answering = self._answering or model
+        if model and model != self._answering:
+            raise LlmError(
+                f"model {self.name}: {self.address} answered as {self._answering} before and answers as {model} now. "
+                "Name the right one, with its version, in params.yaml: otherwise the run mixes two models."
+            )
+
+    async def _ask(self, request: ChatRequest, fields: dict[str, Any]) -> tuple[ChatReply, Answer]:
+        """Make one request, and return the reply and what the server says of it."""
         started = time.monotonic()
         texts: list[str] = []
-        end = usage = Part()
+        end = usage = named = Part()
         is_thought = is_refusal = False
         async for part in self._parts(request, fields):
             texts.append(part.text)
             end = part if part.reason else end
             usage = usage if part.prompt_tokens is None else part
+            named = part if part.model else named
             is_thought |= part.is_thought
             is_refusal |= part.is_refusal
+        text, seconds = "".join(texts), round(time.monotonic() - started, 3)
         if end.reason is None:
-            raise TransientError("the reply broke off before its end")
-        text, reason, seconds = "".join(texts), self._printable(end.reason), round(time.monotonic() - started, 3)
-        if not text.strip() and reason == "stop" and (is_refusal or is_thought):
-            reason = REFUSAL if is_refusal else REASONING
-        read, written, cached = usage.prompt_tokens, usage.output_tokens, usage.cached_tokens
-        if not _is_count(read) or not _is_count(written) or (request.adaptable and not read):
-            if request.adaptable:
-                read = sum(usual_tokens(message.content) for message in request.messages)
-                return ChatReply(text, read, usual_tokens(text), reason, seconds, estimated=True)
-            reported = printable_line(f"{read!r} tokens read and {written!r} written")
-            raise ServerFaultError(f"the server reports {reported}: without them the token limit cannot be kept")
-        cached = min(cached, read) if request.adaptable and _is_count(cached) else None
-        return ChatReply(text, read, written, reason, seconds, cached)
-
-    def _retried(
-        self, ask: Callable[[], Awaitable[_Answer]], started: float, seconds: float, requests: int = REQUESTS
-    ) -> _Answer:
-        """Return the first answer to some requests, in so many seconds after a time of the monotonic clock.
-
-        Raises ServerFaultError if all requests failed, and LlmError if no server listens.
-        """
-        number, deadline = 1, started + seconds
-        while True:
-            try:
-                return self._exchanged(ask, deadline)
-            except TransientError as error:
-                wait = max(PAUSE * 2 ** (number - 1), error.wait)
-                if number == requests or time.monotonic() + wait >= deadline:
-                    if error.advice:
-                        raise LlmError(f"{error}. {error.advice}") from error
-                    asked = f"{count(number, 'request')} in {seconds:g} s"
-                    raise ServerFaultError(f"model {self.name}: {error}; no usable reply to {asked}") from error
-                self._report(f"model {self.name}, server {self.address}: {error}; trying again in {wait:g} s")
-            time.sleep(wait)
-            number += 1
+            raise _NoReply(Answer(trouble="the reply broke off before its end"))
+        reason = self._printable(end.reason)
+        if not text.strip() and reason == "stop" and is_refusal:
+            reason = REFUSAL
+        read, written = usage.prompt_tokens, usage.output_tokens
+        estimated = request.adaptable and not (is_count(read) and is_count(written) and read)
+        if estimated:
+            read = sum(usual_tokens(message.content) for message in request.messages)
+            written = max(usual_tokens(text), 1)
+        model = self._printable(named.model) if named.model and self._says_model else None
+        answer = Answer(200, end=reason, prompt_tokens=read, output_tokens=written, model=model)
+        cached = usage.cached_tokens
+        reply = ChatReply(
+            text,
+            read if is_count(read) else 0,
+            written if is_count(written) else 0,
+            reason,
+            seconds,
+            cached_tokens=min(cached, read) if request.adaptable and is_count(cached) and is_count(read) else None,
+            estimated=estimated or None,
+            model=model,
+            fingerprint=self._printable(named.fingerprint) if named.fingerprint else None,
+            thoughts=True if is_thought and not text.strip() else None,
+        )
+        return reply, answer
 
     def _exchanged(self, ask: Callable[[], Awaitable[_Answer]], deadline: float) -> _Answer:
-        """Run one exchange on the event loop; raises TransientError for a failure that another one may not meet."""
+        """Run one exchange on the event loop; raises _NoReply."""
 
         async def exchange() -> _Answer:
             async with asyncio.timeout(deadline - time.monotonic()):
                 try:
                     return await ask()
                 except self._client_errors as error:  # without a cause, the server reports it in the middle of a stream
-                    failure = TransientError(f"the server failed ({self._printable(error)})")
+                    words = self._printable(error)
+                    failure = _NoReply(Answer(body=words, trouble="the server reported an error in its reply"))
                     raise (error.__cause__ or error.__context__ or failure) from None
 
-        running = asyncio.run_coroutine_threadsafe(exchange(), _LOOP)
+        started, running = time.monotonic(), asyncio.run_coroutine_threadsafe(exchange(), _LOOP)
         try:
             return running.result()
         except KeyboardInterrupt:
             running.cancel()
             raise
         except TimeoutError as error:
-            raise TransientError("no whole answer came in time") from error
+            seconds = deadline - started
+            raise _NoReply(Answer(trouble=f"no whole answer came in {seconds:.0f} s")) from error
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             reason = self._printable(error) or type(error).__name__
-            text = f"no {self._interface} server answers at {self.address} ({reason})"
-            raise TransientError(text, advice=self._start_advice) from error
+            trouble = f"no {self._interface} server answers"
+            raise _NoReply(Answer(body=f"{self.address}: {reason}", trouble=trouble)) from error
         except httpx.RequestError as error:
-            raise TransientError(f"the exchange broke off ({type(error).__name__})") from error
+            raise _NoReply(Answer(trouble=f"the exchange broke off ({type(error).__name__})")) from error
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError, AssertionError) as error:
             # the clients do not check the shape of an answer: JSON of another shape raises these in them
-            raise TransientError(f"the answer does not follow {self._interface}'s interface") from error
+            raise _NoReply(Answer(trouble=f"the answer does not follow {self._interface}'s interface")) from error
 
     def _http_settings(self) -> dict[str, Any]:
         """Return the settings of the httpx client, with which `_check_answer` sees every answer first."""
@@ -245,7 +296,7 @@ class ModelServer(ABC):
         }
 
     async def _check_answer(self, response: httpx.Response) -> None:
-        """Bound an answer in size and silence, and raise what an error status means."""
+        """Bound an answer in size and silence, and take an error status out of the client's hands."""
         if "content-encoding" in response.headers:  # a few compressed bytes could unfold to gigabytes
             raise httpx.RemoteProtocolError("the answer is compressed although that was not asked for")
         response.request.extensions["timeout"]["read"] = SILENCE  # httpcore reads it again where the body begins
@@ -253,42 +304,21 @@ class ModelServer(ABC):
         response.stream = _LimitedStream(response.stream)
         if not (response.is_success or response.has_redirect_location):
             await response.aread()
-            raise self._status_error(response)
-
-    def _status_error(self, response: httpx.Response) -> Exception:
-        """Return what an error status means for the call, or for all calls."""
-        status = response.status_code
-        body = self._printable(response.content.decode(errors="replace"), _SEARCHED)  # whatever charset it claims
-        try:
-            error = response.json()["error"]
-        except (ValueError, TypeError, LookupError, RecursionError):
-            error = body
-        facts = error if isinstance(error, dict) else {"message": error}
-        text = f"{status}: {self._printable(facts.get('message') or body)}"
-        if status in _NOT_OFFERED:
-            return self._missing_model(text)
-        if status in {401, 402, 403} or facts.get("code") == "insufficient_quota":
-            advice = f"Check {self._key_variable} and what is left on its account"
-            return LlmError(f"{self.address} refuses access ({text}). {advice}; finished trials stay.")
-        if _TOO_LONG.search(body) and 400 <= status < 500 and status != 429:
-            size = _CONTEXT_SIZE.search(body)
-            message = f"model {self.name}: the prompt is too long ({body:.300})"
-            return ContextExceededError(message, int(size[1]) if size else None)
-        if 400 <= status < 500 and status not in {408, 409, 425, 429}:
-            message = f"model {self.name}: the server refused the request ({text})"
-            return RefusedError(message, facts.get("param"), body)
-        wait = response.headers.get("retry-after", "")
-        if re.fullmatch(r"[0-9]{1,9}", wait):
-            return TransientError(f"the server failed ({text}) and asks to wait {wait} s", float(wait))
-        return TransientError(f"the server failed ({text})")
+            body = self._without_key(response.content.decode(errors="replace"))[:_BODY_LIMIT]  # whatever its charset
+            wait = seconds_to_wait(response.headers.get("retry-after", ""))
+            raise _NoReply(Answer(response.status_code, body=body, wait=wait))
 
     def _missing_model(self, detail: str) -> MissingModelError:
         advice = self._missing_advice.format(self.name)
         return MissingModelError(f"model {self.name} is not at {self.address} ({detail}). {advice}")
 
+    def _without_key(self, text: str) -> str:
+        """Return foreign text without the key of the account."""
+        return text
+
     def _printable(self, text: object, limit: int = 300) -> str:
         """Bring foreign text to one line of bounded length."""
-        return printable_line(str(text), limit)
+        return printable_line(self._without_key(str(text)), limit)
 
 
 class _LimitedStream(httpx.AsyncByteStream):
@@ -300,7 +330,7 @@ class _LimitedStream(httpx.AsyncByteStream):
         async for chunk in self._stream:
             received += len(chunk)
             if received > REPLY_LIMIT:
-                raise ServerFaultError(f"the reply is longer than {REPLY_LIMIT // 2**20} MB")
+                raise _NoReply(Answer(trouble=f"the reply is longer than {REPLY_LIMIT // 2**20} MB"))
             yield chunk
 
     async def aclose(self) -> None:
@@ -317,15 +347,29 @@ async def parts_of(answer: Any) -> AsyncIterator[Any]:
         yield answer
 
 
-def _is_count(tokens: object) -> TypeGuard[int]:
-    return isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens <= MAX_COUNT
+def seconds_to_wait(value: str) -> float:
+    """Return the seconds of a Retry-After header, which holds seconds or a date; 0 for anything else."""
+    if re.fullmatch(r"[0-9]{1,9}", value):
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return 0.0
+    now = datetime.now(UTC) if date.tzinfo else datetime.now(UTC).replace(tzinfo=None)
+    return min(max(0.0, (date - now).total_seconds()), _LONGEST_WAIT)
 
 
-def _refused_field(error: RefusedError, sent: Collection[str]) -> str | None:
-    """Return the field that a refusal names: as its `param`, in quotes, or else as a word."""
-    if isinstance(error.param, str) and (name := error.param.split(".")[0]) in sent:
-        return name
-    for pattern in (r"[\"'`\\]{}[\"'`\\.]", r"(?<![\w-]){}(?![\w-])"):
-        if names := [name for name in sent if re.search(pattern.format(name), error.body)]:
-            return min(names, key=error.body.find)
-    return None
+def advice_on(field: str, value: object) -> str:
+    """Return what to do about a setting by its name in params.yaml, whose value may come from elsewhere there."""
+    if field == "seed":
+        return (
+            "pcgeval sends `seed`, which follows from competition.seed, with every request; use a server that takes it."
+        )
+    if field == "stream":
+        return "Set `stream: false` for the model in params.yaml."
+    if field == "num_predict":
+        name = "the model's `profile: {limit_field: ...}` names the field that the server takes"
+        return f"Correct the option `num_predict: {value}` of the model in params.yaml; {name}."
+    if field == "temperature" and value == 1:
+        return "pcgeval sends `temperature: 1`, the competition's rule; use a server that takes it."
+    return f"Correct the option `{field}: {value}` of the model in params.yaml."

@@ -234,7 +234,7 @@ class _Rerun:
                     self._copy(raw)
                 try:
                     summaries = self.work / summaries_file(model, team)
-                    summarise_trials(summaries, self.work / raw, submission, trials(self.params))
+                    summarise_trials(summaries, self.work / raw, submission, trials(self.params), settings)
                 except PcgevalError as error:
                     self.result.faults.append(str(error).replace(f"{self.work}/", ""))
                 progress.step(f"{team} with {model}")

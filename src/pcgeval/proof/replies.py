@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pcgeval.core.console import count
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.layout import CALLS, STATE, recording_file, stage_dir, trials
 from pcgeval.core.params import Model, Params
-from pcgeval.core.trials import read_record, record_path
+from pcgeval.core.trials import ChatReply, read_record, record_path
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.llm.call_log import LoggedCall, answered_calls, read_recording, trial_calls
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest
+from pcgeval.llm.protocol import ChatRequest
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.release import Finding
 from pcgeval.submissions.load import Submission
@@ -26,11 +27,10 @@ MIN_BYTES = 32  # of a reply; shorter ones pass
 class KnownReplies(RecordedModel):
     """Answers from known calls; an unknown call fails, and so does its trial."""
 
-    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
-        """Return the known reply of exactly this request; raise CallError if it failed or is not known."""
-        if not self.knows(request):
-            raise CallError("no reply to this call is recorded")
-        return super().chat(request, timeout)
+    def call(self, request: ChatRequest) -> LoggedCall:
+        """Return the known call of exactly this request; a failed one if none is known."""
+        unknown = LoggedCall(key=request.key, failure=failure("reply-unknown"))
+        return self._calls.get(request.key, unknown)
 
 
 def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
@@ -73,7 +73,7 @@ def repeat_trials(
         calls=work / CALLS,
     )
     keys = {exchange.key for record in records.values() for exchange in record.exchanges}
-    outcomes: dict[str, ChatReply | str] = {}
+    outcomes: dict[str, ChatReply | Failure | str] = {}
     for call in known:
         if call.key in keys and outcomes.setdefault(call.key, call.outcome) != call.outcome:
             yield "faults", f"{place}: the call {call.key} has two different answers in call log and recording."

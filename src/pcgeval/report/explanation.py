@@ -148,8 +148,8 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
     record = read_record(path) if path.exists() else None
     outcome = (_if_written(read_outcomes, folders["stability"]) or {}).get(trial)
     failed_stage, reason = (outcome.failed_stage, outcome.reason) if outcome else (None, None)
-    if record and record.reason is not None:
-        failed_stage, reason = "generate", record.reason
+    if record and record.failure is not None:
+        failed_stage, reason = "generate", str(record.failure)
     simulations = _if_written(SimulationsFile.read, folders["stability"] / SIMULATIONS_FILE)
     levels = simulations.trials if simulations else ()
     simulated = next((level for level in levels if Trial(level.letter, level.trial) == trial), None)
@@ -173,7 +173,7 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         tokens=record.tokens if record else None,
         seed=record.seed if record else None,
         flags=record.flags if record else (),
-        cause=record.cause if record else None,
+        cause=record.failure.type.owner if record and record.failure and record.is_open else None,
         supplied=supplied_blocks(submission.work, trial.letter, response, record) if record else None,
         conversation=_shortened(list(_conversation(submission, trial, record))) if record else (),
         answer=shortened(response, LONGEST_MESSAGE),
@@ -252,7 +252,7 @@ def _conversation(submission: Submission, trial: Trial, record: TrialRecord) -> 
     length = 0  # messages of the call before, its reply included
     for call in record.calls:
         if isinstance(call, FailedCall):
-            yield ConversationMessage("pcgeval", f"call {call.turn} got no reply: {call.reason}")
+            yield ConversationMessage("pcgeval", f"call {call.turn} got no reply: {call.failure}")
             continue
         if isinstance(submission.work, Prompt) and call.messages is None:
             yield ConversationMessage("prompt", submission.work.for_letter(trial.letter))

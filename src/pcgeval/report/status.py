@@ -27,7 +27,7 @@ from pcgeval.core.locks import dvc_is_running, lock_holder
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import TrialRecord, read_record, record_path
-from pcgeval.core.untrusted import listed, printable_line
+from pcgeval.core.untrusted import listed
 from pcgeval.generation.tasks import present_fingerprint
 from pcgeval.llm.call_log import LoggedCall, answered_calls
 from pcgeval.submissions.load import Submission, SubmissionError, load_submission
@@ -137,7 +137,7 @@ def run_status(params: Params) -> RunStatus:
         final = _final(params, model, submissions.get(team), written)
         if again := [record for trial, record in written.items() if trial not in final]:
             changed = "it was made from another submission, model, seed or limits"
-            why = changed if again[-1].is_final else printable_line(again[-1].reason or "")
+            why = changed if again[-1].is_final else str(again[-1].failure)
             notes.append(f"{model}, {team}: the next run does {count(len(again), 'trial')} again; the last one: {why}")
         to_do = len(list(trials(params))) - len(final)
         trial_seconds = seconds.get((model, team))
@@ -148,7 +148,7 @@ def run_status(params: Params) -> RunStatus:
         measured = not is_running and all(
             letter_file(diversity, letter).is_file() for letter in params.competition.characters
         )
-        failed = {trial for trial, record in final.items() if record.reason is not None}
+        failed = {trial for trial, record in final.items() if record.failure is not None}
         if measured:
             with suppress(FileError):
                 outcomes = read_outcomes(stage_dir("stability", model, team))
