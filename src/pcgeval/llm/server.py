@@ -6,6 +6,7 @@ deadline also ends an answer that drips.
 
 import asyncio
 import functools
+import json
 import re
 import threading
 import time
@@ -119,7 +120,7 @@ class ModelServer(ABC):
                 answer = no_reply.answer
                 if number + 1 < _LIST_REQUESTS:
                     time.sleep(PAUSE * 2**number)
-        words = f"{answer.trouble or answer.status}: {self._printable(answer.body)}"
+        words = f"{answer.trouble or answer.status}: {self._printable(said_in(answer.body))}"
         advice = "Look at the server's log." if answer.status else self._start_advice
         raise LlmError(f"{self.address} does not list its models: {words}. {advice}")
 
@@ -185,7 +186,7 @@ class ModelServer(ABC):
         if verdict.blame == "reply" and reply is not None:
             self._check_answering(answer.model)
             return reply
-        words = self._printable(answer.body or answer.trouble)
+        words = self._printable(said_in(answer.body) if answer.body else answer.trouble)
         text = f"model {self.name} at {self.address}: {verdict.reason}{f' ({words})' if words else ''}"
         if verdict.blame == "settings" and verdict.is_certain and not (request.adaptable and verdict.sent_as in fields):
             raise LlmError(f"{text}. {self._advice(verdict, answer, request)}")
@@ -357,6 +358,17 @@ def seconds_to_wait(value: str) -> float:
         return 0.0
     now = datetime.now(UTC) if date.tzinfo else datetime.now(UTC).replace(tzinfo=None)
     return min(max(0.0, (date - now).total_seconds()), _LONGEST_WAIT)
+
+
+def said_in(body: str) -> str:
+    """Return the message in the body of an error, or the whole body."""
+    try:
+        values = json.loads(body)
+    except (ValueError, RecursionError):
+        return body
+    for name in ("error", "message", "detail"):
+        values = values.get(name, values) if isinstance(values, dict) else values
+    return values if isinstance(values, str) else body
 
 
 def advice_on(field: str, value: object) -> str:
