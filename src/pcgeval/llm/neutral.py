@@ -52,6 +52,12 @@ def neutral_request(model: Model, digest: str) -> ChatRequest:
     return ChatRequest(model.name, digest, (Message("user", TEXT),), options)
 
 
+def neutral_call(backend: Backend, model: Model, limits: Limits) -> ChatReply:
+    """Make the neutral call once; raises CallError, and LlmError as `Backend.chat`."""
+    most = limits.seconds + limits.call_seconds
+    return backend.chat(neutral_request(model, ""), min(most, limits.outage_seconds or most))
+
+
 @dataclass
 class LiveModel:
     """One live model that the trials of a run share; several threads may ask it.
@@ -133,8 +139,7 @@ class LiveModel:
             while True:
                 started = time.monotonic()
                 try:
-                    most = self.limits.seconds + self.limits.call_seconds
-                    reply = self.backend.chat(request, min(most, self.limits.outage_seconds or most))
+                    reply = neutral_call(self.backend, self.model, self.limits)
                 except CallError as error:
                     self._keep(request, reason=str(error))
                     verdict = error.verdict
