@@ -35,7 +35,7 @@ from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
 from pcgeval.submissions.load import Program, Submission
 from pcgeval.submissions.packages import interpreter_for
-from pcgeval.submissions.validate import check, opened, printable_findings
+from pcgeval.submissions.validate import check, filed_entry, opened, printable_findings
 
 LOCK = ".pcgeval-try.lock"
 _DIVERSITY_DIGITS = 7  # as in the official files
@@ -108,7 +108,7 @@ def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submiss
     `stack` removes the unpacked contents of a zip file when it ends.
     """
     path = path.resolve()
-    checked = check(stack.enter_context(opened(path)), params.limits)
+    checked = check(stack.enter_context(opened(path)), params.limits, entry=filed_entry(path, params))
     for line in printable_findings(checked.findings):
         print_stderr(line)
     if checked.work is None or not checked.passed:

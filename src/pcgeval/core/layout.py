@@ -22,6 +22,7 @@ EXTENSIONS: dict[StageDir, str] = {"raw": ".txt", "intermediate": ".txt", "level
 
 DATA = Path("data")
 SUBMISSIONS = DATA / "submissions"
+LOCKS = DATA / "locks"  # the packages of programs, a file for each team
 RECORDINGS = DATA / "recordings"
 JUDGE_RECORDINGS = RECORDINGS / "judge"  # beside those of the models
 RUBRICS = DATA / "rubrics"
@@ -49,7 +50,7 @@ TASK_FILE = "task.md"  # beside a rubric, optional: the task of the submissions 
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
 TRIALS_FILE = "trials.json"  # beside the stability files: which trials failed, in which stage and why
-# the rules of .dvcignore
+# the rules of .dvcignore, which hide no file of a submission
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
 # pcgeval's classifier, rubric and example paper: inside an installed package, in a checkout beside src
 _PACKAGE = Path(__file__).parents[1]
@@ -87,6 +88,11 @@ def stage_dir(name: StageDir, model: str, team: str) -> Path:
 def generation_lock(model: str, state: Path = STATE) -> Path:
     """Return the lock of the process that generates with a model."""
     return state / "locks" / f"{model}.lock"
+
+
+def packages_lock(submission: Path) -> Path:
+    """Return the lock of a program's packages, `data/locks/TEAM.txt`, by its folder `data/submissions/TEAM`."""
+    return submission.parent.parent / LOCKS.name / f"{submission.name}.txt"
 
 
 def recording_file(model: str, team: str) -> Path:

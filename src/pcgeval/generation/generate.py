@@ -59,7 +59,7 @@ from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
 from pcgeval.submissions.load import Program, Submission, load_submissions
-from pcgeval.submissions.packages import InstallError, RequirementsError, lock_requirements
+from pcgeval.submissions.packages import PackagesError, lock_requirements
 
 _SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches this process
 
@@ -120,9 +120,9 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
     folder, state = root / DATA / "raw" / model, root / STATE
     with lock_folder(folder, generation_lock(model, state)), progress:
         for submission in submissions.values() if live else ():
-            if isinstance(submission.work, Program):
-                with suppress(RequirementsError, InstallError):  # raised again where the program's trials begin
-                    lock_requirements(submission.work.folder)
+            if isinstance(submission.work, Program) and submission.work.lock:
+                with suppress(PackagesError):  # raised again where the program's trials begin
+                    lock_requirements(submission.work.folder, submission.work.lock)
         trust = os.environ.get(TRUST_PROGRAMS) == "1"
         summaries = do_trials(params, model, teams, report, state=state, calls=root / CALLS, trust_programs=trust)
         for team, of_team in summaries.items():
@@ -326,7 +326,7 @@ def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
     """Yield a submission with a read-only copy of its program; a prompt is in memory already.
 
     The folder belongs to the process that holds the lock of the model. It is removed at the end, as is an old copy of a
-    killed run. Messages go on to name the program's own folder.
+    killed run.
     """
     program = submission.work
     if not isinstance(program, Program):
@@ -341,6 +341,6 @@ def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
         for path in (folder, *folder.rglob("*")):  # root runs the program as another user, whatever the umask
             file_rights = 0o555 if path.stat().st_mode & 0o100 else 0o444
             path.chmod(0o755 if path.is_dir() else file_rights)
-        yield replace(submission, work=replace(program, folder=folder, original=program.folder))
+        yield replace(submission, work=replace(program, folder=folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -74,10 +74,12 @@ class GenerationTask:
 
     @cached_property
     def _program(self) -> list[object]:
-        """The program's entry and files without the organiser's notes: a disqualification is no reason to pay again."""
+        """The program's entry, its files, and the lock of its packages."""
         program = self.submission.work
         assert isinstance(program, Program)  # noqa: S101 - the caller knows
-        return [program.entry, [[name, sha256_file(program.folder / name)] for name in program.files()]]
+        files = [[name, sha256_file(program.folder / name)] for name in program.files()]
+        lock = program.lock
+        return [program.entry, files, sha256_file(lock) if lock and lock.is_file() else None]
 
 
 def present_fingerprint(params: Params, model: str, submission: Submission) -> Callable[[Trial, str], str]:

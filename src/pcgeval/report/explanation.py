@@ -138,7 +138,7 @@ class Explanation:
 
 def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
     """Explain a trial of the competition in the working directory, as far as it was evaluated."""
-    submission = load_submission(SUBMISSIONS / team)
+    submission = load_submission(SUBMISSIONS / team, params.teams[team])
     folders = {name: stage_dir(name, model, team) for name in STAGE_DIRS}
     files = {name: trial_file(folders[name], name, team, trial) for name in EXTENSIONS}
     if not files["raw"].is_file():
@@ -204,7 +204,7 @@ def _if_written(read: Callable[[Path], _Content], path: Path) -> _Content | None
 def _share(params: Params, team: str, model: str, trial: Trial) -> tuple[TrialShare | None, str | None]:
     """Return the figures up to the team's total, or why there are none."""
     submissions = load_submissions(params.teams)
-    if reason := submissions[team].notes.disqualified:
+    if reason := submissions[team].decisions.disqualified:
         return None, f"the team is disqualified, so it has no scores: {reason}"
     try:
         results = read_measured(params, params.models, submissions.values())

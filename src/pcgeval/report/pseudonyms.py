@@ -9,15 +9,15 @@ import secrets
 
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import STATE, SUBMISSIONS
+from pcgeval.core.layout import STATE
+from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankingFile
-from pcgeval.submissions.load import load_submission
 
 KEY_FILE = STATE / "pseudonyms.key"  # outside git; another key gives other pseudonyms
 _DIGITS = 8
 
 
-def anonymous_ranking(ranking: RankingFile) -> RankingFile:
+def anonymous_ranking(ranking: RankingFile, params: Params) -> RankingFile:
     """Return a ranking of the competition in the working directory with pseudonyms, and print who is who on stderr.
 
     Baselines keep their names. What could name a team is left out: the reasons of disqualifications, and the result
@@ -34,7 +34,7 @@ def anonymous_ranking(ranking: RankingFile) -> RankingFile:
     teams, pseudonyms = [], {}
     for row in ranking.teams:
         pseudonyms[row.team] = row.team
-        if load_submission(SUBMISSIONS / row.team).notes.role == "participant":
+        if params.teams[row.team].role == "participant":
             pseudonyms[row.team] = f"team-{hmac.new(key, row.team.encode('utf-8'), 'sha256').hexdigest()[:_DIGITS]}"
             print_stderr(f"  {pseudonyms[row.team]} is {row.team}")
         reason = None if row.disqualified is None else "left out of this table"

@@ -124,9 +124,9 @@ def run_status(params: Params) -> RunStatus:
     """Read where the run in the working directory stands."""
     notes: list[str] = []
     submissions: dict[str, Submission] = {}
-    for team in params.teams:
+    for team, decisions in params.teams.items():
         try:
-            submissions[team] = load_submission(SUBMISSIONS / team)
+            submissions[team] = load_submission(SUBMISSIONS / team, decisions)
         except (SubmissionError, FileError) as error:
             notes.append(str(error))
     records = {place: _read_records(params, *place) for place in product(params.models, params.teams)}

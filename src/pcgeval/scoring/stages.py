@@ -36,7 +36,7 @@ def score_stage(params: Params, root: Path = Path()) -> None:
         SubmissionError: A team's submission cannot be read.
     """
     rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
-    baselines = [submission.team for submission in submissions if submission.notes.role == "baseline"]
+    baselines = [submission.team for submission in submissions if submission.decisions.role == "baseline"]
     with rewritten_folder(root / OFFICIAL_RESULTS, keep=root / DATA / "similarity"):
         for model in params.models:
             results = read_measured(params, (model,), submissions, root)
@@ -58,7 +58,7 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
     scores = score_competition(results, rules)
     resamples, seed = params.scoring.bootstrap, params.competition.seed
     entrants = [
-        Entrant(submission.team, submission.prompt_length, submission.notes.role, submission.notes.disqualified)
+        Entrant(submission.team, submission.prompt_length, submission.decisions.role, submission.decisions.disqualified)
         for submission in submissions
     ]
     ranking = rank(scores, entrants, bootstrap(scores, resamples, seed))
@@ -106,7 +106,7 @@ def read_measured(
         ScoringError: One of a letter's three files is missing.
     """
     rules = rules_of(params)
-    teams = [submission.team for submission in submissions if submission.notes.disqualified is None]
+    teams = [submission.team for submission in submissions if submission.decisions.disqualified is None]
     results: dict[str, dict[str, TeamResults]] = {model: {} for model in models}
     for model, team in product(results, teams):
         measured = read_team({name: root / stage_dir(name, model, team) for name in STAGE_DIRS}, rules)
