@@ -72,7 +72,7 @@ class CompetitionFolder:
 
     def add_team(self, team: str, work: dict[str, str]) -> None:
         write_submission(self.folder, team, work)
-        self.change("teams", [*self.params()["teams"], team])
+        self.change("teams", {**self.params()["teams"], team: {}})
 
     def change_model(self, **values: object) -> None:
         self.change_params("models", m={**self.params()["models"]["m"], **values})

@@ -29,7 +29,9 @@ def load_params_or_default(assignments: Sequence[str] = ()) -> Params:
     params = load_params() if Path("params.yaml").is_file() else default_params()
     if not assignments:
         return params
-    values = params.model_dump(mode="json", exclude_unset=True) | {"teams": dict.fromkeys(params.teams or ["participant"])}
+    values = params.model_dump(mode="json", exclude_unset=True) | {
+        "teams": dict.fromkeys(params.teams or ["participant"])
+    }
     for assignment in assignments:
         assign(values, assignment)
     return parse_params(values, "--set").model_copy(update={"teams": params.teams})

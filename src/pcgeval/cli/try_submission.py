@@ -34,7 +34,7 @@ from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
 from pcgeval.submissions.load import Program, Submission
-from pcgeval.submissions.packages import interpreter_for
+from pcgeval.submissions.packages import PackagesError, interpreter_for
 from pcgeval.submissions.validate import check, filed_entry, opened, printable_findings
 
 LOCK = ".pcgeval-try.lock"
@@ -52,7 +52,10 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
         submission = _checked_submission(path, params, stack)
         if isinstance(submission.work, Program):
             status.show("preparing the program's packages and sandbox")
-            interpreter_for(submission.work.folder)
+            try:
+                interpreter_for(submission.work.folder)
+            except PackagesError as error:
+                raise SettingsError(f"{error} ({error.detail})" if error.detail else str(error)) from error
             with open_sandbox(ResourceLimits(), trust_programs):
                 pass
         status.show("loading the classifier")

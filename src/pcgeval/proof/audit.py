@@ -45,9 +45,9 @@ from pcgeval.scoring.result_hash import files_at
 from pcgeval.scoring.seal import seal_differences
 from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import load_submissions, submission_sha256
-from pcgeval.submissions.packages import InstallError
+from pcgeval.submissions.packages import InstallError, LockError
 
-INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "data/recordings", "data/rubrics")
+INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "data/locks", "data/recordings", "data/rubrics")
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
 # this machine cannot run programs; any other error is a fault of the competition's files
 _MACHINE_ERRORS = (SandboxError, InstallError, TrialFaultError, OSError)
@@ -127,6 +127,7 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
             raise AuditError(f"process {holder[0]} is evaluating this competition. Audit it when that has ended.")
     if not (root / RANKING_JSON).is_file():
         raise AuditError(f"{RANKING_JSON}: is missing. Run `make final-eval` to its end first.")
+    submissions = {team: submission_sha256(root / SUBMISSIONS / team) for team in params.teams}  # refuses links
     published, competition = RankingFile.read(root / RANKING_JSON), params.competition
     result = Audit(
         f"{competition.name} {competition.edition}, {competition.round}",
@@ -141,7 +142,7 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
             team=team.team,
             status="winner" if team.winner else team.status,
             rank=team.rank,
-            submission=submission_sha256(root / SUBMISSIONS / team.team) if team.team in params.teams else "missing",
+            submission=submissions.get(team.team, "missing"),
             trials=len(team.models) * len(competition.characters) * competition.trials,
             failed=sum(model.failed_trials for model in team.models.values()),
             total=team.total,
@@ -206,7 +207,8 @@ class _Rerun:
         source, target = self.root / name, self.work / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns(*DVC_IGNORED), dirs_exist_ok=True)
+            ignored = None if name == SUBMISSIONS else shutil.ignore_patterns(*DVC_IGNORED)
+            shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True)
         elif source.is_file():
             shutil.copy2(source, target)
 
@@ -227,7 +229,8 @@ class _Rerun:
                     self.result.add(repeat_trials(self.params, model, submission, self.root, self.work, logged))
                 except (PcgevalError, OSError) as error:
                     reason = str(error).replace(f"{self.root}/", "").partition(". ")[0]
-                    kind: Kind = "not_run" if isinstance(error, _MACHINE_ERRORS) else "faults"
+                    is_here = isinstance(error, _MACHINE_ERRORS) and not isinstance(error, LockError)
+                    kind: Kind = "not_run" if is_here else "faults"
                     finding = f"generate: the trials of {team} with {model} were taken as they are: {reason}."
                     self.result.add([(kind, finding)])
                     shutil.rmtree(self.work / raw, ignore_errors=True)

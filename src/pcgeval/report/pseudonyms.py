@@ -10,14 +10,13 @@ import secrets
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import STATE
-from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankingFile
 
 KEY_FILE = STATE / "pseudonyms.key"  # outside git; another key gives other pseudonyms
 _DIGITS = 8
 
 
-def anonymous_ranking(ranking: RankingFile, params: Params) -> RankingFile:
+def anonymous_ranking(ranking: RankingFile) -> RankingFile:
     """Return a ranking of the competition in the working directory with pseudonyms, and print who is who on stderr.
 
     Baselines keep their names. What could name a team is left out: the reasons of disqualifications, and the result
@@ -34,7 +33,7 @@ def anonymous_ranking(ranking: RankingFile, params: Params) -> RankingFile:
     teams, pseudonyms = [], {}
     for row in ranking.teams:
         pseudonyms[row.team] = row.team
-        if params.teams[row.team].role == "participant":
+        if row.status != "baseline":
             pseudonyms[row.team] = f"team-{hmac.new(key, row.team.encode('utf-8'), 'sha256').hexdigest()[:_DIGITS]}"
             print_stderr(f"  {pseudonyms[row.team]} is {row.team}")
         reason = None if row.disqualified is None else "left out of this table"

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import STATE, SUBMISSIONS
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
+from pcgeval.core.params import Team, add_team, load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import printable_name
 from pcgeval.submissions.load import submission_sha256
 from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, opened
@@ -75,8 +75,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
         shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
         staging.mkdir(parents=True)
         try:
-            decisions = params.teams.get(team)
-            result = check(handed_in, params.limits, staging, entry=decisions and decisions.entry)
+            result = check(handed_in, params.limits, staging, entry=params.teams.get(team, Team()).entry)
             if not result.passed:
                 return FiledSubmission(team, result, "refused")
             status = _publish(staging, folder, may_replace=may_replace)

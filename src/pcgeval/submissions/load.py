@@ -79,7 +79,7 @@ class Submission:
 
     team: str
     work: Prompt | Program
-    decisions: Team = Team()  # of the organiser
+    decisions: Team = _NO_DECISIONS  # of the organiser
 
     @property
     def title(self) -> str:

@@ -134,7 +134,9 @@ def validate(path: Path) -> SubmissionCheck:
     """
     params = load_params(Path(PARAMS_FILE)) if Path(PARAMS_FILE).exists() else None
     with opened(path) as folder:
-        return check(folder, params.limits if params else PUBLISHED_LIMITS, entry=params and filed_entry(path, params))
+        if params is None:
+            return check(folder, PUBLISHED_LIMITS)
+        return check(folder, params.limits, entry=filed_entry(path, params))
 
 
 def filed_entry(path: Path, params: Params) -> str | None:
@@ -163,9 +165,7 @@ def opened(path: Path) -> Iterator[Path]:
         yield Path(folder, "submission")
 
 
-def check(
-    folder: Path, limits: Limits, copy_to: Path | None = None, *, entry: str | None = None
-) -> SubmissionCheck:
+def check(folder: Path, limits: Limits, copy_to: Path | None = None, *, entry: str | None = None) -> SubmissionCheck:
     """Choose the files of a submission and check them, or the copy that is made in the empty folder `copy_to`.
 
     The program starts in the file `entry`, if the organiser names one.
