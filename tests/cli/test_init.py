@@ -25,7 +25,7 @@ def test_a_new_competition_is_the_demo_with_live_models_and_the_installed_pcgeva
     assert params.models == {
         name: model.model_copy(update={"backend": "llamacpp"}) for name, model in demo.models.items()
     }
-    assert params.teams == ("zero-shot",)
+    assert params.teams == {"zero-shot": demo.teams["zero-shot"]}
     for section in ("limits", "physics", "similarity", "diversity"):
         assert getattr(params, section) == getattr(demo, section)
     stages, with_source = (yaml.safe_load((place / "dvc.yaml").read_text())["stages"] for place in (folder, ROOT))

@@ -70,9 +70,9 @@ def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspa
 
 
 def test_what_the_checks_refuse_is_said_and_two_runs_exclude_each_other(workspace):
-    workspace.change("teams", [*PROMPTS, "gamma"])
+    workspace.change("teams", dict.fromkeys([*PROMPTS, "gamma"]))
     refused = workspace.python(*RUN)
-    workspace.change("teams", [*PROMPTS])
+    workspace.change("teams", dict.fromkeys(PROMPTS))
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "data/submissions/gamma" in refused.stderr
     with lock_folder(workspace.folder, workspace.folder / RUN_LOCK):

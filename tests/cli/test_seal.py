@@ -62,7 +62,7 @@ def test_settings_that_are_changed_afterwards_are_named_and_no_other_seal_is_wri
     content = SEAL.read_bytes()
     folder.change_params("models", small={**MODEL, "options": {"temperature": 1}})
     folder.change_params("scoring", baseline=None)
-    folder.change("teams", ["beta", "alpha"])
+    folder.change("teams", {"beta": {}, "alpha": {}})
     changes = [
         "models.small.options.temperature is 1, and null was sealed.",
         'scoring.baseline is null, and "alpha" was sealed.',
@@ -84,7 +84,7 @@ def test_other_teams_and_submissions_are_named_and_other_places_and_a_replay_are
     sealed = submission_sha256(SUBMISSIONS / "alpha")
     shutil.copytree(SUBMISSIONS / "alpha", SUBMISSIONS / "gamma")
     (SUBMISSIONS / "alpha/prompt.txt").write_text("Another <OBJECT>.")
-    folder.change("teams", ["alpha", "gamma"])
+    folder.change("teams", {"alpha": {}, "gamma": {}})
     present = submission_sha256(SUBMISSIONS / "alpha")
     params, *submissions = seal_differences(load_params())
     assert params.startswith("teams is ")

@@ -133,7 +133,7 @@ def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace, before):
     for model in DIGESTS:
         shutil.copytree(data / "recordings" / model / "alpha", data / "recordings" / model / "gamma")
     shutil.copytree(data / "recordings" / "large", data / "recordings" / "third")
-    workspace.change("teams", [*PROMPTS, "gamma"])
+    workspace.change("teams", {**workspace.params()["teams"], "gamma": {}})
     workspace.change_params("models", third=workspace.params()["models"]["large"])
     assert {*GENERATE, "generate@third", *MEASURE, *CONCLUDE} == set(workspace.repro())
     assert ranking(workspace) == {team: {*DIGESTS, "third"} for team in (*PROMPTS, "gamma")}
@@ -143,7 +143,7 @@ def test_a_new_team_and_a_new_model_are_evaluated_at_once(workspace, before):
 
 def test_a_team_and_a_model_that_leave_are_in_no_output_of_a_stage(workspace, before):
     assert any(name.startswith("raw/third/gamma/") for name in before)
-    workspace.change("teams", ["alpha", "gamma"])
+    workspace.change("teams", {"alpha": {"role": "baseline"}, "gamma": {}})
     models = workspace.params()["models"]
     del models["large"]
     workspace.change("models", models)

@@ -18,7 +18,7 @@ def small_values(
     models: Mapping[str, Any] | Iterable[str] = ("m",),
     **more: Any,
 ) -> dict[str, Any]:
-    """Return params.yaml of a small competition; models without settings are recorded, teams without decisions take part; `more` are sections."""
+    """Return params.yaml of a small competition; models without settings are recorded, `more` are sections."""
     if not isinstance(models, Mapping):
         models = {model: {"backend": "recorded", "name": model} for model in models}
     return {

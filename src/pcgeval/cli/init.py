@@ -52,7 +52,7 @@ def init(
 
 
 def _upgrade(folder: Path) -> None:
-    """Convert what older versions kept elsewhere, also in a checkout; only a folder of `init` has a pipeline of ours."""
+    """Convert what older versions kept elsewhere, also in a checkout, and renew what `init` wrote."""
     from pcgeval.submissions.conversion import convert_submissions
 
     has_package = (folder / layout.PACKAGE_FILE).is_file()

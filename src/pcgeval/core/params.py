@@ -280,9 +280,13 @@ class Params(_Section):
     @field_validator("teams", mode="before")
     @classmethod
     def _teams(cls, value: Any) -> Any:
-        if isinstance(value, list):
-            raise ValueError("is a list, as in older versions. Run `pcgeval init . --upgrade`, which rewrites it")
-        return {name: team or {} for name, team in value.items()} if isinstance(value, dict) else value
+        if isinstance(value, dict):
+            return {name: {} if team is None else team for name, team in value.items()}
+        if isinstance(value, list | tuple):
+            raise ValueError(  # noqa: TRY004 - pydantic takes no TypeError
+                "is a list, as in older versions. Run `pcgeval init . --upgrade`, which rewrites it"
+            )
+        return value
 
     @model_validator(mode="after")
     def _names(self) -> "Params":

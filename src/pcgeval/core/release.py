@@ -25,7 +25,7 @@ def installed_release() -> dict[str, str | None]:
 
 
 def pipeline_files() -> dict[str, bytes]:
-    """Return the files of a competition's folder that belong to the release: pcgeval.json, dvc.yaml, .dvcignore and the stages.
+    """Return the files of a competition's folder of the release: stages, dvc.yaml, .dvcignore, pcgeval.json.
 
     They are those of the repository, but for the dependencies on `src/pcgeval` and on the example letters in dvc.yaml.
     """

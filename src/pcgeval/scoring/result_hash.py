@@ -91,7 +91,8 @@ def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> 
 def files_at(root: Path, path: Path) -> Iterator[str]:
     """Yield the name of a file, or those of all files below a folder but those that DVC ignores.
 
-    DVC ignores no file of a submission. Links count as files. The path is relative to `root` or absolute; a missing one yields nothing.
+    DVC ignores no file of a submission. Links count as files. The path is relative to `root` or absolute; a missing one
+    yields nothing.
 
     Raises:
         OSError: A folder cannot be read.

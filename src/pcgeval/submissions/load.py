@@ -223,14 +223,14 @@ def _unreadable(path: Path, error: UntrustedFileError) -> SubmissionError:
 
 
 def _program(folder: Path, entry: str, place: str) -> Program:
-    """Return a program, if the entry that `place` gives is a regular file without links on the way."""
-    path = PurePosixPath(entry)
+    """Return a program, if its entry, of `place` or of the organiser, is a regular file without links on the way."""
+    path, named = PurePosixPath(entry), f"entry {entry!r}" if place else f"entry {entry!r} of {PARAMS_FILE}"
     if "\\" in entry or path.as_posix().startswith("-") or path.suffix != ".py":  # python would take -x for an option
-        text = f"entry {entry!r} is not the name of a .py file in it, with / between folders. Correct it"
+        text = f"{named} is not the name of a .py file in it, with / between folders. Correct it"
         raise SubmissionError(folder, place, text)
     try:
         with open_regular(path_below(folder, entry)):
             return Program(folder, path.as_posix())
     except UntrustedFileError as error:
-        text = f"entry {entry!r} {error.reason}. {error.remedy.removesuffix('.')}"
+        text = f"{named} {error.reason}. {error.remedy.removesuffix('.')}"
         raise SubmissionError(folder, place, text) from error
