@@ -108,6 +108,7 @@ def competition_folder(
 ) -> CompetitionFolder:
     """Lay out a competition of one team and one model, which is asked on a server, two calls at once."""
     write_submission(folder, "alpha", work)
+    (folder / "data" / "locks").mkdir(exist_ok=True)
     options = {"temperature": 0.5}
     model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": host, "options": options, "concurrency": 2}
     limits = {"tokens": 25_000, "seconds": 100, "prompt_words": 900}

@@ -116,7 +116,7 @@ def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first
 
 def test_flags_and_what_ran_without_a_sandbox_stand_in_the_ranking(pages):
     index = pages["index.html"]
-    badges = {team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(index, team)) for team in NOTES}
+    badges = {team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(index, team)) for team in DECISIONS}
     assert badges == {"robots": ["3 trials flagged"], "outlaws": ["8 trials flagged", "no sandbox"], "zero-shot": []}
     assert len(re.findall(r'<p class="alarm">', index)) == 1
     assert "outlaws ran without one in 8 of 8 trials" in Page(index).text

@@ -138,7 +138,7 @@ def _check_recordings(params: "Params", teams: list[str], findings: Findings) ->
     for folder in (layout.RECORDINGS, layout.LOCKS):
         if not folder.is_dir():
             text = "is missing, and stages depend on it. Make the folder; it may be empty."
-            findings.append(Finding("recordings", "error", f"{folder}: {text}"))
+            findings.append(Finding(folder.name, "error", f"{folder}: {text}"))
     for team, (name, model) in product(teams, params.models.items()):
         path = layout.recording_file(name, team)
         if model.backend == "recorded" and not path.is_file():
