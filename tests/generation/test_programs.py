@@ -270,7 +270,7 @@ HOSTILE = [
     ("while True: send(b'x' * 65536)", "sent a message of more than 2 MiB"),
     ("os.close(calls); import time; time.sleep(60)", "gave no answer: it was stopped"),
     ("os.close(calls); os.close(calls)", "ended with exit code"),
-    ('while True: send(b\'{"op": "chat", "messages": 5, "n": 1}\\n\')', "took more than 2 s"),
+    ('while True: send(b\'{"op": "chat", "id": 1, "messages": 5, "n": 1}\\n\')', "took more than 2 s"),
     ("while True: pass", "took more than 2 s"),
     ("import os, time\nif os.fork(): os._exit(0)\ntime.sleep(60)", "ended with exit code 0"),
     ("import os, time\nif not os.fork(): os._exit(0)\ntime.sleep(60)", "took more than 2 s"),
@@ -297,8 +297,9 @@ def test_a_program_that_does_not_answer_fails_with_a_reason(run, source, reason,
 def test_a_reply_that_the_program_fakes_is_none(run):
     """It may lead itself to believe anything; what is recorded and flagged is what the model said."""
     body = """
-    import io, pcgeval_guest
-    pcgeval_guest._replies = io.BytesIO(b'{"texts": ["faked"], "prompt_tokens": 0, "output_tokens": 0}\\n')
+    import io, json, pcgeval_guest
+    reply = {"id": 1, "texts": ["faked"], "prompt_tokens": 0, "output_tokens": 0, "at": 0}
+    pcgeval_guest._replies = io.BytesIO(json.dumps(reply).encode() + b"\\n")
     return chat_with_llm(ctx, [{"role": "user", "content": "Build."}])[0]
     """
     trial = run(loop(body))
@@ -309,20 +310,19 @@ def test_a_reply_that_the_program_fakes_is_none(run):
 
 def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run):
     body = """
-    import random, socket
+    import socket
     from contextlib import suppress
     for host in ("example.org", "example.org", b"example.com"):
         with suppress(OSError):
             socket.create_connection((host, 80), timeout=1)
     with suppress(OSError):
         socket.socket().connect(("192.0.2.1", 80))
-    raise KeyError(random.random())
+    raise KeyError(host)
     """
     source = loop(body).replace('"name", Loop', '"name", Loop, local_model_base_url="http://key@llm.example.net:80/v1"')
     trial = run(source)
     assert str(trial.reason).startswith("KeyError: ")
     assert [(flag.kind, flag.detail) for flag in trial.flags] == [
-        ("unseeded-random", "main.py:15 uses random without a fixed seed"),
         ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),
         *(("other-host", f"tried to reach {host}") for host in ("example.org", "example.com", "192.0.2.1")),
     ]

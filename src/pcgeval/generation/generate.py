@@ -13,7 +13,7 @@ finishes the other trials and then fails, and the next run repeats it. After thr
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +38,7 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import PARAMS_FILE, Params, load_params
 from pcgeval.core.trials import (
+    Course,
     TrialRecord,
     TrialSummary,
     finished_trial,
@@ -47,7 +48,7 @@ from pcgeval.core.trials import (
     write_trial,
 )
 from pcgeval.core.untrusted import well_formed
-from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner
+from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner, run_twice
 from pcgeval.generation.summaries import trial_summary
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
@@ -80,6 +81,8 @@ class TeamTrials:
     submission: Submission
     backend: Backend
     folder: Path  # with the trials' files; finished ones stay
+    courses: Mapping[Trial, Course] = field(default_factory=dict)  # of trials that are repeated
+    thought: dict[Trial, float] = field(default_factory=dict)  # by the trials that ran: see TrialRun
 
 
 def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
@@ -284,14 +287,20 @@ class _TeamRun:
             self.observer.asking(trial, 0)
         job, backend = self.task.job(trial), TrialBackend(self.trials.backend, self.log, team, trial, self.observer)
         try:
-            run = self.runner(job, backend.chat)
+            run = self.runner(job, backend.chat, self.trials.courses.get(trial))
             cause = None if run.reason in (None, self.task.limits.overtime) else backend.cause
+            is_live = not isinstance(self.trials.backend, RecordedModel)
+            # one that did not end would not end again
+            if is_live and is_program and cause is None and run.reason != self.task.limits.overtime:
+                run = run_twice(self.runner, job, run, backend.failures)
         except SandboxError as error:
             run, cause = TrialRun(reason=str(error)), "machine"
-        if run.reason and is_program and stopping.wait(_SIGNAL_SECONDS):
+        is_doubtful = run.reason or any(flag.kind == "unrepeatable" for flag in run.flags)
+        if is_doubtful and is_program and stopping.wait(_SIGNAL_SECONDS):
             raise PcgevalError(f"{folder}: trial {trial.letter}{trial.number} was stopped. Run again to continue.")
         if self.observer:
             self.observer.ended(trial, run.printed)
+        self.trials.thought[trial] = run.thought
         response = "" if run.reason else well_formed(run.response)
         record = TrialRecord(
             fingerprint=self.task.fingerprint(trial),
@@ -305,6 +314,7 @@ class _TeamRun:
             flags=run.flags,
             contained=run.contained,
             cause=cause,
+            late=run.late,
         )
         write_trial(folder, team, trial, response, record)
         return record
