@@ -117,7 +117,8 @@ class Broker:
     def __init__(self, job: TrialJob, chat: Chat, limits: Limits, pipe: Pipe, course: Course | None = None) -> None:
         """Start the trial's clock; `course` is that of the trial if this is a repetition."""
         self._job, self._chat, self._limits, self._pipe, self._course = job, chat, limits, pipe, course
-        self._at, self._since = 0.0, time.monotonic()  # the trial's clock at a time of the monotonic clock
+        self._is_repetition, self._start = course is not None, time.monotonic()
+        self._at, self._since = 0.0, self._start  # the trial's clock at a time of the monotonic clock
         self._end = limits.seconds + limits.call_seconds  # on the trial's clock, to stop waiting for reply or program
         self._is_late = False  # no call may begin any more
         self._tokens = 0
@@ -158,7 +159,8 @@ class Broker:
     @property
     def _deadline(self) -> float:
         """The time at which to stop waiting for a reply or the program, on the monotonic clock."""
-        return self._since + self._end - self._at
+        end = self._since + self._end - self._at
+        return min(end, self._start + self._end) if self._is_repetition else end  # there the clock stands at times
 
     def _set_clock(self, at: float) -> None:
         self._at, self._since = at, time.monotonic()
@@ -236,7 +238,8 @@ class Broker:
         """Set the clock to the time at which a call begins, and refuse it if that is too late."""
         thought = time.monotonic() - self._since
         self.thought += thought
-        begins = self._at + thought
+        # where a repetition leaves the course, its clock goes on by the model's seconds alone, the same in each
+        begins = self._at + (0.0 if self._is_repetition else thought)
         if (recorded := self._recorded()) and recorded.key == key:
             if recorded.at is not None:
                 begins = recorded.at - recorded.reply.seconds
