@@ -10,7 +10,7 @@ import pytest
 from handed_in_for_tests import write_folder
 from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply, write_program
 
-from pcgeval.generation.runners import ProgramRunner, TrialRun
+from pcgeval.generation.runners import ProgramRunner, TrialRun, run_twice
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
 from pcgeval.submissions.packages import interpreter_for
 
@@ -36,10 +36,10 @@ def sandbox() -> Sandbox:
 def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Run:
     """Return a function that runs one trial of a program by its source below the usual imports."""
 
-    def run_trial(source, model=None, rules=None, *, seed=SEED, python=bare_python, keep_output=False):
+    def run_trial(source, model=None, rules=None, *, seed=SEED, python=bare_python, keep_output=False, course=None):
         program = write_program(tmp_path / "program", source)
         runner = ProgramRunner(program, sandbox, rules or limits(), python, keep_output=keep_output)
-        return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat)
+        return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat, course)
 
     return run_trial
 
@@ -142,6 +142,86 @@ def test_generators_that_a_program_seeded_go_on_from_trial_to_trial(run):
     assert first == again
     assert first[1:] == second[1:]
     assert not {*first[0]} & {*second[0]}
+
+
+UNSEEDED = """
+import json, logging, multiprocessing, os, random, time, datetime as dt, numpy
+def child(_): return random.random()
+class Log(logging.Formatter): clock = time.time
+drawn = [random.random(), numpy.random.random(), numpy.random.default_rng().random()]
+assert Log().formatTime(logging.makeLogRecord({})) and Log().clock() > 0
+assert isinstance(dt.datetime.now() - dt.timedelta(1), dt.date)
+assert isinstance(numpy.datetime64(1, "s").item(), dt.datetime)
+assert not isinstance(dt.datetime.now(), type("Own", (dt.datetime,), {}))
+"""
+UNSEEDED_DRAWS = """
+more = [*drawn]
+for _ in range(2):
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        more += pool.map(child, "a")
+assert more[-1] != more[-2]
+random.seed()
+more += [random.random(), random.Random().random(), numpy.random.RandomState().rand(), list({"a", "b", "c", "d"})[0]]
+began = time.monotonic()
+more += [time.time(), began, str(dt.datetime.now()), str(dt.datetime.utcnow()), time.strftime("%c"), time.gmtime()[:6]]
+time.sleep(0.1)
+more += [time.time_ns(), dt.date.today().isoformat(), dt.datetime.now(dt.timezone.utc).timestamp()]
+assert 0.1 <= time.monotonic() - began < 0.2
+while time.perf_counter() - ctx.get_start_time() < 1:
+    pass
+return json.dumps(more)
+"""
+
+
+def test_what_a_program_draws_without_a_seed_and_the_time_follow_from_the_trial(run):
+    source, python = UNSEEDED + loop(UNSEEDED_DRAWS), Path(sys.executable)
+    trials = [run(source, seed=seed, python=python) for seed in (1, 2, 1)]
+    assert {trial.reason for trial in trials} == {None}
+    first, other, again = (json.loads(trial.response) for trial in trials)
+    assert first == again
+    assert not {*map(str, first[:8])} & {*map(str, other)}
+    assert first[11][:10] == other[11][:10] == first[16] == "2025-01-01"
+
+
+THINKS = """
+import time
+try:
+    while True:
+        best = chat_with_llm(ctx, [{"role": "user", "content": f"Build. {time.perf_counter()}"}])[0]
+        time.sleep(0.3)
+except TimeoutError:
+    return f"{best} {time.perf_counter() - ctx.get_start_time():.3f}"
+"""
+
+
+def test_a_repetition_calls_as_often_and_is_refused_at_the_same_time(run):
+    """The program's own time differs, and decides in neither run how often it may call."""
+    model, rules = TestModel(lambda request: reply(echo(request), seconds=0.4)), limits(seconds=2, call_seconds=20)
+    first = run(loop(THINKS), model, rules)
+    again = run("sum(range(10**7))\n" + loop(THINKS), TestModel(model.answers), rules, course=first)
+    assert (again.exchanges, again.late, again.response) == (first.exchanges, first.late, first.response)
+    assert 3 <= len(first.exchanges) <= 5
+    assert first.late >= 2
+    assert first.exchanges[0].at in (0.4, 1.4)
+    assert again.thought > first.thought
+
+
+def test_a_second_run_names_what_differs(sandbox, bare_python, tmp_path):
+    ask = "chat_with_llm(ctx, [{'role': 'user', 'content': f'Build %s.'}])[0]"
+    bodies = {
+        "another call after 1": f"import secrets\n{ask % ''}\nreturn {ask % '{secrets.token_hex()}'}",
+        "another answer": f"import uuid\nreturn {ask % ''} + str(uuid.uuid4())",
+        "another reason": "import secrets\nraise KeyError(secrets.token_hex())",
+        "": f"return {ask % ''}",
+    }
+    mark = tmp_path / "mark"
+    for words, body in bodies.items():
+        source = f"def marked(): return os.path.exists({str(mark)!r})\n" + loop(body)
+        if "marked()" in body:
+            continue
+        runner = ProgramRunner(write_program(tmp_path / "program", source), sandbox, limits(), bare_python)
+        trial = run_twice(runner.run_trial, JOB, runner.run_trial(JOB, TestModel().chat), [])
+        assert [flag.kind for flag in trial.flags if words in flag.detail] == ["unrepeatable"] * bool(words), words
 
 
 def test_everything_that_a_program_may_ask_about_its_trial(run):

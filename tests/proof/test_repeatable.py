@@ -1,4 +1,4 @@
-"""Programs that draw, read the clock, or ask in threads: a competition of theirs passes its audit, forged it does not."""
+"""Programs that draw, read the clock, or ask in threads: their competition passes its audit, and forged it does not."""
 
 import shutil
 from collections.abc import Callable
@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 from competition_folder import write_submission
-from forgeries import LEVEL, hand_in, raw
+from forgeries import LEVEL, raw
 from program_trials import HEADER, loop
 from slow_ollama import DIGEST
 from tampered_competition import Builder, edit_json, summarise
 from workspace import evaluate, make_workspace
 
+from pcgeval.core.files import sha256_file
+from pcgeval.core.layout import Trial
 from pcgeval.core.trials import read_record
-from pcgeval.proof.audit import Audit, audit
+from pcgeval.proof.audit import audit
 
 pytestmark = pytest.mark.needs_sandbox
 
@@ -37,6 +39,7 @@ PROGRAMS = {
     "unknowable": f"import uuid\nreturn {ASK % '{uuid.uuid4()}'}",
 }
 TEAMS = ["alpha", *PROGRAMS]
+I1 = Trial("I", 1)
 
 
 def make_repeatable(folder: Path) -> Path:
@@ -69,7 +72,7 @@ def test_what_programs_draw_and_read_is_the_same_in_a_repetition_and_what_is_not
     assert result.passed(), (result.differences, result.faults)
     assert not result.not_run
     assert {team.again for team in result.teams} == {team.total for team in result.teams}
-    assert {team: flags(evaluated, team) for team in TEAMS} == dict.fromkeys(TEAMS, set()) | {
+    assert {team: flags(evaluated, team) for team in TEAMS if flags(evaluated, team)} == {
         "unknowable": {"unrepeatable"}
     }
     noted = [note for note in result.notes if "repetitions" in note]
@@ -82,33 +85,33 @@ def test_a_trial_draws_and_sees_another_time_than_the_next(evaluated):
         assert len({record.exchanges[0].messages for record in records}) == 2
 
 
-def add_flag(value: Any) -> None:
-    value["flags"] = [{"kind": "unrepeatable", "detail": "a second run gave another answer"}]
-
-
-def earlier(value: Any) -> None:
-    value["exchanges"][-1]["at"] = 0.001
+FLAG = [{"kind": "unrepeatable", "detail": "a second run gave another answer"}]
 
 
 def slower(value: Any) -> None:
-    for number, exchange in enumerate(value["exchanges"], start=1):
-        exchange["at"] += 100 * number
+    for exchange in value["exchanges"]:
+        exchange["at"] += 30
 
 
-def change(root: Path, team: str, edit: Callable[[Any], None]) -> None:
-    edit_json(raw(root, "live", team, trial=read_trial())[1], edit)
+def change(team: str, edit: Callable[[Any], None]) -> Callable[[Path], None]:
+    return lambda root: edit_json(raw(root, "live", team, I1)[1], edit)
 
 
-def read_trial() -> Any:
-    from pcgeval.core.layout import Trial
-
-    return Trial("I", 1)
+def another_answer(root: Path) -> None:
+    response, _ = raw(root, "live", "chance", I1)
+    response.write_text(LEVEL)
+    change("chance", lambda value: value.update(response_sha256=sha256_file(response), flags=FLAG))(root)
 
 
 FORGERIES: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
-    "times that go back": (lambda root: change(root, "clock", earlier), "differences", ("clock_I_1.json", "at")),
-    "a program that took its time": (lambda root: change(root, "threads", slower), "notes", ("threads", "I1", " s of its own")),
-    "a flag alone": (lambda root: change(root, "chance", add_flag), "notes", ("chance", "I1", "like the record")),
+    "times that go back": (
+        change("clock", lambda value: value["exchanges"][-1].update(at=0.001)),
+        "differences",
+        ("clock_I_1.json", "at"),
+    ),
+    "a program that took its time": (change("threads", slower), "notes", ("threads with live, I1", " 3")),
+    "a flag": (change("chance", lambda value: value.update(flags=FLAG)), "notes", ("chance with live, I1", "like")),
+    "a flag and an answer": (another_answer, "faults", ("chance with live, I1", "all alike")),
 }
 
 

@@ -7,8 +7,9 @@ is under way when the seconds end continues for `limits.call_seconds` at most; b
 If one call wants more replies than come by then, the server is not at fault. A call counts with the seconds that the
 model took for its reply: neither a replay nor a server that first failed changes a program's time.
 
-The trial's clock goes on with real time, and at a reply by the model's seconds. A repetition takes the times of calls
-from the record, and answers calls of several threads in its order, so that program and limits see the same again.
+The trial's clock goes on by the model's seconds and by whole seconds of the program's own: a fraction would differ in
+every run. A repetition takes the times of calls from the record, and answers calls of several threads in its order, so
+that program and limits see the same again.
 
 The first reply to a conversation has the trial's seed. Every further one, to another call or to one that wants several
 (`n`), has a seed derived from it, so that the branches of a tree of thought differ.
@@ -236,10 +237,11 @@ class Broker:
 
     def _begin(self, key: str) -> None:
         """Set the clock to the time at which a call begins, and refuse it if that is too late."""
-        thought = time.monotonic() - self._since
-        self.thought += thought
-        # where a repetition leaves the course, its clock goes on by the model's seconds alone, the same in each
-        begins = self._at + (0.0 if self._is_repetition else thought)
+        before = self.thought
+        self.thought += time.monotonic() - self._since
+        begins = self._at
+        if not self._is_repetition:  # one that leaves the course goes on by the model's seconds, the same as any other
+            begins += int(self.thought) - int(before)
         if (recorded := self._recorded()) and recorded.key == key:
             if recorded.at is not None:
                 begins = recorded.at - recorded.reply.seconds

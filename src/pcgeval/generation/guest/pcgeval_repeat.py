@@ -3,7 +3,7 @@
 A second run of a program on the same replies has to come to the same answer, although the replies come at once and the
 program computes faster or slower. So the trial's chance seeds every generator that would draw its seed from the system,
 and all clocks show the trial's: the time of the last reply, and since then what the program slept and whole seconds of
-what it computed. They begin on a fixed day, and go on by a tick whenever they are read.
+what it computed. They begin on a fixed day, and a thread that reads one again sees it a tick later.
 
 This affects the program's process alone. The broker's clock, which decides the limits, is outside.
 """  # noqa: INP001 - found through PYTHONPATH, as all here
@@ -17,6 +17,7 @@ import importlib.util
 import os
 import random
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from hashlib import sha256
@@ -24,8 +25,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-TICK = 1_000  # nanoseconds, by which two readings of a clock differ
-SECOND = 10**9
+SECOND = 10**9  # in nanoseconds, as the next
+TICK = 1_000
 DAY = 86_400
 FIRST_DAY = 1_735_689_600  # 2025-01-01, on the clock of time.time: every trial is on this day
 NUMPYS_SEEDS = "numpy.random.bit_generator"  # the module of numpy that draws seeds from the system
@@ -40,14 +41,16 @@ class Clock:
         """Stand still until `run`: imports take another time in every run."""
         self._now = 0
         self._since: int | None = None  # the real time since which whole seconds count
+        self._ticks = threading.local()  # how often a thread read each clock: libraries read some in threads of theirs
 
-    def now(self) -> int:
-        """Return the time, which no other reading returns."""
-        self._now += TICK
+    def now(self, name: str) -> int:
+        """Return the time for the clock of that name."""
+        ticks = min(getattr(self._ticks, name, 0) + TICK, SECOND)
+        setattr(self._ticks, name, ticks)
         if self._since is not None:
             whole = (_real_ns() - self._since) // SECOND * SECOND
             self._now, self._since = self._now + whole, self._since + whole
-        return self._now
+        return self._now + ticks
 
     def run(self, at: float = 0.0) -> None:
         """Show at least `at` seconds, and count whole seconds from now on."""
@@ -130,11 +133,14 @@ def set_clocks(chance: int) -> None:
     begins = chance % (DAY * 1000) * (SECOND // 1000)
     real: Any = SimpleNamespace(**vars(time))
 
-    def running() -> int:
-        return begins + clock.now()
-
     def date() -> int:
-        return FIRST_DAY * SECOND + running()
+        return FIRST_DAY * SECOND + begins + clock.now("date")
+
+    def monotonic() -> int:
+        return begins + clock.now("monotonic")
+
+    def perf_counter() -> int:
+        return begins + clock.now("perf_counter")
 
     def seconds(given: Any) -> Any:
         return date() / SECOND if given is None else given
@@ -142,10 +148,10 @@ def set_clocks(chance: int) -> None:
     clocks: dict[str, Callable[..., Any]] = {
         "time": lambda: date() / SECOND,
         "time_ns": date,
-        "monotonic": lambda: running() / SECOND,
-        "monotonic_ns": running,
-        "perf_counter": lambda: running() / SECOND,
-        "perf_counter_ns": running,
+        "monotonic": lambda: monotonic() / SECOND,
+        "monotonic_ns": monotonic,
+        "perf_counter": lambda: perf_counter() / SECOND,
+        "perf_counter_ns": perf_counter,
         "sleep": clock.sleep,
         "gmtime": lambda secs=None: real.gmtime(seconds(secs)),
         "localtime": lambda secs=None: real.localtime(seconds(secs)),
