@@ -97,10 +97,13 @@ def change(team: str, edit: Callable[[Any], None]) -> Callable[[Path], None]:
     return lambda root: edit_json(raw(root, "live", team, I1)[1], edit)
 
 
-def another_answer(root: Path) -> None:
-    response, _ = raw(root, "live", "chance", I1)
-    response.write_text(LEVEL)
-    change("chance", lambda value: value.update(response_sha256=sha256_file(response), flags=FLAG))(root)
+def another_answer(team: str) -> Callable[[Path], None]:
+    def forge(root: Path) -> None:
+        response, _ = raw(root, "live", team, I1)
+        response.write_text(LEVEL)
+        change(team, lambda value: value.update(response_sha256=sha256_file(response), flags=FLAG))(root)
+
+    return forge
 
 
 FORGERIES: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
@@ -111,7 +114,8 @@ FORGERIES: dict[str, tuple[Callable[[Path], None], str, tuple[str, ...]]] = {
     ),
     "a program that took its time": (change("threads", slower), "notes", ("threads with live, I1", " 3")),
     "a flag": (change("chance", lambda value: value.update(flags=FLAG)), "notes", ("chance with live, I1", "like")),
-    "a flag and an answer": (another_answer, "faults", ("chance with live, I1", "all alike")),
+    "a flag and an answer": (another_answer("chance"), "faults", ("chance with live, I1", "all alike")),
+    "an answer of what varies": (another_answer("unknowable"), "faults", ("unknowable with live, I1", "none of the")),
 }
 
 

@@ -23,7 +23,7 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -323,6 +323,11 @@ def conversation(messages: object, n: Any) -> tuple[Message, ...]:
             case _:
                 raise ValueError("a message must be a dict with a role (system, user or assistant) and a content")
     return tuple(sent)
+
+
+def is_reply(answer: str, exchanges: Iterable[Exchange]) -> bool:
+    """Tell whether an answer is one of the model's replies, but for white space outside of calls."""
+    return _comparable(answer) in (_comparable(exchange.reply.text) for exchange in exchanges)
 
 
 def _part_text(part: object) -> str:

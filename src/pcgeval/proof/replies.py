@@ -15,9 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from pcgeval.core.console import count
+from pcgeval.core.files import read_text
 from pcgeval.core.layout import CALLS, STATE, Trial, recording_file, stage_dir, trial_file, trials
-from pcgeval.core.params import Model, Params
+from pcgeval.core.params import Limits, Model, Params
 from pcgeval.core.trials import TrialRecord, finished_trial, read_record, record_path
+from pcgeval.generation.broker import is_reply
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.llm.call_log import LoggedCall, answered_calls, read_recording, trial_calls
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest
@@ -93,6 +95,7 @@ def repeat_trials(
     again = repeat()
     if isinstance(submission.work, Program):
         yield from _unrepeatable(place, (shown, raw), records, again, repeat)
+        yield from _altered(place, records, raw, params.limits)
         yield from _slower(place, records, repeated.thought)
     keys = {exchange.key for record in records.values() for exchange in record.exchanges}
     outcomes: dict[str, ChatReply | str] = {}
@@ -143,6 +146,18 @@ def _unrepeatable(
             yield "faults", f"{place}, {name}: flagged as unrepeatable, but {REPETITIONS} repetitions are all alike."
             continue
         _take(trial, record, *folders)
+
+
+def _altered(place: str, records: Records, folder: Path, limits: Limits) -> Iterator[Finding]:
+    """Name answers that no reply is and no flag names, which a repetition would have flagged."""
+    for trial in records:
+        path = record_path(folder, folder.name, trial)
+        record, answer = read_record(path), read_text(path.with_suffix(".txt"))
+        has_met_a_limit = record.late is not None or record.tokens > limits.tokens  # then it may join replies
+        is_flagged = any(flag.kind == "altered-answer" for flag in record.flags)
+        if answer.strip() and not (has_met_a_limit or is_flagged or is_reply(answer, record.exchanges)):
+            name = f"{place}, {trial.letter}{trial.number}"
+            yield "faults", f"{name}: the answer is none of the model's replies, and no flag says so."
 
 
 def _take(trial: Trial, record: TrialRecord, source: Path, target: Path) -> None:
