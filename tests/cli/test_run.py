@@ -56,7 +56,7 @@ def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspa
     recording.write_text(recorded + recorded)  # another file with the same replies
     failed = workspace.python(*RUN)
     assert failed.returncode == 1
-    assert stages_of(failed) == ["generate@small", "generate@large"]
+    assert stages_of(failed) == ["generate"]
     assert ranked_teams(failed.stdout) == set()
     assert "data/recordings/small/alpha/calls.jsonl: no reply of small:1b (dddddddddddd) is recorded" in failed.stderr
     assert "The evaluation is not complete" in failed.stderr

@@ -6,6 +6,7 @@ log lacks it. Programs run again in the sandbox.
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from pcgeval.core.console import count
@@ -15,6 +16,7 @@ from pcgeval.core.params import Model, Params
 from pcgeval.core.trials import ChatReply, read_record, record_path
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.llm.call_log import LoggedCall, answered_calls, read_recording, trial_calls
+from pcgeval.llm.local_models import full_name
 from pcgeval.llm.protocol import ChatRequest
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.release import Finding
@@ -39,7 +41,7 @@ def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
         return []
     paths = (path for path in sorted((root / CALLS).glob("*.jsonl")) if path.is_file())
     calls = (call for path in paths for call in answered_calls(path.read_bytes().split(b"\n")))
-    return [call for call in calls if call.model == model.name]
+    return [call for call in calls if full_name(call.model or "") == full_name(model.name)]
 
 
 def repeat_trials(
@@ -64,14 +66,16 @@ def repeat_trials(
     is_live = settings.backend != "recorded"
     replies = KnownReplies([*known, *(in_records if is_live else ())], digest, f"the replies of {model}")
     on_all_cores = settings.model_copy(update={"concurrency": os.cpu_count() or 1})
-    do_trials(
-        params.model_copy(update={"models": {**params.models, model: on_all_cores}}),
-        model,
-        [TeamTrials(submission, replies, work / stage_dir("raw", model, team))],
-        lambda *_: None,
-        state=work / STATE,
-        calls=work / CALLS,
-    )
+    with ExitStack() as opened:
+        do_trials(
+            params.model_copy(update={"models": {**params.models, model: on_all_cores}}),
+            model,
+            [TeamTrials(submission, replies, work / stage_dir("raw", model, team))],
+            lambda *_: None,
+            opened,
+            state=work / STATE,
+            calls=work / CALLS,
+        )
     keys = {exchange.key for record in records.values() for exchange in record.exchanges}
     outcomes: dict[str, ChatReply | Failure | str] = {}
     for call in known:
