@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_trials import JOB, SAID, SEED, TestModel, limits, reply
 
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Flag
 from pcgeval.generation import broker as broker_module
 from pcgeval.generation.broker import MAX_FLAGS, MAX_REPLIES, Broker, Pipe, PipeClosed, TrialFailed
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, Message, ServerFaultError
+from pcgeval.llm.protocol import ChatReply, ChatRequest, Message
 
 
 class Guest:
@@ -119,26 +120,26 @@ def test_a_reply_takes_the_models_seconds_whether_it_is_replayed_at_once_or_wait
 
 
 @pytest.mark.parametrize(
-    ("second", "waited", "reason"),
+    ("second", "kind"),
     [
-        (reply("slow", seconds=20), 0, "did not end"),  # it would not have come in time
-        (ServerFaultError("no answer came"), 6, "did not end"),
-        (ServerFaultError("no answer came"), 4, "no answer came"),
-        (CallError("no answer came"), 4, "did not end"),  # the first one in a replay
+        (reply("slow", seconds=20), "overtime"),  # it would not have come in time
+        (failure("server-failed", fault="no answer came"), "server-failed"),
+        (failure("request-fails", attempts=2, last="no answer came"), "overtime"),
     ],
 )
-def test_more_replies_than_come_in_time_are_the_programs_fault(clock, second, waited, reason):
+def test_more_replies_than_come_in_time_are_the_programs_fault(clock, second, kind):
     def answer(_: ChatRequest) -> ChatReply:
         if len(model.requests) == 1:
             return reply("slow", seconds=20)
-        clock.now += waited
-        if isinstance(second, CallError):
-            raise second
+        clock.now += 4
+        if isinstance(second, Failure):
+            raise TrialFailed(second)
         return second
 
     model = TestModel(answer)
-    with pytest.raises(TrialFailed, match=reason):
+    with pytest.raises(TrialFailed) as caught:
         Guest(limits(seconds=10, call_seconds=11), model).chats("Build.", n=2).answers("in time")
+    assert caught.value.failure.kind == kind
 
 
 def test_last_words_that_do_not_come_fail_the_trial(monkeypatch):

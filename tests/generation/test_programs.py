@@ -111,7 +111,7 @@ ANSWERS = {
 @pytest.mark.parametrize(("source", "response"), ANSWERS.values(), ids=ANSWERS)
 def test_a_program_answers(run, source, response):
     trial = run(source)
-    assert (trial.response, trial.reason) == (response, None)
+    assert (trial.response, trial.failure) == (response, None)
 
 
 RANDOM = """
@@ -215,7 +215,7 @@ def test_a_search_hands_in_what_it_has_when_it_meets_a_limit(run, seconds, rules
     """In a tree of thought, two thoughts are proposed, each is rated, and the better one goes on."""
     trial = run(loop(SEARCH), TestModel(lambda request: reply(echo(request), seconds=seconds)), rules)
     best = max(SAID, f"reply to 1 messages with seed {SECOND}")
-    assert (trial.response, trial.reason, trial.flags, len(trial.exchanges)) == (best, None, (), calls)
+    assert (trial.response, trial.failure, trial.flags, len(trial.exchanges)) == (best, None, (), calls)
 
 
 @pytest.mark.parametrize("then", ["break", "os._exit(5)", "os.write(pcgeval_guest._trial['pipe'], b'x' * 3_000_000)"])
@@ -231,7 +231,7 @@ def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run, then):
             {then}
     """
     trial = run(loop(body), rules=limits(tokens=10))
-    assert (trial.response, trial.reason) == ("", "used 14 tokens; the limit is 10")
+    assert (trial.response, trial.failure) == ("", "used 14 tokens; the limit is 10")
 
 
 def test_threads_each_get_their_own_reply_and_a_conversation_that_is_too_long_ends_nothing(run):
@@ -247,7 +247,7 @@ def test_threads_each_get_their_own_reply_and_a_conversation_that_is_too_long_en
         return " ".join([*texts, ask(8)])
     """
     trial = run(loop(body), TestModel(lambda request: request.messages[0].content[:1]))
-    assert (trial.response, trial.reason) == ("0 1 2 3 4 5 6 7 8", None)
+    assert (trial.response, trial.failure) == ("0 1 2 3 4 5 6 7 8", None)
 
 
 # programs that do not answer, and those that attack
@@ -288,10 +288,10 @@ HOSTILE = [
 )
 def test_a_program_that_does_not_answer_fails_with_a_reason(run, source, reason, seconds):
     trial = run(source, rules=limits(seconds=seconds))
-    assert (trial.response, trial.reason is None) == ("", False)
-    assert reason.lower() in str(trial.reason).lower()
-    assert len(str(trial.reason)) <= 300
-    assert str(trial.reason).isprintable()
+    assert (trial.response, trial.failure is None) == ("", False)
+    assert reason.lower() in str(trial.failure).lower()
+    assert len(str(trial.failure)) <= 300
+    assert str(trial.failure).isprintable()
 
 
 def test_a_reply_that_the_program_fakes_is_none(run):
@@ -302,7 +302,7 @@ def test_a_reply_that_the_program_fakes_is_none(run):
     return chat_with_llm(ctx, [{"role": "user", "content": "Build."}])[0]
     """
     trial = run(loop(body))
-    assert (trial.response, trial.reason) == ("faked", None)
+    assert (trial.response, trial.failure) == ("faked", None)
     assert [flag.kind for flag in trial.flags] == ["altered-answer"]
     assert [exchange.reply.text for exchange in trial.exchanges] in ([], [SAID])
 
@@ -320,7 +320,7 @@ def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run):
     """
     source = loop(body).replace('"name", Loop', '"name", Loop, local_model_base_url="http://key@llm.example.net:80/v1"')
     trial = run(source)
-    assert str(trial.reason).startswith("KeyError: ")
+    assert str(trial.failure).startswith("KeyError: ")
     assert [(flag.kind, flag.detail) for flag in trial.flags] == [
         ("unseeded-random", "main.py:15 uses random without a fixed seed"),
         ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),

@@ -117,7 +117,7 @@ def test_a_replay_gives_the_same_bytes(tmp_path, request, work, refused, failed)
         competition.generate()
         assert len(server.asked) == len(set(server.asked))
     before = competition.outputs()
-    assert sum(record.reason is not None for record in competition.records()) == failed
+    assert sum(record.failure is not None for record in competition.records()) == failed
     competition.run("-m", "pcgeval", "export", "recordings")
     recording = tmp_path / RECORDING
     recording.write_text(recording.read_text().replace('"response":"', '"response":"x'))  # so a program runs again

@@ -59,10 +59,10 @@ def make_competition(folder: Path) -> Path:
 def summarise(folder: Path) -> None:
     """Write data/trials from what data/raw holds now, as the stage generate does."""
     params = load_params(folder / "params.yaml")
-    for model, team in product(params.models, params.teams):
+    for (model, settings), team in product(params.models.items(), params.teams):
         raw = folder / stage_dir("raw", model, team)
         submission = load_submission(folder / SUBMISSIONS / team)
-        summarise_trials(folder / summaries_file(model, team), raw, submission, trials(params))
+        summarise_trials(folder / summaries_file(model, team), raw, submission, trials(params), settings)
 
 
 def edit_json(path: Path, change: Callable[[Any], None]) -> None:

@@ -30,7 +30,8 @@ SEED = 1
 ATTEMPTS = 2  # to make a call that fails while the neutral call is answered
 MOST_ATTEMPTS = 6  # the same at a server that fails other requests, too, or that says that it is busy
 _SLOW, _SLOW_SECONDS = 5.0, 5.0  # a neutral call that takes this many times the usual, and seconds more, is slow
-_FIRST_PAUSE, _LONGEST_PAUSE, _LINE_SECONDS = 1.0, 60.0, 60.0
+PAUSE = 1.0  # seconds after the first neutral call that fails; doubles each time
+_LONGEST_PAUSE, _LINE_SECONDS = 60.0, 60.0
 
 
 class OutageError(LlmError):
@@ -116,7 +117,7 @@ class LiveModel:
                 if (failed := self._failure(attempts, verdict.reason)) is not None:
                     return Outcome(None, failed, tuple(attempts))
                 if blame == "server":
-                    self._pause(max(error.wait, _FIRST_PAUSE * 2 ** (len(attempts) - 1)))
+                    self._pause(max(error.wait, PAUSE * 2 ** (len(attempts) - 1)))
             else:
                 self._unsteady += bool(attempts)
                 return Outcome(reply, None, tuple(attempts))
@@ -134,7 +135,7 @@ class LiveModel:
 
     def _neutral(self) -> ChatReply:
         """Make a neutral call; wait while the server is away. One thread makes it while the others wait."""
-        request, away_since, next_line, pause = neutral_request(self.model, ""), 0.0, 0.0, _FIRST_PAUSE
+        request, away_since, next_line, pause = neutral_request(self.model, ""), 0.0, 0.0, PAUSE
         with self._lock:
             while True:
                 started = time.monotonic()
