@@ -199,8 +199,8 @@ def test_flags_and_reasons_are_few_and_short():
     with pytest.raises(TrialFailed) as caught:
         guest.says(op="failure", text="KeyError:\x1b[31m 'x'\n\r" + "y" * 10**4).broker.serve()
     assert guest.kinds() == ["other-host"] * MAX_FLAGS
-    assert str(caught.value).startswith("KeyError: [31m 'x' yyy")
-    for text in (str(caught.value), *(flag.detail for flag in guest.broker.flags)):
+    assert caught.value.failure.detail.startswith("KeyError: [31m 'x' yyy")
+    for text in (caught.value.failure.detail, *(flag.detail for flag in guest.broker.flags)):
         assert len(text) <= 300
         assert text.isprintable()
 

@@ -31,6 +31,7 @@ ATTEMPTS = 2  # to make a call that fails while the neutral call is answered
 MOST_ATTEMPTS = 6  # the same at a server that fails other requests, too, or that says that it is busy
 _SLOW, _SLOW_SECONDS = 5.0, 5.0  # a neutral call that takes this many times the usual, and seconds more, is slow
 PAUSE = 1.0  # seconds after the first neutral call that fails; doubles each time
+_LEAST_SECONDS = 60.0  # for a neutral call, however little time a trial has
 _LONGEST_PAUSE, _LINE_SECONDS = 60.0, 60.0
 
 
@@ -55,7 +56,7 @@ def neutral_request(model: Model, digest: str) -> ChatRequest:
 
 def neutral_call(backend: Backend, model: Model, limits: Limits) -> ChatReply:
     """Make the neutral call once; raises CallError, and LlmError as `Backend.chat`."""
-    most = limits.seconds + limits.call_seconds
+    most = max(limits.seconds + limits.call_seconds, _LEAST_SECONDS)
     return backend.chat(neutral_request(model, ""), min(most, limits.outage_seconds or most))
 
 

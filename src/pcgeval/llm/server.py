@@ -171,7 +171,7 @@ class ModelServer(ABC):
 
     def _asked(self, request: ChatRequest, fields: dict[str, Any], deadline: float) -> ChatReply:
         """Make one exchange; raises CallError with the verdict on it, and LlmError for what stops every call."""
-        started, answer, reply = time.monotonic(), Answer(), None
+        answer, reply = Answer(), None
         try:
             reply, answer = self._exchanged(functools.partial(self._ask, request, fields), deadline)
         except NoReply as no_reply:
@@ -184,13 +184,11 @@ class ModelServer(ABC):
         if verdict.blame == "reply" and reply is not None:
             self._check_answering(answer.model)
             return reply
-        words = self._printable(said_in(answer.body) if answer.body else answer.trouble)
+        words = self._printable(said_in(answer.body))
         text = f"model {self.name} at {self.address}: {verdict.reason}{f' ({words})' if words else ''}"
         if verdict.blame == "settings" and verdict.is_certain and not (request.adaptable and verdict.sent_as in fields):
             raise LlmError(f"{text}. {self._advice(verdict, answer, request)}")
-        if answer.status is None and not words:
-            words = f"no answer in {time.monotonic() - started:.1f} s"
-        raise CallError(text, verdict, answer.status, words, answer.wait)
+        raise CallError(text, verdict, answer.status, words or verdict.reason, answer.wait)
 
     def _advice(self, verdict: Verdict, answer: Answer, request: ChatRequest) -> str:
         """Return what to do about a setting that a server refuses."""
