@@ -55,6 +55,16 @@ def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
     assert row(status, "small", "builders").seconds_left == 4 * 2.25
 
 
+def test_the_models_of_one_server_take_their_time_one_after_the_other():
+    shutil.rmtree("data/raw")
+    record_calls(CALLS / "a.jsonl", "zero-shot", 1.0)
+    of_same_name = {key: model.model_copy(update={"name": "library/Small:1b"}) for key, model in LIVE.models.items()}
+    params = LIVE.model_copy(update={"models": of_same_name})
+    assert run_status(params).seconds_left == 2 * 3 * 4 * 1.0
+    of_same_name["large"] = of_same_name["large"].model_copy(update={"host": "another"})
+    assert run_status(params).seconds_left == 3 * 4 * 1.0
+
+
 def test_during_a_run_what_is_half_written_is_passed_over():
     (RAW / "I" / "builders_I_1.json").write_text('{"finger')
     (RAW / "I" / "builders_I_2.json").unlink()
