@@ -99,7 +99,7 @@ FAILURES: dict[str, FailureType] = {
     "earlier-fence": _of_submission(
         "extract",
         "earlier fence",
-        "an earlier fence held the level ({calls} calls, line {line}); only the last one counts, and it holds no call",
+        "an earlier fence held the level ({calls}, line {line}); only the last one counts, and it holds no call",
     ),
     "unread-call": _of_submission("extract", "call not read", "line {line}: `{call}` {fault}"),
     "no-call": _of_submission("extract", "no call", "the last fenced block holds no drop_block call"),

@@ -253,22 +253,15 @@ class ModelServer(ABC):
     def _exchanged(self, ask: Callable[[], Awaitable[_Answer]], deadline: float) -> _Answer:
         """Run one exchange on the event loop; raises NoReply."""
 
-        async def once() -> _Answer:
-            try:
-                return await ask()
-            except self._client_errors as error:  # without a cause, the server reports it in the middle of a stream
-                words = self._printable(error)
-                failure = NoReply(Answer(body=words, trouble="the server reported an error in its reply"))
-                raise (error.__cause__ or error.__context__ or failure) from None
-
         async def exchange() -> _Answer:
             async with asyncio.timeout(deadline - time.monotonic()):
                 try:
-                    return await once()
+                    return await self._unwrapped(ask)
                 except httpx.RemoteProtocolError as error:
                     if _CLOSED not in str(error):
                         raise
-                return await once()  # the server closed a connection that was open since an earlier request
+                # the server closed a connection that was open since an earlier request
+                return await self._unwrapped(ask)
 
         started, running = time.monotonic(), asyncio.run_coroutine_threadsafe(exchange(), _LOOP)
         try:
@@ -288,6 +281,15 @@ class ModelServer(ABC):
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError, AssertionError) as error:
             # the clients do not check the shape of an answer: JSON of another shape raises these in them
             raise NoReply(Answer(trouble=f"the answer does not follow {self._interface}'s interface")) from error
+
+    async def _unwrapped(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """Await an exchange, and raise what the client wrapped in its own errors."""
+        try:
+            return await ask()
+        except self._client_errors as error:  # without a cause, the server reports it in the middle of a stream
+            words = self._printable(error)
+            failure = NoReply(Answer(body=words, trouble="the server reported an error in its reply"))
+            raise (error.__cause__ or error.__context__ or failure) from None
 
     def _http_settings(self) -> dict[str, Any]:
         """Return the settings of the httpx client, with which `_check_answer` sees every answer first."""
