@@ -16,6 +16,7 @@ from workspace import PROMPTS, REPOSITORY, make_workspace
 
 from pcgeval.core.layout import RUN_LOCK, recording_file
 from pcgeval.core.locks import lock_folder
+from pcgeval.llm.neutral import TEXT
 
 pytestmark = pytest.mark.e2e
 RUN = ("-m", "pcgeval", "run")
@@ -104,7 +105,7 @@ def test_a_run_that_is_stopped_goes_on_with_the_next_one(tmp_path, stop, how):
     with SlowOllama(0.002) as server:
         model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
         workspace.change("models", {"m": model})
-        server.status = lambda _: 200 if server.answered < 3 else 0  # the fourth request gets no answer
+        server.status = lambda text: 200 if text == TEXT or len(server.asked) <= 3 else 0  # the fourth gets no answer
         options = {"cwd": tmp_path, "env": environment(tmp_path / "src"), "start_new_session": True, "text": True}
         pipes = {"stdin": DEVNULL, "stdout": PIPE, "stderr": PIPE}
         run = subprocess.Popen(["nohup", sys.executable, *RUN], **options, **pipes)

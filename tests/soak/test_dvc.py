@@ -18,6 +18,7 @@ from workspace import Workspace, make_workspace
 
 from pcgeval import pipeline
 from pcgeval.core.layout import GENERATION_LOCK
+from pcgeval.llm.neutral import TEXT
 
 STAGE = ("--single-item", "generate")
 CALLS = 8  # two teams, two letters, two trials
@@ -41,7 +42,8 @@ def kill_group(workspace: Workspace, run: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"] if SOAK else ["/bin/sh"])
 def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path: Path, shell: str):
     workspace = make_workspace(tmp_path)
-    with SlowOllama(0, status=lambda _: 200 if len(server.asked) == 1 else 0) as server:  # the others get no answer
+    # only the neutral call and the first of a trial get an answer
+    with SlowOllama(0, status=lambda text: 200 if text == TEXT or len(server.asked) == 1 else 0) as server:
         model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
         workspace.change("models", {"m": model})
         dvc = start_repro(workspace, *STAGE, shell=shell)
