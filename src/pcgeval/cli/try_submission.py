@@ -76,6 +76,7 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
                 key,
                 [TeamTrials(submission, backend, folder / "raw")],
                 tried.score,
+                stack,
                 state=folder / "unfinished",
                 trust_programs=trust_programs,
                 observer=tried,

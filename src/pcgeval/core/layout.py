@@ -41,6 +41,7 @@ METRICS = RESULTS / "metrics"  # a file for each team, for `dvc metrics show`
 SEAL = RESULTS / "seal.json"  # written before a run; no stage makes it
 STATE = Path(".pcgeval")  # for the next run after a killed one; neither DVC nor git has it
 RUN_LOCK = STATE / "run.lock"  # of `pcgeval run`
+GENERATION_LOCK = STATE / "generate.lock"  # of the stage generate
 DVC_LOCK = Path("dvc.lock")
 PACKAGE_FILE = Path("pcgeval.json")  # the pcgeval that a competition runs, where it has no src/pcgeval
 CALLS = STATE / "calls"  # all replies of models; a round's workspace links to its parent's
@@ -83,11 +84,6 @@ def trials(params: "Params", letters: str = "") -> Iterator[Trial]:
 def stage_dir(name: StageDir, model: str, team: str) -> Path:
     """Return the folder of a stage's output for a model and a team."""
     return DATA / name / model / team
-
-
-def generation_lock(model: str, state: Path = STATE) -> Path:
-    """Return the lock of the process that generates with a model."""
-    return state / "locks" / f"{model}.lock"
 
 
 def recording_file(model: str, team: str) -> Path:

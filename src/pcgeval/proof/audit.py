@@ -19,11 +19,11 @@ from pcgeval.core.layout import (
     CALLS,
     DVC_IGNORED,
     EXAMPLE_LETTERS,
+    GENERATION_LOCK,
     RANKING_JSON,
     RUN_LOCK,
     STATE,
     SUBMISSIONS,
-    generation_lock,
     grade_file,
     stage_dir,
     summaries_file,
@@ -122,7 +122,7 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
         raise AuditError(f"{unknown[0]}: is no stage. The stages are {', '.join(pipeline.OUTPUTS)}.")
     # no cluster is asked to compute
     params = load_params(root / PARAMS_FILE).model_copy(update={"execution": Execution()})
-    for lock in (RUN_LOCK, *map(generation_lock, params.models)):
+    for lock in (RUN_LOCK, GENERATION_LOCK):
         if holder := lock_holder(root / lock):
             raise AuditError(f"process {holder[0]} is evaluating this competition. Audit it when that has ended.")
     if not (root / RANKING_JSON).is_file():
@@ -179,10 +179,7 @@ class _Rerun:
                 self._generate()
             else:
                 self._run_stage(stage)
-            for output in outputs:
-                # generate has an output for every model; of a model that left the competition the old one may stay
-                parts = [f"{output}/{model}" for model in self.params.models] if stage == "generate" else [output]
-                self.result.differences += [] if output in self.left_out else self._compare(parts)
+            self.result.differences += self._compare(output for output in outputs if output not in self.left_out)
         ranking = self.work / RANKING_JSON
         return RankingFile.read(ranking) if ranking.is_file() else None
 

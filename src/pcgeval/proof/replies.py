@@ -11,6 +11,7 @@ all repetitions agree that it is wrong stays a difference.
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from pcgeval.core.trials import ChatReply, TrialRecord, finished_trial, read_rec
 from pcgeval.generation.broker import is_reply
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.llm.call_log import LoggedCall, answered_calls, read_recording, trial_calls
+from pcgeval.llm.local_models import full_name
 from pcgeval.llm.protocol import ChatRequest
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.release import Finding
@@ -51,7 +53,7 @@ def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
         return []
     paths = (path for path in sorted((root / CALLS).glob("*.jsonl")) if path.is_file())
     calls = (call for path in paths for call in answered_calls(path.read_bytes().split(b"\n")))
-    return [call for call in calls if call.model == model.name]
+    return [call for call in calls if full_name(call.model or "") == full_name(model.name)]
 
 
 def repeat_trials(
@@ -82,14 +84,16 @@ def repeat_trials(
     def repeat(doubtful: Iterable[Trial] = ()) -> Records:
         for trial in doubtful:
             record_path(raw, team, trial).unlink()
-        do_trials(
-            params.model_copy(update={"models": {**params.models, model: on_all_cores}}),
-            model,
-            [repeated],
-            lambda *_: None,
-            state=work / STATE,
-            calls=work / CALLS,
-        )
+        with ExitStack() as opened:
+            do_trials(
+                params.model_copy(update={"models": {**params.models, model: on_all_cores}}),
+                model,
+                [repeated],
+                lambda *_: None,
+                opened,
+                state=work / STATE,
+                calls=work / CALLS,
+            )
         return {trial: read_record(record_path(raw, team, trial)) for trial in records}
 
     again = repeat()
