@@ -1,5 +1,6 @@
 """The command `init`: a competition's folder from the installed package alone."""
 
+import shlex
 import shutil
 import subprocess
 from itertools import product
@@ -30,7 +31,7 @@ def init(
 
     The folder holds settings, stages, a baseline, the rubric and the classifier. By default, the settings name three
     small models that run on this machine. The stages run the installed version of pcgeval, which pcgeval.json names.
-    If DIR is in no git repository, it becomes one.
+    If DIR is in no git repository, it becomes one, with a first commit if git knows your name and e-mail.
     """
     if upgrade:
         if edition:
@@ -81,10 +82,21 @@ def _copy_inputs(folder: Path, params_file: Path) -> None:
 
 
 def _make_repository(folder: Path) -> None:
-    """Make a git repository, unless the folder lies in one; without git, let DVC do without it too."""
+    """Make a git repository and its first commit, unless the folder lies in one; without git, let DVC do without it."""
+
+    def git(*words: str) -> bool:
+        return subprocess.run(["git", *words], cwd=folder, capture_output=True, check=False).returncode == 0
+
+    commands = f"cd {shlex.quote(str(folder))} && git add --all . && git commit -m 'A competition'"
     try:
-        if subprocess.run(["git", "rev-parse", "--git-dir"], cwd=folder, capture_output=True, check=False).returncode:
-            subprocess.run(["git", "init", "--quiet"], cwd=folder, capture_output=True, check=True)
+        if git("rev-parse", "--git-dir"):
+            print_stderr(f"{folder} lies in a git repository, in which nothing was committed. Commit it: {commands}")
+            return
+        subprocess.run(["git", "init", "--quiet"], cwd=folder, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         write_text(folder / ".dvc" / "config.local", "[core]\n    no_scm = true\n")
         print_stderr("git could not make a repository here, so the audit lists every file as not published")
+        return
+    only_told = ("-c", "user.useConfigOnly=true")  # and no name and address that git makes up
+    if not (git("add", "--all") and git(*only_told, "commit", "--quiet", "--message", "A competition")):
+        print_stderr(f"git made no first commit. Tell it user.name and user.email, then: {commands}")
