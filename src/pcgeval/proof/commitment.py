@@ -46,10 +46,8 @@ def read_commitment(root: Path) -> Commitment:
     try:
         _git(root, "rev-parse", "--git-dir")
     except CommitmentError as error:
-        fault = f"the folder is in no git repository that can be read ({error})"
-        raise CommitmentError(
-            f"{fault}. Commit params and submissions, and publish the commit before the run."
-        ) from error
+        remedy = "Make one with `git init`, and commit and publish the inputs before the run."
+        raise CommitmentError(f"the folder is in no git repository that can be read ({error}). {remedy}") from error
     try:
         commit = full_commit(root, "HEAD")
     except CommitmentError:  # before the first one
@@ -95,7 +93,9 @@ def changes_since(root: Path, commit: str) -> Iterator[str]:
         yield f"{SUBMISSIONS}: team {printable_name(team)} {change} after the commit {shown}."
     for folder in COMMITTED:
         files = [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
-        if files and folder != str(SUBMISSIONS):
+        if folder in names and folder != PARAMS_FILE:
+            yield f"{folder}: is no folder that git knows after the commit {shown}, but a file or a link."
+        elif files and folder != str(SUBMISSIONS):
             yield f"{folder}: changed after the commit {shown}: {listed(files, _MOST)}."
 
 
@@ -116,7 +116,12 @@ def _differing(root: Path, commit: str | None) -> list[str]:
             _git(root, "read-tree", commit, GIT_INDEX_FILE=index)
         kinds = ("--modified", "--deleted", "--others")  # others: ignored ones too
         names = _git(root, "ls-files", "-z", *kinds, "--", *COMMITTED, GIT_INDEX_FILE=index).split("\0")
-    return sorted({name for name in names if name and not any(map(is_ignored, PurePosixPath(name).parts))})
+    return sorted({name for name in names if name and _counts(name)})
+
+
+def _counts(name: str) -> bool:
+    """Tell whether a file is an input: of a submission each one is, elsewhere none that DVC ignores."""
+    return name.startswith(f"{SUBMISSIONS}/") or not any(map(is_ignored, PurePosixPath(name).parts))
 
 
 def _changed_settings(root: Path, commit: str, shown: str) -> Iterator[str]:

@@ -41,7 +41,7 @@ def diversity(vectors: ArrayLike, trials: int) -> float:
         DiversityError: T is below 1, or the vectors are ragged or not finite.
     """
     if trials < 1:
-        raise DiversityError(f"there are {trials} trials. Set competition.trials to 1 or more.")
+        raise DiversityError(f"{trials} trials are too few. Set competition.trials to 1 or more.")
     distances = pair_distances(vectors)
     return float(np.sum(distances) / (trials * (trials + 1) / 2 - trials)) if trials > 1 else 1.0
 

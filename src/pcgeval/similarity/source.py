@@ -114,5 +114,5 @@ def _fetch(hub_id: str, revision: str) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise ClassifierError(
             f"classifier {hub_id} at {revision}: cannot be fetched from the hub ({first_line(error)}). Check the name, "
-            "the revision and the network; or get the three files elsewhere and name data/classifier, with them."
+            "the revision and the network; or put the three files into a folder, a competition's into data/classifier."
         ) from error
