@@ -28,19 +28,19 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
     with SlowOllama(0.002) as server:
         workspace.change("models", {"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
         workspace.change("teams", dict.fromkeys(["alpha", "greedy", "unlucky"]))
-        workspace.change("similarity", {"model": "data/none"})  # so that none is loaded
+        (workspace.folder / "data/classifier/config.json").unlink()  # so that none is loaded
         code, printed = workspace.run_and_fail("-m", "pcgeval", "check")
         assert code == 2
         found = re.findall(r"(?m)^([a-z ]+): (greedy|unlucky): ", printed)
         assert found == [("failing team", "greedy"), ("error", "unlucky")]
         first = workspace.dvc("repro", "--keep-going")
         assert first.returncode != 0
-        assert re.search(r"failed to reproduce.*generate@m", first.stdout)
+        assert re.search(r"failed to reproduce.*generate", first.stdout)
         assert [len(workspace.records(team)) for team in ("alpha", "greedy", "unlucky")] == [4, 4, 0]
-        assert all("no-such-package" in str(record.reason) for record in workspace.records("greedy"))
+        assert all("no-such-package" in record.failure.detail for record in workspace.records("greedy"))
         assert workspace.run_and_fail("-m", "pcgeval", "ranking")[0] == 2  # there is none
         asked = len(server.asked)
         (workspace.folder / "data/submissions/unlucky/requirements.txt").unlink()
         workspace.repro("--keep-going", "extract")
         assert len(server.asked) == asked + 3 * 4  # the calls of the unlucky program
-    assert [record.reason for record in workspace.records("unlucky")] == [None] * 4
+    assert [record.failure for record in workspace.records("unlucky")] == [None] * 4

@@ -22,7 +22,7 @@ from pcgeval.core.console import stage_exit_code
 from pcgeval.core.trials import TrialRecord, read_record
 
 REPOSITORY = Path(__file__).parents[2]
-STAGE = (str(REPOSITORY / "stages" / "generate.py"), "m")
+STAGE = (str(REPOSITORY / "stages" / "generate.py"),)
 PROMPT = {"prompt.txt": "Build the letter <OBJECT>."}
 PROGRAM = {
     "main.py": """
@@ -67,7 +67,7 @@ class CompetitionFolder:
         """Run the stage or a `-m pcgeval` command in this process; return its exit code and everything it printed."""
         is_command = words[:2] == ("-m", "pcgeval")
         assert is_command or words == STAGE
-        command = partial(main, words[2:]) if is_command else partial(stage_exit_code, pipeline.generate, "m")
+        command = partial(main, words[2:]) if is_command else partial(stage_exit_code, pipeline.generate)
         return run_in(self.folder, command, **variables)
 
     def add_team(self, team: str, work: dict[str, str]) -> None:

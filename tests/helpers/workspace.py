@@ -28,7 +28,7 @@ PROMPTS = {"alpha": "Build the letter <OBJECT>.", "beta": "Stack blocks into the
 OTHER_PROMPT = "Build a tall letter <OBJECT>."
 DIGESTS = {"small": "a" * 64, "large": "b" * 64}
 OTHER_DIGEST = "c" * 64
-STAGES = ("generate", *(stage.__name__ for stage in pipeline.STAGES))
+STAGES = [stage.__name__ for stage in pipeline.STAGES]
 PARAMS = small_values(
     "IT",
     teams={"alpha": {"title": "Team alpha", "role": "baseline"}, "beta": {"title": "Team beta"}},
@@ -90,11 +90,7 @@ def evaluate(folder: Path, since: str = "generate", until: str = "report") -> No
     """Run the stages from one to another: what was altered before is then what all later files follow from."""
     params = load_params(folder / "params.yaml")
     for name in STAGES[STAGES.index(since) : STAGES.index(until) + 1]:
-        if name == "generate":
-            for model in params.models:
-                pipeline.generate(params, model, folder)
-        else:
-            getattr(pipeline, name)(params, folder)
+        getattr(pipeline, name)(params, folder)
 
 
 def _write_recordings(folder: Path) -> None:

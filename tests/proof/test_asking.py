@@ -30,7 +30,7 @@ def answered(server: SlowOllama, tmp_path_factory: pytest.TempPathFactory) -> Pa
     workspace = make_workspace(tmp_path_factory.mktemp("answered"))
     workspace.change("teams", {TEAM: {}})
     workspace.change("models", {MODEL: {"backend": "ollama", "name": "m:1", "host": server.address}})
-    pipeline.generate(load_params(workspace.folder / "params.yaml"), MODEL, workspace.folder)
+    pipeline.generate(load_params(workspace.folder / "params.yaml"), workspace.folder)
     workspace.change("models", {MODEL: {"backend": "recorded", "name": "m:1", "host": server.address}})
     return workspace.folder
 

@@ -23,6 +23,7 @@ EXTENSIONS: dict[StageDir, str] = {"raw": ".txt", "intermediate": ".txt", "level
 DATA = Path("data")
 SUBMISSIONS = DATA / "submissions"
 LOCKS = DATA / "locks"  # the packages of programs, a file for each team
+CLASSIFIER = DATA / "classifier"
 RECORDINGS = DATA / "recordings"
 JUDGE_RECORDINGS = RECORDINGS / "judge"  # beside those of the models
 RUBRICS = DATA / "rubrics"
@@ -39,9 +40,9 @@ REPORT = RESULTS / "report"
 RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics"  # a file for each team, for `dvc metrics show`
-SEAL = RESULTS / "seal.json"  # written before a run; no stage makes it
 STATE = Path(".pcgeval")  # for the next run after a killed one; neither DVC nor git has it
 RUN_LOCK = STATE / "run.lock"  # of `pcgeval run`
+GENERATION_LOCK = STATE / "generate.lock"  # of the stage generate
 DVC_LOCK = Path("dvc.lock")
 PACKAGE_FILE = Path("pcgeval.json")  # the pcgeval that a competition runs, where it has no src/pcgeval
 CALLS = STATE / "calls"  # all replies of models; a round's workspace links to its parent's
@@ -49,6 +50,7 @@ GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task of the submissions in words
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
+FAILURES_FILE = "failures.json"  # beside code and levels: the trials that have none, and why
 TRIALS_FILE = "trials.json"  # beside the stability files: which trials failed, in which stage and why
 # the rules of .dvcignore, which hide no file of a submission
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
@@ -83,11 +85,6 @@ def trials(params: "Params", letters: str = "") -> Iterator[Trial]:
 def stage_dir(name: StageDir, model: str, team: str) -> Path:
     """Return the folder of a stage's output for a model and a team."""
     return DATA / name / model / team
-
-
-def generation_lock(model: str, state: Path = STATE) -> Path:
-    """Return the lock of the process that generates with a model."""
-    return state / "locks" / f"{model}.lock"
 
 
 def packages_lock(submission: Path) -> Path:
