@@ -10,6 +10,7 @@ from params_for_tests import contents
 from pcgeval.cli.main import main
 from pcgeval.cli.rounds import prepare_round
 from pcgeval.core.params import load_params
+from pcgeval.proof.commitment import read_commitment
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,13 +38,48 @@ def test_a_new_competition_is_the_demo_with_live_models_and_the_installed_pcgeva
     assert (workspace / "pcgeval.json").read_bytes() == (folder / "pcgeval.json").read_bytes()
 
 
-def test_a_repository_is_made_only_where_there_is_none(folder, tmp_path, monkeypatch):
-    assert (folder / ".git").is_dir()
+@pytest.fixture
+def known(monkeypatch, tmp_path):
+    """Tell git a name and an address, or none of both."""
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+
+    def tell(text):
+        (tmp_path / "gitconfig").write_text(text)
+
+    tell("[user]\n name = a\n email = a@b\n")
+    return tell
+
+
+def git(folder, *words):
+    return subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.usefixtures("known")
+def test_a_repository_with_a_commit_is_made_only_where_there_is_none(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "mine"
+    assert main(["init", str(folder)]) == 0
+    assert len(git(folder, "log", "--oneline").splitlines()) == 1
+    assert not git(folder, "status", "--porcelain")
+    assert read_commitment(folder) == (git(folder, "rev-parse", "HEAD").strip(), [])
+    capsys.readouterr()
     assert main(["init", str(folder / "next")]) == 0
+    assert "git commit" in capsys.readouterr().err
     assert not (folder / "next/.git").exists()
+    assert len(git(folder, "log", "--oneline").splitlines()) == 1
     monkeypatch.setenv("PATH", str(tmp_path))  # without git, DVC needs none
     assert main(["init", str(tmp_path / "other")]) == 0
     assert "no_scm = true" in (tmp_path / "other/.dvc/config.local").read_text()
+
+
+def test_without_a_name_for_git_the_command_of_the_first_commit_is_printed(known, tmp_path, capsys):
+    known("[user]\n name = a\n")
+    assert main(["init", str(tmp_path / "mine")]) == 0
+    command = capsys.readouterr().err.partition("then: ")[2].splitlines()[0]
+    assert read_commitment(tmp_path / "mine").commit is None
+    known("[user]\n name = a\n email = a@b\n")
+    subprocess.run(command, shell=True, cwd="/", check=True, capture_output=True)  # noqa: S602 - the printed command
+    assert read_commitment(tmp_path / "mine").uncommitted == []
 
 
 def test_an_edition_is_the_published_final(tmp_path):

@@ -55,6 +55,16 @@ JUDGE = {"backend": "ollama", "name": "x"}
         ({"rubric": {"context": 5000, "model": {**JUDGE, "options": {"num_ctx": 4096}}}}, ["num_ctx is 4096"]),
         (of_models(m={"options": {"seed": 2.5}}), ["options: seed must be a whole"]),
         ({"rubric": {"evidence": True, "prompts": "paperbench"}}, ["evidence"]),
+        ({"competition": {**COMPETITION, "trials": 0}}, ["competition.trials: must be at least 1"]),
+        *(
+            ({"similarity": {"model": model, "revision": revision}}, [model, "data/classifier", "revision"])
+            for model, revision in (
+                ("data/vit", None),
+                ("/vit", "a" * 40),
+                ("owner/name", None),
+                ("owner/name", "main"),
+            )
+        ),
     ],
 )
 def test_bad_values_are_named(changes: dict[str, Any], fragments: list[str]):

@@ -27,7 +27,7 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
     with SlowOllama(0.002) as server:
         workspace.change("models", {"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
         workspace.change("teams", ["alpha", "greedy", "unlucky"])
-        workspace.change("similarity", {"model": "data/none"})  # so that none is loaded
+        (workspace.folder / "data/classifier/config.json").unlink()  # so that none is loaded
         code, printed = workspace.run_and_fail("-m", "pcgeval", "check")
         assert code == 2
         found = re.findall(r"(?m)^([a-z ]+): .*/(\w+)/requirements", printed)

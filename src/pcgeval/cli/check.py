@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 app = group()
 Severity = Literal["error", "failing team", "warning"]
+_MOST_NAMES = 5  # in a sentence
 _TRIAL_BYTES = 100_000  # of the files of all stages and DVC's copies of them: twice the mean of the demo
 _TOKEN_BYTES = 16  # of a reply's token: 4 bytes each in the call log, the record, the response and DVC's copies
 
@@ -54,7 +55,6 @@ def _attempt(
 @app.command()
 def check(
     full: Annotated[bool, typer.Option("--full", help="Check a replay as if its models ran live.")] = False,
-    do_seal: Annotated[bool, typer.Option("--seal", help="Seal params and submissions.")] = False,
     json: Json = False,
 ) -> None:
     """Check params.yaml, the submissions and all other inputs.
@@ -62,44 +62,34 @@ def check(
     The command lists all problems at once. If a model runs live, or with --full, it also asks the servers for each
     model, locks and installs the requirements, starts each program in the sandbox, and loads the classifier.
 
-    --seal writes the hashes of params and submissions to results/seal.json unless there is an error, and prints its
-    hash. Publish both before the run: later checks warn about every change since.
+    It prints the commit to publish before the run, or names what is not committed. `pcgeval audit --since COMMIT`
+    names every change after that.
     """
     from pcgeval.core.params import load_params
-    from pcgeval.scoring.seal import make_seal
 
-    findings, summary, seal_sha256 = Findings(), None, None
+    findings, answers, summary = Findings(), list[str](), None
     with _attempt(findings, "params.yaml"):
         params = load_params()
-        summary = _check_inputs(params, findings, is_full=full, is_sealing=do_seal)
+        answers, summary = _check_inputs(params, findings, is_full=full)
+    commit = _check_commitment(findings)
     findings = list(dict.fromkeys(findings))  # two models may have the same fault
     passed = all(finding.severity != "error" for finding in findings)
-    if do_seal and passed:
-        seal = make_seal(params)
-        seal_sha256 = seal.sha256
-        if layout.SEAL.exists():
-            print_stderr(f"{layout.SEAL}: agrees with params.yaml and the submissions")
-        else:
-            seal.write(layout.SEAL)
-            print_stderr(
-                f"wrote {layout.SEAL}: commit and publish it with params.yaml and data/submissions before the run"
-            )
     if json:
         values = [finding._asdict() for finding in findings]
-        print_json({"passed": passed, "summary": summary, "seal": seal_sha256, "findings": values})
+        print_json({"passed": passed, "answers": answers, "summary": summary, "commit": commit, "findings": values})
     else:
         for finding in findings:
             print_stderr(f"{finding.severity}: {finding.text}")
-        if summary:
-            print_stderr(summary)
-        if seal_sha256:
-            sys.stdout.write(f"{seal_sha256}\n")
+        for line in (*answers, *filter(None, [summary])):
+            print_stderr(line)
+        if commit:
+            sys.stdout.write(f"commit to publish: {commit}\n")
     if not passed:
         raise typer.Exit(EXIT_BAD_INPUT)
 
 
-def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sealing: bool) -> str:
-    """Check everything that params.yaml names, and return a line about the size of the run."""
+def _check_inputs(params: "Params", findings: Findings, *, is_full: bool) -> tuple[list[str], str]:
+    """Check everything that params.yaml names; return a line about each live model, and one about the run's size."""
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.report.status import run_status
     from pcgeval.rubric.loading import load_rubric
@@ -123,8 +113,6 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
     if is_full or is_live:
         programs = {team: entry.work for team, entry in submissions.items() if isinstance(entry.work, Program)}
         _check_programs(params, programs, findings)
-    if len(submissions) == len(params.teams):  # a seal has the hashes of all submissions
-        _check_seal(params, findings, is_sealing=is_sealing)
     competition = params.competition
     sizes = (
         count(len(params.teams), "submission"),
@@ -133,7 +121,7 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
         count(competition.trials, "trial"),
     )
     summary = f"{competition.name} {competition.edition}, {competition.round}: {' x '.join(sizes)}"
-    return "\n".join([*answers, f"{summary}. {status.summary}" if status else summary])
+    return answers, f"{summary}. {status.summary}" if status else summary
 
 
 def _check_recordings(params: "Params", teams: list[str], findings: Findings) -> None:
@@ -285,15 +273,15 @@ def _check_programs(params: "Params", programs: "dict[str, Program]", findings: 
                 findings.append(Finding("programs", "failing team", f"{team}: {reason}"))
 
 
-def _check_seal(params: "Params", findings: Findings, *, is_sealing: bool) -> None:
-    """Compare params and submissions with the seal; differences are errors only if they prevent a new seal."""
-    from pcgeval.scoring.seal import seal_differences
+def _check_commitment(findings: Findings) -> str | None:
+    """Return the commit to publish; None, with a warning, if the inputs are not committed."""
+    from pcgeval.core.untrusted import listed
+    from pcgeval.proof.commitment import read_commitment
 
-    severity: Severity = "error" if is_sealing else "warning"
-    with _attempt(findings, "seal", severity):
-        differences = seal_differences(params)
-        for difference in differences:
-            findings.append(Finding("seal", severity, difference))
-        if differences and is_sealing:
-            text = f"{layout.SEAL} exists already. Undo the changes, or remove that file to seal again."
-            findings.append(Finding("seal", severity, text))
+    with _attempt(findings, "commit", "warning"):
+        commit, uncommitted = read_commitment(Path())
+        if not uncommitted:
+            return commit
+        text = f"not committed: {listed(uncommitted, _MOST_NAMES)}. Commit and publish them before the run."
+        findings.append(Finding("commit", "warning", text))
+    return None

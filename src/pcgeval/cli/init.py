@@ -1,5 +1,6 @@
 """The command `init`: a competition's folder from the installed package alone."""
 
+import shlex
 import shutil
 import subprocess
 from itertools import product
@@ -13,6 +14,7 @@ from pcgeval.core import layout
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import remove_others, write_bytes, write_text
+from pcgeval.core.untrusted import printable_line
 
 app = group()
 _PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
@@ -30,7 +32,7 @@ def init(
 
     The folder holds settings, stages, a baseline, the rubric and the classifier. By default, the settings name three
     small models that run on this machine. The stages run the installed version of pcgeval, which pcgeval.json names.
-    If DIR is in no git repository, it becomes one.
+    If DIR is in no git repository, it becomes one, with a first commit if git knows your name and e-mail.
     """
     if upgrade:
         if edition:
@@ -81,10 +83,28 @@ def _copy_inputs(folder: Path, params_file: Path) -> None:
 
 
 def _make_repository(folder: Path) -> None:
-    """Make a git repository, unless the folder lies in one; without git, let DVC do without it too."""
+    """Make a git repository and its first commit, unless the folder lies in one; without git, let DVC do without it."""
+
+    def git(*words: str) -> str | None:
+        """Return git's words if it failed."""
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, errors="replace", check=False
+        )
+        return printable_line(done.stderr or words[0]) if done.returncode else None
+
+    commands = f"cd {shlex.quote(str(folder))} && git add --all . && git commit -m 'A competition'"
     try:
-        if subprocess.run(["git", "rev-parse", "--git-dir"], cwd=folder, capture_output=True, check=False).returncode:
-            subprocess.run(["git", "init", "--quiet"], cwd=folder, capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
+        if git("rev-parse", "--git-dir") is None:
+            print_stderr(f"{folder} lies in a git repository, in which nothing was committed. Commit it: {commands}")
+            return
+        failure = git("init", "--quiet")
+    except OSError as error:
+        failure = str(error)
+    if failure:
         write_text(folder / ".dvc" / "config.local", "[core]\n    no_scm = true\n")
         print_stderr("git could not make a repository here, so the audit lists every file as not published")
+        return
+    commit = ("-c", "user.useConfigOnly=true", "commit", "--quiet", "--message", "A competition")  # by nobody made up
+    if failure := git("add", "--all") or git(*commit):
+        print_stderr(f"git made no first commit: {failure}")
+        print_stderr(f"Tell it your user.name and user.email, then: {commands}")

@@ -28,6 +28,9 @@ Trust = Annotated[
     list[str] | None,
     typer.Option(metavar="STAGE", help="Take a stage's published output instead of running it. Repeatable."),
 ]
+Since = Annotated[
+    str | None, typer.Option(metavar="COMMIT", help="Also name each input that changed after this commit.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Also fail if something was not run again or is not committed.")]
 
 
@@ -35,13 +38,15 @@ Strict = Annotated[bool, typer.Option("--strict", help="Also fail if something w
 def audit(
     trust: Trust = None,
     strict: Strict = False,
+    since: Since = None,
     ask: Annotated[int, typer.Option(metavar="N", min=0, help="Ask the models N recorded calls again.")] = 0,
     json: Json = False,
 ) -> None:
     """Run the whole evaluation again and compare every file.
 
     The command uses an empty folder, the inputs and the recorded replies; programs run in the sandbox. Exit code 1: a
-    published file differs, or a model answered a call of --ask differently.
+    published file differs, a model answered a call of --ask differently, or what decides the ranking is not as in the
+    commit of --since that was published before the run: params.yaml, submissions, locks, classifier or rubrics.
     """
     import dvc  # noqa: F401 - it is run as a program, and an extra brings it
 
@@ -49,7 +54,7 @@ def audit(
     from pcgeval.proof.asking import ask_again
     from pcgeval.proof.audit import audit as audit_folder
 
-    result = audit_folder(Path(), trust=trust or ())
+    result = audit_folder(Path(), trust=trust or (), since=since)
     asked = ask_again(Path(), load_params(), ask, report=print_stderr) if ask else []
     _show_audit(result, strict=strict, json=json, asked=asked)
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pcgeval.cli.options import assign
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import PACKAGED_DATA
-from pcgeval.core.params import Model, Params, load_params, parse_params
+from pcgeval.core.params import ANY_CLASSIFIER, Model, Params, load_params, parse_params
 from pcgeval.core.untrusted import printable_name
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model, full_name
@@ -32,7 +32,7 @@ def load_params_or_default(assignments: Sequence[str] = ()) -> Params:
     values = params.model_dump(mode="json", exclude_unset=True) | {"teams": params.teams or ["participant"]}
     for assignment in assignments:
         assign(values, assignment)
-    return parse_params(values, "--set").model_copy(update={"teams": params.teams})
+    return parse_params(values, "--set", context=ANY_CLASSIFIER).model_copy(update={"teams": params.teams})
 
 
 def default_params() -> Params:

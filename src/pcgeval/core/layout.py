@@ -22,6 +22,8 @@ EXTENSIONS: dict[StageDir, str] = {"raw": ".txt", "intermediate": ".txt", "level
 
 DATA = Path("data")
 SUBMISSIONS = DATA / "submissions"
+LOCKS = DATA / "locks"
+CLASSIFIER = DATA / "classifier"
 RECORDINGS = DATA / "recordings"
 JUDGE_RECORDINGS = RECORDINGS / "judge"  # beside those of the models
 RUBRICS = DATA / "rubrics"
@@ -38,7 +40,6 @@ REPORT = RESULTS / "report"
 RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics"  # a file for each team, for `dvc metrics show`
-SEAL = RESULTS / "seal.json"  # written before a run; no stage makes it
 STATE = Path(".pcgeval")  # for the next run after a killed one; neither DVC nor git has it
 RUN_LOCK = STATE / "run.lock"  # of `pcgeval run`
 GENERATION_LOCK = STATE / "generate.lock"  # of the stage generate

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, write_text
+from pcgeval.core.layout import CLASSIFIER
 from pcgeval.core.profiles import ModelProfile, known_profile
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, printable_line, read_bounded_text
 
 PARAMS_FILE = "params.yaml"
+ANY_CLASSIFIER = "any classifier"  # the context of commands that evaluate no competition
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
 _MAX_BYTES = 2**18
 _MAX_SECONDS = 1e9  # a socket takes no time-out of over 292 years
@@ -31,6 +33,8 @@ _NUMBERS |= {"repeat_penalty", "presence_penalty", "frequency_penalty"}
 _JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
 # settings that a backend would ignore
 _FOREIGN = {"ollama": ("base_url",), "openai": ("host", "keep_alive"), "llamacpp": ("host", "base_url", "keep_alive")}
+HUB_ID = re.compile(r"(?!data/)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 # the rule that a value breaks, by pydantic's types of errors
 _RULES = {
     "greater_than_equal": "must be at least {ge}",
@@ -62,7 +66,7 @@ class Round(_Section):
     """Letters, trials and seed of another round of the same competition; without a seed, one is derived."""
 
     characters: str
-    trials: int = Field(ge=2, le=1000)  # diversity compares the trials of a letter with each other
+    trials: int = Field(ge=1, le=1000)
     seed: int | None = Field(None, ge=0, lt=2**31)
 
     @field_validator("characters")
@@ -170,9 +174,12 @@ class PhysicsParams(_Section):
 
 
 class Similarity(_Section):
-    """The classifier: a folder, or a hub id with the revision (commit) that pins its bytes."""
+    """The classifier: a folder, or a hub's id with the revision (commit) that pins its bytes.
 
-    model: str = "data/classifier"
+    The only folder of a competition is data/classifier, as DVC would not notice a change in another one.
+    """
+
+    model: str = str(CLASSIFIER)
     revision: str | None = None
     batch: int = Field(32, ge=1, le=4096)
     device: str = "cpu"
@@ -283,6 +290,16 @@ class Params(_Section):
             raise ValueError(f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {teams}")
         return self
 
+    @model_validator(mode="after")
+    def _pinned_classifier(self, info: ValidationInfo) -> "Params":
+        model, revision = self.similarity.model, self.similarity.revision
+        is_pinned = HUB_ID.fullmatch(model) and COMMIT.fullmatch(revision or "")
+        if model != str(CLASSIFIER) and not is_pinned and info.context != ANY_CLASSIFIER:
+            remedy = f"Copy the classifier's files to {CLASSIFIER} and name that, or name a model of the hub, such as "
+            remedy += "owner/name, and as similarity.revision the 40-digit commit of its page"
+            raise ValueError(f"similarity.model: {model!r} with the revision {revision!r} is not pinned. {remedy}")
+        return self
+
 
 def team_name_fault(name: str) -> str | None:
     """Return the rule that the name of a team or a model breaks, in words that follow it; None if it breaks none."""
@@ -339,10 +356,13 @@ def add_team(team: str, path: Path = Path(PARAMS_FILE)) -> None:
     write_text(path, edited)
 
 
-def parse_params(values: Any, source: str) -> Params:
-    """Check values as read from YAML; raise ParamsError with every problem, one line each, after the `source`."""
+def parse_params(values: Any, source: str, *, context: str | None = None) -> Params:
+    """Check values as read from YAML; raise ParamsError with every problem, one line each, after the `source`.
+
+    With the context ANY_CLASSIFIER, the classifier may lie in any folder.
+    """
     try:
-        return Params.model_validate(values)
+        return Params.model_validate(values, context=context)
     except ValidationError as error:
         raise ParamsError("\n".join(f"{source}: {fault}" for fault in explained_faults(error))) from error
 

@@ -426,6 +426,8 @@ class TeamModelScore(_Part):
     flagged_trials: int | None = None
     blocks: int | None = None  # of all responses
     supplied: int | None = None  # blocks that stood in the submission's messages before the model named them
+    failures: dict[str, int] = {}  # trials by the kind of their failure, see `core.failures`
+    answered_by: tuple[str, ...] = ()  # how the answering models call themselves, as far as the server says it
 
 
 class ScoreInterval(NamedTuple):

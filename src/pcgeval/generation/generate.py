@@ -284,7 +284,11 @@ def do_trials(
         SandboxError: There is no sandbox for a program. The trials of other teams are done before.
     """
     settings, log, stopping = params.models[model], CallLog(calls), stopping or threading.Event()
-    digest = digest or settings.digest or teams[0].backend.digest()
+    backend = teams[0].backend
+    live = None
+    if not isinstance(backend, RecordedModel):
+        live = LiveModel(backend, settings, params.limits, log, print_stderr, stopping)
+    digest = digest or settings.digest or (live or backend).digest()
     runs = []
     for team in teams:
         copy = state / "snapshots" / model / team.submission.team
@@ -295,19 +299,13 @@ def do_trials(
         (run, trial) for letter in params.competition.characters for run in runs for trial in trials(params, letter)
     ]
     to_do = [(run, trial) for run, trial in in_turn if not run.is_finished(trial)]
-    if to_do and not isinstance(teams[0].backend, RecordedModel):  # else the server may be away
-        live = LiveModel(teams[0].backend, settings, params.limits, log, print_stderr, stopping)
+    if to_do and live:  # else the server may be away
         live.begin()
         pinned_digest(settings, live.backend)
         _check_answering(model, live, runs)
         for run in runs:
             run.model = live
-    errors: list[PcgevalError] = []
-    for run in dict.fromkeys(run for run, _ in to_do):
-        try:
-            run.runner = opened.enter_context(open_runner(run.task, trust_programs, keep_output=observer is not None))
-        except PcgevalError as error:
-            errors.append(error)
+    errors = [*_open_runners([*dict.fromkeys(run for run, _ in to_do)], opened, trust_programs)]
     ready = [(run, trial) for run, trial in to_do if run.runner]
     try:
         for run, trial, record in map_in_threads(
@@ -321,6 +319,16 @@ def do_trials(
     if errors:
         raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
     return {run.trials.submission.team: run.summaries for run in runs}
+
+
+def _open_runners(runs: Sequence["_TeamRun"], opened: ExitStack, trust_programs: bool) -> Iterator[PcgevalError]:
+    """Open what the trials of each team need, and yield the errors."""
+    for run in runs:
+        keep_output = run.observer is not None
+        try:
+            run.runner = opened.enter_context(open_runner(run.task, trust_programs, keep_output=keep_output))
+        except PcgevalError as error:
+            yield error
 
 
 def _check_answering(model: str, live: LiveModel, runs: Sequence["_TeamRun"]) -> None:

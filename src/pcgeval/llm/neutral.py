@@ -85,16 +85,20 @@ class LiveModel:
     _unsteady: int = 0  # requests that failed and succeeded when they were repeated
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self) -> ChatReply:
-        """Make the first neutral call, and wait for a server that is away.
+    def begin(self) -> None:
+        """Make the first neutral call, unless it is made, and wait for a server that is away.
 
         Raises:
             LlmError: A setting is wrong, or the model is not there.
             OutageError: The server was away for too long.
         """
-        reply = self._neutral()
-        self.answering = reply.model
-        return reply
+        if self._usual is None:
+            self.answering = self._neutral().model
+
+    def digest(self) -> str:
+        """Return the digest that the server has for the model; raises LlmError as `begin` does."""
+        self.begin()
+        return self.backend.digest()
 
     def ask(self, request: ChatRequest, seconds: float) -> Outcome:
         """Make a trial's call, each attempt in at most so many seconds; raises LlmError as `begin` does."""

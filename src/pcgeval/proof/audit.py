@@ -17,12 +17,12 @@ from pcgeval.core.console import Progress, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import (
     CALLS,
+    CLASSIFIER,
     DVC_IGNORED,
     EXAMPLE_LETTERS,
     GENERATION_LOCK,
     RANKING_JSON,
     RUN_LOCK,
-    STATE,
     SUBMISSIONS,
     grade_file,
     stage_dir,
@@ -36,13 +36,13 @@ from pcgeval.generation.generate import TrialFaultError
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
+from pcgeval.proof.commitment import changes_since, full_commit
 from pcgeval.proof.differences import Difference, compare_files
 from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
 from pcgeval.proof.replies import logged_calls, repeat_trials
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.scoring.result_hash import files_at
-from pcgeval.scoring.seal import seal_differences
 from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import load_submissions, submission_sha256
 from pcgeval.submissions.packages import InstallError
@@ -105,21 +105,24 @@ class Audit:
         return values
 
 
-def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -> Audit:
+def audit(root: Path, *, trust: Collection[str] = (), since: str | None = None, is_bundle: bool = False) -> Audit:
     """Audit a competition's folder, with its repository and dvc.lock.
 
     Args:
         root: The folder of params.yaml and dvc.yaml.
         trust: Stages that do not run; the audit copies their published output.
+        since: The commit that was published before the run: each input that changed after it is a fault.
         is_bundle: The folder is an unpacked bundle, without repository, pictures and pages.
 
     Raises:
         AuditError: The folder holds no ranking, or a stage of `trust` does not exist.
+        CommitmentError: `since` is no commit of the folder's repository.
         PcgevalError: params.yaml or the ranking cannot be read.
     """
     root = root.resolve()
     if unknown := [stage for stage in trust if stage not in pipeline.OUTPUTS]:
         raise AuditError(f"{unknown[0]}: is no stage. The stages are {', '.join(pipeline.OUTPUTS)}.")
+    commit = None if since is None else full_commit(root, since)
     # no cluster is asked to compute
     params = load_params(root / PARAMS_FILE).model_copy(update={"execution": Execution()})
     for lock in (RUN_LOCK, GENERATION_LOCK):
@@ -148,7 +151,8 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
             again=totals.get(team.team),
         )
         result.teams.append(line)
-    result.faults += seal_differences(params, root)
+    if commit is not None:
+        result.faults += changes_since(root, commit)
     result.add(check_release(root, params))
     if not is_bundle:
         result.add(check_repository(root))
@@ -189,15 +193,7 @@ class _Rerun:
         if (self.root / CALLS).is_dir():
             (self.work / CALLS).parent.mkdir(parents=True)
             (self.work / CALLS).symlink_to(self.root / CALLS)
-        classifier, model = classifier_folder(self.root, self.params), Path(self.params.similarity.model)
-        if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
-            outputs = [output for paths in pipeline.OUTPUTS.values() for output in paths] + [str(STATE), ".cache"]
-            for name in files_at(classifier, Path()):
-                target = self.work / model / name
-                place = Path((model / name).as_posix().casefold())  # on some disks data/RAW is data/raw
-                if not target.exists() and not any(place.is_relative_to(output) for output in outputs):
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.symlink_to((classifier / name).resolve())
+        (self.work / CLASSIFIER).symlink_to(classifier_folder(self.root))
 
     def _copy(self, name: str | Path) -> None:
         source, target = self.root / name, self.work / name

@@ -37,7 +37,7 @@ MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
 MAX_STEPS = 150_000  # of the simulation of a level, 100 times those of the default settings: some 3 to 15 s
 _PLACES = (*INPUTS, "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "data/trials")
-_RESULTS = ("ranking.json", "ranking.csv", "metrics", "official", "seal.json")
+_RESULTS = ("ranking.json", "ranking.csv", "metrics", "official")
 _REMEDY = "Take the bundle from its source again."
 
 

@@ -95,8 +95,9 @@ class Explanation:
     kind: Literal["prompt", "program"]
     model: str
     trial: Trial
-    model_name: str | None  # where it was asked; None without a record, as are the next four
+    model_name: str | None  # where it was asked; None without a record, as are the next five
     digest: str | None
+    answered_by: tuple[str, ...] | None  # how the answering models call themselves
     calls: int | None
     tokens: int | None
     seed: int | None
@@ -169,6 +170,7 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         trial=trial,
         model_name=record.model if record else None,
         digest=record.digest if record else None,
+        answered_by=record.answered_by if record else None,
         calls=len(record.exchanges) if record else None,
         tokens=record.tokens if record else None,
         seed=record.seed if record else None,

@@ -21,7 +21,7 @@ from pcgeval.core.stage_files import RankingFile, ResultHash
 STAGES = ("generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
 PACKAGES = ("core", "evaluator", "generation", "levels", "llm", "sandbox", "scoring", "similarity", "submissions")
 _PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
-_NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
+NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
     "models": {"__all__": {"host", "base_url", "keep_alive", "stream", "concurrency"}},
     "similarity": {"batch", "device"},
 }
@@ -29,7 +29,7 @@ _NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
 
 def deciding_params(params: Params) -> dict[str, Any]:
     """Return the settings that decide a ranking, as JSON values by their sections in params.yaml."""
-    return params.model_dump(mode="json", include=_PARAMS, exclude=_NOT_DECIDING)
+    return params.model_dump(mode="json", include=_PARAMS, exclude=NOT_DECIDING)
 
 
 def result_hash(params: Params, ranking: RankingFile, root: Path = Path()) -> ResultHash:
