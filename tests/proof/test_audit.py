@@ -64,7 +64,6 @@ def forged(tampered: Path, tmp_path: Path) -> Path:
 
 
 def test_a_competition_as_it_was_evaluated_passes(folder, audited, capsys):
-    shutil.copytree(folder / "data/raw/small", folder / "data/raw/left")  # of a model that left the competition
     (folder / "data/levels/small/beta/.DS_Store").write_bytes(b"\0")
     (folder / "results/notes.txt").write_text("to do")
     before = {name: content for name, content in contents(folder).items() if not name.startswith(".dvc/")}
