@@ -62,7 +62,7 @@ def summarise(folder: Path) -> None:
     for model, team in product(params.models, params.teams):
         raw = folder / stage_dir("raw", model, team)
         submission = load_submission(folder / SUBMISSIONS / team)
-        summarise_trials(folder / summaries_file(model, team), raw, submission, trials(params))
+        summarise_trials(folder / summaries_file(model, team), raw, submission, trials(params), params.models[model])
 
 
 def edit_json(path: Path, change: Callable[[Any], None]) -> None:

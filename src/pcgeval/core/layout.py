@@ -44,6 +44,7 @@ RUN_LOCK = STATE / "run.lock"  # of `pcgeval run`
 DVC_LOCK = Path("dvc.lock")
 PACKAGE_FILE = Path("pcgeval.json")  # the pcgeval that a competition runs, where it has no src/pcgeval
 CALLS = STATE / "calls"  # all replies of models; a round's workspace links to its parent's
+FAILED_CALLS = Path("failed-calls.jsonl")  # in a bundle: what proves the failed calls of its live models
 GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task of the submissions in words
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files

@@ -29,7 +29,7 @@ from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.core.untrusted import listed
 from pcgeval.generation.tasks import present_fingerprint
-from pcgeval.llm.call_log import LoggedCall, answered_calls
+from pcgeval.llm.call_log import LoggedCall, logged_calls
 from pcgeval.submissions.load import Submission, SubmissionError, load_submission
 
 LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
@@ -222,4 +222,4 @@ def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
     for path in paths:
         with suppress(OSError), path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))
-            yield from (call for call in answered_calls(file) if call.letter)
+            yield from (call for call in logged_calls(file) if call.letter and call.reply)
