@@ -181,7 +181,7 @@ def test_no_server_says_how_to_start_one(api):
     backend = api.open(address)
     with pytest.raises(LlmError, match=rf"{address}.*no .* server answers.*params\.yaml"):
         backend.digest()
-    with pytest.raises(CallError, match="no .* server answers"):
+    with pytest.raises(CallError, match=r"no .* server answers"):
         backend.chat(ASKED, 20)
 
 

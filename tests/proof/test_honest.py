@@ -16,7 +16,6 @@ from pcgeval.core.trials import TrialRecord, read_record
 pytestmark = pytest.mark.needs_sandbox
 ASK = "chat_with_llm(ctx, [{'role': 'user', 'content': f'Stack blocks into {letter}, %s'}])[0]"
 Honest = HonestCompetition
-later = pytest.mark.xfail(strict=False, reason="until replays are deterministic")
 
 
 def program(body: str) -> dict[str, str]:
@@ -211,9 +210,9 @@ HISTORIES = [
     requirements_that_no_index_meets,
     requirements_that_are_no_packages,
     a_program_with_a_package,
-    pytest.param(a_program_with_numpy, marks=later),
-    pytest.param(chance_without_a_seed, marks=later),
-    pytest.param(the_clock_of_the_rules, marks=later),
+    a_program_with_numpy,
+    chance_without_a_seed,
+    the_clock_of_the_rules,
 ]
 
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pcgeval.core.stage_files import RankedTeam
 
 # records of trials and files beside the official ones
-_NOT_OFFICIAL = ("*_*_*.json", layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE, ".gitignore")
+_OURS = (layout.CLASSIFIER_FILE, layout.FAILURES_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE)
+_NOT_OFFICIAL = ("*_*_*.json", *_OURS, ".gitignore")
 Format = Literal["csv", "latex", "markdown"]
 app = group()
 export = group()

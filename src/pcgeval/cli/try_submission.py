@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -27,7 +27,7 @@ from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.evaluator.level_score import LevelScore, score_level
 from pcgeval.generation.generate import TeamTrials, do_trials
-from pcgeval.generation.summaries import supplied_blocks
+from pcgeval.generation.summaries import response_ending, supplied_blocks
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.protocol import LlmError
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
@@ -155,13 +155,15 @@ class _Try:
         response = read_text(files["raw"])
         if record.failure is None:
             level = score_level(response, trial.letter, self.classifier, physics, read_as="response")
+            ending = response_ending(response, record, next(iter(self.params.models.values())))
+            if ending and level.failed_stage == "extract":
+                level = replace(level, failure=ending)
         else:
             level = LevelScore(
                 letter=trial.letter,
                 read_as="response",
                 physics=physics,
-                failed_stage="generate",
-                reason=str(record.failure),
+                failure=record.failure,
             )
         for path, content in (
             (files["intermediate"], None if level.code is None else level.code.encode()),

@@ -77,9 +77,7 @@ FAILURES: dict[str, FailureType] = {
     "setting-refused": FailureType(
         "generate", "settings", False, "setting refused", "the server refused the setting {field}"
     ),
-    "reply-unknown": FailureType(
-        "generate", "machine", False, "reply not recorded", "no reply to one of its calls is recorded"
-    ),
+    "reply-unknown": _of_submission("generate", "reply not recorded", "asked the model what no recording answers"),
     "no-sandbox": FailureType("generate", "machine", False, "no sandbox", "this machine could not start a sandbox"),
     "no-packages": FailureType(
         "generate", "machine", False, "no packages", "this machine could not install the program's packages"
@@ -99,7 +97,7 @@ FAILURES: dict[str, FailureType] = {
     "earlier-fence": _of_submission(
         "extract",
         "earlier fence",
-        "an earlier fence held the level ({calls} calls, line {line}); only the last one counts, and it holds no call",
+        "an earlier fence held the level ({calls}, line {line}); only the last one counts, and it holds no call",
     ),
     "unread-call": _of_submission("extract", "call not read", "line {line}: `{call}` {fault}"),
     "no-call": _of_submission("extract", "no call", "the last fenced block holds no drop_block call"),

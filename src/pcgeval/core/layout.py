@@ -49,6 +49,7 @@ GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task of the submissions in words
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
+FAILURES_FILE = "failures.json"  # beside code and levels: the trials that have none, and why
 TRIALS_FILE = "trials.json"  # beside the stability files: which trials failed, in which stage and why
 # the rules of .dvcignore
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
