@@ -24,6 +24,7 @@ from forgeries import (
     fail,
     flag,
     hand_in,
+    lock_nothing,
     look_alike,
     not_simulated,
     other_reply,
@@ -33,6 +34,7 @@ from forgeries import (
     unreadable_recording,
 )
 from tampered_competition import edit_calls, edit_json, make_competition, summarise
+from wheels_for_tests import package_index
 from workspace import evaluate
 
 from pcgeval.core.failures import failure
@@ -85,6 +87,12 @@ FORGERIES = (
         lambda root: end(root, "live", "gamma", failure("late-call", seconds=500)),
         "extract",
         ("gamma_H_1",),
+    ),
+    Forgery(
+        "a lock that its index cannot give",
+        lambda root: lock_nothing(root, "gamma"),
+        "extract",
+        ("the trials of gamma with live", "lock"),
     ),
     Forgery("another reply handed in", lambda root: other_reply(root, "live", "gamma"), "extract", ("gamma_H_1.txt",)),
     Forgery(
@@ -185,7 +193,8 @@ def findings(forgery: Forgery, competition: Path, folder: Path) -> list[str]:
     forgery.forge(root)
     summarise(root)
     evaluate(root, since=forgery.since)
-    result = audit(root, is_bundle=True)
+    with package_index(folder.with_name(f"{folder.name} packages")):
+        result = audit(root, is_bundle=True)
     places = [
         f"{difference.path}: {difference.place} {difference.published} -> {difference.again}"
         for difference in result.differences

@@ -8,9 +8,10 @@ from typing import Any
 from tampered_competition import edit_calls, edit_json
 
 from pcgeval.core.failures import Failure, failure
-from pcgeval.core.files import sha256_bytes
+from pcgeval.core.files import sha256_bytes, sha256_json
 from pcgeval.core.layout import CALLS, Trial, letter_file, recording_file, stage_dir, trial_file
 from pcgeval.core.trials import record_path
+from pcgeval.submissions.packages import read_requirements
 
 LEVEL = "```\ndrop_block('b31', 9)\ndrop_block('b31', 9)\n```\n"
 H1 = Trial("H", 1)
@@ -55,6 +56,17 @@ def refuse(root: Path, team: str) -> None:
 def end(root: Path, model: str, team: str, failed: Failure) -> None:
     """Say that a trial failed after its last reply."""
     hand_in(root, model, team, "", lambda value: value.update(failure=asdict(failed)))
+
+
+def lock_nothing(root: Path, team: str) -> None:
+    """Lock a wheel that no index has, so that nobody can run the program, and write an answer by hand."""
+    program = root / "data" / "submissions" / team
+    (program / "requirements.txt").write_text("example==1.0\n")
+    lock = root / "data" / "locks" / f"{team}.txt"
+    lock.parent.mkdir(exist_ok=True)
+    digest = sha256_json(read_requirements(program))
+    lock.write_text(f"# {digest}, Python\nexample==1.0 \\\n    --hash=sha256:{'0' * 64}\n")
+    hand_in(root, "live", team, LEVEL)
 
 
 def other_reply(root: Path, model: str, team: str) -> None:
@@ -131,7 +143,7 @@ def not_simulated(root: Path, team: str) -> None:
     stability = root / stage_dir("stability", "live", team)
     for name, entries in (("H.json", "raws"), ("simulations.json", "trials")):
         edit_json(stability / name, lambda value, entries=entries: value[entries].pop(0))
-    change = {"failed_step": "simulate", "reason": "the physics engine crashed on this level"}
+    change = {"failure": asdict(failure("simulation-crashed")), "picture_sha256": None}
     edit_json(
         stability / "trials.json",
         lambda rows: [row.update(change) for row in rows if (row["letter"], row["trial"]) == ("H", 1)],

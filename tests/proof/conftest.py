@@ -8,7 +8,7 @@ import pytest
 from dvc_command import with_this_python
 from honest_competition import HonestCompetition, LevelServer, make_honest, opened
 from tampered_competition import make_competition
-from wheels_for_tests import write_wheel
+from wheels_for_tests import package_index
 
 from pcgeval.proof.bundle import make_bundle
 
@@ -31,14 +31,9 @@ def honest(shared_folder: Callable[..., Path]) -> Path:
 
 @pytest.fixture
 def live(honest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HonestCompetition]:
-    """A copy of the competition, with its server; package indexes are a folder with a wheel of `example`."""
-    folder, wheels = tmp_path / "competition", tmp_path / "wheels"
+    """A copy of the competition, with its server, where `example` is the only package."""
+    folder = tmp_path / "competition"
     shutil.copytree(honest, folder, symlinks=True)
-    wheels.mkdir()
-    write_wheel(wheels, {"example.py": "WORD = 'please'\n"})
-    for name, value in {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(wheels), "PATH": with_this_python()}.items():
-        monkeypatch.setenv(name, value)
-    for name in ("PCGEVAL_CACHE", "UV_CACHE_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / name))
-    with LevelServer() as server:
+    monkeypatch.setenv("PATH", with_this_python())
+    with package_index(tmp_path), LevelServer() as server:
         yield opened(folder, server)
