@@ -33,7 +33,7 @@ CLASSIFIER = Path(__file__).parents[1] / "data" / "classifier"
 PARAMS = parse_params(
     {
         "competition": {"name": "bench", "edition": "1", "characters": "ABCD", "trials": 16, "seed": 1},
-        "teams": ["bench"],
+        "teams": {"bench": {}},
         "models": {"m": {"backend": "recorded", "name": "m"}},
         "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
         **{section: {} for section in ("physics", "diversity", "scoring", "rubric")},

@@ -12,7 +12,6 @@ from slow_ollama import DIGEST, SlowOllama
 from wheels_for_tests import write_wheel
 
 from pcgeval.cli.main import main
-from pcgeval.submissions.packages import LOCK
 
 ROOT = Path(__file__).parents[2]
 NOT_INSTALLED = {"main.py": "import numpy\n" + PROGRAM["main.py"]}
@@ -92,7 +91,7 @@ def test_all_problems_are_found_at_once(competition, server, check):
     competition.add_team("broken", NOT_INSTALLED)
     competition.add_team("greedy", GREEDY)
     Path("data/recordings").rmdir()
-    competition.change("teams", ["absent", *competition.params()["teams"]])
+    competition.change("teams", {"absent": {}, **competition.params()["teams"]})
     competition.change_params("models", other=competition.params()["models"]["m"], r=RECORDED)
     competition.change("rubric", {"id": "nonesuch", "judge": "simple", "model": NO_SERVER, "votes": 3})
     Path("data/classifier").unlink()
@@ -123,7 +122,7 @@ def test_versions_are_locked_and_a_team_that_fails_alone_stops_nobody(competitio
     competition.add_team("greedy", GREEDY)
     code, findings = check()
     assert (code, [finding[:2] for finding in findings]) == (0, [("packages", "failing team")])
-    assert list(Path("data/submissions").rglob(LOCK)) == [Path("data/submissions/careful", LOCK)]
+    assert [path.name for path in Path("data/locks").iterdir()] == ["careful.txt"]
 
 
 def test_a_server_has_the_pinned_model_but_may_be_away_once_its_trials_are_done(competition, server, check):

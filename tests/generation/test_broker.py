@@ -38,14 +38,17 @@ class Guest:
     def chats(self, *contents: str, n: object = 1) -> "Guest":
         """Call the model with user and assistant messages in turns."""
         messages = [{"role": role, "content": text} for role, text in zip(cycle(("user", "assistant")), contents)]
-        return self.says(op="chat", messages=messages, n=n)
+        return self.says(op="chat", id=1, messages=messages, n=n)
 
     def answers(self, text: str = "") -> str:
         return self.says(op="answer", text=text).broker.serve()
 
     def replies(self) -> list[dict[str, Any]]:
         os.set_blocking(self.pipe.guest_end, False)
-        return [json.loads(line) for line in os.read(self.pipe.guest_end, 10**6).splitlines()]
+        replies = [json.loads(line) for line in os.read(self.pipe.guest_end, 10**6).splitlines()]
+        assert {reply.pop("id") for reply in replies} == {1}
+        self.times = [reply.pop("at") for reply in replies]
+        return replies
 
     def kinds(self) -> list[str]:
         return [flag.kind for flag in self.broker.flags]
@@ -55,7 +58,7 @@ def test_a_call_is_answered_and_recorded_and_the_competition_decides_model_and_o
     guest, said = Guest(), f"reply to 2 messages with seed {SEED}"
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b\ud800"}]
     sent = [{"role": "system", "content": ""}, {"role": "user", "content": parts, "name": "x", "tokens": 0}]
-    assert guest.says(op="chat", messages=sent, n=1, model="other").answers(said) == said
+    assert guest.says(op="chat", id=1, messages=sent, n=1, model="other").answers(said) == said
     assert guest.replies() == [{"texts": [said], "prompt_tokens": 3, "output_tokens": 4}]
     (exchange,), (request,) = guest.broker.exchanges, guest.model.requests
     messages = (Message("system", ""), Message("user", "ab\ufffd"))
@@ -199,8 +202,8 @@ def test_flags_and_reasons_are_few_and_short():
     with pytest.raises(TrialFailed) as caught:
         guest.says(op="failure", text="KeyError:\x1b[31m 'x'\n\r" + "y" * 10**4).broker.serve()
     assert guest.kinds() == ["other-host"] * MAX_FLAGS
-    assert str(caught.value).startswith("KeyError: [31m 'x' yyy")
-    for text in (str(caught.value), *(flag.detail for flag in guest.broker.flags)):
+    assert caught.value.failure.detail.startswith("KeyError: [31m 'x' yyy")
+    for text in (caught.value.failure.detail, *(flag.detail for flag in guest.broker.flags)):
         assert len(text) <= 300
         assert text.isprintable()
 
@@ -215,7 +218,7 @@ NO_CALLS = [*((messages, 1) for messages in NO_MESSAGES), *(([FINE], n) for n in
 @pytest.mark.parametrize(("messages", "n"), NO_CALLS)
 def test_a_call_that_is_none_is_refused_and_costs_nothing(messages, n):
     guest = Guest()
-    guest.says(op="chat", messages=messages, n=n).answers()
+    guest.says(op="chat", id=1, messages=messages, n=n).answers()
     (refusal,) = guest.replies()
     assert refusal["refused"] == "ValueError"
     assert guest.broker.exchanges == ()
@@ -229,7 +232,7 @@ def test_a_call_that_is_none_is_refused_and_costs_nothing(messages, n):
     [
         *(b"\xff\xfe{}", b"[" * 100_000, b'{"op":' * 10_000, b'{"op": "chat", "messages": []}'),
         b'{"op": "answer", "text": null}',
-        b'{"op": "chat", "messages": 1, "n": ' + b"9" * 5000 + b"}",
+        b'{"op": "chat", "id": 1, "messages": 1, "n": ' + b"9" * 5000 + b"}",
         b'{"op": "answer", "text": "x"} {"op": "answer", "text": "y"}',
     ],
 )
@@ -240,7 +243,7 @@ def test_what_is_no_message_of_the_interface_fails_the_trial(content):
 
 
 ANY_JSON = st.recursive(st.none() | st.integers() | st.floats() | st.text(), st.lists)
-ANY_MESSAGE = st.dictionaries(st.sampled_from(["op", "text", "messages", "n"]), st.just("chat") | ANY_JSON)
+ANY_MESSAGE = st.dictionaries(st.sampled_from(["op", "id", "text", "messages", "n"]), st.just("chat") | ANY_JSON)
 
 
 @given(st.binary(max_size=200) | (ANY_JSON | ANY_MESSAGE).map(lambda value: json.dumps(value).encode() + b"\n"))

@@ -25,6 +25,7 @@ class SlowOllama(ThreadedServer):
         self.seconds, self.status, self.digest = seconds, status, DIGEST
         self.asked: list[str] = []
         self.answered = self.neutral = 0
+        self.neutral_seconds = 0.0
         self.name = "m:1"  # as the answering model calls itself
 
     def words(self, asked: dict[str, Any], key: str) -> list[str]:
@@ -42,7 +43,8 @@ class SlowOllama(ThreadedServer):
             self.neutral += is_neutral
             self.asked += [] if is_neutral else [key]
         status = self.status(messages[-1].content)
-        if self.stopping.wait(self.seconds if status else None):
+        seconds = self.neutral_seconds if is_neutral else self.seconds
+        if self.stopping.wait(seconds if status else None):
             request.close_connection = True
         elif status != 200:
             request.send_error(status, "CUDA out of memory")

@@ -20,7 +20,7 @@ from pcgeval.generation.summaries import summarise_trials
 from pcgeval.submissions.load import load_submission
 
 LETTERS, TRIALS = "HILT", 3
-TEAMS = ["alpha", "beta", "gamma"]  # the last one is a program
+TEAMS = {"alpha": {"title": "Team alpha", "role": "baseline"}, "beta": {"title": "Team beta"}, "gamma": {}}  # a program
 
 
 class Builder(SlowOllama):
@@ -40,7 +40,8 @@ def make_competition(folder: Path) -> Path:
     (folder / "data" / "recordings").mkdir()
     workspace.change("teams", TEAMS)
     workspace.change_params("competition", characters=LETTERS, trials=TRIALS)
-    flagged = {"main.py": "import secrets\n\nTOKEN = secrets.token_hex(4)\n" + PROGRAM["main.py"]}
+    contact = "import socket\n\ntry:\n    socket.getaddrinfo('example.org', 80)\nexcept OSError:\n    pass\n"
+    flagged = {"main.py": contact + PROGRAM["main.py"]}
     write_submission(folder, "gamma", flagged)
     with Builder(0.0) as server:
         asked = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "concurrency": 2}

@@ -165,7 +165,8 @@ def test_another_submission_a_fault_of_the_server_and_an_unknown_argument_are_na
 def test_hostile_texts_are_harmless(capsys):
     exchange = Exchange("k", reply(HOSTILE), (Message("user", HOSTILE),), 0)
     write_record((exchange,), HOSTILE, flags=(Flag("altered-answer", HOSTILE),), reason=HOSTILE, model=HOSTILE)
-    (SUBMISSIONS / "builders" / "submission.yaml").write_text('title: "\\x1b[2J"\n')
+    params = Path("params.yaml")
+    params.write_text(params.read_text().replace("title: The Builders", 'title: "\\x1b[2J"'))
     for options in (["--json"], []):
         assert main(["explain", "builders", "small", "I", "1", *options]) == 0
         shown = capsys.readouterr()

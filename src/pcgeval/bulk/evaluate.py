@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
 from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.failures import Failure
 from pcgeval.core.files import read_text, sha256_json, sha256_text, to_json, write_bytes, write_text
 from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.level_table import (
@@ -104,12 +105,12 @@ class _Work:
         """Return the measurements of levels in XML, which do not depend on the letter."""
         ends = [end_of(xml, self.physics, paths=False) for xml in levels]
         rows = [
-            LevelRow(failed_stage="simulate", reason=end)
-            if isinstance(end, str)
+            LevelRow(failed_stage="simulate", reason=end.sentence)
+            if isinstance(end, Failure)
             else LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
             for end in ends
         ]
-        pictures = {place: render(end) for place, end in enumerate(ends) if not isinstance(end, str)}
+        pictures = {place: render(end) for place, end in enumerate(ends) if not isinstance(end, Failure)}
         if self.classifier is not None and pictures:
             folder = received_folder(self.classifier, self.settings["classifier"])
             classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
@@ -215,7 +216,7 @@ def _evaluated(
     classifiers = {work.settings["classifier"]: work.classifier} if work.classifier else {}
     for results in map_batches(work, batches(), processes, scheduler, classifiers):
         for row, result in zip(under_way.popleft(), results, strict=True):
-            measured = result or LevelRow(row.id, row.letter, "simulate", CRASHED, score=0.0)
+            measured = result or LevelRow(row.id, row.letter, "simulate", CRASHED.sentence, score=0.0)
             report(measured)
             yield _row_sha256(row), measured
 

@@ -41,15 +41,13 @@ Findings = list[Finding]
 
 
 @contextmanager
-def _attempt(
-    findings: Findings, group: str, severity: Severity = "error", *, failing: type[PcgevalError] | tuple[()] = ()
-) -> Iterator[None]:
-    """Add a finding for each line of the error that ends the block; `failing` errors fail a team alone."""
+def _attempt(findings: Findings, group: str, severity: Severity = "error") -> Iterator[None]:
+    """Add a finding for each line of the error that ends the block."""
     try:
         yield
     except (PcgevalError, OSError) as error:
         for line in str(error).splitlines():
-            findings.append(Finding(group, "failing team" if isinstance(error, failing) else severity, line.strip()))
+            findings.append(Finding(group, severity, line.strip()))
 
 
 @app.command()
@@ -98,9 +96,9 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool) -> tup
     is_live = any(model.backend != "recorded" for model in params.models.values())
     status = run_status(params) if is_live else None
     submissions: dict[str, Submission] = {}
-    for team in params.teams:
+    for team, decisions in params.teams.items():
         with _attempt(findings, "submissions"):
-            submissions[team] = load_submission(layout.SUBMISSIONS / team)
+            submissions[team] = load_submission(layout.SUBMISSIONS / team, decisions)
     _check_recordings(params, list(submissions), findings)
     _check_dvc(findings)
     _check_disk(params, findings)
@@ -125,9 +123,10 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool) -> tup
 
 
 def _check_recordings(params: "Params", teams: list[str], findings: Findings) -> None:
-    if not layout.RECORDINGS.is_dir():
-        text = "is missing, and stages depend on it. Make the folder; it may be empty."
-        findings.append(Finding("recordings", "error", f"{layout.RECORDINGS}: {text}"))
+    for folder in (layout.RECORDINGS, layout.LOCKS):
+        if not folder.is_dir():
+            text = "is missing, and stages depend on it. Make the folder; it may be empty."
+            findings.append(Finding(folder.name, "error", f"{folder}: {text}"))
     for team, (name, model) in product(teams, params.models.items()):
         path = layout.recording_file(name, team)
         if model.backend == "recorded" and not path.is_file():
@@ -247,18 +246,29 @@ def _check_programs(params: "Params", programs: "dict[str, Program]", findings: 
     """Lock and install what the programs require, then start them in the sandbox, several at once."""
     from pcgeval.generation.runners import START_SECONDS, start_programs
     from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, ResourceLimits, open_sandbox
-    from pcgeval.submissions.packages import LOCK, REQUIREMENTS, RequirementsError, interpreter_for, lock_requirements
+    from pcgeval.submissions.packages import (
+        REQUIREMENTS,
+        PackagesError,
+        RequirementsError,
+        interpreter_for,
+        lock_requirements,
+    )
 
     ready = {}
     for team, program in programs.items():
         if (program.folder / REQUIREMENTS).exists():
             print_stderr(f"installing what {team} requires")
-        is_new = not (program.folder / LOCK).exists()
-        with _attempt(findings, "packages", failing=RequirementsError):
-            if (lock := lock_requirements(program.folder)) and is_new:
+        lock = layout.packages_lock(program.folder)
+        is_new = not lock.exists()
+        try:
+            if lock_requirements(program.folder, lock) and is_new:
                 print_stderr(f"wrote {lock}: commit it, and every machine installs the same packages")
-            interpreter_for(program.folder)
+            interpreter_for(program.folder, lock)
             ready[team] = program
+        except PackagesError as error:
+            severity: Severity = "failing team" if isinstance(error, RequirementsError) else "error"
+            said = f" ({error.detail})" if error.detail else ""
+            findings += [Finding("packages", severity, f"{team}: {line}{said}") for line in str(error).splitlines()]
     if not ready:
         return
     print_stderr(f"starting {', '.join(ready)}: a program has {START_SECONDS:g} s to call the model")

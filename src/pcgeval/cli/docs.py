@@ -1,4 +1,4 @@
-"""Write the help of all commands to docs/commands.md, or check it: `python -m pcgeval.cli.docs [--check]`."""
+"""Write docs/commands.md and docs/failures.md, or check them: `python -m pcgeval.cli.docs [--check]`."""
 
 import inspect
 import sys
@@ -11,9 +11,20 @@ from typer.core import TyperCommand, TyperGroup
 
 from pcgeval.cli.main import app
 from pcgeval.core.console import print_stderr
+from pcgeval.core.failures import FAILURES
 from pcgeval.core.files import read_text, write_text
 
-DOCUMENT = Path("docs/commands.md")
+COMMANDS, KINDS = Path("docs/commands.md"), Path("docs/failures.md")
+FAILURES_INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
+
+# Failures
+
+A trial that fails has one of these failures, in ranking.json, on the page, and in `explain`, `try` and `status`. Only a
+failure of the submission is a result of the team; any other is repeated by the next run, as is one that is not final.
+
+| kind | stage | whose | final | sentence |
+|---|---|---|---|---|
+"""
 INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
 
 # Commands
@@ -43,9 +54,25 @@ def _help(command: TyperCommand | TyperGroup, context: typer.Context) -> Iterato
     yield "".join(f"- `{name}`: {text}\n" for name, text in records)
 
 
+def failures_table() -> str:
+    """Return the table of failures as Markdown."""
+    rows = (
+        f"| `{kind}` | {row.stage} | {row.owner} | {'yes' if row.is_final else 'no'} | {row.sentence} |\n"
+        for kind, row in FAILURES.items()
+    )
+    return FAILURES_INTRODUCTION + "".join(rows)
+
+
+def main() -> int:
+    """Write or check the documents, and return the exit code."""
+    for document, text in ((COMMANDS, commands_help()), (KINDS, failures_table())):
+        if "--check" not in sys.argv:
+            write_text(document, text)
+        elif not document.exists() or read_text(document) != text:
+            print_stderr(f"{document}: is out of date. Run `python -m pcgeval.cli.docs`.")
+            return 1
+    return 0
+
+
 if __name__ == "__main__":
-    if "--check" not in sys.argv:
-        write_text(DOCUMENT, commands_help())
-    elif read_text(DOCUMENT) != commands_help():
-        print_stderr(f"{DOCUMENT}: the commands' help is out of date. Run `python -m pcgeval.cli.docs`.")
-        sys.exit(1)
+    sys.exit(main())

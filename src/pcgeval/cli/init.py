@@ -19,7 +19,7 @@ from pcgeval.core.untrusted import printable_line
 app = group()
 _PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
 _CONFIG = (".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
-_INPUTS = (layout.DATA / "classifier", layout.RUBRICS / "competition", layout.SUBMISSIONS / "zero-shot")
+_INPUTS = (layout.DATA / "classifier", layout.RUBRICS / "competition", layout.LOCKS, layout.SUBMISSIONS / "zero-shot")
 
 
 @app.command()
@@ -37,10 +37,7 @@ def init(
     if upgrade:
         if edition:
             raise typer.BadParameter("--edition and --upgrade: use one of them; an upgrade keeps params.yaml.")
-        if not (folder / layout.PACKAGE_FILE).is_file():
-            raise FileError(f"{folder / layout.PACKAGE_FILE}: is missing, so `pcgeval init` did not make this folder.")
-        _write_pipeline(folder)
-        print_stderr(f"{folder} now runs the installed pcgeval; `make final-eval` there evaluates everything again")
+        _upgrade(folder)
         return
     if not folder.parent.is_dir():
         raise FileError(f"{folder.parent}: is not a folder. Make it first, or name another place.")
@@ -54,6 +51,20 @@ def init(
         f"wrote a competition to {folder}. Edit params.yaml there, add teams with `pcgeval submit`, "
         "find problems with `pcgeval check`, and run `make final-eval`."
     )
+
+
+def _upgrade(folder: Path) -> None:
+    """Convert what older versions kept elsewhere, also in a checkout, and renew what `init` wrote."""
+    from pcgeval.submissions.conversion import convert_submissions
+
+    has_package = (folder / layout.PACKAGE_FILE).is_file()
+    if not has_package and not (folder / "params.yaml").is_file():
+        raise FileError(f"{folder / layout.PACKAGE_FILE}: is missing, so `pcgeval init` did not make this folder.")
+    if convert_submissions(folder):
+        print_stderr(f"params.yaml now has titles, roles and entries of the teams, and {layout.LOCKS} their locks")
+    if has_package:
+        _write_pipeline(folder)
+        print_stderr(f"{folder} now runs the installed pcgeval; `make final-eval` there evaluates everything again")
 
 
 def _write_pipeline(folder: Path) -> None:

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -27,15 +27,15 @@ from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.evaluator.level_score import LevelScore, score_level
 from pcgeval.generation.generate import TeamTrials, do_trials
-from pcgeval.generation.summaries import supplied_blocks
+from pcgeval.generation.summaries import response_ending, supplied_blocks
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.protocol import LlmError
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
 from pcgeval.submissions.load import Program, Submission
-from pcgeval.submissions.packages import interpreter_for
-from pcgeval.submissions.validate import check, opened, printable_findings
+from pcgeval.submissions.packages import PackagesError, interpreter_for
+from pcgeval.submissions.validate import check, filed_entry, opened, printable_findings
 
 LOCK = ".pcgeval-try.lock"
 _DIVERSITY_DIGITS = 7  # as in the official files
@@ -52,7 +52,10 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
         submission = _checked_submission(path, params, stack)
         if isinstance(submission.work, Program):
             status.show("preparing the program's packages and sandbox")
-            interpreter_for(submission.work.folder)
+            try:
+                interpreter_for(submission.work.folder)
+            except PackagesError as error:
+                raise SettingsError(f"{error} ({error.detail})" if error.detail else str(error)) from error
             with open_sandbox(ResourceLimits(), trust_programs):
                 pass
         status.show("loading the classifier")
@@ -76,6 +79,7 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
                 key,
                 [TeamTrials(submission, backend, folder / "raw")],
                 tried.score,
+                stack,
                 state=folder / "unfinished",
                 trust_programs=trust_programs,
                 observer=tried,
@@ -108,7 +112,7 @@ def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submiss
     `stack` removes the unpacked contents of a zip file when it ends.
     """
     path = path.resolve()
-    checked = check(stack.enter_context(opened(path)), params.limits)
+    checked = check(stack.enter_context(opened(path)), params.limits, entry=filed_entry(path, params))
     for line in printable_findings(checked.findings):
         print_stderr(line)
     if checked.work is None or not checked.passed:
@@ -155,13 +159,15 @@ class _Try:
         response = read_text(files["raw"])
         if record.failure is None:
             level = score_level(response, trial.letter, self.classifier, physics, read_as="response")
+            ending = response_ending(response, record, next(iter(self.params.models.values())))
+            if ending and level.failed_stage == "extract":
+                level = replace(level, failure=ending)
         else:
             level = LevelScore(
                 letter=trial.letter,
                 read_as="response",
                 physics=physics,
-                failed_stage="generate",
-                reason=str(record.failure),
+                failure=record.failure,
             )
         for path, content in (
             (files["intermediate"], None if level.code is None else level.code.encode()),

@@ -8,7 +8,7 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -17,8 +17,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar,
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import FileError
+from pcgeval.core.failures import Failure
 from pcgeval.core.files import write_json
-from pcgeval.core.layout import TRIALS_FILE, Trial, trial_number
+from pcgeval.core.layout import FAILURES_FILE, TRIALS_FILE, Trial, trial_number
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
@@ -108,14 +109,48 @@ def other_remedy(remedy: str) -> Iterator[None]:
         raise FileError(str(error).replace(REMAKE, remedy)) from error
 
 
+class FailedTrial(_Part):
+    """A trial without a file in a stage's output, and why."""
+
+    letter: str
+    trial: int
+    failure: Failure
+
+
+_FAILURES = TypeAdapter(tuple[FailedTrial, ...])
+
+
+def write_failures(folder: Path, failures: Mapping[Trial, Failure]) -> None:
+    """Write `failures.json` into the folder of a stage for a model and a team."""
+    rows = [FailedTrial(letter=trial.letter, trial=trial.number, failure=failures[trial]) for trial in sorted(failures)]
+    write_json(folder / FAILURES_FILE, [row.model_dump(exclude_defaults=True) for row in rows])
+
+
+def read_failures(folder: Path) -> dict[Trial, Failure]:
+    """Read `failures.json` from a stage's folder; none where another tool filled it. Raises FileError."""
+    if not (folder / FAILURES_FILE).exists():
+        return {}
+    rows = parsed(folder / FAILURES_FILE, _FAILURES.validate_json)
+    return {Trial(row.letter, row.trial): row.failure for row in rows}
+
+
 class TrialOutcome(_Part):
-    """The outcome of a trial; a failed one has the stage and the reason of its failure."""
+    """The outcome of a trial."""
 
     letter: str
     trial: int
     picture_sha256: Sha256 | None = None  # of a simulated level; None where another tool drew the picture
-    failed_stage: StageName | None = Field(None, alias="failed_step")
-    reason: str | None = None
+    failure: Failure | None = None
+
+    @property
+    def failed_stage(self) -> StageName | None:
+        """The stage that found the failure."""
+        return self.failure.type.stage if self.failure else None
+
+    @property
+    def reason(self) -> str | None:
+        """The sentence of the failure."""
+        return self.failure.sentence if self.failure else None
 
     @property
     def key(self) -> Trial:
@@ -126,9 +161,9 @@ class TrialOutcome(_Part):
 _OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...])
 
 
-def failed(trial: Trial, stage: StageName, reason: str) -> TrialOutcome:
-    """Return the outcome of a trial that failed in a stage, with the reason a person reads."""
-    return TrialOutcome(letter=trial.letter, trial=trial.number, failed_stage=stage, reason=reason)
+def failed(trial: Trial, failure: Failure) -> TrialOutcome:
+    """Return the outcome of a trial that failed."""
+    return TrialOutcome(letter=trial.letter, trial=trial.number, failure=failure)
 
 
 def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
@@ -391,6 +426,8 @@ class TeamModelScore(_Part):
     flagged_trials: int | None = None
     blocks: int | None = None  # of all responses
     supplied: int | None = None  # blocks that stood in the submission's messages before the model named them
+    failures: dict[str, int] = {}  # trials by the kind of their failure, see `core.failures`
+    answered_by: tuple[str, ...] = ()  # how the answering models call themselves, as far as the server says it
 
 
 class ScoreInterval(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
+from pcgeval.core.failures import Failure
 from pcgeval.core.params import PhysicsParams
 from pcgeval.core.stage_files import StageName
 from pcgeval.core.untrusted import printable_line
@@ -19,7 +20,8 @@ from pcgeval.evaluator.stability import Stability
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.calls import read_calls
 from pcgeval.levels.errors import LevelError
-from pcgeval.levels.extraction import extract_code, no_code_reason
+from pcgeval.levels.extraction import extract_code
+from pcgeval.levels.unread import why_no_code
 from pcgeval.levels.xml import level_xml
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.source import LABELS
@@ -37,8 +39,17 @@ class Walk:
     xml: str | None = None  # the level
     before: tuple[Block, ...] = ()  # the blocks of the level
     simulated: Stability | None = None  # the end of its simulation
-    failed_stage: StageName | None = None
-    reason: str | None = None  # of the failure
+    failure: Failure | None = None
+
+    @property
+    def failed_stage(self) -> StageName | None:
+        """The step that found the failure."""
+        return self.failure.type.stage if self.failure else None
+
+    @property
+    def reason(self) -> str | None:
+        """The failure as a sentence."""
+        return str(self.failure) if self.failure else None
 
 
 def text_kind(text: str) -> TextKind:
@@ -58,11 +69,11 @@ def walk_to_level(text: str, kind: TextKind) -> Walk:
             response = text if kind == "response" else f"```\n{text}\n```"
             code = extract_code(response)
             if code is None:
-                return Walk(failed_stage="extract", reason=no_code_reason(response))
+                return Walk(failure=why_no_code(response))
             xml = level_xml(code)
         return Walk(code=code, xml=xml, before=level_blocks(xml))
     except LevelError as error:
-        return Walk(code=code, failed_stage="convert", reason=error.reason)
+        return Walk(code=code, failure=error.failure)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -194,8 +205,8 @@ def score_level(
     if score.xml is None:
         return score
     end = end_of(score.xml, physics)
-    if isinstance(end, str):
-        return replace(score, failed_stage="simulate", reason=end)
+    if isinstance(end, Failure):
+        return replace(score, failure=end)
     calls = end.types if score.code is None else [call.text for call in read_calls(score.code)]
     score = replace(score, simulated=end, blocks=tuple(called_blocks(calls, score.before, end)))
     if not classify:

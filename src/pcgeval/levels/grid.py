@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from pcgeval.core.failures import failure
 from pcgeval.levels.calls import Call, Kind
 from pcgeval.levels.errors import LevelError
 
@@ -12,6 +13,7 @@ ROWS = 16
 UNKNOWN_TYPE = "BlockType does not exist."  # these three are the official converter's messages
 HEIGHT_INTRUDED = "Height boundary is intruded."
 WIDTH_INTRUDED = "Width boundary is intruded."
+_KINDS = {UNKNOWN_TYPE: "unknown-block", HEIGHT_INTRUDED: "too-high", WIDTH_INTRUDED: "too-wide"}
 
 
 class Shape(NamedTuple):
@@ -45,7 +47,7 @@ def drop(calls: Iterable[Call]) -> Structure:
     """Drop the blocks one after the other.
 
     Raises:
-        LevelError: A block is unknown or does not fit; the message is the official one, `where` names the call.
+        LevelError: A block is unknown or does not fit; the message is the official one, `failure` names the call.
     """
     tops = [0] * COLUMNS  # the row above the highest used cell of each column
     blocks = []
@@ -53,7 +55,8 @@ def drop(calls: Iterable[Call]) -> Structure:
         try:
             blocks.append(_drop_one(call, tops))
         except LevelError as error:
-            raise LevelError(str(error), f"call {len(blocks) + 1}: {call.text!r}") from None
+            failed = failure(_KINDS[str(error)], number=len(blocks) + 1, call=repr(call.text))
+            raise LevelError(str(error), failed) from None
     first = next((column for column, top in enumerate(tops) if top), 0)
     return Structure(tuple(blocks), first, max(tops))
 

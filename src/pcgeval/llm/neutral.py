@@ -21,7 +21,7 @@ from pcgeval.core.failures import Failure, failure
 from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import Attempt, ChatReply
 from pcgeval.core.untrusted import well_formed
-from pcgeval.llm.call_log import CallLog, LoggedCall
+from pcgeval.llm.call_log import NEUTRAL, CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
 from pcgeval.llm.server import advice_on
 
@@ -31,6 +31,7 @@ ATTEMPTS = 2  # to make a call that fails while the neutral call is answered
 MOST_ATTEMPTS = 6  # the same at a server that fails other requests, too, or that says that it is busy
 _SLOW, _SLOW_SECONDS = 5.0, 5.0  # a neutral call that takes this many times the usual, and seconds more, is slow
 PAUSE = 1.0  # seconds after the first neutral call that fails; doubles each time
+_LEAST_SECONDS = 60.0  # for a neutral call, however little time a trial has
 _LONGEST_PAUSE, _LINE_SECONDS = 60.0, 60.0
 
 
@@ -55,7 +56,7 @@ def neutral_request(model: Model, digest: str) -> ChatRequest:
 
 def neutral_call(backend: Backend, model: Model, limits: Limits) -> ChatReply:
     """Make the neutral call once; raises CallError, and LlmError as `Backend.chat`."""
-    most = limits.seconds + limits.call_seconds
+    most = max(limits.seconds + limits.call_seconds, _LEAST_SECONDS)
     return backend.chat(neutral_request(model, ""), min(most, limits.outage_seconds or most))
 
 
@@ -84,16 +85,20 @@ class LiveModel:
     _unsteady: int = 0  # requests that failed and succeeded when they were repeated
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self) -> ChatReply:
-        """Make the first neutral call, and wait for a server that is away.
+    def begin(self) -> None:
+        """Make the first neutral call, unless it is made, and wait for a server that is away.
 
         Raises:
             LlmError: A setting is wrong, or the model is not there.
             OutageError: The server was away for too long.
         """
-        reply = self._neutral()
-        self.answering = reply.model
-        return reply
+        if self._usual is None:
+            self.answering = self._neutral().model
+
+    def digest(self) -> str:
+        """Return the digest that the server has for the model; raises LlmError as `begin` does."""
+        self.begin()
+        return self.backend.digest()
 
     def ask(self, request: ChatRequest, seconds: float) -> Outcome:
         """Make a trial's call, each attempt in at most so many seconds; raises LlmError as `begin` does."""
@@ -170,7 +175,7 @@ class LiveModel:
                     return reply
 
     def _keep(self, request: ChatRequest, **outcome: Any) -> None:
-        self.log.keep(LoggedCall(key=request.key, model=request.model, kind="neutral", **outcome))
+        self.log.keep(LoggedCall(key=request.key, model=request.model, kind=NEUTRAL, **outcome))
 
     def _pause(self, seconds: float) -> None:
         if self.stopping.wait(seconds):

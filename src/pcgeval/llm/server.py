@@ -171,7 +171,7 @@ class ModelServer(ABC):
 
     def _asked(self, request: ChatRequest, fields: dict[str, Any], deadline: float) -> ChatReply:
         """Make one exchange; raises CallError with the verdict on it, and LlmError for what stops every call."""
-        started, answer, reply = time.monotonic(), Answer(), None
+        answer, reply = Answer(), None
         try:
             reply, answer = self._exchanged(functools.partial(self._ask, request, fields), deadline)
         except NoReply as no_reply:
@@ -184,13 +184,11 @@ class ModelServer(ABC):
         if verdict.blame == "reply" and reply is not None:
             self._check_answering(answer.model)
             return reply
-        words = self._printable(said_in(answer.body) if answer.body else answer.trouble)
+        words = self._printable(said_in(answer.body))
         text = f"model {self.name} at {self.address}: {verdict.reason}{f' ({words})' if words else ''}"
         if verdict.blame == "settings" and verdict.is_certain and not (request.adaptable and verdict.sent_as in fields):
             raise LlmError(f"{text}. {self._advice(verdict, answer, request)}")
-        if answer.status is None and not words:
-            words = f"no answer in {time.monotonic() - started:.1f} s"
-        raise CallError(text, verdict, answer.status, words, answer.wait)
+        raise CallError(text, verdict, answer.status, words or verdict.reason, answer.wait)
 
     def _advice(self, verdict: Verdict, answer: Answer, request: ChatRequest) -> str:
         """Return what to do about a setting that a server refuses."""
@@ -255,22 +253,15 @@ class ModelServer(ABC):
     def _exchanged(self, ask: Callable[[], Awaitable[_Answer]], deadline: float) -> _Answer:
         """Run one exchange on the event loop; raises NoReply."""
 
-        async def once() -> _Answer:
-            try:
-                return await ask()
-            except self._client_errors as error:  # without a cause, the server reports it in the middle of a stream
-                words = self._printable(error)
-                failure = NoReply(Answer(body=words, trouble="the server reported an error in its reply"))
-                raise (error.__cause__ or error.__context__ or failure) from None
-
         async def exchange() -> _Answer:
             async with asyncio.timeout(deadline - time.monotonic()):
                 try:
-                    return await once()
+                    return await self._unwrapped(ask)
                 except httpx.RemoteProtocolError as error:
                     if _CLOSED not in str(error):
                         raise
-                return await once()  # the server closed a connection that was open since an earlier request
+                # the server closed a connection that was open since an earlier request
+                return await self._unwrapped(ask)
 
         started, running = time.monotonic(), asyncio.run_coroutine_threadsafe(exchange(), _LOOP)
         try:
@@ -290,6 +281,15 @@ class ModelServer(ABC):
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError, AssertionError) as error:
             # the clients do not check the shape of an answer: JSON of another shape raises these in them
             raise NoReply(Answer(trouble=f"the answer does not follow {self._interface}'s interface")) from error
+
+    async def _unwrapped(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """Await an exchange, and raise what the client wrapped in its own errors."""
+        try:
+            return await ask()
+        except self._client_errors as error:  # without a cause, the server reports it in the middle of a stream
+            words = self._printable(error)
+            failure = NoReply(Answer(body=words, trouble="the server reported an error in its reply"))
+            raise (error.__cause__ or error.__context__ or failure) from None
 
     def _http_settings(self) -> dict[str, Any]:
         """Return the settings of the httpx client, with which `_check_answer` sees every answer first."""

@@ -72,8 +72,7 @@ class TrialResult:
     @property
     def reason(self) -> str:
         """Why the trial failed, without the stage."""
-        reason = self.outcome.reason or "no reason was recorded"
-        return shortened(reason.removeprefix(f"{FAILURE_WORDS.get(self.failed_stage or '')}: "), LONGEST_REASON)
+        return shortened(self.outcome.reason or "", LONGEST_REASON)
 
     @property
     def likeness(self) -> float:
@@ -275,6 +274,23 @@ class Evaluation:
         return sorted(levels, key=lambda level: -level[2].likeness)
 
     @property
+    def failures_by_kind(self) -> dict[str, list[int]]:
+        """The failed trials of all teams with each model of params.yaml, by the title of the failure."""
+        counts: dict[str, Counter[str]] = {}
+        for team in self.teams:
+            for model in team.models:
+                for trial in model.trials:
+                    if trial.outcome.failure:
+                        counts.setdefault(trial.outcome.failure.type.title, Counter())[model.name] += 1
+        ordered = sorted(counts, key=lambda title: (-counts[title].total(), title))
+        return {title: [counts[title][model] for model in self.params.models] for title in ordered}
+
+    def answered_by(self, model: str) -> list[str]:
+        """Return how the answering models of all teams call themselves."""
+        rows = [row.models[model] for row in self.ranking.teams if model in row.models]
+        return sorted({name for row in rows for name in row.answered_by})
+
+    @property
     def verdict(self) -> str:
         """Who won by how much, in one sentence."""
         winners = [team for team in self.scored_teams if team.row.winner]
@@ -326,8 +342,8 @@ class Evaluation:
 
 
 def commonest_failures(trials: Iterable[TrialResult]) -> list[tuple[str, str, int]]:
-    """Return the commonest failures: words of the stage, reason without the place in brackets after it, number."""
-    failed = [trial for trial in trials if trial.failed_stage]
-    reasons = Counter((FAILURE_WORDS[trial.failed_stage or ""], trial.reason.split(" (")[0]) for trial in failed)
-    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-    return [(words, reason, number) for (words, reason), number in ordered[:MOST_REASONS]]
+    """Return the commonest failures: words of the stage, the title of the failure, number."""
+    failed = [trial.outcome.failure.type for trial in trials if trial.outcome.failure]
+    kinds = Counter((FAILURE_WORDS[kind.stage], kind.title) for kind in failed)
+    ordered = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
+    return [(words, title, number) for (words, title), number in ordered[:MOST_REASONS]]

@@ -1,9 +1,11 @@
 """The stages score and rank: from the measurements to the official files and the ranking."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from pcgeval.core.files import rewritten_folder
 from pcgeval.core.layout import (
@@ -17,7 +19,7 @@ from pcgeval.core.layout import (
     summaries_file,
 )
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import RankedTeam, RankingIntervals
+from pcgeval.core.stage_files import RankedTeam, RankingIntervals, read_outcomes
 from pcgeval.core.trials import read_summaries
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
@@ -36,7 +38,7 @@ def score_stage(params: Params, root: Path = Path()) -> None:
         SubmissionError: A team's submission cannot be read.
     """
     rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
-    baselines = [submission.team for submission in submissions if submission.notes.role == "baseline"]
+    baselines = [submission.team for submission in submissions if submission.decisions.role == "baseline"]
     with rewritten_folder(root / OFFICIAL_RESULTS, keep=root / DATA / "similarity"):
         for model in params.models:
             results = read_measured(params, (model,), submissions, root)
@@ -58,7 +60,7 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
     scores = score_competition(results, rules)
     resamples, seed = params.scoring.bootstrap, params.competition.seed
     entrants = [
-        Entrant(submission.team, submission.prompt_length, submission.notes.role, submission.notes.disqualified)
+        Entrant(submission.team, submission.prompt_length, submission.decisions.role, submission.decisions.disqualified)
         for submission in submissions
     ]
     ranking = rank(scores, entrants, bootstrap(scores, resamples, seed))
@@ -73,16 +75,20 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
 
 
 def _with_usage(row: RankedTeam, root: Path) -> RankedTeam:
-    """Add the flags and the supplied blocks from the summaries of a team's trials."""
+    """Add the failures of a team's trials, and the flags, supplied blocks and answering models of their summaries."""
     models = dict(row.models)
     for model, score in row.models.items():
+        outcomes = read_outcomes(root / stage_dir("stability", model, row.team))
+        kinds = Counter(outcome.failure.kind for outcome in outcomes.values() if outcome.failure)
+        counts: dict[str, Any] = {"failures": dict(sorted(kinds.items()))}
         if usages := [summary.usage for summary in read_summaries(root / summaries_file(model, row.team)).values()]:
-            counts = {
+            counts |= {
                 "flagged_trials": sum(bool(usage.flags) for usage in usages),
                 "blocks": sum(usage.supplied.blocks for usage in usages),
                 "supplied": sum(usage.supplied.supplied for usage in usages),
+                "answered_by": tuple(sorted({name for usage in usages for name in usage.answered_by})),
             }
-            models[model] = score.model_copy(update=counts)
+        models[model] = score.model_copy(update=counts)
     return row.model_copy(update={"models": models})
 
 
@@ -106,7 +112,7 @@ def read_measured(
         ScoringError: One of a letter's three files is missing.
     """
     rules = rules_of(params)
-    teams = [submission.team for submission in submissions if submission.notes.disqualified is None]
+    teams = [submission.team for submission in submissions if submission.decisions.disqualified is None]
     results: dict[str, dict[str, TeamResults]] = {model: {} for model in models}
     for model, team in product(results, teams):
         measured = read_team({name: root / stage_dir(name, model, team) for name in STAGE_DIRS}, rules)
