@@ -81,11 +81,11 @@ FAULTY = [
     ('{"id": "b", "letter": "é", "text": ""}'.encode(), "letter is 'é', none of A to Z"),
     (b'{"id": "d", "letter": "A", "text": null}', "text is null"),
     (b'{"id": true, "letter": "A", "text": ""}', "id is of type bool"),
-    (b'{"id": "f\\ud800", "letter": "A", "text": "\\ud800"}', "no code"),
+    (b'{"id": "f\\ud800", "letter": "A", "text": "\\ud800"}', "no fenced block"),
     (b"\xff", "is not UTF-8"),
     (b'{"id": "g", "letter": "A", "text": "' + MAX_TEXT * b"x" + b'"}', f"longer than {MAX_TEXT}"),
     (b"[" * 100_000, "is not JSON"),
-    (b'{"id": "h", "letter": "A", "text": "last"}', "no code"),
+    (b'{"id": "h", "letter": "A", "text": "last"}', "no fenced block"),
 ]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pcgeval import LevelError, extract_code, level_xml
 from pcgeval.levels.blocks import level_blocks
-from pcgeval.levels.extraction import no_code_reason
+from pcgeval.levels.unread import why_no_code
 
 GOLDEN = Path(__file__).parents[1] / "golden/levels"
 MANY = 10_000_000  # characters
@@ -58,7 +58,7 @@ def test_conversion_of_any_text_is_the_official_one():
 )
 def test_long_responses_without_code(response):
     assert extract_code(response) is None
-    assert no_code_reason(response).startswith("no code: the")
+    assert why_no_code(response).type.stage == "extract"
 
 
 def test_a_million_fences_and_half_a_million_calls():
@@ -87,4 +87,4 @@ def test_a_long_text_without_a_call_is_an_empty_level():
 def test_a_long_call_is_refused_with_a_short_reason(code, message):
     with pytest.raises(LevelError, match=message) as caught:
         level_xml(code)
-    assert len(caught.value.reason) < 800
+    assert len(str(caught.value.failure)) < 800

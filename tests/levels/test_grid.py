@@ -142,7 +142,7 @@ def convert(drops):
     try:
         return level_xml("".join(f"{call_of(kind, column)}\n" for kind, column in drops))
     except LevelError as error:
-        return error.reason
+        return error.failure.sentence
 
 
 known = st.sampled_from(list(SIZES))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pcgeval.cli.main import main
+from pcgeval.core.failures import failure
 from pcgeval.core.files import sha256_bytes, sha256_file
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, stage_dir, trial_file
 from pcgeval.core.stage_files import RankingFile
@@ -85,8 +86,8 @@ def test_one_screen_says_what_was_asked_answered_built_and_seen_and_json_names_e
 
 def test_a_failed_trial_says_where_and_why(explained):
     for place, words in (
-        ("T 2", "FAILED in generate: took 501 s"),
-        ("T 1", "FAILED in extract: no code"),
+        ("T 2", "FAILED in generate: took more than 500 s"),
+        ("T 1", "FAILED in extract: the response holds no fenced block"),
         ("I 2", "FAILED in convert: Width boundary is intruded. (call 1: \"drop_block('b31', 19)\")"),
     ):
         code, shown = explained(f"builders small {place}")
@@ -132,7 +133,7 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         Exchange("b", reply("two"), (again,), 3),
         Exchange("c", reply("three"), (other,), 1),
     )
-    write_record(exchanges, "two", failures=(FailedCall(3, "x", "HTTP 500"),))
+    write_record(exchanges, "two", failed_calls=(FailedCall(3, "x", failure("filtered", detail="HTTP 400")),))
     messages = explained("builders small I 1", "--json")["conversation"]
     assert [f"{entry['speaker']}: {entry['text']}" for entry in messages] == [
         "program as system: You build.",
@@ -140,7 +141,7 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         "model: one",
         "program as user: Better",
         "model: two",
-        "pcgeval: call 3 got no reply: HTTP 500",
+        "pcgeval: call 3 got no reply: a content filter refused the request (HTTP 400)",
         "pcgeval: the conversation begins with 1 message of the one before",
         "program as user: Something else",
         "model: three",
@@ -155,8 +156,8 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
 def test_another_submission_a_fault_of_the_server_and_an_unknown_argument_are_named(explained):
     (SUBMISSIONS / "builders/prompt.txt").write_text("Another prompt for <OBJECT>.")
     assert "another submission" in explained("builders large T 1")[1]
-    write_record((), "", reason="HTTP 500: out of memory", cause="server")
-    assert "fault of the server" in explained("builders small I 1")[1]
+    write_record((), "", failure=failure("server-failed", fault="HTTP 500", detail="out of memory"))
+    assert "a fault of the server" in explained("builders small I 1")[1]
     for words in ("nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"):
         code, shown = explained(words)
         assert (code, "params.yaml has" in shown) == (2, True)
@@ -164,7 +165,13 @@ def test_another_submission_a_fault_of_the_server_and_an_unknown_argument_are_na
 
 def test_hostile_texts_are_harmless(capsys):
     exchange = Exchange("k", reply(HOSTILE), (Message("user", HOSTILE),), 0)
-    write_record((exchange,), HOSTILE, flags=(Flag("altered-answer", HOSTILE),), reason=HOSTILE, model=HOSTILE)
+    write_record(
+        (exchange,),
+        HOSTILE,
+        flags=(Flag("altered-answer", HOSTILE),),
+        failure=failure("program-error", detail=HOSTILE),
+        model=HOSTILE,
+    )
     params = Path("params.yaml")
     params.write_text(params.read_text().replace("title: The Builders", 'title: "\\x1b[2J"'))
     for options in (["--json"], []):
