@@ -31,13 +31,14 @@ Trust = Annotated[
 Since = Annotated[
     str | None, typer.Option(metavar="COMMIT", help="Also name each input that changed after this commit.")
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Also fail if something was not run again or is not committed.")]
 
 
 @app.command()
 def audit(
     trust: Trust = None,
-    strict: Strict = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Also fail if something was not run again or is not committed.")
+    ] = False,
     since: Since = None,
     ask: Annotated[int, typer.Option(metavar="N", min=0, help="Ask the models N recorded calls again.")] = 0,
     json: Json = False,
@@ -84,17 +85,16 @@ def bundle(
 def verify(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A bundle.")],
     trust: Trust = None,
-    strict: Strict = False,
     json: Json = False,
 ) -> None:
     """Run the evaluation of a bundle again with the installed release.
 
-    Exit code 1: a file of the bundle does not follow from its inputs.
+    Exit code 1: a file of the bundle does not follow from its inputs, or not everything could be run again.
     """
     from pcgeval.proof.bundle import verify_bundle
 
     result = verify_bundle(file, trust=trust or ())
-    _show_audit(result, strict=strict, json=json, bundle_sha256=sha256_file(file))
+    _show_audit(result, strict=True, json=json, bundle_sha256=sha256_file(file))
 
 
 def _show_audit(

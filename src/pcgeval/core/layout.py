@@ -46,6 +46,7 @@ GENERATION_LOCK = STATE / "generate.lock"  # of the stage generate
 DVC_LOCK = Path("dvc.lock")
 PACKAGE_FILE = Path("pcgeval.json")  # the pcgeval that a competition runs, where it has no src/pcgeval
 CALLS = STATE / "calls"  # all replies of models; a round's workspace links to its parent's
+FAILED_CALLS = Path("failed-calls.jsonl")  # in a bundle: what proves the failed calls of its live models
 GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task of the submissions in words
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files

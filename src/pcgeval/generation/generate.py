@@ -11,6 +11,7 @@ the model answers at all (`llm.neutral`). A trial that fails through its server 
 the submission: the stage finishes the other trials and then fails, and the next run repeats it.
 """
 
+import gc
 import os
 import shutil
 import threading
@@ -116,6 +117,8 @@ def generate_stage(params: Params, root: Path = Path()) -> None:
                     _generate(params, model, submissions, root, progress, opened, stopping[model])
                 except (PcgevalError, OSError) as error:
                     errors.append(error_message(error))
+                if _is_live(params.models[model]):
+                    gc.collect()  # frees a local model's weights before the next one's: its client refers back to it
 
     raw, groups = root / DATA / "raw", models_by_server(params)
     with lock_folder(raw, root / GENERATION_LOCK), progress, ExitStack() as opened:

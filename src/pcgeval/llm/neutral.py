@@ -21,7 +21,7 @@ from pcgeval.core.failures import Failure, failure
 from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import Attempt, ChatReply
 from pcgeval.core.untrusted import well_formed
-from pcgeval.llm.call_log import CallLog, LoggedCall
+from pcgeval.llm.call_log import NEUTRAL, CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
 from pcgeval.llm.server import advice_on
 
@@ -175,7 +175,7 @@ class LiveModel:
                     return reply
 
     def _keep(self, request: ChatRequest, **outcome: Any) -> None:
-        self.log.keep(LoggedCall(key=request.key, model=request.model, kind="neutral", **outcome))
+        self.log.keep(LoggedCall(key=request.key, model=request.model, kind=NEUTRAL, **outcome))
 
     def _pause(self, seconds: float) -> None:
         if self.stopping.wait(seconds):

@@ -32,14 +32,15 @@ from pcgeval.core.layout import (
 from pcgeval.core.locks import lock_holder
 from pcgeval.core.params import PARAMS_FILE, Execution, Model, Params, load_params
 from pcgeval.core.stage_files import RankingFile
-from pcgeval.generation.generate import TrialFaultError
 from pcgeval.generation.summaries import summarise_trials
+from pcgeval.llm.call_log import known_calls
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.commitment import changes_since, full_commit
 from pcgeval.proof.differences import Difference, compare_files
+from pcgeval.proof.figures import unlikely_figures
 from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
-from pcgeval.proof.replies import logged_calls, repeat_trials
+from pcgeval.proof.replies import repeat_trials
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.scoring.result_hash import files_at
@@ -50,7 +51,7 @@ from pcgeval.submissions.packages import InstallError, LockError
 INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "data/locks", "data/recordings", "data/rubrics")
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
 # this machine cannot run programs; any other error is a fault of the competition's files
-_MACHINE_ERRORS = (SandboxError, InstallError, TrialFaultError, OSError)
+_MACHINE_ERRORS = (SandboxError, InstallError, OSError)
 
 
 class AuditError(PcgevalError):
@@ -94,7 +95,7 @@ class Audit:
             getattr(self, kind).append(sentence)
 
     def passed(self, *, strict: bool = False) -> bool:
-        """Tell whether nothing differs; `strict` also asks that everything was run again and committed."""
+        """Tell whether nothing differs; `strict` also asks that everything was run again, and that it is committed."""
         return not (self.differences or self.faults or (strict and (self.not_run or self.unpublished)))
 
     def to_json(self) -> dict[str, Any]:
@@ -215,7 +216,7 @@ class _Rerun:
         submissions = load_submissions(self.params.teams, self.root / SUBMISSIONS)
         progress = Progress("teams and models", len(self.params.models) * len(submissions))
         for model, settings in self.params.models.items():
-            logged = logged_calls(settings, self.root)
+            logged = known_calls(settings, self.root)
             for team, submission in submissions.items():
                 raw = stage_dir("raw", model, team)
                 try:
@@ -234,6 +235,7 @@ class _Rerun:
                 except PcgevalError as error:
                     self.result.faults.append(str(error).replace(f"{self.work}/", ""))
                 progress.step(f"{team} with {model}")
+            self.result.add(unlikely_figures(self.params, model, submissions, self.root))
 
     def _run_stage(self, stage: str) -> None:
         try:

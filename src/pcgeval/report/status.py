@@ -29,7 +29,7 @@ from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.core.untrusted import listed
 from pcgeval.generation.tasks import models_by_server, present_fingerprint
-from pcgeval.llm.call_log import LoggedCall, answered_calls
+from pcgeval.llm.call_log import LoggedCall, logged_calls
 from pcgeval.llm.local_models import full_name
 from pcgeval.submissions.load import Submission, SubmissionError, load_submission
 
@@ -225,4 +225,4 @@ def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
     for path in paths:
         with suppress(OSError), path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))
-            yield from (call for call in answered_calls(file) if call.letter)
+            yield from (call for call in logged_calls(file) if call.letter and call.reply)
