@@ -80,14 +80,14 @@ def a_killed_run(it: Honest) -> None:
 def a_team_withdrawn(it: Honest) -> None:
     it.add_prompt("Now")
     it.evaluate()
-    it.change("teams", {team: it.params()["teams"][team] for team in ("alpha", "beta")})
+    it.withdraw("gamma")
     it.evaluate()
 
 
 def a_team_withdrawn_and_its_folder_removed(it: Honest) -> None:
     it.add_prompt("Now")
     it.evaluate()
-    it.change("teams", {team: it.params()["teams"][team] for team in ("alpha", "beta")})
+    it.withdraw("gamma")
     shutil.rmtree(it.folder / "data" / "submissions" / "gamma")
     it.evaluate()
 
