@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from pcgeval.core.stage_files import RankedTeam
 
 # records of trials and files beside the official ones
-_NOT_OFFICIAL = ("*_*_*.json", layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE, ".gitignore")
+_NOT_OFFICIAL = (
+    *("*_*_*.json", ".gitignore", layout.FAILURES_FILE),
+    *(layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE),
+)
 Format = Literal["csv", "latex", "markdown"]
 app = group()
 export = group()
@@ -65,7 +68,7 @@ def show_ranking(form: Format | None = None, *, anonymous: bool = False, json: b
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.report.pseudonyms import anonymous_ranking
-    from pcgeval.report.tables import ranking_table
+    from pcgeval.report.tables import doubtful_settings, failure_counts, ranking_table
     from pcgeval.scoring.result_hash import result_doubts
 
     params = load_params()
@@ -77,6 +80,12 @@ def show_ranking(form: Format | None = None, *, anonymous: bool = False, json: b
         sys.stdout.write(ranking_table(shown, form))
     else:
         _print_ranking(shown.teams)
+        if failures := failure_counts(shown):
+            rows = [(title, *map(str, [sum(numbers), *numbers])) for title, numbers in failures]
+            print()
+            print_table(("failure", "all", *shown.models), rows)
+        for sentence in doubtful_settings(shown, params):
+            print(sentence)
         result = f"; result hash {shown.result.sha256}" if shown.result else ""
         print_stderr(f"{shown.reason}\nThe report with the reasons of failures: {layout.REPORT / 'index.html'}{result}")
     if doubts := result_doubts(params, published):

@@ -8,8 +8,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
@@ -17,8 +18,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar,
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import FileError
+from pcgeval.core.failures import Failure, FailureStage
 from pcgeval.core.files import write_json
-from pcgeval.core.layout import TRIALS_FILE, Trial, trial_number
+from pcgeval.core.layout import FAILURES_FILE, TRIALS_FILE, Trial, trial_number
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
 
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
@@ -108,27 +110,54 @@ def other_remedy(remedy: str) -> Iterator[None]:
         raise FileError(str(error).replace(REMAKE, remedy)) from error
 
 
+class TrialFailure(_Part):
+    """One entry of `failures.json`: a trial that a stage or one before it has no file of, and why."""
+
+    letter: str
+    trial: int
+    failure: Failure
+
+
+_FAILURES = TypeAdapter(tuple[TrialFailure, ...])
+
+
+def write_failures(folder: Path, failures: Mapping[Trial, Failure]) -> None:
+    """Write `failures.json` into the folder of a stage for a model and a team."""
+    entries = [
+        TrialFailure(letter=trial.letter, trial=trial.number, failure=replace(failure, detail=""))
+        for trial, failure in sorted(failures.items())
+    ]
+    write_json(folder / FAILURES_FILE, [entry.model_dump() for entry in entries])
+
+
+def read_failures(folder: Path) -> dict[Trial, Failure]:
+    """Read `failures.json` from the folder of a stage; none where another tool filled the folder."""
+    path = folder / FAILURES_FILE
+    if not path.exists():
+        return {}
+    return {Trial(entry.letter, entry.trial): entry.failure for entry in parsed(path, _FAILURES.validate_json)}
+
+
 class TrialOutcome(_Part):
-    """The outcome of a trial; a failed one has the stage and the reason of its failure."""
+    """The outcome of a trial; a failed one has its failure."""
 
     letter: str
     trial: int
     picture_sha256: Sha256 | None = None  # of a simulated level; None where another tool drew the picture
-    failed_stage: StageName | None = Field(None, alias="failed_step")
-    reason: str | None = None
+    failure: Failure | None = None
 
     @property
     def key(self) -> Trial:
         """The trial."""
         return Trial(self.letter, self.trial)
 
+    @property
+    def failed_stage(self) -> FailureStage | None:
+        """The stage in which the trial failed; None if it did not."""
+        return self.failure.type.stage if self.failure else None
+
 
 _OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...])
-
-
-def failed(trial: Trial, stage: StageName, reason: str) -> TrialOutcome:
-    """Return the outcome of a trial that failed in a stage, with the reason a person reads."""
-    return TrialOutcome(letter=trial.letter, trial=trial.number, failed_stage=stage, reason=reason)
 
 
 def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
@@ -388,6 +417,7 @@ class TeamModelScore(_Part):
     score: Exact
     normalised: Exact  # percent of the sum over all teams
     failed_trials: int = Field(ge=0, le=10**9)
+    failures: dict[str, int] | None = None  # the failed trials by kind; None where another tool simulated
     flagged_trials: int | None = None
     blocks: int | None = None  # of all responses
     supplied: int | None = None  # blocks that stood in the submission's messages before the model named them
@@ -398,6 +428,13 @@ class ScoreInterval(NamedTuple):
 
     low: float
     high: float
+
+
+class RankedModel(_Part):
+    """One model over all teams that are not disqualified."""
+
+    answered_by: tuple[str, ...]  # how the answering models call themselves; none if the server does not say it
+    failures: dict[str, int]  # trials by the kind of their failure
 
 
 class RankedTeam(_Part):
@@ -458,5 +495,6 @@ class RankingFile(StageFile):
     classifier: str
     packages: dict[str, tuple[str, ...]] = {}  # all versions of each package that measured a level
     intervals: RankingIntervals | None
+    models: dict[str, RankedModel] = {}
     teams: tuple[RankedTeam, ...]
     result: ResultHash | None = None  # None where `rescore` made the ranking

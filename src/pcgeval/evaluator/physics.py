@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.pymunk_world import PymunkWorld
 from pcgeval.evaluator.replay import FRAME_SECONDS, Recording
@@ -73,14 +74,14 @@ def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
     return Box2dWorld(blocks, physics)
 
 
-def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | str:
-    """Return the end of a level, or the reason why its simulation failed; see `simulate`."""
+def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | Failure:
+    """Return the end of a level, or why its simulation failed; see `simulate`."""
     try:
         return simulate(xml, physics, paths=paths)
     except LevelError as error:
-        return error.reason
+        return error.failure
     except SimulationError as error:
-        return str(error)
+        return failure("level-unreadable", fault=str(error))
 
 
 def _check_overlaps(blocks: Sequence[Block]) -> None:

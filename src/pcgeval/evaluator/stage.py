@@ -7,6 +7,7 @@ code, so a run simulates only new levels. You may delete the folder.
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -15,6 +16,7 @@ import pymunk
 
 from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json, write_bytes
 from pcgeval.core.layout import (
     DATA,
@@ -23,7 +25,6 @@ from pcgeval.core.layout import (
     letter_file,
     replays_file,
     stage_dir,
-    summaries_file,
     tag,
     trial_file,
     trials,
@@ -42,24 +43,21 @@ from pcgeval.core.stage_files import (
     StabilityFile,
     StageFile,
     TrialOutcome,
-    failed,
     rate,
+    read_failures,
     write_outcomes,
 )
-from pcgeval.core.trials import read_summaries
 from pcgeval.evaluator.image import level_png
 from pcgeval.evaluator.physics import ENGINE_PACKAGES, end_of
-from pcgeval.levels.stages import missing_level
 
 CACHE = Path(".cache", "simulations")
-CRASHED = "the physics engine crashed on this level"
 LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating 50 levels
 
 
 class KeptSimulation(StageFile):
-    """A cached simulation: the end of a level and the paths of its blocks, or the reason why it failed."""
+    """A cached simulation: the end of a level and the paths of its blocks, or why it failed."""
 
-    reason: str | None = None
+    failure: Failure | None = None
     level: SimulatedLevel | None = None
     paths: tuple[BlockPath, ...] = ()
 
@@ -127,8 +125,8 @@ def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[Kep
     """Return the simulation of each level, and its picture in PNG."""
     simulations = []
     for end in (end_of(level, physics) for level in levels):
-        if isinstance(end, str):
-            simulations.append((KeptSimulation(reason=end), b""))
+        if isinstance(end, Failure):
+            simulations.append((KeptSimulation(failure=replace(end, detail="")), b""))
             continue
         level = SimulatedLevel(
             best_of=end.trial,
@@ -143,22 +141,19 @@ def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[Kep
 
 
 def _write_team(params: Params, root: Path, model: str, team: str, files: Mapping[Trial, Path | None]) -> None:
-    raw, stability, images = (root / stage_dir(name, model, team) for name in ("raw", "stability", "images"))
-    summaries = read_summaries(root / summaries_file(model, team))
+    levels, stability, images = (root / stage_dir(name, model, team) for name in ("levels", "stability", "images"))
+    failures = read_failures(levels)
     simulated: dict[Trial, SimulatedLevel] = {}
     replayed: list[ReplayedTrial] = []
     outcomes: list[TrialOutcome] = []
     for trial in trials(params):
         if trial not in files:
-            failure = summaries[trial].failure if trial in summaries else None
-            outcomes.append(
-                missing_level(trial_file(raw, "raw", team, trial), trial, None if failure is None else failure.sentence)
-            )
+            outcomes.append(_failed(trial, failures.get(trial) or failure("level-missing")))
             continue
         file = files[trial]
-        simulation = KeptSimulation.read(file) if file else KeptSimulation(reason=CRASHED)
+        simulation = KeptSimulation.read(file) if file else KeptSimulation()
         if file is None or simulation.level is None:
-            outcomes.append(failed(trial, "simulate", simulation.reason or CRASHED))
+            outcomes.append(_failed(trial, simulation.failure or failure("simulation-crashed")))
             continue
         picture = file.with_suffix(".png").read_bytes()
         simulated[trial] = simulation.level
@@ -179,6 +174,10 @@ def _write_team(params: Params, root: Path, model: str, team: str, files: Mappin
     ).write(stability / SIMULATIONS_FILE)
     ReplaysFile(trials=tuple(replayed)).write(root / replays_file(model, team))
     write_outcomes(stability, outcomes)
+
+
+def _failed(trial: Trial, because: Failure) -> TrialOutcome:
+    return TrialOutcome(letter=trial.letter, trial=trial.number, failure=because)
 
 
 def _stability_file(team: str, moved: Mapping[Trial, Sequence[bool]]) -> StabilityFile:

@@ -1,20 +1,17 @@
 """The error of this package."""
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.failures import Failure, failure
 
 
 class LevelError(PcgevalError):
-    """A level that cannot be converted or read.
+    """A level that cannot be converted or read; `str(error)` is the official converter's message, if it has one.
 
-    `str(error)` is the official converter's message, if it has one; `where` names the faulty call.
+    Attributes:
+        failure: The failure of a trial with this level.
     """
 
-    def __init__(self, message: str, where: str = "") -> None:
-        """Keep the place apart from the message, so that the message stays the official one."""
+    def __init__(self, message: str, because: Failure | None = None) -> None:
+        """Take the message, and the failure unless it is that of a level that cannot be read."""
         super().__init__(message)
-        self.where = where
-
-    @property
-    def reason(self) -> str:
-        """The message and the place in one line, for a person."""
-        return f"{self} ({self.where})" if self.where else str(self)
+        self.failure = because or failure("level-unreadable", fault=message)

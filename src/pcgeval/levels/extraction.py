@@ -6,7 +6,7 @@ changes no match (what follows each repetition cannot be part of it) and keeps h
 
 import re
 
-_FENCED = re.compile(r"```([^`]++)```")
+FENCED = re.compile(r"```([^`]++)```")
 CALL = re.compile(r"""drop_block\(['|"]b[1|3][1|3]['|"], *+[0-9]*+\)""")
 
 
@@ -16,23 +16,14 @@ def extract_code(response: str) -> str | None:
     A block holds no backtick, so a stray one changes which fences pair up. Quotes become `'`. Malformed
     calls that the official pattern accepts (`b|3`, no column) are returned too: the conversion refuses them.
     """
-    calls = CALL.findall(_last_block(response))
+    block = last_block(response)
+    calls = CALL.findall(block[1]) if block else []
     return "\n".join([*calls, ""]).replace('"', "'") if calls else None
 
 
-def no_code_reason(response: str) -> str:
-    """Tell a person why `extract_code` returned no calls."""
-    if not response.strip():
-        return "no code: the response is empty"
-    if not _last_block(response):
-        return "no code: the response holds no closed fenced block (```...```)"
-    earlier = any(CALL.search(block[1]) for block in _FENCED.finditer(response))
-    hint = "; an earlier one does, but only the last one counts" if earlier else ""
-    return f"no code: the last fenced block holds no drop_block call{hint}"
-
-
-def _last_block(response: str) -> str:
+def last_block(response: str) -> re.Match[str] | None:
+    """Return the last fenced block, whose group 1 is its content, or None without one."""
     last = None
-    for last in _FENCED.finditer(response):  # noqa: B007 - blocks pair up from the left, so the last is found last
+    for last in FENCED.finditer(response):  # noqa: B007 - blocks pair up from the left, so the last is found last
         pass
-    return last[1] if last else ""
+    return last

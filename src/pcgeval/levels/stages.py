@@ -1,28 +1,35 @@
-"""The stages extract and convert: from the responses of all models and teams to code, and from code to levels."""
+"""The stages extract and convert: from the responses of all models and teams to code, and from code to levels.
 
-from collections.abc import Callable
+Each writes `failures.json` beside its files: the trials without one, with those of the stages before.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
 from pcgeval.core.errors import FileError
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import rewritten_folder, write_text
-from pcgeval.core.layout import DATA, StageDir, Trial, stage_dir, trial_file, trials
+from pcgeval.core.layout import DATA, StageDir, Trial, stage_dir, summaries_file, trial_file, trials
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import TrialOutcome, failed
+from pcgeval.core.stage_files import read_failures, write_failures
+from pcgeval.core.trials import TrialSummary, read_summaries
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
 from pcgeval.levels.errors import LevelError
-from pcgeval.levels.extraction import extract_code, no_code_reason
+from pcgeval.levels.extraction import extract_code
+from pcgeval.levels.unread import why_no_code
 from pcgeval.levels.xml import level_xml
 
 MAX_BYTES = 16 * 2**20  # of one response; 25 000 tokens are about a hundredth of it
 
 
 def extract_stage(params: Params, root: Path = Path()) -> None:
-    """Write the code of each response to `data/intermediate`; a response without code gets no file.
+    """Write the code of each response to `data/intermediate`; a response without code is in `failures.json`.
 
     Args:
         params: The competition.
-        root: Its folder, with the responses in `data/raw`.
+        root: Its folder, with the responses in `data/raw` and the summaries of the trials in `data/trials`.
 
     Raises:
         FileError: The responses of a team are missing, or a file cannot be read or written.
@@ -30,66 +37,77 @@ def extract_stage(params: Params, root: Path = Path()) -> None:
     for model, team in product(params.models, params.teams):
         if not (root / stage_dir("raw", model, team)).is_dir():
             raise FileError(f"{stage_dir('raw', model, team)}: is missing. Run `dvc repro` to ask the model.")
-    _convert_all(params, root, "raw", "intermediate", _code)
+    with rewritten_folder(root / DATA / "intermediate", keep=root / DATA / "raw"):
+        for model, team in product(params.models, params.teams):
+            summaries = read_summaries(root / summaries_file(model, team))
+            with _failures(root, "intermediate", model, team) as failures:
+                for trial in trials(params):
+                    code = _code(_file(root, "raw", model, team, trial), summaries.get(trial))
+                    if isinstance(code, Failure):
+                        failures[trial] = code
+                    else:
+                        write_text(_file(root, "intermediate", model, team, trial), code)
 
 
 def convert_stage(params: Params, root: Path = Path()) -> None:
-    """Write the level of each code file to `data/levels`; code with any fault gets no level.
+    """Write the level of each code file to `data/levels`; code with any fault is in `failures.json`.
 
     Raises:
         FileError: As for `extract_stage`.
     """
-    _convert_all(params, root, "intermediate", "levels", level_xml)
-
-
-def missing_level(response: Path, trial: Trial, failure: str | None) -> TrialOutcome:
-    """Return why a trial has no level: the trial failed, or its response or code has a fault.
-
-    Args:
-        response: The file of the response.
-        trial: The trial.
-        failure: Why the trial failed, if it did.
-
-    Raises:
-        FileError: The response cannot be read.
-    """
-    if failure is not None:
-        return failed(trial, "generate", failure)
-    try:
-        code = _code(_read(response))
-    except LevelError as error:
-        return failed(trial, "extract", error.reason)
-    try:
-        level_xml(code)
-    except LevelError as error:
-        return failed(trial, "convert", error.reason)
-    return failed(trial, "convert", "the level file is missing")
-
-
-def _convert_all(params: Params, root: Path, source: StageDir, target: StageDir, convert: Callable[[str], str]) -> None:
-    with rewritten_folder(root / DATA / target, keep=root / DATA / source):
+    with rewritten_folder(root / DATA / "levels", keep=root / DATA / "intermediate"):
         for model, team in product(params.models, params.teams):
-            source_folder, target_folder = (root / stage_dir(name, model, team) for name in (source, target))
-            for trial in trials(params):
-                try:
-                    text = convert(_read(trial_file(source_folder, source, team, trial)))
-                except LevelError:
-                    continue
-                write_text(trial_file(target_folder, target, team, trial), text)
+            before = read_failures(root / stage_dir("intermediate", model, team))
+            with _failures(root, "levels", model, team) as failures:
+                for trial in trials(params):
+                    code = _file(root, "intermediate", model, team, trial)
+                    level = before[trial] if trial in before and not code.exists() else _level(code)
+                    if isinstance(level, Failure):
+                        failures[trial] = level
+                    else:
+                        write_text(_file(root, "levels", model, team, trial), level)
 
 
-def _code(response: str) -> str:
+@contextmanager
+def _failures(root: Path, name: StageDir, model: str, team: str) -> Iterator[dict[Trial, Failure]]:
+    """Write the failures that are collected inside."""
+    failures: dict[Trial, Failure] = {}
+    yield failures
+    write_failures(root / stage_dir(name, model, team), failures)
+
+
+def _file(root: Path, name: StageDir, model: str, team: str, trial: Trial) -> Path:
+    return trial_file(root / stage_dir(name, model, team), name, team, trial)
+
+
+def _code(path: Path, summary: TrialSummary | None) -> str | Failure:
+    """Return the calls of a response; the end of the reply, if it tells why there are none, is known best."""
+    if summary is not None and summary.failure is not None:
+        return summary.failure
+    try:
+        response = _read(path)
+    except UntrustedFileError as error:
+        return failure("response-unreadable", fault=error.reason)
     code = extract_code(response)
     if code is None:
-        raise LevelError(no_code_reason(response))
+        return summary.ending if summary and summary.ending else why_no_code(response)
     return code
 
 
+def _level(path: Path) -> str | Failure:
+    try:
+        return level_xml(_read(path))
+    except LevelError as error:
+        return error.failure
+    except UntrustedFileError as error:
+        return failure("code-unreadable", fault=error.reason)
+
+
 def _read(path: Path) -> str:
-    """Read a trial's file; a fault of its author raises LevelError, a fault of this machine FileError."""
+    """Read a trial's file; a fault of its author raises UntrustedFileError, a fault of this machine FileError."""
     try:
         return read_bounded_text(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:
         if error.kind in {"missing", "too large", "malformed"}:
-            raise LevelError(f"{path.name} {error.reason}") from error
-        raise
+            raise
+        raise FileError(str(error)) from error

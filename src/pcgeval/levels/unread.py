@@ -1,0 +1,117 @@
+"""Why a response holds no call: its fences, or what was written in place of a call and what is read.
+
+The patterns look at a bounded text behind each name of a call, so that hostile text takes linear time.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from pcgeval.core.console import count
+from pcgeval.core.failures import Failure, failure
+from pcgeval.levels.calls import quoted
+from pcgeval.levels.extraction import CALL, FENCED, last_block
+
+_FENCE = "```"
+_LONGEST = 200  # characters of what is nearly a call
+_MOST = 1000  # names in a block that are looked at
+_NAME = re.compile(r"(?<!def )drop[ _-]?block", re.IGNORECASE)
+_NOT_RUN = "a program is not run, and only calls that are written out are read"
+_BEGINNING = r"drop_block\("
+_TYPE = rf"{_BEGINNING}['\"|]b[1|3][1|3]['\"|]"
+_COLUMN = rf"{_TYPE}, *"
+# The first pattern that matches tells what is wrong; `x` is quoted. A mere mention has no words.
+_FAULTS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (
+            r"(?!drop_block\s*\()(?i:drop[ _-]?block)\w*\s*\(",
+            "has another name than drop_block",
+        ),
+        (r"[^(\n]*\bb(?:11|13|31)\b[^(\n]*(?:\n|$)", "has no brackets; drop_block('b13', 7) is read"),
+        (r"(?!drop_block\s*\()", ""),
+        (r"drop_block\s+\(", "has a blank before the bracket, which is not read"),
+        (rf"{_BEGINNING}\s*\)", ""),
+        (rf"{_BEGINNING}[\s'\"b,\d]*\n[\s'\"b,\d]*\)", "goes over several lines; each call stands in one line"),
+        (rf"{_BEGINNING}[^)\n]*(?:\n|$)", "has no closing bracket"),
+        (rf"{_BEGINNING}\s", "has blanks inside the brackets, which are not read"),
+        (rf"{_BEGINNING}(?:[^,)]*,)?\s*[A-Za-z_]\w*\s*[=:]", "names its arguments; drop_block('b13', 7) is read"),
+        (rf"{_BEGINNING}[^,)]*[\u2018\u2019\u201c\u201d\u00ab\u00bb\u00b4]", "has other quotes than ' or \""),
+        (rf"{_BEGINNING}(?P<x>b11|b13|b31)\s*[,)]", "has no quotes around the type; '{x}' is read"),
+        (rf"{_BEGINNING}['\"|](?:\s+b(?:11|13|31)\s*|b(?:11|13|31)\s+)['\"|]", "has blanks inside the quotes"),
+        (rf"{_BEGINNING}['\"|]B(?P<x>11|13|31)['\"|]", "has a capital letter in the type; 'b{x}' is read"),
+        (
+            rf"{_BEGINNING}['\"|](?!b(?:11|13|31)['\"|])(?P<x>[^'\"|,)]*)['\"|]",
+            "has the type '{x}', which does not exist; the types are 'b11', 'b13' and 'b31'",
+        ),
+        (rf"{_BEGINNING}(?P<x>(?!['\"|])[^,)]*)", "has `{x}` in place of a type in quotes; " + _NOT_RUN),
+        (rf"{_TYPE}\)", "has no column"),
+        (rf"{_TYPE}\s+,", "has a blank before the comma, which is not read"),
+        (rf"{_COLUMN}\t", "has a tab after the comma; only blanks are read there"),
+        (rf"{_COLUMN}[^),]*\s\)", "has blanks inside the brackets, which are not read"),
+        (rf"{_COLUMN}[^),]*,", "has more in its brackets than a type and a column"),
+        (rf"{_COLUMN}['\"]", "has quotes around the column; a whole number without quotes is read"),
+        (rf"{_COLUMN}-[0-9]+\)", "has a negative column; columns begin at 0"),
+        (rf"{_COLUMN}(?P<x>[0-9]*\.[0-9]*)\)", "has the column {x}, which is no whole number"),
+        (rf"{_COLUMN}(?P<x>[^)]*)", "has `{x}` in place of a column, a whole number; " + _NOT_RUN),
+        ("", "is not written as drop_block('b13', 7)"),
+    )
+)
+
+
+def why_no_code(response: str) -> Failure:
+    """Return why `extract_code` finds no call in a response."""
+    last = last_block(response)
+    if last is not None:
+        return _without_call(response, last)
+    if not response.strip():
+        return failure("empty-response")
+    if _FENCE in response:
+        return _unpaired(response, response.find(_FENCE))
+    calls = _calls(response)
+    return failure("no-fence", calls=count(calls, "drop_block call") if calls else "no drop_block call")
+
+
+def unread_calls(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the place of each text that is nearly a call, the text, and what is wrong with it; the first ones only."""
+    for name in islice(_NAME.finditer(text), _MOST):
+        if not CALL.match(text, name.start()):
+            nearly = text[name.start() : name.start() + _LONGEST]
+            match, words = next((match, words) for fault, words in _FAULTS if (match := fault.match(nearly)))
+            line = nearly.partition("\n")[0]
+            if words:
+                values = {key: quoted(value) for key, value in match.groupdict().items()}
+                yield name.start(), line[: line.find(")") + 1 or len(line)], words.format(**values)
+
+
+def _without_call(response: str, last: re.Match[str]) -> Failure:
+    """Return why a response with fenced blocks, of which this is the last one, holds no call."""
+    unread = list(unread_calls(last[1]))
+    for earlier in FENCED.finditer(response, 0, last.start()):
+        if (calls := _calls(earlier[1])) and calls >= len(unread):
+            return failure("earlier-fence", calls=count(calls, "call"), line=_line(response, earlier.start()))
+    if unread:
+        place, call, fault = min(unread, key=lambda nearly: nearly[2].endswith(_NOT_RUN))
+        return failure("unread-call", line=_line(response, last.start(1) + place), call=quoted(call), fault=fault)
+    before, after = response.find(_FENCE), response.find(_FENCE, last.end())
+    for fence, end in ((after, len(response)), (before, last.start())):
+        if 0 <= fence < end and _calls(response[fence:end]):
+            return _unpaired(response, fence)
+    return failure("no-call", line=_line(response, last.start()), last=_line(response, last.end()))
+
+
+def _unpaired(response: str, fence: int) -> Failure:
+    """Return the failure of a response with a fence that the extraction pairs with no other one."""
+    inside = fence + len(_FENCE)
+    backtick, other = response.find("`", inside), response.find(_FENCE, inside)
+    if 0 <= backtick < other:
+        return failure("backtick", line=_line(response, fence), place=_line(response, backtick))
+    return failure("open-fence", line=_line(response, fence))
+
+
+def _calls(text: str) -> int:
+    return sum(1 for _ in CALL.finditer(text))
+
+
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1
