@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_trials import JOB, SAID, SEED, TestModel, limits, reply
 
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.params import Limits
 from pcgeval.core.trials import Flag
 from pcgeval.generation import broker as broker_module
 from pcgeval.generation.broker import MAX_FLAGS, MAX_REPLIES, Broker, Pipe, PipeClosed, TrialFailed
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, Message, ServerFaultError
+from pcgeval.llm.protocol import ChatReply, ChatRequest, Message
 
 
 class Guest:
@@ -37,14 +38,17 @@ class Guest:
     def chats(self, *contents: str, n: object = 1) -> "Guest":
         """Call the model with user and assistant messages in turns."""
         messages = [{"role": role, "content": text} for role, text in zip(cycle(("user", "assistant")), contents)]
-        return self.says(op="chat", messages=messages, n=n)
+        return self.says(op="chat", id=1, messages=messages, n=n)
 
     def answers(self, text: str = "") -> str:
         return self.says(op="answer", text=text).broker.serve()
 
     def replies(self) -> list[dict[str, Any]]:
         os.set_blocking(self.pipe.guest_end, False)
-        return [json.loads(line) for line in os.read(self.pipe.guest_end, 10**6).splitlines()]
+        replies = [json.loads(line) for line in os.read(self.pipe.guest_end, 10**6).splitlines()]
+        assert {reply.pop("id") for reply in replies} == {1}
+        self.times = [reply.pop("at") for reply in replies]
+        return replies
 
     def kinds(self) -> list[str]:
         return [flag.kind for flag in self.broker.flags]
@@ -54,7 +58,7 @@ def test_a_call_is_answered_and_recorded_and_the_competition_decides_model_and_o
     guest, said = Guest(), f"reply to 2 messages with seed {SEED}"
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b\ud800"}]
     sent = [{"role": "system", "content": ""}, {"role": "user", "content": parts, "name": "x", "tokens": 0}]
-    assert guest.says(op="chat", messages=sent, n=1, model="other").answers(said) == said
+    assert guest.says(op="chat", id=1, messages=sent, n=1, model="other").answers(said) == said
     assert guest.replies() == [{"texts": [said], "prompt_tokens": 3, "output_tokens": 4}]
     (exchange,), (request,) = guest.broker.exchanges, guest.model.requests
     messages = (Message("system", ""), Message("user", "ab\ufffd"))
@@ -119,26 +123,26 @@ def test_a_reply_takes_the_models_seconds_whether_it_is_replayed_at_once_or_wait
 
 
 @pytest.mark.parametrize(
-    ("second", "waited", "reason"),
+    ("second", "kind"),
     [
-        (reply("slow", seconds=20), 0, "did not end"),  # it would not have come in time
-        (ServerFaultError("no answer came"), 6, "did not end"),
-        (ServerFaultError("no answer came"), 4, "no answer came"),
-        (CallError("no answer came"), 4, "did not end"),  # the first one in a replay
+        (reply("slow", seconds=20), "overtime"),  # it would not have come in time
+        (failure("server-failed", fault="no answer came"), "server-failed"),
+        (failure("request-fails", attempts=2, last="no answer came"), "overtime"),
     ],
 )
-def test_more_replies_than_come_in_time_are_the_programs_fault(clock, second, waited, reason):
+def test_more_replies_than_come_in_time_are_the_programs_fault(clock, second, kind):
     def answer(_: ChatRequest) -> ChatReply:
         if len(model.requests) == 1:
             return reply("slow", seconds=20)
-        clock.now += waited
-        if isinstance(second, CallError):
-            raise second
+        clock.now += 4
+        if isinstance(second, Failure):
+            raise TrialFailed(second)
         return second
 
     model = TestModel(answer)
-    with pytest.raises(TrialFailed, match=reason):
+    with pytest.raises(TrialFailed) as caught:
         Guest(limits(seconds=10, call_seconds=11), model).chats("Build.", n=2).answers("in time")
+    assert caught.value.failure.kind == kind
 
 
 def test_last_words_that_do_not_come_fail_the_trial(monkeypatch):
@@ -198,8 +202,8 @@ def test_flags_and_reasons_are_few_and_short():
     with pytest.raises(TrialFailed) as caught:
         guest.says(op="failure", text="KeyError:\x1b[31m 'x'\n\r" + "y" * 10**4).broker.serve()
     assert guest.kinds() == ["other-host"] * MAX_FLAGS
-    assert str(caught.value).startswith("KeyError: [31m 'x' yyy")
-    for text in (str(caught.value), *(flag.detail for flag in guest.broker.flags)):
+    assert caught.value.failure.detail.startswith("KeyError: [31m 'x' yyy")
+    for text in (caught.value.failure.detail, *(flag.detail for flag in guest.broker.flags)):
         assert len(text) <= 300
         assert text.isprintable()
 
@@ -214,7 +218,7 @@ NO_CALLS = [*((messages, 1) for messages in NO_MESSAGES), *(([FINE], n) for n in
 @pytest.mark.parametrize(("messages", "n"), NO_CALLS)
 def test_a_call_that_is_none_is_refused_and_costs_nothing(messages, n):
     guest = Guest()
-    guest.says(op="chat", messages=messages, n=n).answers()
+    guest.says(op="chat", id=1, messages=messages, n=n).answers()
     (refusal,) = guest.replies()
     assert refusal["refused"] == "ValueError"
     assert guest.broker.exchanges == ()
@@ -228,7 +232,7 @@ def test_a_call_that_is_none_is_refused_and_costs_nothing(messages, n):
     [
         *(b"\xff\xfe{}", b"[" * 100_000, b'{"op":' * 10_000, b'{"op": "chat", "messages": []}'),
         b'{"op": "answer", "text": null}',
-        b'{"op": "chat", "messages": 1, "n": ' + b"9" * 5000 + b"}",
+        b'{"op": "chat", "id": 1, "messages": 1, "n": ' + b"9" * 5000 + b"}",
         b'{"op": "answer", "text": "x"} {"op": "answer", "text": "y"}',
     ],
 )
@@ -239,7 +243,7 @@ def test_what_is_no_message_of_the_interface_fails_the_trial(content):
 
 
 ANY_JSON = st.recursive(st.none() | st.integers() | st.floats() | st.text(), st.lists)
-ANY_MESSAGE = st.dictionaries(st.sampled_from(["op", "text", "messages", "n"]), st.just("chat") | ANY_JSON)
+ANY_MESSAGE = st.dictionaries(st.sampled_from(["op", "id", "text", "messages", "n"]), st.just("chat") | ANY_JSON)
 
 
 @given(st.binary(max_size=200) | (ANY_JSON | ANY_MESSAGE).map(lambda value: json.dumps(value).encode() + b"\n"))

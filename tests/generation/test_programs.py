@@ -10,7 +10,7 @@ import pytest
 from handed_in_for_tests import write_folder
 from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply, write_program
 
-from pcgeval.generation.runners import ProgramRunner, TrialRun
+from pcgeval.generation.runners import ProgramRunner, TrialRun, run_twice
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
 from pcgeval.submissions.packages import interpreter_for
 
@@ -36,10 +36,10 @@ def sandbox() -> Sandbox:
 def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Run:
     """Return a function that runs one trial of a program by its source below the usual imports."""
 
-    def run_trial(source, model=None, rules=None, *, seed=SEED, python=bare_python, keep_output=False):
+    def run_trial(source, model=None, rules=None, *, seed=SEED, python=bare_python, keep_output=False, course=None):
         program = write_program(tmp_path / "program", source)
         runner = ProgramRunner(program, sandbox, rules or limits(), python, keep_output=keep_output)
-        return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat)
+        return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat, course)
 
     return run_trial
 
@@ -111,7 +111,7 @@ ANSWERS = {
 @pytest.mark.parametrize(("source", "response"), ANSWERS.values(), ids=ANSWERS)
 def test_a_program_answers(run, source, response):
     trial = run(source)
-    assert (trial.response, trial.reason) == (response, None)
+    assert (trial.response, trial.failure) == (response, None)
 
 
 RANDOM = """
@@ -142,6 +142,86 @@ def test_generators_that_a_program_seeded_go_on_from_trial_to_trial(run):
     assert first == again
     assert first[1:] == second[1:]
     assert not {*first[0]} & {*second[0]}
+
+
+UNSEEDED = """
+import json, logging, multiprocessing, os, random, time, datetime as dt, numpy
+def child(_): return random.random()
+class Log(logging.Formatter): clock = time.time
+drawn = [random.random(), numpy.random.random(), numpy.random.default_rng().random()]
+assert Log().formatTime(logging.makeLogRecord({})) and Log().clock() > 0
+assert isinstance(dt.datetime.now() - dt.timedelta(1), dt.date)
+assert isinstance(numpy.datetime64(1, "s").item(), dt.datetime)
+assert not isinstance(dt.datetime.now(), type("Own", (dt.datetime,), {}))
+"""
+UNSEEDED_DRAWS = """
+more = [*drawn]
+random.seed()
+more += [random.random(), random.Random().random(), numpy.random.RandomState().rand(), list({"a", "b", "c", "d"})[0]]
+began = time.monotonic()
+more += [time.time(), began, str(dt.datetime.now()), str(dt.datetime.utcnow()), time.strftime("%c"), time.gmtime()[:6]]
+time.sleep(0.1)
+more += [time.time_ns(), dt.date.today().isoformat(), dt.datetime.now(dt.timezone.utc).timestamp()]
+assert 0.1 <= time.monotonic() - began < 0.2
+while time.perf_counter() - ctx.get_start_time() < 1:
+    pass
+for _ in range(2):
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        more += pool.map(child, "a")
+assert more[-1] != more[-2]
+return json.dumps(more)
+"""
+
+
+def test_what_a_program_draws_without_a_seed_and_the_time_follow_from_the_trial(run):
+    source, python = UNSEEDED + loop(UNSEEDED_DRAWS), Path(sys.executable)
+    trials = [run(source, seed=seed, python=python) for seed in (1, 2, 1)]
+    assert {trial.failure for trial in trials} == {None}
+    first, other, again = (json.loads(trial.response) for trial in trials)
+    assert first == again
+    assert not {*map(str, first[:6])} & {*map(str, other)}
+    assert first[9][:10] == other[9][:10] == first[14] == "2025-01-01"
+
+
+THINKS = """
+import time
+try:
+    while True:
+        best = chat_with_llm(ctx, [{"role": "user", "content": f"Build. {time.perf_counter()}"}])[0]
+        time.sleep(0.3)
+except TimeoutError:
+    return f"{best} {time.perf_counter() - ctx.get_start_time():.3f}"
+"""
+
+
+def test_a_repetition_calls_as_often_and_is_refused_at_the_same_time(run):
+    """The program's own time differs, and decides in neither run how often it may call."""
+    model, rules = TestModel(lambda request: reply(echo(request), seconds=0.4)), limits(seconds=2, call_seconds=20)
+    first = run(loop(THINKS), model, rules)
+    again = run("sum(range(10**7))\n" + loop(THINKS), TestModel(model.answers), rules, course=first)
+    assert (again.exchanges, again.late, again.response) == (first.exchanges, first.late, first.response)
+    assert 3 <= len(first.exchanges) <= 5
+    assert first.late >= 2
+    assert first.exchanges[0].at in (0.4, 1.4)
+    assert again.thought > first.thought
+
+
+def test_a_second_run_names_what_differs(sandbox, bare_python, tmp_path):
+    ask = "chat_with_llm(ctx, [{'role': 'user', 'content': f'Build %s.'}])[0]"
+    bodies = {
+        "another call after 1": f"import secrets\n{ask % ''}\nreturn {ask % '{secrets.token_hex()}'}",
+        "another answer": f"import uuid\nreturn {ask % ''} + str(uuid.uuid4())",
+        "another way": "import os\nos._exit(os.urandom(1)[0] or 1)",
+        "": f"return {ask % ''}",
+    }
+    mark = tmp_path / "mark"
+    for words, body in bodies.items():
+        source = f"def marked(): return os.path.exists({str(mark)!r})\n" + loop(body)
+        if "marked()" in body:
+            continue
+        runner = ProgramRunner(write_program(tmp_path / "program", source), sandbox, limits(), bare_python)
+        trial = run_twice(runner.run_trial, JOB, runner.run_trial(JOB, TestModel().chat), [])
+        assert [flag.kind for flag in trial.flags if words in flag.detail] == ["unrepeatable"] * bool(words), words
 
 
 def test_everything_that_a_program_may_ask_about_its_trial(run):
@@ -215,7 +295,7 @@ def test_a_search_hands_in_what_it_has_when_it_meets_a_limit(run, seconds, rules
     """In a tree of thought, two thoughts are proposed, each is rated, and the better one goes on."""
     trial = run(loop(SEARCH), TestModel(lambda request: reply(echo(request), seconds=seconds)), rules)
     best = max(SAID, f"reply to 1 messages with seed {SECOND}")
-    assert (trial.response, trial.reason, trial.flags, len(trial.exchanges)) == (best, None, (), calls)
+    assert (trial.response, trial.failure, trial.flags, len(trial.exchanges)) == (best, None, (), calls)
 
 
 @pytest.mark.parametrize("then", ["break", "os._exit(5)", "os.write(pcgeval_guest._trial['pipe'], b'x' * 3_000_000)"])
@@ -231,7 +311,7 @@ def test_a_limit_that_was_reached_is_the_reason_whatever_follows(run, then):
             {then}
     """
     trial = run(loop(body), rules=limits(tokens=10))
-    assert (trial.response, trial.reason) == ("", "used 14 tokens; the limit is 10")
+    assert (trial.response, str(trial.failure)) == ("", "used 14 tokens; the limit is 10")
 
 
 def test_threads_each_get_their_own_reply_and_a_conversation_that_is_too_long_ends_nothing(run):
@@ -247,7 +327,7 @@ def test_threads_each_get_their_own_reply_and_a_conversation_that_is_too_long_en
         return " ".join([*texts, ask(8)])
     """
     trial = run(loop(body), TestModel(lambda request: request.messages[0].content[:1]))
-    assert (trial.response, trial.reason) == ("0 1 2 3 4 5 6 7 8", None)
+    assert (trial.response, trial.failure) == ("0 1 2 3 4 5 6 7 8", None)
 
 
 # programs that do not answer, and those that attack
@@ -259,7 +339,7 @@ FAILURES = [
     (loop("class Odd(Exception):\n    __str__ = None\nraise Odd"), "Odd: <exception str() failed>"),
     (loop("import sys; sys.exit('enough')"), "called sys.exit before it gave an answer: enough"),
     (loop("import os; os.abort()"), "gave no answer: it "),
-    ("print('nothing to do')", "ended with exit code 0 before it gave an answer: was run_evaluation called?"),
+    ("print('nothing to do')", "ended with exit code 0 before it gave an answer (was run_evaluation called?"),
     ("import numpy", "No module named 'numpy'; a package has to be named in requirements.txt"),
     ("this is no Python", "SyntaxError: invalid syntax"),
     (loop("chat_with_llm(ctx, 'no list')"), "ValueError: messages must be a list of at least one message (main.py:8)"),
@@ -270,7 +350,7 @@ HOSTILE = [
     ("while True: send(b'x' * 65536)", "sent a message of more than 2 MiB"),
     ("os.close(calls); import time; time.sleep(60)", "gave no answer: it was stopped"),
     ("os.close(calls); os.close(calls)", "ended with exit code"),
-    ('while True: send(b\'{"op": "chat", "messages": 5, "n": 1}\\n\')', "took more than 2 s"),
+    ('while True: send(b\'{"op": "chat", "id": 1, "messages": 5, "n": 1}\\n\')', "took more than 2 s"),
     ("while True: pass", "took more than 2 s"),
     ("import os, time\nif os.fork(): os._exit(0)\ntime.sleep(60)", "ended with exit code 0"),
     ("import os, time\nif not os.fork(): os._exit(0)\ntime.sleep(60)", "took more than 2 s"),
@@ -288,41 +368,41 @@ HOSTILE = [
 )
 def test_a_program_that_does_not_answer_fails_with_a_reason(run, source, reason, seconds):
     trial = run(source, rules=limits(seconds=seconds))
-    assert (trial.response, trial.reason is None) == ("", False)
-    assert reason.lower() in str(trial.reason).lower()
-    assert len(str(trial.reason)) <= 300
-    assert str(trial.reason).isprintable()
+    assert (trial.response, trial.failure is None) == ("", False)
+    assert reason.lower() in str(trial.failure).lower()
+    assert len(str(trial.failure)) <= 300
+    assert str(trial.failure).isprintable()
 
 
 def test_a_reply_that_the_program_fakes_is_none(run):
     """It may lead itself to believe anything; what is recorded and flagged is what the model said."""
     body = """
-    import io, pcgeval_guest
-    pcgeval_guest._replies = io.BytesIO(b'{"texts": ["faked"], "prompt_tokens": 0, "output_tokens": 0}\\n')
+    import io, json, pcgeval_guest
+    reply = {"id": 1, "texts": ["faked"], "prompt_tokens": 0, "output_tokens": 0, "at": 0}
+    pcgeval_guest._replies = io.BytesIO(json.dumps(reply).encode() + b"\\n")
     return chat_with_llm(ctx, [{"role": "user", "content": "Build."}])[0]
     """
     trial = run(loop(body))
-    assert (trial.response, trial.reason) == ("faked", None)
+    assert (trial.response, trial.failure) == ("faked", None)
     assert [flag.kind for flag in trial.flags] == ["altered-answer"]
     assert [exchange.reply.text for exchange in trial.exchanges] in ([], [SAID])
 
 
 def test_what_an_inspector_looks_for_is_flagged_also_in_a_failed_trial(run):
     body = """
-    import random, socket
+    import socket
     from contextlib import suppress
     for host in ("example.org", "example.org", b"example.com"):
         with suppress(OSError):
             socket.create_connection((host, 80), timeout=1)
     with suppress(OSError):
         socket.socket().connect(("192.0.2.1", 80))
-    raise KeyError(random.random())
+    raise KeyError(host)
     """
     source = loop(body).replace('"name", Loop', '"name", Loop, local_model_base_url="http://key@llm.example.net:80/v1"')
     trial = run(source)
-    assert str(trial.reason).startswith("KeyError: ")
+    assert trial.failure.detail.startswith("KeyError: ")
     assert [(flag.kind, flag.detail) for flag in trial.flags] == [
-        ("unseeded-random", "main.py:15 uses random without a fixed seed"),
         ("other-host", "gave run_evaluation the address of llm.example.net, which was not used"),
         *(("other-host", f"tried to reach {host}") for host in ("example.org", "example.com", "192.0.2.1")),
     ]

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from pcgeval.core import trials
+from pcgeval.core.failures import failure
 from pcgeval.core.files import sha256_file, sha256_text
 from pcgeval.core.layout import Trial
+from pcgeval.core.params import Model
 from pcgeval.core.trials import Exchange, TrialRecord, TrialSummary, record_path
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.protocol import ChatReply, Message
@@ -16,11 +18,14 @@ TRIAL = Trial("I", 1)
 PROGRAM = Program(Path("team"), "main.py")
 
 
+MODEL = Model(backend="ollama", name="m:1", options={"num_predict": 200, "num_ctx": 2048})
+
+
 def summary(folder: Path, *exchanges: Exchange, response: str, work: Prompt | Program = PROGRAM) -> TrialSummary:
     """Write a trial, summarise it in a file and read it from there."""
     record = TrialRecord("f" * 64, 7, "m:1", "d" * 64, exchanges, sha256_text(response), None)
     trials.write_trial(folder, "team", TRIAL, response, record)
-    summarise_trials(folder / "summaries.json", folder, Submission("team", work), [TRIAL])
+    summarise_trials(folder / "summaries.json", folder, Submission("team", work), [TRIAL], MODEL)
     return trials.read_summaries(folder / "summaries.json")[TRIAL]
 
 
@@ -33,6 +38,31 @@ def test_a_summary_has_the_hash_of_its_record_which_changes_with_every_response(
     one = summary(tmp_path, response="one").sha256
     assert one == sha256_file(record_path(tmp_path, "team", TRIAL))
     assert one != summary(tmp_path, response="two").sha256
+
+
+def test_a_record_has_one_hash_whatever_words_a_program_ended_with():
+    records = [
+        TrialRecord("f" * 64, 7, "m:1", "d" * 64, (), sha256_text(""), failure("program-error", detail=words))
+        for words in ("KeyError: /home/one", "KeyError: /home/two")
+    ]
+    assert records[0].sha256 == records[1].sha256
+    assert records[0] != records[1]
+
+
+@pytest.mark.parametrize(
+    ("reply", "sentence"),
+    [
+        (ChatReply("```\ndrop", 100, 200, "length", 1.0), "cut off after 200 tokens (num_predict)"),
+        (ChatReply("```\ndrop", 1900, 148, "length", 1.0), "cut off after 148 tokens (num_ctx)"),
+        (ChatReply("", 100, 1000, "length", 1.0, thoughts=True), "1 000 tokens of thoughts and no text"),
+        (ChatReply("Yes?", 2048, 9, "stop", 1.0), "the prompt filled the context of 2 048 tokens"),
+        (ChatReply("", 100, 3, "content_filter", 1.0), "the model refused, or a filter ended the reply"),
+        (ChatReply("No level.", 100, 3, "stop", 1.0), None),
+    ],
+)
+def test_the_ending_of_a_reply_is_told_with_its_number(tmp_path, reply, sentence):
+    ending = summary(tmp_path, Exchange("k", reply), response=reply.text, work=Prompt("Draw <OBJECT>.")).ending
+    assert (ending and ending.sentence) == sentence
 
 
 BASE, STEM = "drop_block('b31', 9)", "drop_block('b13', 9)"

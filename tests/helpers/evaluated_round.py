@@ -10,6 +10,7 @@ from params_for_tests import small_params
 from rubric_trees import RESULT, leaf, node
 from workspace import evaluate
 
+from pcgeval.core.failures import failure
 from pcgeval.core.files import sha256_text, write_json, write_text
 from pcgeval.core.layout import RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trials
 from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
@@ -87,9 +88,9 @@ def write_replies(root, params, model, team, reply, noted):
             digest="d",
             exchanges=(Exchange("key", ChatReply(text or "", 100, 20, "stop", 0.1)),) * note.calls,
             response_sha256=sha256_text(text or ""),
-            reason="took 501 s; the limit is 500 s" if text is None else None,
+            failure=failure("late-call", seconds=500) if text is None else None,
             flags=tuple(Flag(*flag) for flag in note.flags),
             contained=note.contained,
         )
         write_trial(raw, team, trial, text or "", record)
-    summarise_trials(root / summaries_file(model, team), raw, submission, trials(params))
+    summarise_trials(root / summaries_file(model, team), raw, submission, trials(params), settings)

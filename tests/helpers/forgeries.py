@@ -30,8 +30,9 @@ def fail(root: Path, model: str, team: str, reason: str) -> None:
 
     def change(value: Any) -> None:
         last = value["exchanges"].pop()
-        value["reason"] = reason
-        value["failures"] = [{"turn": len(value["exchanges"]) + 1, "key": last["key"], "reason": reason}]
+        failed = {"kind": "request-fails", "sentence": reason}
+        value["failure"] = failed
+        value["failed_calls"] = [{"turn": len(value["exchanges"]) + 1, "key": last["key"], "failure": failed}]
 
     hand_in(root, model, team, "", change)
 

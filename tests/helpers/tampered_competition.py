@@ -40,7 +40,8 @@ def make_competition(folder: Path) -> Path:
     (folder / "data" / "recordings").mkdir()
     workspace.change("teams", TEAMS)
     workspace.change_params("competition", characters=LETTERS, trials=TRIALS)
-    flagged = {"main.py": "import secrets\n\nTOKEN = secrets.token_hex(4)\n" + PROGRAM["main.py"]}
+    contact = "import socket\n\ntry:\n    socket.getaddrinfo('example.org', 80)\nexcept OSError:\n    pass\n"
+    flagged = {"main.py": contact + PROGRAM["main.py"]}
     write_submission(folder, "gamma", flagged)
     with Builder(0.0) as server:
         asked = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "concurrency": 2}
@@ -59,10 +60,10 @@ def make_competition(folder: Path) -> Path:
 def summarise(folder: Path) -> None:
     """Write data/trials from what data/raw holds now, as the stage generate does."""
     params = load_params(folder / "params.yaml")
-    for model, team in product(params.models, params.teams):
+    for (model, settings), team in product(params.models.items(), params.teams):
         raw = folder / stage_dir("raw", model, team)
         submission = load_submission(folder / SUBMISSIONS / team)
-        summarise_trials(folder / summaries_file(model, team), raw, submission, trials(params))
+        summarise_trials(folder / summaries_file(model, team), raw, submission, trials(params), settings)
 
 
 def edit_json(path: Path, change: Callable[[Any], None]) -> None:

@@ -9,10 +9,12 @@ from judged_attempt import MODEL, WrittenAnswers, graded, reasons, write_files, 
 from rubric_trees import leaf, node
 from scripted_judge import DIGEST, ScriptedModel, answer
 
+from pcgeval.core.failures import failure
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
 from pcgeval.judge.calls import CallFiles
-from pcgeval.llm.protocol import CallError, ChatReply, ContextExceededError, unpinned_digest
+from pcgeval.llm.blame import Verdict
+from pcgeval.llm.protocol import CallError, ChatReply, unpinned_digest
 from pcgeval.rubric.grades import judge_output_from_json
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
@@ -124,7 +126,8 @@ def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_re
 
     def fails(_, request):
         if len(request.messages[1].content) > 20_000:
-            raise ContextExceededError("too long", 6000)
+            too_long = Verdict("request", failure=failure("context-exceeded", size=" of 6000 tokens"), context=6000)
+            raise CallError("too long", too_long)
 
     backend = ScriptedModel(fails=fails)
     output = graded(backend, calls=CallFiles(Path("log")))

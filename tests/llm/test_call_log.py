@@ -129,7 +129,7 @@ def test_threads_get_one_answer_to_one_call_and_lose_none(tmp_path: Path):
 def test_a_call_waits_for_another_process_no_longer_than_its_own_time(tmp_path: Path):
     def ask_while_another_waits(_: float) -> LoggedCall:
         waited = CallLog(tmp_path).answer("k", not_asked, 0.2)
-        assert waited.cause == "server"
+        assert waited.failure.kind == "server-failed"
         assert "another process" in str(waited.outcome)
         return answered("k")
 
@@ -220,6 +220,6 @@ def test_the_demos_recordings_answer_the_requests_that_its_submissions_make_now(
     recorded = RecordedModel.read(recording, task.digest)
     for trial in trials(DEMO):
         if isinstance(submission.work, Prompt):
-            assert recorded.knows(task.request(trial))
+            assert recorded.call(task.request(trial)).reply
         else:
             assert recorded.finished_trial(trial, task.fingerprint(trial))

@@ -49,7 +49,7 @@ def noted(model, team, trial):
         return Noted(2, (("altered-answer", f"the answer of {trial.letter} {trial.number}"),), contained=False)
     if team == "robots" and model == "small" and trial != Trial("I", 1):
         detail = f"the model never said in this trial: '{ATTACK if trial.letter == 'T' else 'Sure!'}'"
-        return Noted(3, (("unseeded-random", "main.py:1 uses random"), *[("invented-reply", detail)] * 2))
+        return Noted(3, (("unrepeatable", "gave another answer"), *[("invented-reply", detail)] * 2))
     return Noted(3 if team == "robots" else 1)
 
 
@@ -99,7 +99,7 @@ def test_a_program_shows_its_readme_its_entry_and_its_hash(folder, robots):
 
 
 def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first_details(pages, robots):
-    ids = [f"robots:flags.small.{kind}" for kind in ("invented-reply", "unseeded-random")]
+    ids = [f"robots:flags.small.{kind}" for kind in ("invented-reply", "unrepeatable")]
     assert {name for name in Page(robots).all("id") if ":flags." in name} == {*ids}
     line = part(robots, ids[0])
     assert "<b>3</b>" in line

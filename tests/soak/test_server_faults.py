@@ -12,44 +12,70 @@ from waiting import wait_until
 
 def competition(folder: Path, server: SlowOllama, work: dict[str, str] = PROMPT) -> CompetitionFolder:
     tested = competition_folder(folder, server.address, work, letters="ABCDEF", trials=2)
-    tested.change_params("limits", seconds=1.5, call_seconds=0)  # so that a call is given up after two requests
+    tested.change_params("limits", seconds=1.5, call_seconds=0, outage_seconds=2)
     tested.change_model(concurrency=1)
     return tested
 
 
-def reasons(tested: CompetitionFolder) -> Counter[str | None]:
-    """Return how many trials have a record, by the reason of their failure."""
-    return Counter(record.reason for record in tested.records())
+def kinds(tested: CompetitionFolder, team: str = "alpha") -> Counter[str | None]:
+    """Return how many trials of a team have a record, by the kind of their failure."""
+    return Counter(record.failure and record.failure.kind for record in tested.records(team))
 
 
-@pytest.mark.parametrize(("work", "status"), [(PROMPT, 0), pytest.param(PROGRAM, 500, marks=pytest.mark.needs_sandbox)])
+@pytest.mark.parametrize(
+    ("work", "status"), [(PROMPT, 0), (PROMPT, 400), pytest.param(PROGRAM, 500, marks=pytest.mark.needs_sandbox)]
+)
 def test_a_server_that_fails_for_a_night_stops_the_model_and_costs_no_trial(tmp_path, work, status):
     with SlowOllama(0.002, status=lambda _: status) as server:
         tested = competition(tmp_path, server, work)
         code, output = tested.run_and_fail(*STAGE)
-        assert (code, sum(reasons(tested).values())) == (2, 3)
-        assert "3 trials one after the other" in output
-        server.asked.clear()
+        assert (code, tested.records(), server.asked) == (2, [], [])
+        assert output.count("waiting for the server") <= 1
+        assert "outage_seconds" in output
         server.status = lambda _: 200
         tested.change_params("limits", seconds=100)  # enough for a program on a busy machine
         tested.generate()
         assert len(server.asked) == len(set(server.asked))
-    assert reasons(tested) == {None: 12}
+    assert kinds(tested) == {None: 12}
+
+
+def test_an_outage_in_the_middle_of_a_run_is_waited_for(tmp_path):
+    failing = iter([False, True, True, True])
+    with SlowOllama(0.002, status=lambda _: 500 if next(failing, False) else 200) as server:
+        tested = competition(tmp_path, server)
+        tested.change_params("limits", outage_seconds=60)
+        tested.generate()
+        assert (kinds(tested), server.neutral) == ({None: 12}, 1 + 3)
 
 
 def test_a_server_that_hangs_is_never_the_prompts_fault(tmp_path):
     with SlowOllama(60) as server:
+        server.neutral_seconds = 60
         tested = competition(tmp_path, server)
-        for team, verb in (("beta", "Draw"), ("gamma", "Make")):
-            tested.add_team(team, {"prompt.txt": f"{verb} <OBJECT>."})
+        tested.add_team("beta", {"prompt.txt": "Draw <OBJECT>."})
         code, output = tested.run_and_fail(*STAGE)
         assert code == 2
         assert "no whole answer" in output
-        assert output.count("3 trials one after the other") == 1  # of all teams together
-        assert len(server.asked) <= 2 * 3
-        server.seconds = 0.002
+        assert tested.records() == tested.records("beta") == []
+        server.seconds = server.neutral_seconds = 0.002
         tested.generate()
-    assert {record.reason for team in ("alpha", "beta", "gamma") for record in tested.records(team)} == {None}
+    assert kinds(tested) == kinds(tested, "beta") == {None: 12}
+
+
+@pytest.mark.parametrize("status", [500, 0])
+def test_a_prompt_that_breaks_the_server_or_never_ends_is_a_zero_with_proof_and_stops_nobody(tmp_path, status):
+    with SlowOllama(0.002, status=lambda text: status if "Break" in text else 200) as server:
+        tested = competition(tmp_path, server)
+        tested.change_params("competition", characters="A", trials=2)
+        tested.change_params("limits", seconds=0.3)
+        tested.add_team("beta", {"prompt.txt": "Break <OBJECT>."})
+        tested.generate()
+        asked = len(server.asked)
+        tested.generate()
+        assert len(server.asked) == asked  # the failure is final
+    assert (kinds(tested), kinds(tested, "beta")) == ({None: 2}, {"request-fails": 2})
+    for record in tested.records("beta"):
+        assert [attempt.neutral is not None for attempt in record.failed_calls[0].attempts] == [True, True]
 
 
 def test_a_process_that_is_killed_while_another_waits_for_its_call(tmp_path):

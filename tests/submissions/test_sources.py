@@ -1,4 +1,4 @@
-"""The Python files of a submission, read without running any: which one starts it, and what they draw at random."""
+"""The Python files of a submission, read without running any: which one starts it."""
 
 from pathlib import Path
 
@@ -92,50 +92,8 @@ def test_no_bytes_raise(tmp_path_factory: pytest.TempPathFactory, content: bytes
     errors_of_main(tmp_path_factory.mktemp("bytes"), content)
 
 
-FINE = [
-    "from random import choice, seed as fix\nfix(a=1)\nchoice([1])",
-    "import numpy as np\ngenerator = np.random.default_rng(3)",
-    "def random():\n    return 4\nrandom()",
-    "import my.random\nmy.random.choice([1])",
-    "import time\nimport random\nrandom.seed(7)\nrandom.random(), time.time()",
-]
-FORGOTTEN = [
-    ("import random\nrandom.seed()\nrandom.choice([1])", "uses random "),
-    ("from random import choice as pick\npick([1])", "helper.py:2 uses random "),
-    ("import random\nfrom time import time_ns as t\nrandom.Random(int(t()) % 7)", "uses random "),
-    ("import os\n# random\nos.urandom(4)", "helper.py:3 uses os.urandom"),
-    ("from random import SystemRandom\nSystemRandom().random()", "uses random.SystemRandom"),
-]
-
-
-def unseeded(folder: Path, files: dict[str, str]) -> list[str]:
-    findings = validate(write_folder(folder, {**PROGRAM_FILES, **files})).findings
-    return [line for line in texts(findings, "warning") if "reproduce" in line]
-
-
-@pytest.mark.parametrize("source", FINE)
-def test_fixed_seeds_and_other_names_are_no_random_numbers(tmp_path: Path, source: str):
-    assert unseeded(tmp_path, {"helper.py": source}) == []
-
-
-@pytest.mark.parametrize(("source", "words"), FORGOTTEN)
-def test_random_numbers_without_a_seed_are_named(tmp_path: Path, source: str, words: str):
-    (line,) = unseeded(tmp_path, {"helper.py": source})
-    assert words in line
-
-
-def test_a_seed_counts_for_all_files(tmp_path: Path):
-    draws = "import random, numpy\nrandom.random(), numpy.random.rand()"
-    (line,) = unseeded(tmp_path, {"helper.py": draws, "setup_all.py": "import random\nrandom.seed(6280)"})
-    assert "numpy.random " in line
-
-
 def test_hostile_sources_are_read_in_linear_time(tmp_path: Path):
-    seeds = f"{'random.seed(' * 150}{'0,' * 100_000}{')' * 150}"
-    files = {
-        "names.py": f"import random.{'x' * 60_000} as r\n" + "r\n" * 60_000,
-        "deep.py": "import random\n" + "random" + ".a" * 100_000,
-        "seeds.py": f"import numpy.random as random\n{seeds}\nrandom.random()\n",
-    }
-    (line,) = unseeded(tmp_path, files)
-    assert "names.py:2" in line
+    files = {"names.py": f"import requests.{'x' * 60_000} as r\n" + "r\n" * 60_000}
+    files["deep.py"] = "import requests\n" + "requests" + ".a" * 100_000
+    findings = validate(write_folder(tmp_path, {**PROGRAM_FILES, **files})).findings
+    assert [line for line in texts(findings, "warning") if "names.py:1: imports requests" in line]

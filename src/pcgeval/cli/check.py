@@ -118,7 +118,7 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
         load_rubric(layout.rubric_file(params.rubric.id))
     with _attempt(findings, "rubric"):
         JudgeSettings.checked(dict(params.rubric))
-    _check_models(params, status, findings)
+    answers = _check_models(params, status, submissions, findings)
     _check_classifier(params, findings, is_full=is_full or is_live)
     if is_full or is_live:
         programs = {team: entry.work for team, entry in submissions.items() if isinstance(entry.work, Program)}
@@ -133,7 +133,7 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
         count(competition.trials, "trial"),
     )
     summary = f"{competition.name} {competition.edition}, {competition.round}: {' x '.join(sizes)}"
-    return f"{summary}. {status.summary}" if status else summary
+    return "\n".join([*answers, f"{summary}. {status.summary}" if status else summary])
 
 
 def _check_recordings(params: "Params", teams: list[str], findings: Findings) -> None:
@@ -180,19 +180,62 @@ def _check_disk(params: "Params", findings: Findings) -> None:
         findings.append(Finding("disk", "warning", f"{Path().absolute()}: {text}"))
 
 
-def _check_models(params: "Params", status: "RunStatus | None", findings: Findings) -> None:
-    """Ask the servers for the digests of all models; a server that has no trials left may be down."""
-    from pcgeval.llm.backends import open_backend, pinned_digest
+def _check_models(
+    params: "Params", status: "RunStatus | None", submissions: "dict[str, Submission]", findings: Findings
+) -> list[str]:
+    """Make the neutral call to each live model and return what came back; ask for the digest of the judge's model.
+
+    A server that has no trials left may be down.
+    """
+    from pcgeval.judge.calls import check_judge
 
     undone = {team.model for team in status.teams if team.done < team.trials} if status else set()
-    models = [(model, name in undone) for name, model in params.models.items()]
-    if params.rubric.judge == "simple" and params.rubric.model is not None:
-        models.append((params.rubric.model, not all(layout.grade_file(team).exists() for team in params.teams)))
-    for model, has_work in models:
+    lines = []
+    for name, model in params.models.items():
         if model.backend != "recorded":
-            print_stderr(f"asking for the model {model.name}")
-            with _attempt(findings, "models", "error" if has_work else "warning"):
-                pinned_digest(model, open_backend(model))
+            print_stderr(f"asking the model {model.name}")
+            with _attempt(findings, "models", "error" if name in undone else "warning"):
+                lines.append(_neutral_answer(params, name, submissions, findings))
+    judge = params.rubric.model if params.rubric.judge == "simple" else None
+    if judge is not None and judge.backend != "recorded":
+        is_graded = all(layout.grade_file(team).exists() for team in params.teams)
+        with _attempt(findings, "models", "warning" if is_graded else "error"):
+            check_judge(judge)
+    return lines
+
+
+def _neutral_answer(params: "Params", name: str, submissions: "dict[str, Submission]", findings: Findings) -> str:
+    """Make the neutral call to a model and return a line about the reply and the context."""
+    from pcgeval.llm.backends import open_backend, pinned_digest
+    from pcgeval.llm.neutral import neutral_call
+    from pcgeval.llm.protocol import usual_tokens
+    from pcgeval.submissions.load import Prompt
+
+    model = params.models[name]
+    backend = open_backend(model)
+    pinned_digest(model, backend)
+    reply = neutral_call(backend, model, params.limits)
+    facts = [
+        f"model {name} answered as {reply.answered_by or 'an unnamed model'}",
+        f"{reply.prompt_tokens} tokens read and {reply.output_tokens} written",
+        f"ended with {reply.done_reason}",
+        "thoughts and no text" if reply.thoughts else "no thoughts" if reply.text.strip() else "no text",
+        f"{reply.seconds:g} s",
+    ]
+    context = model.options.get("num_ctx")
+    facts.append(f"num_ctx {context} is sent" if context else "no num_ctx is sent, so the server decides the context")
+    prompts = {
+        team: usual_tokens(entry.work.text) for team, entry in submissions.items() if isinstance(entry.work, Prompt)
+    }
+    if prompts:
+        team = max(prompts, key=lambda team: prompts[team])
+        longest = f"the longest prompt ({team}, about {prompts[team]} tokens)"
+        fits = isinstance(context, int) and prompts[team] < context
+        facts.append(f"{longest} {'fits' if fits else 'may not fit'}" if context else longest)
+        if context and not fits:
+            text = f"{longest} does not fit into num_ctx {context} of models.{name}. Raise it."
+            findings.append(Finding("models", "warning", text))
+    return "; ".join(facts)
 
 
 def _check_classifier(params: "Params", findings: Findings, *, is_full: bool) -> None:

@@ -79,9 +79,7 @@ FAILURES: dict[str, FailureType] = {
     "setting-refused": FailureType(
         "generate", "settings", False, "setting refused", "the server refused the setting {field}"
     ),
-    "reply-unknown": FailureType(
-        "generate", "machine", False, "reply not recorded", "no reply to one of its calls is recorded"
-    ),
+    "reply-unknown": _of_submission("generate", "reply not recorded", "asked the model what no recording answers"),
     "no-sandbox": FailureType("generate", "machine", False, "no sandbox", "this machine could not start a sandbox"),
     "no-packages": FailureType(
         "generate", "machine", False, "no packages", "this machine could not install the program's packages"

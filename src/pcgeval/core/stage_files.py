@@ -160,6 +160,11 @@ class TrialOutcome(_Part):
 _OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...])
 
 
+def failed(trial: Trial, failure: Failure) -> TrialOutcome:
+    """Return the outcome of a trial that failed."""
+    return TrialOutcome(letter=trial.letter, trial=trial.number, failure=failure)
+
+
 def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
     """Write `trials.json` into the stability folder of a model and a team."""
     ordered = sorted(outcomes, key=lambda outcome: outcome.key)

@@ -7,7 +7,7 @@ between the two.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, Protocol, get_args
 
 from pydantic import ConfigDict, Field, TypeAdapter, with_config
 
@@ -17,7 +17,7 @@ from pcgeval.core.files import sha256_bytes, sha256_text, to_json, write_json, w
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.stage_files import parsed
 
-FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unseeded-random"]
+FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unrepeatable"]
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
 Blame = Literal["reply", "request", "settings", "server", "undecided"]  # see `llm.blame`
 MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial; indentation can triple small messages
@@ -25,6 +25,7 @@ MAX_DETAILS, MAX_DETAIL = 3, 300  # flags of one kind in a summary, and the char
 MAX_COUNT = 10**1000  # Python prints no sum of over 4 300 digits
 _STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 _Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+_Seconds = Annotated[float, Field(ge=0, le=10**9)]
 
 
 @with_config(_STRICT)
@@ -77,6 +78,7 @@ class Exchange:
     reply: ChatReply
     messages: tuple[Message, ...] | None = None  # a program's new ones; a prompt's follow from submission and letter
     repeats: _Count | None = None  # how many messages of the exchange before, its reply included, come first
+    at: _Seconds | None = None  # on the trial's clock, when a program was given the reply
 
 
 @with_config(_STRICT)
@@ -110,6 +112,18 @@ class FailedCall:
     key: str
     failure: Failure
     attempts: tuple[Attempt, ...] = ()
+
+
+class Course(Protocol):
+    """What a repetition of a program's trial takes over from it: the order and the times of its calls."""
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The answered calls."""
+
+    @property
+    def late(self) -> float | None:
+        """When, on the trial's clock, the first call began that came too late; None if none did."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +182,7 @@ class TrialRecord:
     failed_calls: tuple[FailedCall, ...] = ()
     flags: tuple[Flag, ...] = ()
     contained: bool = True  # False if the program ran without a sandbox, as the organiser allowed
+    late: _Seconds | None = None  # on the trial's clock, when a program's call was refused because its time was up
 
     @property
     def is_final(self) -> bool:

@@ -43,6 +43,7 @@ from pcgeval.core.stage_files import (
     StabilityFile,
     StageFile,
     TrialOutcome,
+    failed,
     rate,
     read_failures,
     write_outcomes,
@@ -148,12 +149,12 @@ def _write_team(params: Params, root: Path, model: str, team: str, files: Mappin
     outcomes: list[TrialOutcome] = []
     for trial in trials(params):
         if trial not in files:
-            outcomes.append(_failed(trial, failures.get(trial) or failure("level-missing")))
+            outcomes.append(failed(trial, failures.get(trial) or failure("level-missing")))
             continue
         file = files[trial]
         simulation = KeptSimulation.read(file) if file else KeptSimulation()
         if file is None or simulation.level is None:
-            outcomes.append(_failed(trial, simulation.failure or failure("simulation-crashed")))
+            outcomes.append(failed(trial, simulation.failure or failure("simulation-crashed")))
             continue
         picture = file.with_suffix(".png").read_bytes()
         simulated[trial] = simulation.level
@@ -174,10 +175,6 @@ def _write_team(params: Params, root: Path, model: str, team: str, files: Mappin
     ).write(stability / SIMULATIONS_FILE)
     ReplaysFile(trials=tuple(replayed)).write(root / replays_file(model, team))
     write_outcomes(stability, outcomes)
-
-
-def _failed(trial: Trial, because: Failure) -> TrialOutcome:
-    return TrialOutcome(letter=trial.letter, trial=trial.number, failure=because)
 
 
 def _stability_file(team: str, moved: Mapping[Trial, Sequence[bool]]) -> StabilityFile:

@@ -7,6 +7,10 @@ is under way when the seconds end continues for `limits.call_seconds` at most; b
 If one call wants more replies than come by then, the server is not at fault. A call counts with the seconds that the
 model took for its reply: neither a replay nor a server that first failed changes a program's time.
 
+The trial's clock goes on by the model's seconds and by whole seconds of the program's own: a fraction would differ in
+every run. A repetition takes the times of calls from the record, and answers calls of several threads in its order, so
+that program and limits see the same again.
+
 The first reply to a conversation has the trial's seed. Every further one, to another call or to one that wants several
 (`n`), has a seed derived from it, so that the branches of a tree of thought differ.
 
@@ -19,22 +23,23 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from pcgeval.core.failures import Failure, failure
 from pcgeval.core.params import Limits
-from pcgeval.core.trials import Exchange, Flag, FlagKind
+from pcgeval.core.trials import Course, Exchange, Flag, FlagKind
 from pcgeval.core.untrusted import printable_line, well_formed
 from pcgeval.generation.tasks import TrialJob
-from pcgeval.llm.protocol import Chat, Message
+from pcgeval.llm.protocol import Chat, ChatRequest, Message
 
 LINE_BYTES = 2 * 2**20  # of one message: some ten times a trial's tokens
 TRIAL_BYTES = 64 * 2**20  # of all messages of a trial; its record may hold them
 CHUNK_BYTES = 65_536
 MAX_REPLIES = 128  # to one call, as OpenAI's interface allows
 LAST_WORDS_SECONDS = 5.0  # at least, for a program to hand in its results once its time is up
+HELD_SECONDS = 2.0  # for which a repetition waits for the call whose turn it is, while threads make others
 MAX_FLAGS = 10  # of one kind in a trial
 _CALL = re.compile(r"drop_block\s*\([^()]*\)")
 
@@ -121,19 +126,23 @@ class Pipe:
 class Broker:
     """Serve the calls of one trial until it is over, and keep the record of it."""
 
-    def __init__(self, job: TrialJob, chat: Chat, limits: Limits, pipe: Pipe) -> None:
-        """Start the trial's clock."""
-        self._job, self._chat, self._limits, self._pipe = job, chat, limits, pipe
-        self._start = time.monotonic()
-        self._replayed = 0.0  # seconds that the model took for its replies, less those that this process waited
-        self._late_since: float | None = None  # when it was noticed that time is up
+    def __init__(self, job: TrialJob, chat: Chat, limits: Limits, pipe: Pipe, course: Course | None = None) -> None:
+        """Start the trial's clock; `course` is that of the trial if this is a repetition."""
+        self._job, self._chat, self._limits, self._pipe, self._course = job, chat, limits, pipe, course
+        self._is_repetition, self._start = course is not None, time.monotonic()
+        self._at, self._since = 0.0, self._start  # the trial's clock at a time of the monotonic clock
+        self._end = limits.seconds + limits.call_seconds  # on the trial's clock, to stop waiting for reply or program
+        self._is_late = False  # no call may begin any more
         self._tokens = 0
         self._replies: list[str] = []  # as `_comparable` returns them
         self._asked: Counter[str] = Counter()  # replies to each conversation, by the key of its first request
         self._conversation: tuple[Message, ...] = ()  # up to and with the last reply
+        self._held: list[dict[str, Any]] = []  # calls of threads that have to wait for another's
         self.exchanges: tuple[Exchange, ...] = ()
         self.flags: tuple[Flag, ...] = ()
         self.limit: Failure | None = None  # the limit that the trial has reached
+        self.late: float | None = None  # when the first call began that came too late
+        self.thought = 0.0  # seconds in which the program, and not the model, let this process wait for its calls
 
     def serve(self) -> str:
         """Answer the program's calls until it hands in an answer; return that.
@@ -142,9 +151,10 @@ class Broker:
         """
         try:
             while True:
-                match self._pipe.receive(self._deadline):
-                    case {"op": "chat", "messages": messages, "n": n}:
-                        self._pipe.send(self._reply_to(messages, n), self._deadline)
+                match self._next_message():
+                    case {"op": "chat", "id": int(number), "messages": messages, "n": n}:
+                        reply = {"id": number, **self._reply_to(messages, n), "at": self._at}
+                        self._pipe.send(reply, self._deadline)
                     case {"op": "contact", "text": str(text)}:
                         self._flag("other-host", text)
                     case {"op": "failure", "text": str(text)}:
@@ -161,26 +171,71 @@ class Broker:
     @property
     def _deadline(self) -> float:
         """The time at which to stop waiting for a reply or the program, on the monotonic clock."""
-        end = self._start + self._limits.seconds + self._limits.call_seconds - self._replayed
-        return end if self._late_since is None else max(end, self._late_since + LAST_WORDS_SECONDS)
+        end = self._since + self._end - self._at
+        return min(end, self._start + self._end) if self._is_repetition else end  # there the clock stands at times
 
-    def _reply_to(self, messages: object, n: object) -> dict[str, object]:
+    def _set_clock(self, at: float) -> None:
+        self._at, self._since = at, time.monotonic()
+        if not self._is_late and at >= self._limits.seconds:
+            self._is_late, self._end = True, max(self._end, at + LAST_WORDS_SECONDS)
+
+    def _recorded(self) -> Exchange | None:
+        """The exchange whose turn it is in a repetition, until it takes another course."""
+        if not self._course or len(self.exchanges) >= len(self._course.exchanges):
+            return None
+        return self._course.exchanges[len(self.exchanges)]
+
+    def _next_message(self) -> Any:
+        """Return the program's next message; in a repetition, of several threads' calls the one whose turn it is."""
+        until = time.monotonic() + HELD_SECONDS
+        while (recorded := self._recorded()) and not self.limit and len(self._held) < MAX_REPLIES:
+            for call in self._held:
+                if self._key_of(call) in (recorded.key, None):
+                    self._held.remove(call)
+                    return call
+            try:
+                message = self._pipe.receive(min(until, self._deadline) if self._held else self._deadline)
+            except TimeoutError:
+                if time.monotonic() >= self._deadline:
+                    raise
+                break
+            if not (isinstance(message, dict) and message.get("op") == "chat"):
+                return message
+            if not self._held:
+                until = time.monotonic() + HELD_SECONDS
+            self._held.append(message)
+        if not self._held:
+            return self._pipe.receive(self._deadline)
+        self._course = None  # another than this run's
+        return self._held.pop(0)
+
+    def _key_of(self, call: dict[str, Any]) -> str | None:
+        """Return the key of the first request that a call makes; None if it makes none."""
+        try:
+            return self._request(conversation(call.get("messages"), call.get("n"))).key
+        except ValueError:
+            return None
+
+    def _request(self, messages: tuple[Message, ...]) -> ChatRequest:
+        first = self._job.request(*messages)
+        asked = self._asked[first.key]
+        return self._job.request(*messages, repetition=asked) if asked else first
+
+    def _reply_to(self, messages: object, n: Any) -> dict[str, object]:
         """Ask the model as often as the call wants replies; return these or the refusal, and the call's cost."""
         before = len(self.exchanges)
         texts: list[str] = []
         refusal: dict[str, str] = {}
         try:
-            sent = conversation(messages)
-            if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_REPLIES:
-                raise ValueError(f"n must be a whole number from 1 to {MAX_REPLIES}")  # noqa: TRY301
+            sent = conversation(messages, n)
         except ValueError as error:
             refusal = {"refused": "ValueError", "why": str(error)}
         else:
             for message in sent:
                 if message.role == "assistant" and _comparable(message.content) not in self._replies:
                     self._flag_text("invented-reply", "the model never said in this trial", message.content)
-            if self._is_late() and self.limit is None:
-                self.limit = failure("late-call", seconds=self._limits.seconds)
+            if self.limit is None:
+                self._begin(self._request(sent).key)
             while self.limit is None and len(texts) < n:
                 texts.append(self._ask(sent))
             if self.limit:
@@ -193,24 +248,41 @@ class Broker:
             **(refusal or {"texts": texts}),
         }
 
+    def _begin(self, key: str) -> None:
+        """Set the clock to the time at which a call begins, and refuse it if that is too late."""
+        before = self.thought
+        self.thought += time.monotonic() - self._since
+        begins = self._at
+        if not self._is_repetition:  # one that leaves the course goes on by the model's seconds, the same as any other
+            begins += int(self.thought) - int(before)
+        if (recorded := self._recorded()) and recorded.key == key:
+            if recorded.at is not None:
+                begins = recorded.at - recorded.reply.seconds
+        elif self._course and self._course.late is not None and not recorded:
+            begins = self._course.late
+        self._set_clock(max(self._at, round(begins, 3)))
+        if self._is_late:
+            self.limit, self.late = failure("late-call", seconds=self._limits.seconds), self._at
+
     def _ask(self, messages: tuple[Message, ...]) -> str:
-        first = self._job.request(*messages).key
-        request = self._job.request(*messages, repetition=self._asked[first])
-        self._asked[first] += 1
-        started = time.monotonic()
-        seconds = max(0.001, self._deadline - started)
-        was_late = self._late_since is not None  # so this is a further reply to one call
+        request, recorded = self._request(messages), self._recorded()
+        self._asked[self._job.request(*messages).key] += 1
+        seconds = max(0.001, self._end - self._at)
+        was_late = self._is_late  # so this is a further reply to one call
         try:
             reply = self._chat(request, seconds)
         except TrialFailed as error:
             is_servers = error.failure.type.owner != "submission"
             raise TrialFailed(overtime(self._limits)) if was_late and not is_servers else error from error
-        self._replayed += reply.seconds - (time.monotonic() - started)
+        at = round(self._at + reply.seconds, 3)
+        if recorded and recorded.key == request.key and recorded.at is not None:
+            at = max(at, recorded.at)
+        self._set_clock(at)
         # a program mostly repeats the conversation and adds a little: only that little is recorded
         pairs = enumerate(zip(self._conversation, messages, strict=False))
         shorter = min(len(self._conversation), len(messages))
-        repeats = next((at for at, (before, now) in pairs if before != now), shorter)
-        self.exchanges += (Exchange(request.key, reply, messages[repeats:], repeats),)
+        repeats = next((place for place, (before, now) in pairs if before != now), shorter)
+        self.exchanges += (Exchange(request.key, reply, messages[repeats:], repeats, at),)
         self._conversation = (*messages, Message("assistant", reply.text))
         self._tokens += reply.prompt_tokens + reply.output_tokens
         self._replies.append(_comparable(reply.text))
@@ -218,15 +290,7 @@ class Broker:
             raise TrialFailed(overtime(self._limits))
         if self._tokens > self._limits.tokens:
             self.limit = failure("too-many-tokens", used=self._tokens, limit=self._limits.tokens)
-        self._is_late()
         return reply.text
-
-    def _is_late(self) -> bool:
-        """Return whether no call may begin any more, and note since when."""
-        now = time.monotonic()
-        if self._late_since is None and now >= self._start + self._limits.seconds - self._replayed:
-            self._late_since = now
-        return self._late_since is not None
 
     def _inspect(self, answer: str) -> None:
         """Flag an answer that the model did not write; one that is empty scores nothing."""
@@ -257,14 +321,16 @@ def overtime(limits: Limits) -> Failure:
     return failure("overtime", seconds=limits.seconds, call_seconds=limits.call_seconds)
 
 
-def conversation(messages: object) -> tuple[Message, ...]:
-    """Return the messages of a call as the model is sent them; raises ValueError if it is no conversation.
+def conversation(messages: object, n: Any) -> tuple[Message, ...]:
+    """Return the messages of a call for `n` replies as the model is sent them; raises ValueError if it is no call.
 
     A program sends dicts with `role` and `content`, a text or a list of parts `{"type": "text", "text": ...}`; other
     keys are left out.
     """
     if not isinstance(messages, list) or not messages:
         raise ValueError("messages must be a list of at least one message")
+    if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= MAX_REPLIES:
+        raise ValueError(f"n must be a whole number from 1 to {MAX_REPLIES}")
     sent = []
     for message in messages:
         match message:
@@ -275,6 +341,11 @@ def conversation(messages: object) -> tuple[Message, ...]:
             case _:
                 raise ValueError("a message must be a dict with a role (system, user or assistant) and a content")
     return tuple(sent)
+
+
+def is_reply(answer: str, exchanges: Iterable[Exchange]) -> bool:
+    """Tell whether an answer is one of the model's replies, but for white space outside of calls."""
+    return _comparable(answer) in (_comparable(exchange.reply.text) for exchange in exchanges)
 
 
 def _part_text(part: object) -> str:

@@ -14,7 +14,7 @@ the submission: the stage finishes the other trials and then fails, and the next
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,6 +40,7 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import PARAMS_FILE, Params, load_params
 from pcgeval.core.trials import (
+    Course,
     TrialRecord,
     TrialSummary,
     finished_trial,
@@ -49,7 +50,7 @@ from pcgeval.core.trials import (
     write_trial,
 )
 from pcgeval.core.untrusted import well_formed
-from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner
+from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner, run_twice
 from pcgeval.generation.summaries import trial_summary
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
@@ -82,6 +83,8 @@ class TeamTrials:
     submission: Submission
     backend: Backend
     folder: Path  # with the trials' files; finished ones stay
+    courses: Mapping[Trial, Course] = field(default_factory=dict)  # of trials that are repeated
+    thought: dict[Trial, float] = field(default_factory=dict)  # by the trials that ran: see TrialRun
 
 
 def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
@@ -289,13 +292,18 @@ class _TeamRun:
         assert isinstance(asked, LiveModel | RecordedModel)  # noqa: S101 - a live model was opened before
         job, backend = self.task.job(trial), TrialBackend(asked, self.log, team, trial, self.observer)
         try:
-            run = self.runner(job, backend.chat)
+            run = self.runner(job, backend.chat, self.trials.courses.get(trial))
+            # one that did not end would not end again
+            if is_program and self.model and not (run.failure and run.failure.type.owner != "submission"):
+                run = run_twice(self.runner, job, run, backend.failed_calls)
         except SandboxError as error:
             run = TrialRun(failure=failure("no-sandbox", detail=str(error)))
-        if run.failure and is_program and stopping.wait(_SIGNAL_SECONDS):
+        is_doubtful = run.failure or any(flag.kind == "unrepeatable" for flag in run.flags)
+        if is_doubtful and is_program and stopping.wait(_SIGNAL_SECONDS):
             raise PcgevalError(f"{folder}: trial {trial.letter}{trial.number} was stopped. Run again to continue.")
         if self.observer:
             self.observer.ended(trial, run.printed)
+        self.trials.thought[trial] = run.thought
         response = "" if run.failure else well_formed(run.response)
         record = TrialRecord(
             fingerprint=self.task.fingerprint(trial),
@@ -308,6 +316,7 @@ class _TeamRun:
             failed_calls=tuple(backend.failed_calls),
             flags=run.flags,
             contained=run.contained,
+            late=run.late,
         )
         write_trial(folder, team, trial, response, record)
         return record

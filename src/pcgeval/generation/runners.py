@@ -1,10 +1,10 @@
 """Run one trial of a submission: send the prompt, or start the program and serve its calls."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from pcgeval.core.failures import Failure, failure
@@ -12,7 +12,8 @@ from pcgeval.core.files import derived_seed
 from pcgeval.core.layout import Trial
 from pcgeval.core.parallel import map_in_threads
 from pcgeval.core.params import Limits, Model
-from pcgeval.core.trials import ChatReply, Exchange, FailedCall, Flag
+from pcgeval.core.trials import ChatReply, Course, Exchange, FailedCall, Flag
+from pcgeval.core.untrusted import printable_line
 from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed, overtime
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
 from pcgeval.llm.call_log import CallLog, LoggedCall
@@ -22,7 +23,6 @@ from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.packages import REQUIREMENTS, RequirementsError, interpreter_for
-from pcgeval.submissions.sources import python_files, unseeded_random
 
 GUEST = Path(__file__).parent / "guest"  # the part of pcgeval that a program sees
 SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end
@@ -40,9 +40,12 @@ class TrialRun:
     failure: Failure | None = None
     contained: bool = True  # False for a program that ran without a sandbox
     printed: str = ""  # by the program, on demand: a stranger's text
+    late: float | None = None  # on the trial's clock, when a call was refused because the time was up
+    thought: float = 0.0  # seconds that the program took between the model's replies
 
 
-Runner = Callable[[TrialJob, Chat], TrialRun]  # raises LlmError if the model cannot be asked at all, SandboxError
+# the last argument is given if the trial is repeated; raises LlmError if the model cannot be asked at all, SandboxError
+Runner = Callable[[TrialJob, Chat, Course | None], TrialRun]
 
 
 @contextmanager
@@ -67,7 +70,7 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
         yield ProgramRunner(work, sandbox, limits, interpreter, keep_output).run_trial
 
 
-def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, chat: Chat) -> TrialRun:
+def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, chat: Chat, _: Course | None) -> TrialRun:
     """Send the prompt; as for programs, the reply to the first call counts if it ends in time."""
     request = job.request(Message("user", prompt.for_letter(job.trial.letter)))
     seconds = limits.seconds + limits.call_seconds
@@ -93,15 +96,11 @@ class ProgramRunner:
     interpreter: Path  # the Python with the packages that the program requires
     keep_output: bool = False
 
-    @cached_property
-    def _flags(self) -> tuple[Flag, ...]:
-        return unseeded_random(python_files(self.program.folder))
-
-    def run_trial(self, job: TrialJob, chat: Chat) -> TrialRun:
-        """Run one trial; raises LlmError if the model cannot be asked at all, and SandboxError."""
+    def run_trial(self, job: TrialJob, chat: Chat, course: Course | None = None) -> TrialRun:
+        """Run one trial, or repeat it in its course; raises LlmError if the model cannot be asked, and SandboxError."""
         response, failed = "", None
         with closing(Pipe()) as pipe:
-            broker = Broker(job, chat, self.limits, pipe)
+            broker = Broker(job, chat, self.limits, pipe, course)
             process = self._start(job, pipe)
             try:
                 pipe.close_guest_end()
@@ -116,8 +115,8 @@ class ProgramRunner:
                 process.kill()
             printed = process.output(SETTLING_SECONDS) if self.keep_output else ""
         failed = failed and (broker.limit or failed)
-        flags = (*self._flags, *broker.flags)
-        return TrialRun(response, broker.exchanges, flags, failed, self.sandbox.contained, printed)
+        outcome = (response, broker.exchanges, broker.flags, failed)
+        return TrialRun(*outcome, self.sandbox.contained, printed, broker.late, broker.thought)
 
     def _start(self, job: TrialJob, pipe: Pipe) -> SandboxedProcess:
         trial = {
@@ -138,6 +137,39 @@ class ProgramRunner:
             descriptors=(pipe.guest_end,),
             environment=environment,
         )
+
+
+def run_twice(runner: Runner, job: TrialJob, run: TrialRun, failed: Sequence[FailedCall]) -> TrialRun:
+    """Run the program of a trial again on the replies that it got; return the trial, flagged if something differs.
+
+    A trial that did not end in time does not run again. Raises SandboxError.
+    """
+    if run.failure and run.failure.kind == "overtime":
+        return run
+    outcomes = {exchange.key: exchange.reply for exchange in run.exchanges}
+    failures = {call.key: call.failure for call in failed}
+    calls = [*outcomes, *failures]
+    asked: list[str] = []
+
+    def chat(request: ChatRequest, _: float) -> ChatReply:
+        asked.append(request.key)
+        if reply := outcomes.get(request.key):
+            return reply
+        raise TrialFailed(failures.get(request.key) or failure("reply-unknown"))
+
+    again = runner(job, chat, run)
+    if asked != calls:
+        same = next((n for n, pair in enumerate(zip(asked, calls, strict=False)) if pair[0] != pair[1]), len(asked))
+        is_shorter = len(asked) == same < len(calls)
+        detail = f"made no call after call {same} of {len(calls)}" if is_shorter else f"made another call after {same}"
+    elif (again.failure and again.failure.sentence) != (run.failure and run.failure.sentence):
+        detail = f"failed in another way: {again.failure}" if again.failure else "did not fail"
+    elif again.response != run.response:
+        detail = "gave another answer"
+    else:
+        return run
+    flag = Flag("unrepeatable", printable_line(f"a second run on the same replies {detail}"))
+    return replace(run, flags=(*run.flags, flag))
 
 
 def _ending(process: SandboxedProcess) -> Failure:

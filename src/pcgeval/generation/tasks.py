@@ -12,7 +12,7 @@ from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 
 PROMPT_INTERFACE = "prompt-2"  # raise it when a prompt becomes another request
-PROGRAM_INTERFACE = "program-2"  # raise it when programs see another interface
+PROGRAM_INTERFACE = "program-3"  # raise it when programs see another interface
 TEMPERATURE = 1  # the competition's rule; params may set another value for experiments
 
 

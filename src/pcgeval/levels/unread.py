@@ -16,6 +16,7 @@ _FENCE = "```"
 _LONGEST = 200  # characters of what is nearly a call
 _MOST = 1000  # names in a block that are looked at
 _NAME = re.compile(r"(?<!def )drop[ _-]?block", re.IGNORECASE)
+_WHOLE = re.compile(r"[^()\n]*\((?:[^()\n]|\([^()\n]*\))*\)")
 _NOT_RUN = "a program is not run, and only calls that are written out are read"
 _BEGINNING = r"drop_block\("
 _TYPE = rf"{_BEGINNING}['\"|]b[1|3][1|3]['\"|]"
@@ -53,7 +54,10 @@ _FAULTS = tuple(
         (rf"{_COLUMN}['\"]", "has quotes around the column; a whole number without quotes is read"),
         (rf"{_COLUMN}-[0-9]+\)", "has a negative column; columns begin at 0"),
         (rf"{_COLUMN}(?P<x>[0-9]*\.[0-9]*)\)", "has the column {x}, which is no whole number"),
-        (rf"{_COLUMN}(?P<x>[^)]*)", "has `{x}` in place of a column, a whole number; " + _NOT_RUN),
+        (
+            rf"{_COLUMN}(?P<x>[^()]*(?:\([^()]*\)[^()]*)*)",
+            "has `{x}` in place of a column; " + _NOT_RUN,
+        ),
         ("", "is not written as drop_block('b13', 7)"),
     )
 )
@@ -78,10 +82,10 @@ def unread_calls(text: str) -> Iterator[tuple[int, str, str]]:
         if not CALL.match(text, name.start()):
             nearly = text[name.start() : name.start() + _LONGEST]
             match, words = next((match, words) for fault, words in _FAULTS if (match := fault.match(nearly)))
-            line = nearly.partition("\n")[0]
             if words:
                 values = {key: quoted(value) for key, value in match.groupdict().items()}
-                yield name.start(), line[: line.find(")") + 1 or len(line)], words.format(**values)
+                whole = _WHOLE.match(nearly)
+                yield name.start(), whole[0] if whole else nearly.partition("\n")[0], words.format(**values)
 
 
 def _without_call(response: str, last: re.Match[str]) -> Failure:

@@ -21,7 +21,7 @@ ENDS = frozenset({"stop", "length", FILTERED, REFUSAL, "eos", "eos_token", "end_
 CUT_OFF = frozenset({"length", "max_tokens"})  # of ENDS: the reply is not whole
 
 _ACCESS = frozenset({401, 402, 403})
-_NOT_OFFERED = frozenset({404, 405, 501})  # no such model, or no such address
+NOT_OFFERED = frozenset({404, 405, 501})  # no such model, or no such address
 _BUSY = frozenset({408, 409, 425, 429, 503, 529})  # the server names itself
 _CONTEXT = re.compile(
     r"context_length_exceeded|(?:maximum|max|exceeds?|available|model's|loaded with) (?:the |a )?(?:model's )?"
@@ -140,7 +140,7 @@ def _on_refusal(answer: Answer, sent: Sent) -> Verdict:
         return Verdict("request", reason, failure=failure("filtered", detail=answer.body))
     if is_refused and (verdict := _on_field(answer, sent, reason)):
         return verdict
-    if status in _NOT_OFFERED:
+    if status in NOT_OFFERED:
         return Verdict("settings", reason, "name", "model", is_certain=True)
     return Verdict("server" if status in _BUSY else "undecided", reason)
 
@@ -150,7 +150,7 @@ def _on_field(answer: Answer, sent: Sent, reason: str) -> Verdict | None:
     places = [*_placed(_json(answer.body))]
     if placed := next(_named(places, sent.fields, in_words=False), None):
         return Verdict("settings", reason, sent.fields[placed], placed, is_certain=True)
-    if answer.status not in _NOT_OFFERED and (named := next(_named([answer.body], sent.fields, in_words=True), None)):
+    if answer.status not in NOT_OFFERED and (named := next(_named([answer.body], sent.fields, in_words=True), None)):
         return Verdict("settings", reason, sent.fields[named], named)
     return None
 

@@ -277,6 +277,7 @@ def write_recording(path: Path, lines: Iterable[_AnyLine]) -> None:
 
 def _append(path: Path, content: bytes) -> None:
     """Append to a file of this process and sync it; raises OSError and leaves the file as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     size = path.stat().st_size if path.exists() else 0
     try:
         with path.open("ab") as file:

@@ -30,7 +30,9 @@ SEED = 1
 ATTEMPTS = 2  # to make a call that fails while the neutral call is answered
 MOST_ATTEMPTS = 6  # the same at a server that fails other requests, too, or that says that it is busy
 _SLOW, _SLOW_SECONDS = 5.0, 5.0  # a neutral call that takes this many times the usual, and seconds more, is slow
-_FIRST_PAUSE, _LONGEST_PAUSE, _LINE_SECONDS = 1.0, 60.0, 60.0
+PAUSE = 1.0  # seconds after the first neutral call that fails; doubles each time
+_LEAST_SECONDS = 60.0  # for a neutral call, however little time a trial has
+_LONGEST_PAUSE, _LINE_SECONDS = 60.0, 60.0
 
 
 class OutageError(LlmError):
@@ -50,6 +52,12 @@ def neutral_request(model: Model, digest: str) -> ChatRequest:
     """Return the neutral request to a model."""
     options = {"temperature": 1, **model.options, "seed": SEED}
     return ChatRequest(model.name, digest, (Message("user", TEXT),), options)
+
+
+def neutral_call(backend: Backend, model: Model, limits: Limits) -> ChatReply:
+    """Make the neutral call once; raises CallError, and LlmError as `Backend.chat`."""
+    most = max(limits.seconds + limits.call_seconds, _LEAST_SECONDS)
+    return backend.chat(neutral_request(model, ""), min(most, limits.outage_seconds or most))
 
 
 @dataclass
@@ -110,7 +118,7 @@ class LiveModel:
                 if (failed := self._failure(attempts, verdict.reason)) is not None:
                     return Outcome(None, failed, tuple(attempts))
                 if blame == "server":
-                    self._pause(max(error.wait, _FIRST_PAUSE * 2 ** (len(attempts) - 1)))
+                    self._pause(max(error.wait, PAUSE * 2 ** (len(attempts) - 1)))
             else:
                 self._unsteady += bool(attempts)
                 return Outcome(reply, None, tuple(attempts))
@@ -128,13 +136,12 @@ class LiveModel:
 
     def _neutral(self) -> ChatReply:
         """Make a neutral call; wait while the server is away. One thread makes it while the others wait."""
-        request, away_since, next_line, pause = neutral_request(self.model, ""), 0.0, 0.0, _FIRST_PAUSE
+        request, away_since, next_line, pause = neutral_request(self.model, ""), 0.0, 0.0, PAUSE
         with self._lock:
             while True:
                 started = time.monotonic()
                 try:
-                    most = self.limits.seconds + self.limits.call_seconds
-                    reply = self.backend.chat(request, min(most, self.limits.outage_seconds or most))
+                    reply = neutral_call(self.backend, self.model, self.limits)
                 except CallError as error:
                     self._keep(request, reason=str(error))
                     verdict = error.verdict

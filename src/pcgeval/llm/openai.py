@@ -20,8 +20,9 @@ from pcgeval.core.packages import packages_for
 from pcgeval.core.params import Model
 from pcgeval.core.profiles import TOKEN_FIELDS
 from pcgeval.core.untrusted import listed
+from pcgeval.llm.blame import NOT_OFFERED
 from pcgeval.llm.protocol import ChatRequest, LlmError, unpinned_digest
-from pcgeval.llm.server import MissingModelError, ModelServer, Part, parts_of
+from pcgeval.llm.server import ModelServer, NoReply, Part, parts_of
 
 with packages_for("the backend openai"):
     import openai
@@ -63,8 +64,9 @@ class OpenAiServer(ModelServer):
         """Return the digest that pins the model's name, after the endpoint has listed the model if it lists any."""
         try:
             names = [str(model.id) for model in (await self._client.models.list()).data]
-        except (MissingModelError, openai.APIConnectionError) as error:  # older clients wrap the former in the latter
-            if isinstance(error.__cause__ or error, MissingModelError):  # it has no list
+        except (NoReply, openai.APIConnectionError) as error:  # the client wraps the former in the latter
+            no_reply = error.__cause__ or error
+            if isinstance(no_reply, NoReply) and no_reply.answer.status in NOT_OFFERED:  # it has no list
                 return unpinned_digest(self.name)
             raise
         if self.name not in names:

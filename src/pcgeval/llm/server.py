@@ -6,6 +6,7 @@ deadline also ends an answer that drips.
 
 import asyncio
 import functools
+import json
 import re
 import threading
 import time
@@ -31,6 +32,7 @@ _TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the
 # servers close a connection after 5 idle seconds (llama.cpp, uvicorn, Node); the client closes it first
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _LIST_SECONDS, _LIST_REQUESTS = 30.0, 3  # for the server's list of models: a person waits for it
+_CLOSED = "disconnected without sending a response"
 _LONGEST_WAIT = 10**9  # seconds of Retry-After
 _certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
 _Answer = TypeVar("_Answer")
@@ -38,16 +40,13 @@ _LOOP = asyncio.new_event_loop()
 threading.Thread(target=_LOOP.run_forever, name="model servers", daemon=True).start()
 
 
-class _NoReply(Exception):  # noqa: N818 - an answer that is no reply
+class NoReply(Exception):  # noqa: N818 - an answer that is no reply
     """An exchange ended without a whole reply."""
 
     def __init__(self, answer: Answer) -> None:
+        """Keep what came back instead."""
         super().__init__(answer.trouble)
         self.answer = answer
-
-
-class MissingModelError(LlmError):
-    """The server knows no such model, or no such address."""
 
 
 @dataclass(frozen=True)
@@ -115,11 +114,11 @@ class ModelServer(ABC):
         for number in range(_LIST_REQUESTS):
             try:
                 return self._exchanged(self._listed_digest, deadline)
-            except _NoReply as no_reply:
+            except NoReply as no_reply:
                 answer = no_reply.answer
                 if number + 1 < _LIST_REQUESTS:
                     time.sleep(PAUSE * 2**number)
-        words = f"{answer.trouble or answer.status}: {self._printable(answer.body)}"
+        words = f"{answer.trouble or answer.status}: {self._printable(said_in(answer.body))}"
         advice = "Look at the server's log." if answer.status else self._start_advice
         raise LlmError(f"{self.address} does not list its models: {words}. {advice}")
 
@@ -172,10 +171,10 @@ class ModelServer(ABC):
 
     def _asked(self, request: ChatRequest, fields: dict[str, Any], deadline: float) -> ChatReply:
         """Make one exchange; raises CallError with the verdict on it, and LlmError for what stops every call."""
-        started, answer, reply = time.monotonic(), Answer(), None
+        answer, reply = Answer(), None
         try:
             reply, answer = self._exchanged(functools.partial(self._ask, request, fields), deadline)
-        except _NoReply as no_reply:
+        except NoReply as no_reply:
             answer = no_reply.answer
         names = self._names(request, fields)
         room = request.options.get("num_predict")
@@ -185,13 +184,11 @@ class ModelServer(ABC):
         if verdict.blame == "reply" and reply is not None:
             self._check_answering(answer.model)
             return reply
-        words = self._printable(answer.body or answer.trouble)
+        words = self._printable(said_in(answer.body))
         text = f"model {self.name} at {self.address}: {verdict.reason}{f' ({words})' if words else ''}"
         if verdict.blame == "settings" and verdict.is_certain and not (request.adaptable and verdict.sent_as in fields):
             raise LlmError(f"{text}. {self._advice(verdict, answer, request)}")
-        if answer.status is None and not words:
-            words = f"no answer in {time.monotonic() - started:.1f} s"
-        raise CallError(text, verdict, answer.status, words, answer.wait)
+        raise CallError(text, verdict, answer.status, words or verdict.reason, answer.wait)
 
     def _advice(self, verdict: Verdict, answer: Answer, request: ChatRequest) -> str:
         """Return what to do about a setting that a server refuses."""
@@ -227,7 +224,7 @@ class ModelServer(ABC):
             is_refusal |= part.is_refusal
         text, seconds = "".join(texts), round(time.monotonic() - started, 3)
         if end.reason is None:
-            raise _NoReply(Answer(trouble="the reply broke off before its end"))
+            raise NoReply(Answer(trouble="the reply broke off before its end"))
         reason = self._printable(end.reason)
         if not text.strip() and reason == "stop" and is_refusal:
             reason = REFUSAL
@@ -254,16 +251,17 @@ class ModelServer(ABC):
         return reply, answer
 
     def _exchanged(self, ask: Callable[[], Awaitable[_Answer]], deadline: float) -> _Answer:
-        """Run one exchange on the event loop; raises _NoReply."""
+        """Run one exchange on the event loop; raises NoReply."""
 
         async def exchange() -> _Answer:
             async with asyncio.timeout(deadline - time.monotonic()):
                 try:
-                    return await ask()
-                except self._client_errors as error:  # without a cause, the server reports it in the middle of a stream
-                    words = self._printable(error)
-                    failure = _NoReply(Answer(body=words, trouble="the server reported an error in its reply"))
-                    raise (error.__cause__ or error.__context__ or failure) from None
+                    return await self._unwrapped(ask)
+                except httpx.RemoteProtocolError as error:
+                    if _CLOSED not in str(error):
+                        raise
+                # the server closed a connection that was open since an earlier request
+                return await self._unwrapped(ask)
 
         started, running = time.monotonic(), asyncio.run_coroutine_threadsafe(exchange(), _LOOP)
         try:
@@ -273,16 +271,25 @@ class ModelServer(ABC):
             raise
         except TimeoutError as error:
             seconds = deadline - started
-            raise _NoReply(Answer(trouble=f"no whole answer came in {seconds:.0f} s")) from error
+            raise NoReply(Answer(trouble=f"no whole answer came in {seconds:.0f} s")) from error
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             reason = self._printable(error) or type(error).__name__
             trouble = f"no {self._interface} server answers"
-            raise _NoReply(Answer(body=f"{self.address}: {reason}", trouble=trouble)) from error
+            raise NoReply(Answer(body=f"{self.address}: {reason}", trouble=trouble)) from error
         except httpx.RequestError as error:
-            raise _NoReply(Answer(trouble=f"the exchange broke off ({type(error).__name__})")) from error
+            raise NoReply(Answer(trouble=f"the exchange broke off ({type(error).__name__})")) from error
         except (ValueError, TypeError, AttributeError, LookupError, RecursionError, AssertionError) as error:
             # the clients do not check the shape of an answer: JSON of another shape raises these in them
-            raise _NoReply(Answer(trouble=f"the answer does not follow {self._interface}'s interface")) from error
+            raise NoReply(Answer(trouble=f"the answer does not follow {self._interface}'s interface")) from error
+
+    async def _unwrapped(self, ask: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """Await an exchange, and raise what the client wrapped in its own errors."""
+        try:
+            return await ask()
+        except self._client_errors as error:  # without a cause, the server reports it in the middle of a stream
+            words = self._printable(error)
+            failure = NoReply(Answer(body=words, trouble="the server reported an error in its reply"))
+            raise (error.__cause__ or error.__context__ or failure) from None
 
     def _http_settings(self) -> dict[str, Any]:
         """Return the settings of the httpx client, with which `_check_answer` sees every answer first."""
@@ -306,11 +313,11 @@ class ModelServer(ABC):
             await response.aread()
             body = self._without_key(response.content.decode(errors="replace"))[:_BODY_LIMIT]  # whatever its charset
             wait = seconds_to_wait(response.headers.get("retry-after", ""))
-            raise _NoReply(Answer(response.status_code, body=body, wait=wait))
+            raise NoReply(Answer(response.status_code, body=body, wait=wait))
 
-    def _missing_model(self, detail: str) -> MissingModelError:
+    def _missing_model(self, detail: str) -> LlmError:
         advice = self._missing_advice.format(self.name)
-        return MissingModelError(f"model {self.name} is not at {self.address} ({detail}). {advice}")
+        return LlmError(f"model {self.name} is not at {self.address} ({detail}). {advice}")
 
     def _without_key(self, text: str) -> str:
         """Return foreign text without the key of the account."""
@@ -330,7 +337,7 @@ class _LimitedStream(httpx.AsyncByteStream):
         async for chunk in self._stream:
             received += len(chunk)
             if received > REPLY_LIMIT:
-                raise _NoReply(Answer(trouble=f"the reply is longer than {REPLY_LIMIT // 2**20} MB"))
+                raise NoReply(Answer(trouble=f"the reply is longer than {REPLY_LIMIT // 2**20} MB"))
             yield chunk
 
     async def aclose(self) -> None:
@@ -357,6 +364,17 @@ def seconds_to_wait(value: str) -> float:
         return 0.0
     now = datetime.now(UTC) if date.tzinfo else datetime.now(UTC).replace(tzinfo=None)
     return min(max(0.0, (date - now).total_seconds()), _LONGEST_WAIT)
+
+
+def said_in(body: str) -> str:
+    """Return the message in the body of an error, or the whole body."""
+    try:
+        values = json.loads(body)
+    except (ValueError, RecursionError):
+        return body
+    for name in ("error", "message", "detail"):
+        values = values.get(name, values) if isinstance(values, dict) else values
+    return values if isinstance(values, str) else body
 
 
 def advice_on(field: str, value: object) -> str:

@@ -39,7 +39,7 @@ from pcgeval.submissions.load import (
     prompt_findings,
 )
 from pcgeval.submissions.packages import RequirementsError, read_requirements
-from pcgeval.submissions.sources import INTERFACE_PACKAGES, PythonFile, find_readme, python_files, unseeded_random
+from pcgeval.submissions.sources import INTERFACE_PACKAGES, PythonFile, find_readme, python_files
 
 PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
 MAX_README_BYTES = 1_000_000  # what a rubric reads of it
@@ -267,8 +267,6 @@ def _program_findings(folder: Path, entry: str, files: list[PythonFile]) -> Iter
     for package in INTERFACE_PACKAGES:
         if (folder / package).is_dir() or (folder / f"{package}.py").is_file():
             yield warning(package, "is not used: the competition's own package replaces it; remove the copy")
-    for flag in unseeded_random(files):
-        yield warning("", f"{flag.detail}; nobody can reproduce its answers")
     try:
         read_requirements(folder)
     except RequirementsError as fault:

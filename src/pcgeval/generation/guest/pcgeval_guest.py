@@ -9,22 +9,23 @@ so that Python processes which the program starts do not use the pipe.
 
 from __future__ import annotations
 
-import _random
-import gc
 import json
 import os
 import re
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from hashlib import sha256
 from pathlib import Path
-from threading import Lock
-from time import perf_counter
+from threading import Condition
 from traceback import format_exception_only, walk_tb
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pcgeval.generation.guest import pcgeval_repeat
+else:
+    import pcgeval_repeat
 
 __all__ = ["TrialContext", "TrialLoop", "chat_with_chatgpt", "chat_with_llm", "log", "run_evaluation"]
 
@@ -39,8 +40,13 @@ competition = models = trial_context = trial_loop = utils = sys.modules[__name__
 _folder = Path.cwd()
 _trial: dict[str, Any] | None = json.loads(os.environ.pop("PCGEVAL_TRIAL", "null"))
 if _trial is not None:
+    pcgeval_repeat.seed_generators(_trial["chance"])
+    pcgeval_repeat.set_clocks(_trial["chance"])
     _calls, _replies = open(_trial["pipe"], "wb"), open(_trial["pipe"], "rb", closefd=False)  # noqa: SIM115, PTH123
-_asking = Lock()
+_lines = Condition()  # notified when a reply has arrived
+_arrived: dict[int, dict[str, Any]] = {}  # replies by the number of the call, until their thread takes them
+_asked = 0  # calls
+_is_read = False  # whether a thread waits for the pipe's next line
 _contacts: set[str] = set()
 _is_started = False
 
@@ -55,7 +61,7 @@ class TrialContext:
     log_file_path: Path
     model_name: str | None = None
     local_model_base_url: str | None = None
-    start_time: float = field(default_factory=perf_counter)
+    start_time: float = field(default_factory=time.perf_counter)  # the trial's clock
     prompt_token_count: int = 0
     output_token_count: int = 0
 
@@ -140,7 +146,8 @@ def run_evaluation(
     _is_started = True
     try:
         context = _context(team_name)
-        _renew_generators(_own_trial()["chance"])
+        pcgeval_repeat.renew_generators(_own_trial()["chance"])
+        pcgeval_repeat.clock.run()
         answer = fn.run(context, context.get_character())
         if not isinstance(answer, str):
             raise TypeError(f"TrialLoop.run returned a {type(answer).__name__} instead of a text")  # noqa: TRY301
@@ -155,12 +162,8 @@ def chat_with_llm(ctx: TrialContext, messages: list[Any], n: int = 1) -> list[st
 
     Raises TimeoutError after the trial's seconds, and ValueError after its tokens or for no conversation.
     """
-    with _asking:  # each of several threads gets the reply to its call
-        _send({"op": "chat", "messages": messages, "n": n})
-        line = _replies.readline()
-    if not line.endswith(b"\n"):
-        raise ConnectionError("pcgeval has ended this trial")
-    reply = json.loads(line)
+    reply = _answered({"op": "chat", "messages": messages, "n": n})
+    pcgeval_repeat.clock.run(reply["at"])
     ctx.add_prompt_token_count(reply["prompt_tokens"])
     ctx.add_output_token_count(reply["output_tokens"])
     if "refused" in reply:
@@ -175,7 +178,7 @@ chat_with_chatgpt = chat_with_llm  # the first generation's name
 def log(log_path: str | Path, message: object) -> None:
     """Append a line with the time to a log file."""
     with Path(log_path).open("a", encoding="utf-8") as file:
-        file.write(f"[{datetime.now():%Y-%m-%d %H:%M:%S}] {message}\n")  # noqa: DTZ005 - as the official package
+        file.write(f"[{time.strftime('%Y-%m-%d %H:%M:%S')}] {message}\n")
 
 
 def tell_contact(text: str) -> None:
@@ -183,6 +186,31 @@ def tell_contact(text: str) -> None:
     if _trial is not None and text not in _contacts:
         _contacts.add(text)
         _send({"op": "contact", "text": text[:300]})
+
+
+def _answered(call: dict[str, object]) -> dict[str, Any]:
+    """Return the reply to a call; of several threads that wait, one reads for all."""
+    global _asked, _is_read  # noqa: PLW0603
+    with _lines:
+        number = _asked = _asked + 1
+        _send({**call, "id": number})
+        while number not in _arrived:
+            if _is_read:
+                _lines.wait()
+                continue
+            _is_read = True
+            _lines.release()
+            try:
+                line = _replies.readline()
+            finally:
+                _lines.acquire()
+                _is_read = False
+                _lines.notify_all()
+            if not line.endswith(b"\n"):
+                raise ConnectionError("pcgeval has ended this trial")
+            reply = json.loads(line)
+            _arrived[reply["id"]] = reply
+        return _arrived.pop(number)
 
 
 def _send(message: dict[str, object]) -> None:
@@ -214,28 +242,6 @@ def _scratch_folder(team_name: str) -> Path:
     """Return the team's folder where writing is allowed."""
     name = re.sub(r"[^\w.-]", "_", str(team_name)[:64]).lstrip(".")
     return Path(os.environ.get("TMPDIR") or "/tmp", name or "team")  # noqa: S108 - in the sandbox, the program's alone
-
-
-def _renew_generators(chance: int) -> None:
-    """Continue existing generators of random numbers at another place in each trial.
-
-    Officially one process runs all trials one after the other, so that a generator which was seeded before the first
-    continues from trial to trial. Here each trial has a process. A generator that `run` seeds begins anew in each
-    trial in both cases.
-    """
-    numpy: Any = getattr(sys.modules.get("numpy.random"), "BitGenerator", ())
-    for generator in gc.get_objects():
-        kind = type(generator)
-        if issubclass(kind, _random.Random):
-            _random.Random.seed(generator, _renewed(_random.Random.getrandbits(generator, 64), chance))
-            if hasattr(generator, "gauss_next"):
-                generator.gauss_next = None
-        elif issubclass(kind, numpy) and kind.__module__.startswith("numpy."):
-            generator.state = kind(_renewed(generator.random_raw(), chance)).state
-
-
-def _renewed(drawn: int, chance: int) -> int:
-    return int.from_bytes(sha256(f"{drawn}/{chance}".encode()).digest()[:8], "big")
 
 
 def _description(error: BaseException) -> str:
