@@ -134,7 +134,7 @@ FAILURES: dict[str, FailureType] = {
     "too-wide": _of_submission(
         "convert",
         "too wide",
-        "Width boundary is intruded. (call {number}: `{call}`; a {kind} takes columns {first} to {last})",
+        "Width boundary is intruded. (call {number}: `{call}`; a {block} takes columns {first} to {last})",
     ),
     "code-unreadable": _of_submission("convert", "unreadable", "the file of the calls {fault}"),
     # simulate

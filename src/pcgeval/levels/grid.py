@@ -68,7 +68,7 @@ def _drop_one(number: int, call: Call, tops: list[int]) -> Placed:
     if tops[column] == ROWS:
         raise refused("too-high", free=0, rows=ROWS, height=height)
     if left < 0 or right > COLUMNS:
-        raise refused("too-wide", kind=kind, first=width // 2, last=COLUMNS - 1 - width // 2)
+        raise refused("too-wide", block=kind, first=width // 2, last=COLUMNS - 1 - width // 2)
     # The official tool starts its search in the top row without looking beside the centre: a wide block next to a
     # full column stays there, overlapping it.
     row = min(max(tops[left:right]), ROWS - 1)
