@@ -80,10 +80,10 @@ def show_ranking(form: Format | None = None, *, anonymous: bool = False, json: b
         sys.stdout.write(ranking_table(shown, form))
     else:
         _print_ranking(shown.teams)
-        if failures := failure_counts(shown):
+        if failures := failure_counts(shown, params.models):
             rows = [(title, *map(str, [sum(numbers), *numbers])) for title, numbers in failures]
             print()
-            print_table(("failure", "all", *shown.models), rows)
+            print_table(("failure", "all", *params.models), rows)
         for sentence in doubtful_settings(shown, params):
             print(sentence)
         result = f"; result hash {shown.result.sha256}" if shown.result else ""

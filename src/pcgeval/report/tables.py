@@ -3,7 +3,7 @@
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
@@ -55,15 +55,15 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     return table_text(columns, rows, form, texts=("team", "status"))
 
 
-def failure_counts(ranking: RankingFile) -> list[tuple[str, list[int]]]:
-    """Return the titles of the failures, the commonest first, each with the number of trials by model."""
-    counts = {
-        model: Counter(FAILURES[kind].title for kind in Counter(ranked.failures).elements())
-        for model, ranked in ranking.models.items()
-    }
-    titles = sum(counts.values(), Counter[str]())
+def failure_counts(ranking: RankingFile, models: Iterable[str]) -> list[tuple[str, list[int]]]:
+    """Return the titles of the failures, the commonest first, each with the number of trials with these models."""
+    counts = []
+    for model in models:
+        failures = Counter(ranking.models[model].failures if model in ranking.models else {})
+        counts.append(Counter(FAILURES[kind].title for kind in failures.elements()))
+    titles = sum(counts, Counter[str]())
     ordered = sorted(titles, key=lambda title: (-titles[title], title))
-    return [(title, [of_model[title] for of_model in counts.values()]) for title in ordered]
+    return [(title, [of_model[title] for of_model in counts]) for title in ordered]
 
 
 def doubtful_settings(ranking: RankingFile, params: Params) -> list[str]:
