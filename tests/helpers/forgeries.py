@@ -110,7 +110,9 @@ def not_simulated(root: Path, team: str) -> None:
     stability = root / stage_dir("stability", "live", team)
     for name, entries in (("H.json", "raws"), ("simulations.json", "trials")):
         edit_json(stability / name, lambda value, entries=entries: value[entries].pop(0))
-    change = {"failed_step": "simulate", "reason": "the physics engine crashed on this level"}
+    change = {
+        "failure": {"kind": "simulation-crashed", "sentence": "the physics engine crashed on this level", "detail": ""}
+    }
     edit_json(
         stability / "trials.json",
         lambda rows: [row.update(change) for row in rows if (row["letter"], row["trial"]) == ("H", 1)],
