@@ -11,7 +11,7 @@ from setuptools.command.build_py import build_py
 
 FOLDERS = (
     *("data/classifier", "data/papers/block-letters", "data/rubrics/competition"),
-    *("data/competitions", "data/submissions/zero-shot"),
+    *("data/competitions", "data/locks", "data/submissions/zero-shot"),
 )
 CONFIG = (".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
 PIPELINE = Path("data", "pipeline")  # where stages/, dvc.yaml and CONFIG go, for audits and `pcgeval init`

@@ -111,7 +111,7 @@ def make_competition(folder: Path, teams: int, trials_per_letter: int, letters: 
     names = [f"team{number:02}" for number in range(1, teams + 1)]
 
     def change(values: dict[str, Any]) -> None:
-        values["teams"] = names
+        values["teams"] = {name: {"role": "baseline" if name.endswith("01") else "participant"} for name in names}
         values["competition"] |= {"characters": letters, "trials": trials_per_letter}
         values["scoring"]["baseline"] = names[0]
         values["rubric"] = {"id": "competition", "judge": "checks"}
@@ -138,8 +138,6 @@ def write_team(team: str, wish: str = "") -> None:
     folder = SUBMISSIONS / team
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.md").write_text(f"# {team}\n\nA prompt.\n", "utf-8")
-    role = "baseline" if team.endswith("01") else "participant"
-    (folder / "submission.yaml").write_text(f"title: {team}\nrole: {role}\n", "utf-8")
     (folder / "prompt.txt").write_text(f"{PROMPT}Team {team}.{wish}\n", "utf-8")
     params = load_params()
     (Path("data/recordings/judge") / team).mkdir(parents=True, exist_ok=True)
@@ -241,7 +239,7 @@ def change_rubric() -> None:
 
 def add_a_team() -> None:
     team = f"team{len(load_params().teams) + 1:02}"
-    change_params(lambda values: values["teams"].append(team))
+    change_params(lambda values: values["teams"].update({team: {}}))
     write_team(team)
 
 

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from pcgeval.core.layout import stage_dir, trial_file, trials
-from pcgeval.core.params import parse_params
+from pcgeval.core.params import ANY_CLASSIFIER, parse_params
 from pcgeval.similarity.classifier import Classifier, Precision
 from pcgeval.similarity.source import LABELS
 from pcgeval.similarity.stage import classify_stage
@@ -33,13 +33,14 @@ CLASSIFIER = Path(__file__).parents[1] / "data" / "classifier"
 PARAMS = parse_params(
     {
         "competition": {"name": "bench", "edition": "1", "characters": "ABCD", "trials": 16, "seed": 1},
-        "teams": ["bench"],
+        "teams": {"bench": {}},
         "models": {"m": {"backend": "recorded", "name": "m"}},
         "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
         **{section: {} for section in ("physics", "diversity", "scoring", "rubric")},
         "similarity": {"model": str(CLASSIFIER)},
     },
     "bench",
+    context=ANY_CLASSIFIER,
 )
 
 

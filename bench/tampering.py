@@ -14,24 +14,30 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 
 from forgeries import (
+    FILTERED,
     H1,
     LEVEL,
     append,
     blocks_fell,
     drop_recorded_trial,
+    end,
     fail,
-    fewer_tokens,
     flag,
     hand_in,
+    lock_nothing,
     look_alike,
     not_simulated,
     other_reply,
     raw,
+    refuse,
+    report,
     unreadable_recording,
 )
 from tampered_competition import edit_calls, edit_json, make_competition, summarise
+from wheels_for_tests import package_index
 from workspace import evaluate
 
+from pcgeval.core.failures import failure
 from pcgeval.core.layout import letter_file, recording_file, stage_dir, trial_file
 from pcgeval.proof.audit import audit
 
@@ -56,15 +62,38 @@ FORGERIES = (
     ),
     Forgery("a live prompt's answer", lambda root: hand_in(root, "live", "beta", LEVEL), "extract", ("beta_H_1.txt",)),
     Forgery(
-        "a rival's trial that failed", lambda root: fail(root, "live", "alpha", "refused"), "extract", ("alpha_H_1",)
+        "a rival's call that failed", lambda root: fail(root, "live", "alpha", FILTERED), "extract", ("alpha_H_1",)
     ),
     Forgery(
-        "a recorded trial that failed",
-        lambda root: fail(root, "recorded", "alpha", "refused"),
+        "a rival's call that failed, and is in no log",
+        lambda root: refuse(root, "alpha"),
+        "extract",
+        ("alpha with live, H1, call 1", "no call log"),
+    ),
+    Forgery(
+        "a rival's trial that failed through its server",
+        lambda root: end(root, "live", "alpha", failure("server-failed", fault="the server answered 500")),
+        "extract",
+        ("alpha with live, H1", "no result"),
+    ),
+    Forgery(
+        "a recorded call that failed",
+        lambda root: fail(root, "recorded", "alpha", FILTERED),
         "extract",
         ("alpha_H_1",),
     ),
-    Forgery("a time-out", lambda root: fail(root, "live", "gamma", "took more than 500 s"), "extract", ("gamma_H_1",)),
+    Forgery(
+        "a time-out",
+        lambda root: end(root, "live", "gamma", failure("late-call", seconds=500)),
+        "extract",
+        ("gamma_H_1",),
+    ),
+    Forgery(
+        "a lock that its index cannot give",
+        lambda root: lock_nothing(root, "gamma"),
+        "extract",
+        ("the trials of gamma with live", "lock"),
+    ),
     Forgery("another reply handed in", lambda root: other_reply(root, "live", "gamma"), "extract", ("gamma_H_1.txt",)),
     Forgery(
         "an exchange hidden",
@@ -72,7 +101,36 @@ FORGERIES = (
         "extract",
         ("gamma_H_1.json", "exchanges"),
     ),
-    Forgery("tokens lowered", fewer_tokens, "extract", ("beta with live, H1", "tokens")),
+    Forgery(
+        "tokens lowered",
+        lambda root: report(root, output_tokens=1),
+        "extract",
+        ("note: beta with live, H1, reply 1", "1 token "),
+    ),
+    Forgery(
+        "tokens raised",
+        lambda root: report(root, output_tokens=900),
+        "extract",
+        ("note: beta with live, H1, reply 1", "900 tokens"),
+    ),
+    Forgery(
+        "a prompt's tokens raised",
+        lambda root: report(root, prompt_tokens=9_000),
+        "extract",
+        ("note: beta with live, H1, reply 1", "9000 tokens"),
+    ),
+    Forgery(
+        "seconds raised",
+        lambda root: report(root, seconds=99.0),
+        "extract",
+        ("note: beta with live, H1, reply 1", "99 s"),
+    ),
+    Forgery(
+        "seconds lowered",
+        lambda root: report(root, seconds=0.0),
+        "extract",
+        ("note: beta with live, H1, reply 1", "0 s"),
+    ),
     Forgery("a flag added", lambda root: flag(root, "live", "beta"), "extract", ("beta_H_1.json", "flags")),
     Forgery(
         "a flag removed",
@@ -130,17 +188,18 @@ FORGERIES = (
 
 
 def findings(forgery: Forgery, competition: Path, folder: Path) -> list[str]:
-    """Forge a copy of a competition, with all that follows from it, and return what the audit finds."""
+    """Forge a copy of a competition, with all that follows from it, and return what the audit finds and notes."""
     root = shutil.copytree(competition, folder, symlinks=True)
     forgery.forge(root)
     summarise(root)
     evaluate(root, since=forgery.since)
-    result = audit(root, is_bundle=True)
+    with package_index(folder.with_name(f"{folder.name} packages")):
+        result = audit(root, is_bundle=True)
     places = [
         f"{difference.path}: {difference.place} {difference.published} -> {difference.again}"
         for difference in result.differences
     ]
-    return [*result.faults, *places]
+    return [*result.faults, *places, *(f"note: {note}" for note in result.notes)]
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Ask one model for the responses of all teams: `python stages/generate.py MODEL`."""
+"""Ask the models for the responses of all teams."""
 
 from pcgeval.core.console import run_stage
 from pcgeval.pipeline import generate

@@ -130,7 +130,7 @@ def competition(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     pcgeval(folder.parent, installed, "init", "mine")
     pcgeval(folder, installed, "submit", str(ROOT / "data/submissions/one-example"))
     params = yaml.safe_load((folder / "params.yaml").read_text("utf-8"))
-    assert params["teams"] == ["zero-shot", "one-example"]
+    assert [*params["teams"]] == ["zero-shot", "one-example"]
     params["competition"] |= {"characters": "IL", "trials": 2}
     params["rounds"] = {"midterm": {"characters": "I", "trials": 2, "seed": params["competition"]["seed"]}}
     params["models"] = {MODEL: {**params["models"][MODEL], "backend": "recorded"}}

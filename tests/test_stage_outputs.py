@@ -31,7 +31,7 @@ def test_a_run_writes_what_changed_removes_what_left_and_keeps_what_lost_its_inp
     assert [file_states(output) for output in outputs] == before
 
     model = next(iter(params.models))
-    alone = {"teams": ("alpha",), "models": {model: params.models[model]}}
+    alone = {"teams": {"alpha": params.teams["alpha"]}, "models": {model: params.models[model]}}
     one_letter = {"competition": params.competition.model_copy(update={"characters": "I"})}
     STAGES[stage](params.model_copy(update=alone | one_letter), root)
     after = [set(contents(output)) for output in outputs]

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from pcgeval.judge.calls import OpenBackend
 
 
-def generate(params: Params, model: str, root: Path = Path()) -> None:
-    """Ask one model for all teams' responses: `data/raw/<model>`, `data/trials/<model>`; no call is made twice."""
+def generate(params: Params, root: Path = Path()) -> None:
+    """Ask all models for all teams' responses: `data/raw`, `data/trials`; no call is made twice."""
     from pcgeval.generation.generate import generate_stage
 
-    generate_stage(params, model, root)
+    generate_stage(params, root)
 
 
 def extract(params: Params, root: Path = Path()) -> None:
@@ -90,8 +90,8 @@ def report(params: Params, root: Path = Path()) -> None:
     write_report(params, root, root / REPORT)
 
 
-# after generate, which is run once for each model, in this order
-STAGES: tuple[Callable[[Params, Path], None], ...] = (
+STAGES: tuple[Callable[[Params, Path], None], ...] = (  # in the order in which they run
+    generate,
     extract,
     convert,
     simulate,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,13 @@ from slow_ollama import DIGEST, SlowOllama
 from wheels_for_tests import write_wheel
 
 from pcgeval.cli.main import main
-from pcgeval.submissions.packages import LOCK
 
 ROOT = Path(__file__).parents[2]
 NOT_INSTALLED = {"main.py": "import numpy\n" + PROGRAM["main.py"]}
 GREEDY = {**PROGRAM, "requirements.txt": "no-such-package>=9\n"}
 RECORDED = {"backend": "recorded", "name": "r:1", "digest": "b" * 64}
 NO_SERVER = {"backend": "ollama", "name": "judge:1", "host": "http://127.0.0.1:9"}
-CLASSIFIER = str(ROOT / "data/classifier")
+CLASSIFIER = ROOT / "data/classifier"
 
 
 @pytest.fixture
@@ -38,14 +38,17 @@ def competition(tmp_path, tmp_path_factory, server, monkeypatch):
     monkeypatch.chdir(competition.folder)
     shutil.copytree(ROOT / "data/rubrics", "data/rubrics")
     Path("data/recordings").mkdir()
-    competition.change("similarity", {"model": CLASSIFIER})
+    Path("data/classifier").symlink_to(CLASSIFIER)
     competition.add_team("beta", PROMPT)
     return competition
 
 
 @pytest.fixture
 def check(capsys):
-    """Return the exit code, and the group, severity and text of each finding, but not that no sandbox starts here."""
+    """Return the exit code, and the group, severity and text of each finding.
+
+    That no sandbox starts here, and that the folder is in no git repository, are left out.
+    """
 
     def run(*words):
         capsys.readouterr()
@@ -53,7 +56,8 @@ def check(capsys):
         values = json.loads(capsys.readouterr().out)
         assert values["passed"] == (code == 0)
         findings = [(finding["group"], finding["severity"], finding["text"]) for finding in values["findings"]]
-        return code, [finding for finding in findings if finding[0] != "sandbox" or not why_no_sandbox()]
+        hidden = {"commit", "sandbox"} if why_no_sandbox() else {"commit"}
+        return code, [finding for finding in findings if finding[0] not in hidden]
 
     return run
 
@@ -61,7 +65,8 @@ def check(capsys):
 def test_a_replay_is_checked_without_starting_anything(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     assert main(["check"]) == 0
-    (line,) = capsys.readouterr().err.splitlines()
+    *others, line = capsys.readouterr().err.splitlines()
+    assert all("committed" in other or "git" in other for other in others)
     assert "submissions x 3 models x 26 letters x 3 trials" in line
 
 
@@ -86,12 +91,12 @@ def test_all_problems_are_found_at_once(competition, server, check):
     competition.add_team("broken", NOT_INSTALLED)
     competition.add_team("greedy", GREEDY)
     Path("data/recordings").rmdir()
-    competition.change("teams", ["absent", *competition.params()["teams"]])
+    competition.change("teams", {"absent": {}, **competition.params()["teams"]})
     competition.change_params("models", other=competition.params()["models"]["m"], r=RECORDED)
     competition.change("rubric", {"id": "nonesuch", "judge": "simple", "model": NO_SERVER, "votes": 3})
-    shutil.copytree(CLASSIFIER, "torn")
-    Path("torn/model.safetensors").write_bytes(b"torn")
-    competition.change("similarity", {"model": "torn"})
+    Path("data/classifier").unlink()
+    shutil.copytree(CLASSIFIER, "data/classifier")
+    Path("data/classifier/model.safetensors").write_bytes(b"torn")
     code, findings = check()
     assert code == 2
     expected = [
@@ -102,7 +107,7 @@ def test_all_problems_are_found_at_once(competition, server, check):
         ("rubric", "error", "at temperature 0 all votes are the same"),
         ("models", "error", "ollama serve"),  # of both models, which is said once
         ("models", "error", "127.0.0.1:9"),  # of the judge
-        ("classifier", "error", "torn"),
+        ("classifier", "error", "data/classifier"),
         ("packages", "failing team", "no-such-package"),
         ("programs", "failing team", "broken: "),
     ]
@@ -117,7 +122,7 @@ def test_versions_are_locked_and_a_team_that_fails_alone_stops_nobody(competitio
     competition.add_team("greedy", GREEDY)
     code, findings = check()
     assert (code, [finding[:2] for finding in findings]) == (0, [("packages", "failing team")])
-    assert list(Path("data/submissions").rglob(LOCK)) == [Path("data/submissions/careful", LOCK)]
+    assert [path.name for path in Path("data/locks").iterdir()] == ["careful.txt"]
 
 
 def test_a_server_has_the_pinned_model_but_may_be_away_once_its_trials_are_done(competition, server, check):
@@ -134,6 +139,33 @@ def test_a_server_has_the_pinned_model_but_may_be_away_once_its_trials_are_done(
 def test_a_faulty_params_file_is_a_finding(tmp_path, monkeypatch, check):
     monkeypatch.chdir(tmp_path)
     Path("params.yaml").write_text("teams: [a]\nteams: [b]\n")
-    code, [(group, severity, text)] = check("--seal")
+    code, [(group, severity, text)] = check()
     assert (code, group, severity) == (2, "params.yaml", "error")
     assert "line 2: 'teams' stands twice, first in line 1" in text
+
+
+@pytest.mark.usefixtures("competition")
+def test_the_commit_to_publish_and_the_answer_of_each_live_model_are_printed(capsys):
+    def printed():
+        assert main(["check", "--json"]) == 0
+        values = json.loads(capsys.readouterr().out)
+        return values, [finding["text"] for finding in values["findings"] if finding["group"] == "commit"]
+
+    values, (warning,) = printed()
+    assert values["commit"] is None
+    assert "no git repository" in warning
+    (answer,) = values["answers"]
+    assert answer.startswith("model m answered as ")
+    assert answer not in values["summary"]
+    for words in (["init", "--quiet"], ["add", "--all"]):
+        subprocess.run(["git", *words], check=True)
+    (warning,) = printed()[1]
+    assert "not committed: data/classifier, data/rubrics/" in warning
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all"], check=True)
+    values, warnings = printed()
+    head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert (values["commit"], warnings) == (head, [])
+    assert main(["check"]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"commit to publish: {head}\n"
+    assert err.index(answer[:30]) < err.index(values["summary"][:30])

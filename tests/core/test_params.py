@@ -40,6 +40,10 @@ JUDGE = {"backend": "ollama", "name": "x"}
         ({"competition": {**COMPETITION, "characters": "ABA"}}, ["competition.characters", "each once"]),
         ({"competition": {**COMPETITION, "trials": "x"}}, ["competition.trials: must be a whole number (found 'x')"]),
         ({"limits": {"tokens": 1, "seconds": 1e10, "prompt_words": 1}}, ["limits.seconds: must be at most", "1000000"]),
+        ({"teams": ["alpha"]}, ["teams", "is a list", "pcgeval init . --upgrade"]),
+        ({"teams": {"alpha": {"rol": "baseline"}}}, ["'teams.alpha.rol'", "Did you mean 'role'?"]),
+        ({"teams": {"alpha": {"role": "judge"}}}, ["teams.alpha.role: must be 'participant' or 'baseline'"]),
+        ({"teams": {"alpha": {}, "ALPHA": None}}, ["upper and lower case"]),
         ({"scoring": {"baseline": "nobody"}}, ["scoring.baseline", "'nobody'", "alpha"]),
         (of_models(judge={}), ["'judge'", "reserved"]),
         (of_models(m={"backend": "chatgpt"}), ["models.m.backend: must be 'recorded', 'ollama'", "'chatgpt'"]),
@@ -55,6 +59,16 @@ JUDGE = {"backend": "ollama", "name": "x"}
         ({"rubric": {"context": 5000, "model": {**JUDGE, "options": {"num_ctx": 4096}}}}, ["num_ctx is 4096"]),
         (of_models(m={"options": {"seed": 2.5}}), ["options: seed must be a whole"]),
         ({"rubric": {"evidence": True, "prompts": "paperbench"}}, ["evidence"]),
+        ({"competition": {**COMPETITION, "trials": 0}}, ["competition.trials: must be at least 1"]),
+        *(
+            ({"similarity": {"model": model, "revision": revision}}, [model, "data/classifier", "revision"])
+            for model, revision in (
+                ("data/vit", None),
+                ("/vit", "a" * 40),
+                ("owner/name", None),
+                ("owner/name", "main"),
+            )
+        ),
     ],
 )
 def test_bad_values_are_named(changes: dict[str, Any], fragments: list[str]):
@@ -68,7 +82,7 @@ def test_bad_values_are_named(changes: dict[str, Any], fragments: list[str]):
 @pytest.mark.parametrize(
     ("before", "after", "fragments"),
     [
-        ("teams:\n- alpha\n", "teams: [alpha]\nteams: [beta]\n", ["line 8", "'teams'", "line 7"]),
+        ("teams:\n  alpha: {}\n", "teams: {alpha: }\nteams: {beta: }\n", ["line 8", "'teams'", "line 7"]),
         ("physics: {}\n", f"physics: {{seed: {'9' * 200}}}\n", ["line 17", "digits"]),
         ("name: test\n", "name: [test\n", ["not valid YAML", "line"]),
         *((AS_TEXT, text, []) for text in ("", "\x00", "teams: 2024-13-40", "teams: !!bool x", "[" * 5000)),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from competition_folder import PROGRAM, write_submission
+from handed_in_for_tests import write_folder
 from slow_ollama import SlowOllama
 from workspace import make_workspace
 
@@ -21,26 +22,25 @@ def test_one_team_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
     workspace = make_workspace(tmp_path / "c")
     lock = f"# {sha256_json(['example'])}, Python 3, m\nexample==1.0 \\\n    --hash=sha256:{'a' * 64}\n"
-    required = {"requirements.txt": "example\n", "requirements-lock.txt": lock}
     write_submission(workspace.folder, "greedy", {"requirements.txt": "no-such-package\n", **PROGRAM})
-    write_submission(workspace.folder, "unlucky", {**required, **PROGRAM})
+    write_submission(workspace.folder, "unlucky", {"requirements.txt": "example\n", **PROGRAM})
+    write_folder(workspace.folder, {"data/locks/unlucky.txt": lock})
     with SlowOllama(0.002) as server:
         workspace.change("models", {"m": {"backend": "ollama", "name": "m:1", "host": server.address}})
-        workspace.change("teams", ["alpha", "greedy", "unlucky"])
-        workspace.change("similarity", {"model": "data/none"})  # so that none is loaded
+        workspace.change("teams", dict.fromkeys(["alpha", "greedy", "unlucky"]))
+        (workspace.folder / "data/classifier/config.json").unlink()  # so that none is loaded
         code, printed = workspace.run_and_fail("-m", "pcgeval", "check")
         assert code == 2
-        found = re.findall(r"(?m)^([a-z ]+): .*/(\w+)/requirements", printed)
+        found = re.findall(r"(?m)^([a-z ]+): (greedy|unlucky): ", printed)
         assert found == [("failing team", "greedy"), ("error", "unlucky")]
         first = workspace.dvc("repro", "--keep-going")
         assert first.returncode != 0
-        assert re.search(r"failed to reproduce.*generate@m", first.stdout)
+        assert re.search(r"failed to reproduce.*generate", first.stdout)
         assert [len(workspace.records(team)) for team in ("alpha", "greedy", "unlucky")] == [4, 4, 0]
-        assert all("no-such-package" in str(record.reason) for record in workspace.records("greedy"))
+        assert all("no-such-package" in record.failure.detail for record in workspace.records("greedy"))
         assert workspace.run_and_fail("-m", "pcgeval", "ranking")[0] == 2  # there is none
         asked = len(server.asked)
-        for name in required:
-            (workspace.folder / "data/submissions/unlucky" / name).unlink()
+        (workspace.folder / "data/submissions/unlucky/requirements.txt").unlink()
         workspace.repro("--keep-going", "extract")
         assert len(server.asked) == asked + 3 * 4  # the calls of the unlucky program
-    assert [record.reason for record in workspace.records("unlucky")] == [None] * 4
+    assert [record.failure for record in workspace.records("unlucky")] == [None] * 4

@@ -13,7 +13,6 @@ from slow_ollama import DIGEST, SlowOllama
 from pcgeval.core.files import derived_seed
 from pcgeval.llm import neutral
 from pcgeval.sandbox.sandbox import Sandbox, SandboxError
-from pcgeval.submissions.packages import LOCK
 
 NO_SANDBOX = {"PCGEVAL_NO_SANDBOX": "1"}
 TRUST = {**NO_SANDBOX, "PCGEVAL_TRUST_PROGRAMS": "1"}
@@ -105,7 +104,7 @@ def test_the_teams_take_turns_and_what_is_finished_stays_without_the_server_and_
     assert sorted(path.name for path in raw.iterdir()) == ["alpha", "beta", "gamma"]
     changed = {name for name, state in file_states(raw).items() if before[name] != state}
     assert changed == {"beta/B/beta_B_2.json"}  # the same response is not written again
-    three_teams.change("teams", ["alpha", "gamma"])
+    three_teams.change("teams", {"alpha": {}, "gamma": {}})
     three_teams.change_params("competition", characters="A")
     server.__exit__()
     three_teams.generate()
@@ -159,10 +158,10 @@ def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path,
     assert [record.contained for record in competition.records()] == [False, False]
     before = len(server.asked)
     submission = tmp_path / "data/submissions/alpha"
-    write_folder(submission, {"submission.yaml": "disqualified: a reason", "main.pyc/__pycache__/main.pyc": "2"})
+    competition.change("teams", {"alpha": {"title": "A", "disqualified": "a reason"}})
     competition.run(*STAGE, **NO_SANDBOX)  # what is finished needs no sandbox
     assert len(server.asked) == before
-    for name in ("other.py", LOCK):
+    for name in ("other.py", "__pycache__/main.pyc", ".hidden"):
         write_folder(submission, {name: ""})
         assert competition.run_and_fail(*STAGE, **NO_SANDBOX)[0] == 2, f"a program with a new {name} runs again"
         (submission / name).unlink()

@@ -92,7 +92,7 @@ def test_two_runs_exclude_each_other_and_an_interruption_ends_all_at_once_and_fa
         first = competition.command(*STAGE, **environment)
         wait_until(lambda: len(server.asked) >= calls, first)
         code, output = competition.run_and_fail(*STAGE)
-        assert (code, f"data/raw/m: process {first.pid} " in output, first.poll()) == (2, True, None)
+        assert (code, f"data/raw: process {first.pid} " in output, first.poll()) == (2, True, None)
         started = psutil.Process(first.pid).children(recursive=True)
         assert bool(started) == (work == ENDLESS)
         first.send_signal(how)

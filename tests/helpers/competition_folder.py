@@ -22,7 +22,7 @@ from pcgeval.core.console import stage_exit_code
 from pcgeval.core.trials import TrialRecord, read_record
 
 REPOSITORY = Path(__file__).parents[2]
-STAGE = (str(REPOSITORY / "stages" / "generate.py"), "m")
+STAGE = (str(REPOSITORY / "stages" / "generate.py"),)
 PROMPT = {"prompt.txt": "Build the letter <OBJECT>."}
 PROGRAM = {
     "main.py": """
@@ -67,12 +67,12 @@ class CompetitionFolder:
         """Run the stage or a `-m pcgeval` command in this process; return its exit code and everything it printed."""
         is_command = words[:2] == ("-m", "pcgeval")
         assert is_command or words == STAGE
-        command = partial(main, words[2:]) if is_command else partial(stage_exit_code, pipeline.generate, "m")
+        command = partial(main, words[2:]) if is_command else partial(stage_exit_code, pipeline.generate)
         return run_in(self.folder, command, **variables)
 
     def add_team(self, team: str, work: dict[str, str]) -> None:
         write_submission(self.folder, team, work)
-        self.change("teams", [*self.params()["teams"], team])
+        self.change("teams", {**self.params()["teams"], team: {}})
 
     def change_model(self, **values: object) -> None:
         self.change_params("models", m={**self.params()["models"]["m"], **values})
@@ -108,6 +108,7 @@ def competition_folder(
 ) -> CompetitionFolder:
     """Lay out a competition of one team and one model, which is asked on a server, two calls at once."""
     write_submission(folder, "alpha", work)
+    (folder / "data" / "locks").mkdir(exist_ok=True)
     options = {"temperature": 0.5}
     model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": host, "options": options, "concurrency": 2}
     limits = {"tokens": 25_000, "seconds": 100, "prompt_words": 900}

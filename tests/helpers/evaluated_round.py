@@ -20,7 +20,11 @@ from pcgeval.submissions.load import load_submission
 
 PARAMS = small_params(
     "IT",
-    teams=("zero-shot", "builders", "cheats"),
+    teams={
+        "zero-shot": {"title": "Zero-shot", "role": "baseline"},
+        "builders": {"title": "The Builders"},
+        "cheats": {"title": "The Cheats", "disqualified": "used a picture of the letter"},
+    },
     models={
         "small": {"backend": "recorded", "name": "small:1b", "digest": "a" * 64, "options": {"temperature": 1}},
         "large": {"backend": "ollama", "name": "large:70b"},
@@ -29,11 +33,6 @@ PARAMS = small_params(
     scoring={"baseline": "zero-shot", "bootstrap": 20},
     rubric={"judge": "random", "seed": 1},
 )
-NOTES = {
-    "zero-shot": "title: Zero-shot\nrole: baseline\n",
-    "builders": "title: The Builders\n",
-    "cheats": "title: The Cheats\ndisqualified: used a picture of the letter\n",
-}
 TOWER = "```\ndrop_block('b31', 9)\ndrop_block('b13', 9)\ndrop_block('b31', 9)\n```"
 TOPPLING = "```\ndrop_block('b13', 9)\ndrop_block('b31', 10)\ndrop_block('b11', 11)\ndrop_block('b11', 11)\n```"
 RUBRIC = node("root", 1, leaf("prompt"), leaf("levels", 2, RESULT))
@@ -56,7 +55,7 @@ class Noted:
     contained: bool = True
 
 
-def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, noted=None, programs=None):
+def write_round(root, params=PARAMS, reply=reply, *, rubric=None, noted=None, programs=None):
     """Fill a folder with everything that the page is made of.
 
     `noted` says of a model, team and trial what is recorded besides the reply; `programs` maps teams to their files.
@@ -65,8 +64,7 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, no
     write_text(root / "params.yaml", yaml.safe_dump(params.model_dump(mode="json"), sort_keys=False))
     for team in params.teams:
         work = (programs or {}).get(team, {"prompt.txt": f"Build <OBJECT> with drop_block, says {team}.\n"})
-        note = {"README.md": f"This is {team}.\n", "submission.yaml": (notes or NOTES).get(team, "")}
-        write_submission(root, team, {**note, **work})
+        write_submission(root, team, {"README.md": f"This is {team}.\n", **work})
     shutil.copytree(REPOSITORY / params.similarity.model, root / params.similarity.model, dirs_exist_ok=True)
     write_json(root / RUBRICS / params.rubric.id / "rubric.json", rubric or RUBRIC)
     for model, team in product(params.models, params.teams):
@@ -76,7 +74,7 @@ def write_round(root, params=PARAMS, reply=reply, notes=None, *, rubric=None, no
 
 def write_replies(root, params, model, team, reply, noted):
     """Write the responses and records of one model and team as the stage generate does."""
-    settings, submission = params.models[model], load_submission(root / SUBMISSIONS / team)
+    settings, submission = params.models[model], load_submission(root / SUBMISSIONS / team, params.teams[team])
     raw = root / stage_dir("raw", model, team)
     task = GenerationTask(submission, settings, settings.digest or "d", params.limits, params.competition.seed)
     for trial in trials(params):

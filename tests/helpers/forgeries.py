@@ -1,17 +1,21 @@
 """Ways to forge an evaluated competition; what follows from a forgery is made by the stages afterwards."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tampered_competition import edit_calls, edit_json
 
-from pcgeval.core.files import sha256_bytes
+from pcgeval.core.failures import Failure, failure
+from pcgeval.core.files import sha256_bytes, sha256_json
 from pcgeval.core.layout import CALLS, Trial, letter_file, recording_file, stage_dir, trial_file
 from pcgeval.core.trials import record_path
+from pcgeval.submissions.packages import read_requirements
 
 LEVEL = "```\ndrop_block('b31', 9)\ndrop_block('b31', 9)\n```\n"
 H1 = Trial("H", 1)
+FILTERED = failure("filtered", detail="the server refused the request")
 
 
 def raw(root: Path, model: str, team: str, trial: Trial = H1) -> tuple[Path, Path]:
@@ -26,15 +30,43 @@ def hand_in(root: Path, model: str, team: str, text: str, change: Callable[[Any]
     edit_json(record, lambda value: (value.update(response_sha256=sha256_bytes(text.encode())), change(value)))
 
 
-def fail(root: Path, model: str, team: str, reason: str) -> None:
+def fail(root: Path, model: str, team: str, failed: Failure) -> list[str]:
+    """Let the last call of a trial fail; return its key."""
+    keys: list[str] = []
 
     def change(value: Any) -> None:
         last = value["exchanges"].pop()
-        failed = {"kind": "request-fails", "sentence": reason}
-        value["failure"] = failed
-        value["failed_calls"] = [{"turn": len(value["exchanges"]) + 1, "key": last["key"], "failure": failed}]
+        keys.append(last["key"])
+        value["failure"] = asdict(failed)
+        attempt = {"blame": "request", "status": 400, "words": failed.detail, "seconds": 1.0}
+        call = {"turn": len(value["exchanges"]) + 1, "key": last["key"], "failure": asdict(failed)}
+        value["failed_calls"] = [{**call, "attempts": [attempt]}]
 
     hand_in(root, model, team, "", change)
+    return keys
+
+
+def refuse(root: Path, team: str) -> None:
+    """Say that the server refused a rival's request, and take its reply out of the call log."""
+    keys = fail(root, "live", team, FILTERED)
+    for path in (root / CALLS).glob("*.jsonl"):
+        edit_calls(path, lambda call: None if call["key"] in keys else call)
+
+
+def end(root: Path, model: str, team: str, failed: Failure) -> None:
+    """Say that a trial failed after its last reply."""
+    hand_in(root, model, team, "", lambda value: value.update(failure=asdict(failed)))
+
+
+def lock_nothing(root: Path, team: str) -> None:
+    """Lock a wheel that no index has, so that nobody can run the program, and write an answer by hand."""
+    program = root / "data" / "submissions" / team
+    (program / "requirements.txt").write_text("example==1.0\n")
+    lock = root / "data" / "locks" / f"{team}.txt"
+    lock.parent.mkdir(exist_ok=True)
+    digest = sha256_json(read_requirements(program))
+    lock.write_text(f"# {digest}, Python\nexample==1.0 \\\n    --hash=sha256:{'0' * 64}\n")
+    hand_in(root, "live", team, LEVEL)
 
 
 def other_reply(root: Path, model: str, team: str) -> None:
@@ -45,17 +77,18 @@ def other_reply(root: Path, model: str, team: str) -> None:
     hand_in(root, model, team, texts[0])
 
 
-def fewer_tokens(root: Path) -> None:
+def report(root: Path, **figures: float) -> None:
+    """Let the server have reported other figures with a reply, in the record and in the call log."""
     _, record = raw(root, "live", "beta")
     keys: list[str] = []
 
     def change(value: Any) -> None:
         keys.append(value["exchanges"][0]["key"])
-        value["exchanges"][0]["reply"]["output_tokens"] = 1
+        value["exchanges"][0]["reply"].update(figures)
 
     def change_call(call: Any) -> Any:
         if call["key"] in keys:
-            call["reply"]["output_tokens"] = 1
+            call["reply"].update(figures)
         return call
 
     edit_json(record, change)
@@ -110,9 +143,7 @@ def not_simulated(root: Path, team: str) -> None:
     stability = root / stage_dir("stability", "live", team)
     for name, entries in (("H.json", "raws"), ("simulations.json", "trials")):
         edit_json(stability / name, lambda value, entries=entries: value[entries].pop(0))
-    change = {
-        "failure": {"kind": "simulation-crashed", "sentence": "the physics engine crashed on this level", "detail": ""}
-    }
+    change = {"failure": asdict(failure("simulation-crashed")), "picture_sha256": None}
     edit_json(
         stability / "trials.json",
         lambda rows: [row.update(change) for row in rows if (row["letter"], row["trial"]) == ("H", 1)],

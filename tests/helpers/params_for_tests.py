@@ -14,16 +14,16 @@ def small_values(
     trials: int = 2,
     *,
     seed: int = 1,
-    teams: Iterable[str] = ("team",),
+    teams: Iterable[str] | Mapping[str, Any] = ("team",),
     models: Mapping[str, Any] | Iterable[str] = ("m",),
     **more: Any,
 ) -> dict[str, Any]:
-    """Return params.yaml of a small competition; models without settings are recorded; `more` are sections."""
+    """Return params.yaml of a small competition; models without settings are recorded, `more` are sections."""
     if not isinstance(models, Mapping):
         models = {model: {"backend": "recorded", "name": model} for model in models}
     return {
         "competition": {"name": "test", "edition": "1", "characters": letters, "trials": trials, "seed": seed},
-        "teams": list(teams),
+        "teams": {team: teams[team] if isinstance(teams, Mapping) else {} for team in teams},
         "models": dict(models),
         "limits": {"tokens": 25_000, "seconds": 500, "prompt_words": 900},
         **{section: {} for section in SECTIONS},

@@ -20,7 +20,7 @@ from pcgeval.generation.summaries import summarise_trials
 from pcgeval.submissions.load import load_submission
 
 LETTERS, TRIALS = "HILT", 3
-TEAMS = ["alpha", "beta", "gamma"]  # the last one is a program
+TEAMS = {"alpha": {"title": "Team alpha", "role": "baseline"}, "beta": {"title": "Team beta"}, "gamma": {}}  # a program
 
 
 class Builder(SlowOllama):

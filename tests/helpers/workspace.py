@@ -23,15 +23,15 @@ from pcgeval.llm.protocol import ChatReply
 from pcgeval.submissions.load import Prompt, load_submission
 
 COPIED = ("dvc.yaml", ".dvcignore", ".dvc/config", "stages", "src")
-COPIED += ("data/rubrics", "data/classifier", "data/examples/letters")
+COPIED += ("data/locks", "data/rubrics", "data/classifier", "data/examples/letters")
 PROMPTS = {"alpha": "Build the letter <OBJECT>.", "beta": "Stack blocks into the letter <OBJECT>, please."}
 OTHER_PROMPT = "Build a tall letter <OBJECT>."
 DIGESTS = {"small": "a" * 64, "large": "b" * 64}
 OTHER_DIGEST = "c" * 64
-STAGES = ("generate", *(stage.__name__ for stage in pipeline.STAGES))
+STAGES = [stage.__name__ for stage in pipeline.STAGES]
 PARAMS = small_values(
     "IT",
-    teams=PROMPTS,
+    teams={"alpha": {"title": "Team alpha", "role": "baseline"}, "beta": {"title": "Team beta"}},
     models={name: {"backend": "recorded", "name": f"{name}:1b", "digest": digest} for name, digest in DIGESTS.items()},
     rounds={"midterm": {"characters": "I", "trials": 2, "seed": 1}},
     physics={"trials": 2},
@@ -74,9 +74,7 @@ def make_workspace(folder: Path) -> Workspace:
     (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS, sort_keys=False))
     (folder / ".dvc" / "config.local").write_text("[core]\n    no_scm = true\n")
     for team, prompt in PROMPTS.items():
-        notes = f"title: Team {team}\nrole: {'baseline' if team == 'alpha' else 'participant'}\n"
-        files = {"README.md": f"# {team}\n\nTeam: {team}\n", "prompt.txt": prompt, "submission.yaml": notes}
-        write_submission(folder, team, files)
+        write_submission(folder, team, {"README.md": f"# {team}\n\nTeam: {team}\n", "prompt.txt": prompt})
     _write_recordings(folder)
     return Workspace(folder)
 
@@ -92,11 +90,7 @@ def evaluate(folder: Path, since: str = "generate", until: str = "report") -> No
     """Run the stages from one to another: what was altered before is then what all later files follow from."""
     params = load_params(folder / "params.yaml")
     for name in STAGES[STAGES.index(since) : STAGES.index(until) + 1]:
-        if name == "generate":
-            for model in params.models:
-                pipeline.generate(params, model, folder)
-        else:
-            getattr(pipeline, name)(params, folder)
+        getattr(pipeline, name)(params, folder)
 
 
 def _write_recordings(folder: Path) -> None:

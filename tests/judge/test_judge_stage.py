@@ -11,7 +11,7 @@ from scripted_judge import ScriptedModel, dies_after
 
 from pcgeval.core.files import sha256_file, write_text
 from pcgeval.core.layout import CALLS, GRADES, RUBRICS, grade_file, judge_recording_file, judgement_file
-from pcgeval.core.params import load_params
+from pcgeval.core.params import Team, load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 OURS = ROOT / RUBRICS / "competition" / "rubric.json"
 TEAM = "builders"
 BY_CHECKS = PARAMS.rubric.model_copy(update={"judge": "checks"})
-ALONE = PARAMS.model_copy(update={"teams": (TEAM,), "rubric": BY_CHECKS})
+ALONE = PARAMS.model_copy(update={"teams": {TEAM: Team()}, "rubric": BY_CHECKS})
 LEAVES = list(leaves(load_rubric(OURS)))
 UNCHECKED = sum(leaf.check is None for leaf in LEAVES)  # these need a model or a person
 DEMO = load_params(ROOT / "params.yaml")

@@ -212,7 +212,7 @@ DEMO = load_params(REPOSITORY / "params.yaml")
 @pytest.mark.parametrize("model", DEMO.models)
 @pytest.mark.parametrize("team", DEMO.teams)
 def test_the_demos_recordings_answer_the_requests_that_its_submissions_make_now(model: str, team: str):
-    submission = load_submission(REPOSITORY / SUBMISSIONS / team)
+    submission = load_submission(REPOSITORY / SUBMISSIONS / team, DEMO.teams[team])
     task = GenerationTask(
         submission, DEMO.models[model], str(DEMO.models[model].digest), DEMO.limits, DEMO.competition.seed
     )

@@ -276,7 +276,8 @@ def listed_digest(listing, backend, name):
 
 def test_the_digest_is_the_one_in_ollamas_list_and_pins_a_name_at_other_endpoints():
     models = [{"model": "toy:2b", "digest": "cd" * 32}, {"model": "Toy:latest", "digest": f"sha256:{DIGEST}"}]
-    assert listed_digest(lines({"models": models}), ollama, "toy") == DIGEST
+    for name in ("toy", "TOY:Latest", "library/toy", "registry.ollama.ai/library/toy:latest"):
+        assert listed_digest(lines({"models": models}), ollama, name) == DIGEST
     with pytest.raises(LlmError, match="names no SHA-256"):
         listed_digest(lines({"models": [{"model": "toy:latest", "digest": "ab"}]}), ollama, "toy")
     with pytest.raises(LlmError, match=r"toy:2b, Toy:latest\).* Get it with `ollama pull toy:1b`\."):

@@ -28,9 +28,9 @@ def server():
 def answered(server: SlowOllama, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A competition with trials that a server answered, and which is a replay now."""
     workspace = make_workspace(tmp_path_factory.mktemp("answered"))
-    workspace.change("teams", [TEAM])
+    workspace.change("teams", {TEAM: {}})
     workspace.change("models", {MODEL: {"backend": "ollama", "name": "m:1", "host": server.address}})
-    pipeline.generate(load_params(workspace.folder / "params.yaml"), MODEL, workspace.folder)
+    pipeline.generate(load_params(workspace.folder / "params.yaml"), workspace.folder)
     workspace.change("models", {MODEL: {"backend": "recorded", "name": "m:1", "host": server.address}})
     return workspace.folder
 

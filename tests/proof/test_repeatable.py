@@ -129,4 +129,4 @@ def test_forged_times_and_flags_are_named(name: str, evaluated: Path, tmp_path: 
     result = audit(root, is_bundle=True)
     findings = map(str, getattr(result, kind))
     assert any(all(word in finding for word in words) for finding in findings), result
-    assert result.passed() == (kind == "notes")
+    assert result.passed() == (kind == "notes"), (result.differences, result.faults)

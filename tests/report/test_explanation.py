@@ -147,7 +147,7 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         "program as user: Something else",
         "model: three",
     ]
-    assert "answered by m:1b (fp_7)" in explained("builders small I 1")[1]
+    assert "answered as m:1b (fp_7)" in explained("builders small I 1")[1]
     go = Message("user", "Go")
     write_record(tuple(Exchange("k", reply("x" * 40_000), (go,), 0) for _ in range(40)), "y" * 8_000)
     explanation = explained("builders small I 1", "--json")
@@ -168,7 +168,8 @@ def test_another_submission_a_fault_of_the_server_and_an_unknown_argument_are_na
 def test_hostile_texts_are_harmless(capsys):
     exchange = Exchange("k", reply(HOSTILE), (Message("user", HOSTILE),), 0)
     write_record((exchange,), HOSTILE, flags=(Flag("altered-answer", HOSTILE),), failure=HOSTILE_FAILURE, model=HOSTILE)
-    (SUBMISSIONS / "builders" / "submission.yaml").write_text('title: "\\x1b[2J"\n')
+    params = Path("params.yaml")
+    params.write_text(params.read_text().replace("title: The Builders", 'title: "\\x1b[2J"'))
     for options in (["--json"], []):
         assert main(["explain", "builders", "small", "I", "1", *options]) == 0
         shown = capsys.readouterr()

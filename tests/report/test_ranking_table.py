@@ -40,13 +40,15 @@ def test_failures_stand_below_the_ranking_by_kind_and_point_to_a_setting(workspa
         ({"too-high": 130}, []),
         ({"context-filled": 2}, []),
     ):
-        models = {**ranking.models, "small": ranking.models["small"].model_copy(update={"failures": failures})}
-        sentences = doubtful_settings(ranking.model_copy(update={"models": models}), params)
+        first, *others = ranking.teams
+        counts = {"small": first.models["small"].model_copy(update={"failures": failures})}
+        others = [team.model_copy(update={"models": {}}) for team in others]
+        teams = (first.model_copy(update={"models": counts}), *others)
+        sentences = doubtful_settings(ranking.model_copy(update={"teams": teams}), params)
         assert [sentence.partition(": look")[0] for sentence in sentences] == words
 
 
 def test_an_anonymous_ranking_names_no_participant(workspace, capsys):
-    (workspace / "data/submissions/cheats/submission.yaml").write_text("disqualified: copied The Builders\n")
     main(["ranking", "--anonymous", "--json"])
     shown = capsys.readouterr()
     values = json.loads(shown.out)

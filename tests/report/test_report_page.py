@@ -17,9 +17,10 @@ from pyarrow import parquet
 from pcgeval import score_level
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json, to_json, write_json
+from pcgeval.core.files import read_json, write_json
 from pcgeval.core.layout import EXAMPLE_LETTERS, RANKING_JSON, REPORT
 from pcgeval.core.level_table import level_table
+from pcgeval.core.params import Team
 from pcgeval.core.stage_files import RankingFile
 from pcgeval.report.collect import collect
 from pcgeval.report.formats import figure
@@ -69,9 +70,8 @@ def test_without_a_winner_the_baseline_is_named(evaluation):
 
 
 def test_a_title_that_another_team_has_is_followed_by_the_name(workspace):
-    title = to_json({"role": "baseline", "title": "The Builders"})
-    (workspace / "data/submissions/zero-shot/submission.yaml").write_text(title)
-    page = write_report(PARAMS, workspace, workspace / REPORT).read_text("utf-8")
+    teams = {**PARAMS.teams, "zero-shot": Team(role="baseline", title="The Builders")}
+    page = write_report(PARAMS.model_copy(update={"teams": teams}), workspace, workspace / REPORT).read_text("utf-8")
     for name in ("zero-shot", "builders"):
         assert f">The Builders ({name})</a>" in page
 
@@ -184,7 +184,7 @@ def test_a_trial_that_did_not_fail_lacks_no_measurement_and_a_long_response_is_c
 
 
 def test_a_ranking_of_other_params_is_refused(evaluated):
-    for change in ({"teams": ("zero-shot", "builders")}, {"models": {"large": PARAMS.models["large"]}}):
+    for change in ({"teams": {"zero-shot": Team(), "builders": Team()}}, {"models": {"large": PARAMS.models["large"]}}):
         with pytest.raises(FileError, match=r"ranking\.json: has other teams, models, letters or trials"):
             collect(PARAMS.model_copy(update=change), evaluated)
 

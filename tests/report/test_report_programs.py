@@ -7,8 +7,9 @@ import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
 from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, team_page
 
-from pcgeval.core.files import read_json, to_json, write_json
+from pcgeval.core.files import read_json, write_json
 from pcgeval.core.layout import SUBMISSIONS, Trial, grade_file, summaries_file
+from pcgeval.core.params import Team
 from pcgeval.report.render import write_report
 from pcgeval.submissions.load import submission_sha256
 
@@ -21,19 +22,18 @@ FILES = {
     "main.py": CODE,
     "prompts/build.txt": "Build <OBJECT>.",
     'odd "<b>name & more.txt': "",
-    "__pycache__/main.cpython-311.pyc": "left over",
 }
-NOTES = {
-    "zero-shot": "role: baseline\n",
-    "robots": to_json({"title": TEXT, "entry": "main.py"}),
-    "outlaws": "entry: main.py\ndisqualified: altered its answers\n",
+DECISIONS = {
+    "zero-shot": Team(role="baseline"),
+    "robots": Team(title=TEXT, entry="main.py"),
+    "outlaws": Team(entry="main.py", disqualified="altered its answers"),
 }
 MODELS = {
     name: model.model_copy(update={"name": ATTACK, "options": {"stop": ATTACK}})
     for name, model in PARAMS.models.items()
 }
 COMPETITION = PARAMS.competition.model_copy(update={"name": ATTACK, "edition": ATTACK})
-HOSTILE = PARAMS.model_copy(update={"models": MODELS, "competition": COMPETITION, "teams": tuple(NOTES)})
+HOSTILE = PARAMS.model_copy(update={"models": MODELS, "competition": COMPETITION, "teams": DECISIONS})
 RUBRIC = {"id": "x", "requirements": ATTACK, "weight": 1, "sub_tasks": [], "task_category": "Code Execution"}
 
 
@@ -57,8 +57,8 @@ def noted(model, team, trial):
 def folder(tmp_path_factory):
     root = tmp_path_factory.mktemp("programs")
     programs = {"robots": FILES, "outlaws": FILES}
-    write_round(root, HOSTILE, reply, NOTES, rubric=RUBRIC, noted=noted, programs=programs)
-    for team in NOTES:
+    write_round(root, HOSTILE, reply, rubric=RUBRIC, noted=noted, programs=programs)
+    for team in DECISIONS:
         grade = read_json(root / grade_file(team))
         grade["graded_task_tree"]["explanation"] = ATTACK
         write_json(root / grade_file(team), grade)
@@ -91,7 +91,7 @@ def test_what_teams_models_and_judges_say_stays_text(index, pages):
 
 
 def test_a_program_shows_its_readme_its_entry_and_its_hash(folder, robots):
-    size = sum(len(FILES[name].encode()) for name in FILES if "__pycache__" not in name)
+    size = sum(len(FILES[name].encode()) for name in FILES)
     text = Page(robots).text
     for words in (f"The program: python main.py, 4 files, {size} bytes", CODE.replace("\u202e", "\ufffd"), README):
         assert words in text
@@ -116,7 +116,7 @@ def test_each_kind_of_flag_has_a_line_that_counts_the_trials_and_shows_the_first
 
 def test_flags_and_what_ran_without_a_sandbox_stand_in_the_ranking(pages):
     index = pages["index.html"]
-    badges = {team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(index, team)) for team in NOTES}
+    badges = {team: re.findall(r'class="badge warning">([^<]+)<', ranking_row(index, team)) for team in DECISIONS}
     assert badges == {"robots": ["3 trials flagged"], "outlaws": ["8 trials flagged", "no sandbox"], "zero-shot": []}
     assert len(re.findall(r'<p class="alarm">', index)) == 1
     assert "outlaws ran without one in 8 of 8 trials" in Page(index).text
@@ -125,7 +125,6 @@ def test_flags_and_what_ran_without_a_sandbox_stand_in_the_ranking(pages):
 
 def test_long_texts_are_cut_and_responses_without_a_record_are_counted(folder, tmp_path):
     root = shutil.copytree(folder, tmp_path / "copy")
-    (root / SUBMISSIONS / "robots" / "link.txt").symlink_to(__file__)
     (root / SUBMISSIONS / "robots" / "main.py").write_text("run()\n" * 100_000)
     (root / summaries_file("large", "robots")).unlink()  # as if the responses were made elsewhere
     pages = read_report(write_report(HOSTILE, root, tmp_path / "out"))

@@ -9,7 +9,7 @@ from evaluated_round import PARAMS
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import read_json, write_json
-from pcgeval.core.layout import CALLS, SUBMISSIONS, Trial, generation_lock, stage_dir
+from pcgeval.core.layout import CALLS, GENERATION_LOCK, SUBMISSIONS, Trial, stage_dir
 from pcgeval.core.params import parse_params
 from pcgeval.core.trials import record_path
 from pcgeval.llm.call_log import LoggedCall, write_recording
@@ -55,15 +55,24 @@ def test_before_a_run_the_time_is_estimated_by_earlier_calls(workspace):
     assert row(status, "small", "builders").seconds_left == 4 * 2.25
 
 
+def test_the_models_of_one_server_take_their_time_one_after_the_other():
+    shutil.rmtree("data/raw")
+    record_calls(CALLS / "a.jsonl", "zero-shot", 1.0)
+    of_same_name = {key: model.model_copy(update={"name": "library/Small:1b"}) for key, model in LIVE.models.items()}
+    params = LIVE.model_copy(update={"models": of_same_name})
+    assert run_status(params).seconds_left == 2 * 3 * 4 * 1.0
+    of_same_name["large"] = of_same_name["large"].model_copy(update={"host": "another"})
+    assert run_status(params).seconds_left == 3 * 4 * 1.0
+
+
 def test_during_a_run_what_is_half_written_is_passed_over():
     (RAW / "I" / "builders_I_1.json").write_text('{"finger')
     (RAW / "I" / "builders_I_2.json").unlink()
     (RAW / "I" / ".builders_I_2.json.part").write_text("{")
     shutil.rmtree(stage_dir("similarity", "large", "builders"))
-    lock = generation_lock("large")
-    lock.parent.mkdir(parents=True, exist_ok=True)
+    GENERATION_LOCK.parent.mkdir(parents=True, exist_ok=True)
     for holder, state in ((1, "running"), (999999999, "stopped")):  # the first process of the machine, a killed one
-        lock.write_text(f"{holder}\n")
+        GENERATION_LOCK.write_text(f"{holder}\n")
         status = run_status(LIVE)
         running = row(status, "large", "builders")
         assert (running.state, running.done) == (state, 2)

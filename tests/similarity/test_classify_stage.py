@@ -11,7 +11,7 @@ from params_for_tests import contents, small_params
 from PIL import Image
 
 from pcgeval import Classifier, PcgevalError
-from pcgeval.core.layout import DATA, Trial, stage_dir, trial_file
+from pcgeval.core.layout import CLASSIFIER, DATA, Trial, stage_dir, trial_file
 from pcgeval.similarity.stage import PACKAGES, TORCH_PACKAGES, classify_stage
 
 TEAM = "team"
@@ -22,7 +22,11 @@ class Folders:
     """One team's pictures, and their classifier."""
 
     def __init__(self, root, classifier):
-        self.root, self.settings = root, {"model": str(classifier), "batch": 2}
+        self.root = root
+        self.choose(classifier)
+
+    def choose(self, classifier):
+        shutil.copytree(classifier, self.root / CLASSIFIER, dirs_exist_ok=True)
 
     def path(self, trial, team=TEAM, model="m"):
         return trial_file(self.root / stage_dir("images", model, team), "images", team, trial)
@@ -34,7 +38,7 @@ class Folders:
         image.save(self.path(trial, team, model))
 
     def run(self, teams=(TEAM,), models=("m",), **changed):
-        similarity = self.settings | changed
+        similarity = {"batch": 2, **changed}
         classify_stage(small_params("AB", 3, teams=teams, models=models, similarity=similarity), self.root)
         return contents(self.root / stage_dir("similarity", "m", TEAM))
 
@@ -65,7 +69,7 @@ def inferred(monkeypatch):
 def test_writes_the_official_file(folders):
     written = folders.run()
     content = json.loads(written["A.json"])
-    classifier = Classifier.load(folders.settings["model"])
+    classifier = Classifier.load(folders.root / CLASSIFIER)
     expected = classifier.predict([Image.open(folders.path(trial)) for trial in TRIALS[:3]])
     similarities, names = expected.probabilities[:, 0], [f"team_A_{n}.png" for n in (1, 2, 3)]
     assert (content["count"], content["similarityRate"]) == (3, pytest.approx(similarities.mean(), abs=1e-12))
@@ -76,7 +80,7 @@ def test_writes_the_official_file(folders):
         assert [(raw["id"], raw["label"], raw["softmax_prob"]) for raw in entry["raws"]] == list(labels)
         assert entry["cls_embedding"] == embedding.tolist()
     packages = {name: version(name).split("+")[0] for name in PACKAGES}
-    made_by = {"name": folders.settings["model"], "revision": None, "sha256": classifier.sha256, "precision": "float64"}
+    made_by = {"name": "data/classifier", "revision": None, "sha256": classifier.sha256, "precision": "float64"}
     assert json.loads(written["classifier.json"]) == {**made_by, "packages": packages}
     assert sorted(written) == ["A.json", "B.json", "classifier.json"]
 
@@ -103,7 +107,8 @@ def test_another_classifier_precision_package_or_code_shares_nothing(folders, in
     single = json.loads(folders.run(precision="float32")["classifier.json"])
     assert (single["precision"], list(single["packages"])) == ("float32", sorted(TORCH_PACKAGES))
     assert sum(inferred) == 2 * 5
-    folders.run(model=str(save_vit(tmp_path / "other", width=32)))
+    folders.choose(save_vit(tmp_path / "other", width=32))
+    folders.run()
     assert sum(inferred) == 3 * 5
     for number, name in enumerate(("installed_versions", "source_sha256"), start=4):
         monkeypatch.setattr(f"pcgeval.similarity.stage.{name}", lambda *_: {"torch": "3.0"})

@@ -66,7 +66,7 @@ def test_the_definition_in_which_lengths_do_not_matter(rows, trials, factor):
 @pytest.mark.parametrize(
     ("rows", "trials", "complaint"),
     [
-        ([[1, 0]], 1, "too few"),
+        ([[1, 0]], 0, "too few"),
         *((rows, 3, "finite") for rows in ([[1, 0], [math.nan, 1]], [1, 2])),
         *((rows, 3, "one length") for rows in ([[1, 0], [1]], [["a"]], [[10**400]])),
     ],

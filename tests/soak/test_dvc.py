@@ -17,9 +17,10 @@ from waiting import wait_until
 from workspace import Workspace, make_workspace
 
 from pcgeval import pipeline
-from pcgeval.core.layout import generation_lock
+from pcgeval.core.layout import GENERATION_LOCK
+from pcgeval.llm.neutral import TEXT
 
-STAGE = ("--single-item", "generate@m")
+STAGE = ("--single-item", "generate")
 CALLS = 8  # two teams, two letters, two trials
 
 
@@ -41,17 +42,18 @@ def kill_group(workspace: Workspace, run: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"] if SOAK else ["/bin/sh"])
 def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path: Path, shell: str):
     workspace = make_workspace(tmp_path)
-    with SlowOllama(0, status=lambda _: 200 if len(server.asked) == 1 else 0) as server:  # the others get no answer
+    # only the neutral call and the first of a trial get an answer
+    with SlowOllama(0, status=lambda text: 200 if text == TEXT or len(server.asked) == 1 else 0) as server:
         model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address}
         workspace.change("models", {"m": model})
         dvc = start_repro(workspace, *STAGE, shell=shell)
         wait_until(lambda: len(server.asked) == 2, dvc)
         dvc.send_signal(signal.SIGTERM)
         dvc.wait(60)
-        with FileLock(workspace.folder / generation_lock("m"), timeout=60):  # as soon as the stage ends
+        with FileLock(workspace.folder / GENERATION_LOCK, timeout=60):  # as soon as the stage ends
             asked = len(server.asked)
         server.status = lambda _: 200
-        assert workspace.repro(*STAGE) == ["generate@m"]
+        assert workspace.repro(*STAGE) == ["generate"]
         assert len(server.asked) == asked + CALLS - 1
 
 
@@ -76,7 +78,7 @@ def test_a_run_that_is_killed_in_any_stage_ends_with_the_same_bytes(tmp_path: Pa
         time.sleep(draw.uniform(0, 0.4))
         kill_group(killed, run)
     ran = killed.repro(*until)
-    assert "generate@small" not in ran
+    assert "generate" not in ran
     assert killed.outputs() == whole.outputs()
     assert killed.repro(*until) == []
 

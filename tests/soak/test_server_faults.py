@@ -1,5 +1,6 @@
 """A server fails for a while, for ever, or for one prompt, or a run that asks it is killed: no trial is lost by it."""
 
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -8,6 +9,9 @@ import pytest
 from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 from waiting import wait_until
+
+from pcgeval.core.layout import CALLS
+from pcgeval.llm.neutral import TEXT
 
 
 def competition(folder: Path, server: SlowOllama, work: dict[str, str] = PROMPT) -> CompetitionFolder:
@@ -79,20 +83,25 @@ def test_a_prompt_that_breaks_the_server_or_never_ends_is_a_zero_with_proof_and_
 
 
 def test_a_process_that_is_killed_while_another_waits_for_its_call(tmp_path):
-    """Two models of params.yaml are the same one, and the trials with the one run beside those with the other."""
-    with SlowOllama(60) as server:
-        competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=2)
-        competition.change_params("models", again=competition.params()["models"]["m"])
-        first = competition.command(*STAGE)
+    """Two folders have one call log, as a competition and its round do."""
+    hanging = threading.Event()
+    hanging.set()
+    with SlowOllama(0.01, status=lambda text: 0 if hanging.is_set() and text != TEXT else 200) as server:
+        folders = tmp_path / "one", tmp_path / "other"
+        one, other = (competition_folder(folder, server.address, PROMPT, letters="AB", trials=2) for folder in folders)
+        for folder in folders:
+            (folder / ".pcgeval").mkdir()
+            (folder / CALLS).symlink_to(tmp_path)
+        first = one.command(*STAGE)
         wait_until(lambda: len(server.asked) >= 2, first)
-        second = competition.command(STAGE[0], "again")
-        wait_until((tmp_path / ".pcgeval/locks/again.lock").exists, second)
+        second = other.command(*STAGE)
+        wait_until(lambda: server.neutral >= 2, second)
         time.sleep(1)
         assert len(server.asked) == 2
-        server.seconds = 0.01
+        hanging.clear()
         first.kill()
         first.communicate()
         _, stderr = second.communicate(timeout=120)
         assert second.returncode == 0, stderr
         assert len(server.asked) == 2 + 4
-    assert not [*tmp_path.glob(".pcgeval/calls/asking/*")]
+    assert not [*tmp_path.glob("asking/*")]

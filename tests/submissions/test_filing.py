@@ -14,7 +14,8 @@ from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, write_folder, write
 from params_for_tests import contents, small_params
 
 from pcgeval.cli.main import main
-from pcgeval.submissions.load import load_submission, submission_sha256
+from pcgeval.core.params import Team, load_params
+from pcgeval.submissions.load import Program, SubmissionError, load_submission, submission_sha256
 from pcgeval.submissions.validate import validate
 
 PARAMS = small_params("IT", teams=("a", "base")).model_dump(mode="json")
@@ -46,7 +47,7 @@ def submit(capsys: pytest.CaptureFixture[str]):
 
 
 def teams() -> list[str]:
-    return yaml.safe_load(Path("params.yaml").read_text())["teams"]
+    return list(yaml.safe_load(Path("params.yaml").read_text())["teams"])
 
 
 def test_a_folder_and_a_zip_file_are_filed_as_they_are_and_take_part(competition, submit, capsys):
@@ -60,9 +61,9 @@ def test_a_folder_and_a_zip_file_are_filed_as_they_are_and_take_part(competition
     # a repository's hooks, a pipeline and caches are left out
     hooks = {".git/config": "[core]\nfsmonitor = touch /tmp/evil\n", "dvc.yaml": "x", ".gitignore": "*"}
     hooks |= {"__pycache__/main.cpython-311.pyc": "x"}
-    write_folder(competition / "program", {**hooks, "submission.yaml": "title: P\n"})
-    assert submit(competition / "program", "--replace")["sha256"] == filed["sha256"]
-    assert contents(folder) == {**given, "submission.yaml": b"title: P\n"}
+    write_folder(competition / "program", hooks)
+    assert submit(competition / "program")["status"] == "unchanged"
+    assert contents(folder) == given
     assert main(["submit", str(competition / "alpha")]) == 0
     printed = capsys.readouterr()
     assert printed.out == "data/submissions/alpha\n"
@@ -74,14 +75,15 @@ def test_the_hash_of_a_submission_covers_what_was_handed_in(tmp_path: Path):
     folder = write_folder(tmp_path, {"prompt.txt": "<OBJECT>", "z/é.txt": "é"})
     files = [["prompt.txt", sha256(b"<OBJECT>").hexdigest()], ["z/é.txt", sha256("é".encode()).hexdigest()]]
     text = json.dumps(files, ensure_ascii=False, separators=(",", ":"))
-    others = ("submission.yaml", "requirements-lock.txt", "z/a.pyc", ".gitignore")
-    write_folder(folder, dict.fromkeys(others, "title: Alpha\n"))
-    (folder / "a.link").symlink_to("prompt.txt")
     hashes = [submission_sha256(folder)]
     assert hashes == [sha256(text.encode()).hexdigest()]
-    covered = ("prompt.txt", "README.md", "z/submission.yaml", "z/requirements-lock.txt")
+    covered = ("prompt.txt", "submission.yaml", "requirements-lock.txt", "__pycache__/a.pyc", ".gitignore", "z/.env")
     hashes += [submission_sha256(write_folder(folder, {name: "title: Alpha\n"})) for name in covered]
     assert len(set(hashes)) == 1 + len(covered)
+    (folder / "z" / "a.link").symlink_to("prompt.txt")
+    for read in (submission_sha256, load_submission, Program(folder, "main.py").files):
+        with pytest.raises(SubmissionError, match=r"z/a\.link: is a link"):
+            read(*([folder] if read.__name__ != "files" else []))
 
 
 def test_a_submission_with_errors_is_not_filed(competition, submit):
@@ -109,24 +111,24 @@ main(["submit", sys.argv[1], "--replace"])
 """
 
 
-def test_a_replaced_submission_is_kept_and_the_organisers_notes_stay(competition, submit):
-    notes = SUBMISSIONS / "alpha" / "submission.yaml"
-    write_folder(competition / "alpha", {"submission.yaml": "title: Älpha!\nrole: baseline\n"})
+def test_a_replaced_submission_is_kept_and_the_organisers_decisions_stay(competition, submit):
+    folder = SUBMISSIONS / "alpha"
+    write_folder(competition / "alpha", {"submission.yaml": "title: Mine\nrole: baseline\n"})
     submit(competition / "alpha")
-    assert yaml.safe_load(notes.read_text()) == {"title": "Älpha!"}
-    assert load_submission(notes.parent).title == "Älpha!"
-    notes.write_text(json.dumps({"title": " \u202e\n"}))  # nobody could click on it
-    assert load_submission(notes.parent).title == "alpha"
-    notes.write_text("title: X\nrole: baseline\ndisqualified: it cheated\n")
-    first = contents(notes.parent)
-    write_folder(competition / "alpha", {"submission.yaml": "title: New\n", "prompt.txt": "New <OBJECT>"})
+    assert load_submission(folder, load_params().teams["alpha"]).title == "alpha"  # a team decides nothing
+    assert load_submission(folder, Team(title=" \u202e\n")).title == "alpha"  # nobody could click on it
+    first = contents(folder)
+    decided = {**PARAMS["teams"], "alpha": {"title": 'Älpha: "#1" ${x} [é], it\'s', "role": "baseline"}}
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS | {"teams": decided}))
+    assert load_submission(folder, load_params().teams["alpha"]).title == decided["alpha"]["title"]
+    write_folder(competition / "alpha", {"prompt.txt": "New <OBJECT>"})
     assert "--replace" in submit(competition / "alpha", code=2)
-    assert contents(notes.parent) == first
+    assert contents(folder) == first
     killed = [sys.executable, "-c", KILLED_AFTER_THE_FIRST_RENAME, str(competition / "alpha")]
     assert subprocess.run(killed, check=False).returncode == 9
-    assert not notes.parent.exists()
+    assert not folder.exists()
     assert submit(competition / "alpha", "--replace")["status"] == "replaced"
-    assert yaml.safe_load(notes.read_text()) == {"title": "New", "role": "baseline", "disqualified": "it cheated"}
+    assert yaml.safe_load(Path("params.yaml").read_text())["teams"] == decided
     (earlier,) = Path(".pcgeval/replaced").iterdir()
     assert contents(earlier) == first
 
@@ -158,9 +160,17 @@ def test_killed_at_any_moment_no_half_of_a_submission_is_filed(competition, subm
 @pytest.mark.parametrize(
     ("given", "added"),
     [
-        ("teams: [\n  a,  # one\n  'base',\n]", "teams: [\n  a,  # one\n  'base', new,\n]"),
-        ("teams:\n- a\n- base   # last\n# end", "teams:\n- a\n- base   # last\n- new\n# end"),
-        ("teams:\r\n    - a\r\n    - base\r\n", "teams:\r\n    - a\r\n    - base\r\n    - new\r\n"),
+        ("teams: {\n  a: {},  # one\n  'base': {},\n}", "teams: {\n  a: {},  # one\n  'base': {}, new: {},\n}"),
+        ("teams: {a, base}", "teams: {a, base, new: {}}"),
+        (
+            "teams:\n a:\n base: {role: baseline}   # last\n# end",
+            "teams:\n a:\n base: {role: baseline}   # last\n new: {}\n# end",
+        ),
+        ("teams:\n  a: {}\n  base:   # b\n# end", "teams:\n  a: {}\n  base:   # b\n  new: {}\n# end"),
+        (
+            "teams:\r\n    a: {}\r\n    base:\r\n        role: baseline\r\n        title: B # b\r\n",
+            "teams:\r\n    a: {}\r\n    base:\r\n        role: baseline\r\n        title: B # b\r\n    new: {}\r\n",
+        ),
     ],
 )
 def test_a_team_is_added_and_the_rest_of_params_stays(competition, submit, given, added):

@@ -1,8 +1,11 @@
 """The packages that a requirements.txt may ask for, and environments made from wheels that are written here."""
 
+import re
 import subprocess
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -11,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wheels_for_tests import write_wheel
 
-from pcgeval.core.files import sha256_file
+from pcgeval.core.files import sha256_file, sha256_json
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.submissions.packages import (
-    LOCK,
     MAX_BYTES,
     InstallError,
+    LockError,
+    PackagesError,
     RequirementsError,
     environments_folder,
     interpreter_for,
@@ -35,6 +39,8 @@ def folder_with(folder: Path, requirements: str | bytes) -> Path:
         ("LLM4PCG\nChatGPT4PCG>=1 # the interface\nnumpy>=2,<3", ["numpy<3,>=2"]),
         ("llm4pcg @ file:///home/someone/llm4pcg\nllms4pcg @ git+https://example.org/x\n", []),
         ("numpy \\\n  >=2 \\\n  ,<3\nnltk\n", ["numpy<3,>=2", "nltk"]),
+        ("nu\\\nmpy # one \\\n  # a comment goes on \\\nnltk \\", ["numpy", "nltk"]),  # as pip reads them
+        ("numpy \\\n# a comment ends it \\\nnltk\n", ["numpy", "nltk"]),
         ("httpx[http2]\r\nx==306; os_name == 'nt'\r\n", ["httpx[http2]", 'x==306; os_name == "nt"']),
         ("nltk==3.9 \\\n    --hash=sha256:" + "a" * 64, ["nltk==3.9 --hash=sha256:" + "a" * 64]),
         ("numpy\nnltk\n".encode("utf-16"), ["numpy", "nltk"]),  # `pip freeze > requirements.txt` in PowerShell
@@ -61,6 +67,8 @@ numpy; platform_version == "${SECRET}"
 def test_anything_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     with pytest.raises(RequirementsError, match=r"requirements\.txt:3: "):
         read_requirements(folder_with(tmp_path, f"nltk\n# a comment\n{line}\nnumpy\n"))
+    with pytest.raises(RequirementsError, match=r"^requirements\.txt:2: "):
+        read_requirements(folder_with(tmp_path, f"nltk\n\\\n \\\n{line}\n"))
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
@@ -105,36 +113,83 @@ def program(wheels: Path) -> Path:
     return folder_with(wheels.with_name("program"), "example\n")
 
 
-def installed_version(folder: Path) -> str:
-    about = next(interpreter_for(folder).parents[1].glob("lib/python*/site-packages/example-*.dist-info"))
+def installed_version(folder: Path, lock: Path | None = None) -> str:
+    about = next(interpreter_for(folder, lock).parents[1].glob("lib/python*/site-packages/example-*.dist-info"))
     return about.name.removeprefix("example-").removesuffix(".dist-info")
 
 
 def test_a_lock_gives_another_machine_the_same_versions_or_none(tmp_path, wheels, program, monkeypatch) -> None:
     assert installed_version(program) == "1.0"
     write_wheel(wheels, {"example.py": "changed = True"}, version="2.0")
-    assert lock_requirements(program) == program / LOCK  # resolved once, also without a lock
+    lock = tmp_path / "locks" / "team.txt"
+    assert lock_requirements(program, lock)  # resolved once, also without a lock
     digest = sha256_file(wheels / "example-1.0-py3-none-any.whl")
-    assert (program / LOCK).read_text().splitlines()[1:] == ["example==1.0 \\", f"    --hash=sha256:{digest}"]
+    assert lock.read_text().splitlines()[1:] == ["example==1.0 \\", f"    --hash=sha256:{digest}"]
     use_another_machine(tmp_path, "another machine", monkeypatch)
-    assert installed_version(program) == "1.0"
+    assert installed_version(program, lock) == "1.0"
     write_wheel(wheels, {"example.py": "other bytes"})
     use_another_machine(tmp_path, "a third machine", monkeypatch)
-    with pytest.raises(InstallError, match=f"{LOCK}.*Hash mismatch"):  # which is no fault of the program
-        interpreter_for(program)
+    with pytest.raises(LockError, match=r"^data/locks/team\.txt: ") as caught:  # which is no fault of the program
+        interpreter_for(program, lock)
+    assert "Hash mismatch" in caught.value.detail
+    lock.write_text(lock.read_text().replace("==1.0", "==7.0"))
+    with pytest.raises(LockError) as caught:
+        interpreter_for(program, lock)
+    assert "7.0" in caught.value.detail
     folder_with(program, "example>1\n")
-    assert installed_version(program) == "2.0"
-    lock_requirements(program)
-    assert "example==2.0" in (program / LOCK).read_text()
+    assert installed_version(program, lock) == "2.0"
+    lock_requirements(program, lock)
+    assert "example==2.0" in lock.read_text()
+    assert not lock_requirements(folder_with(program, ""), lock)
+    assert not lock.exists()
 
 
 def test_a_strange_lock_is_refused(program: Path) -> None:
     header, digest = f"# {'a' * 64}, Python 3, m\n", f"--hash=sha256:{'a' * 64}"
     unhashed, other_index = "example==1.0\n", f"example==1 \\\n    {digest}\n--index-url http://x\n"
     for content in ("", "[" * 90_000, *(header + lines for lines in ("-e .\n", unhashed, other_index))):
-        (program / LOCK).write_text(content)
-        with pytest.raises(RequirementsError, match=LOCK):
-            interpreter_for(program)
+        (program / "lock.txt").write_text(content)
+        with pytest.raises(LockError, match=r"locks/lock\.txt: is no lock"):
+            interpreter_for(program, program / "lock.txt")
+
+
+def answer(status: int) -> type[BaseHTTPRequestHandler]:
+    """Return an index that has nothing but one answer."""
+
+    class Index(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Print nothing."""
+
+    return Index
+
+
+@pytest.mark.parametrize(("status", "is_unmet"), [(404, True), (401, False), (403, False), (500, False), (0, False)])
+def test_only_an_index_that_answers_makes_it_the_teams_fault(wheels, program, monkeypatch, status, is_unmet) -> None:
+    monkeypatch.delenv("UV_NO_INDEX")
+    monkeypatch.delenv("UV_FIND_LINKS")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    lock = wheels / "team.txt"
+    lines = f"example==1.0 \\\n    --hash=sha256:{'a' * 64}\n"
+    lock.write_text(f"# {sha256_json(['example'])}, Python 3, m\n{lines}")
+    with ThreadingHTTPServer(("127.0.0.1", 0), answer(status)) as server:
+        port = server.server_port if status else 9
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{port}/simple")
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            for given, expected in ((None, RequirementsError), (lock, LockError)):
+                with pytest.raises(PackagesError) as caught:
+                    interpreter_for(program, given)
+                assert type(caught.value) is (expected if is_unmet else InstallError)
+                assert "example" in caught.value.detail
+                assert not re.search(r"127\.0\.0\.1|Python|/(?!TEAM|team)", str(caught.value).replace("data/locks", ""))
+        finally:
+            server.shutdown()
+    assert RequirementsError("x").is_unmet is False
 
 
 @pytest.mark.needs_sandbox
@@ -161,13 +216,21 @@ def test_startup_code_of_a_wheel_runs_in_the_sandbox_only(tmp_path: Path, wheels
     assert not marker.exists()
 
 
+def test_a_disk_that_fails_is_no_fault_of_the_program(tmp_path: Path, program: Path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InstallError, match="disk"):
+        interpreter_for(program)
+
+
 def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path, program: Path) -> None:
     marker = tmp_path / "marker"
     setup, about = f"open({str(marker)!r}, 'w').write('x')\n", "Metadata-Version: 2.1\nName: example\nVersion: 2.0\n"
     write_folder(tmp_path / "example-2.0", {"setup.py": setup, "PKG-INFO": about})
     subprocess.run(["tar", "-czf", wheels / "example-2.0.tar.gz", "-C", tmp_path, "example-2.0"], check=True)
-    with pytest.raises(RequirementsError, match="example"):
+    with pytest.raises(RequirementsError) as caught:
         interpreter_for(folder_with(program, "example>1\n"))
+    assert caught.value.is_unmet
     assert not marker.exists()
     assert not list(environments_folder().glob("*.ready"))
 

@@ -7,16 +7,17 @@ from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, texts, write_fol
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcgeval.core.params import Team
 from pcgeval.submissions.load import Prompt, SubmissionError, load_submission
 from pcgeval.submissions.sources import MAX_SOURCE_BYTES
-from pcgeval.submissions.validate import validate
+from pcgeval.submissions.validate import PUBLISHED_LIMITS, check, validate
 
 
-def entry(folder: Path, files: dict[str, str]) -> str:
+def entry(folder: Path, files: dict[str, str], decided: str | None = None) -> str:
     """Return the file that starts the program, or why there is none."""
     write_folder(folder, files)
     try:
-        submission = load_submission(folder)
+        submission = load_submission(folder, Team(entry=decided))
     except SubmissionError as error:
         return str(error)
     if isinstance(submission.work, Prompt):
@@ -48,26 +49,28 @@ BROKEN = {"main.py": PROGRAM + "x = = 1\n", "main_old.py": PROGRAM}
         ("x.py: uses the interface, but no file starts", {"x.py": PROGRAM.replace(MAIN, "if True:")}),
         ("main.py", {"main.py": PROGRAM, "prompt.txt": PROMPT}),
         ("a prompt of 23 characters: Draw Q", {"x.py": f"{MAIN}\n    print()", "prompt.txt": PROMPT}),
-        ("src/m.py", {"src/m.py": PROGRAM, "other.py": PROGRAM, "submission.yaml": "entry: ./src/m.py"}),
         ("holds neither", {"x.py": PROGRAM.replace("from llms4pcg", "from .llm4pcg")}),
         ("holds neither", {"x.py": PROGRAM.replace("from llms4pcg", "# from llms4pcg")}),
         ("'-c.py' is not the name", {"-c.py": PROGRAM}),  # it would be an option of python
-        ("'./-c.py' is not the name", {"-c.py": PROGRAM, "submission.yaml": "entry: ./-c.py"}),
         # of several, the README starts one
         ("multi_turn.py", SEVERAL | {"README.md": "1. python -m venv x\n2. `py -u .\\multi_turn.py`\n"}),
         ("several files", SEVERAL | {"README.md": "python bak.py\npython multi_turn.py\n"}),
         # an old copy does not take the place of a file that cannot be read
         ("main.py:14: is not valid Python (invalid syntax)", BROKEN),
-        ("main_old.py", BROKEN | {"submission.yaml": "entry: main_old.py"}),
     ],
 )
 def test_the_file_that_starts_the_program(tmp_path: Path, start: str, files: dict[str, str]):
     assert start in entry(tmp_path, files)
 
 
+def test_the_organiser_may_name_the_file_that_starts_the_program(tmp_path: Path):
+    assert entry(tmp_path, {"src/m.py": PROGRAM, "other.py": PROGRAM}, "./src/m.py") == "src/m.py"
+    assert entry(tmp_path, BROKEN, "main_old.py") == "main_old.py"
+
+
 def errors_of_main(folder: Path, content: bytes) -> list[str]:
-    files = {**PROGRAM_FILES, "main.py": content, "submission.yaml": "entry: main.py"}
-    return texts(validate(write_folder(folder, files)).findings)
+    files = {**PROGRAM_FILES, "main.py": content}
+    return texts(check(write_folder(folder, files), PUBLISHED_LIMITS, entry="main.py").findings)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.cli.main import main
-from pcgeval.submissions.load import MAX_NOTES_BYTES, Program, SubmissionError, load_submission, prompt_findings
-from pcgeval.submissions.validate import printable_findings, validate
+from pcgeval.submissions.load import Program, SubmissionError, load_submission, prompt_findings
+from pcgeval.submissions.validate import PUBLISHED_LIMITS, check, printable_findings, validate
 
 USUAL = ["prompts/zero shot.txt", "a.b-c_d/(1)/[2]/é.txt", "日本語/プロンプト.txt", "communication"]
 USUAL += ["Screenshot 3.04.05\u202fPM.png", "console.py", "nullable/com10.txt", "A/b", "A/B2", "a.txt", "B2"]
@@ -45,7 +45,6 @@ ERRORS = [
     (PROMPT_FILES, {"README.md": " \n\ufeff"}, "README.md: is empty"),
     (PROMPT_FILES, {"prompt.txt": "Draw it."}, "prompt.txt: the prompt lacks the token <OBJECT>"),
     (PROMPT_FILES, {"prompt.txt": "<OBJECT> é"}, "prompt.txt: the prompt has characters that the rules do not"),
-    (PROGRAM_FILES, {"submission.yaml": "entry: main.py", "main.py": "x = = 1"}, "main.py:1: is not valid Python"),
     (PROGRAM_FILES, {"requirements.txt": "./wheel.whl\n"}, "requirements.txt:1: './wheel.whl' is no package"),
 ]
 # a competition refuses to load these, too, because they cannot be run
@@ -54,13 +53,7 @@ NOT_RUNNABLE = [
     (PROMPT_FILES, {"prompt.txt": b"\xff\xfe<"}, "prompt.txt: is not UTF-8 text"),
     (PROMPT_FILES, {"prompt.txt": "  \n"}, "prompt.txt: is empty"),
     (PROMPT_FILES, {"prompt.txt": "x" * 1_000_001}, "prompt.txt: is larger than 1000000"),
-    (PROMPT_FILES, {"submission.yaml": "rol: baseline"}, "submission.yaml: rol: Extra inputs are not permitted. Known"),
-    (PROMPT_FILES, {"submission.yaml": "a: ["}, "submission.yaml: while parsing"),
-    (PROMPT_FILES, {"submission.yaml": "a: &a [x, x]\ntitle: [*a, *a]"}, "alias"),
-    (PROMPT_FILES, {"submission.yaml": "title: " + "x" * MAX_NOTES_BYTES}, "larger than 16384"),
-    (PROMPT_FILES, {"submission.yaml": "entry: main.py"}, "submission.yaml: entry 'main.py' is missing"),
-    (PROMPT_FILES, {"submission.yaml": "entry: ../team/main.py"}, "entry '../team/main.py' leads out of the folder"),
-    (PROGRAM_FILES, {"old.py": PROGRAM, "README.md": "x"}, "several files start a program: main.py, old.py. Name one"),
+    (PROGRAM_FILES, {"old.py": PROGRAM, "README.md": "x"}, "several files start a program: main.py, old.py. Write"),
     (PROGRAM_FILES, {"main.py": PROGRAM + "x = = 1"}, "main.py:14: is not valid Python (invalid syntax)"),
 ]
 
@@ -89,7 +82,6 @@ def test_an_error_is_listed_once_with_its_place(tmp_path: Path, given: dict, cha
         ({"a.py": "print 'x'"}, "a.py:1: is not valid Python"),
         ({"llm4pcg/__init__.py": ""}, "llm4pcg: is not used"),
         ({".env": "KEY=x"}, ".env: is left out, as all hidden files are"),
-        ({"submission.yaml": "entry: a.py", "main.py": "", "a.py": ""}, "a.py: never calls run_evaluation"),
     ],
 )
 def test_warnings_about_programs(tmp_path: Path, changes: dict[str, str], words: str):
@@ -129,20 +121,14 @@ def test_links_pipes_and_sockets_are_listed_and_not_opened(tmp_path: Path):
     refused = [line.partition(": is a link, a pipe")[0] for line in texts(result.findings) if ": is a link, " in line]
     assert refused == ["loop", "main.py", "prompt.txt", "socket", "submission.yaml"]
     assert result.files == 1
-    with pytest.raises(SubmissionError, match=r"submission\.yaml: is not a regular file"):
-        load_submission(folder)
-    (folder / "submission.yaml").unlink()
-    with pytest.raises(SubmissionError, match=r"prompt\.txt: is a link"):
-        load_submission(folder)
-    write_folder(folder, {"submission.yaml": "entry: main.py"})
-    with pytest.raises(SubmissionError, match=r"entry 'main\.py' is a link"):
+    with pytest.raises(SubmissionError, match=r"loop: is a link"):
         load_submission(folder)
     with pytest.raises(SubmissionError, match="no submission there"):
         load_submission(tmp_path / "beta")
 
 
 LEFT_OUT = [".git/config", "a/.GIT/hooks/x", "__MACOSX/a/._m.py", "dvc.yaml", "data.dvc", ".main.py.swp"]
-LEFT_OUT += ["a/__pycache__/m.cpython-311.pyc", "Requirement\u017f-Lock.txt"]
+LEFT_OUT += ["a/__pycache__/m.cpython-311.pyc", "DVC.yaml"]
 
 
 def test_what_is_left_out_is_not_even_entered(tmp_path: Path):
@@ -153,8 +139,24 @@ def test_what_is_left_out_is_not_even_entered(tmp_path: Path):
     assert texts(validate(folder).findings) == [": holds no files"]
     result = validate(write_folder(folder, {**PROGRAM_FILES, **dict.fromkeys(LEFT_OUT, "x")}))
     assert (result.work, result.files, list(result.findings)) == (Program(folder, "main.py"), len(PROGRAM_FILES), [])
-    result = validate(write_folder(folder, {"submission.yaml": "entry: env/bin/tool.py"}))
-    assert texts(result.findings) == ["submission.yaml: entry 'env/bin/tool.py' is left out. Name another file"]
+    result = check(folder, PUBLISHED_LIMITS, entry="env/bin/tool.py")
+    assert texts(result.findings) == ["env/bin/tool.py: starts the program and is left out. Name another file"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("gone.py", "entry 'gone.py' of params.yaml is missing"),
+        ("../team/main.py", "leads out of the folder"),
+        ("./-c.py", "is not the name of a .py file"),
+        ("broken.py", "broken.py:1: is not valid Python"),
+        ("a.py", "a.py: never calls run_evaluation"),
+    ],
+)
+def test_the_entry_that_the_organiser_names_starts_the_program(tmp_path: Path, entry: str, words: str):
+    files = {"README.md": README, "-c.py": "", "broken.py": "x = = 1", "a.py": "", "submission.yaml": "entry: main.py"}
+    result = check(write_folder(tmp_path / "team", files), PUBLISHED_LIMITS, entry=entry)
+    assert words in "\n".join([*texts(result.findings), *texts(result.findings, "warning")])
 
 
 def test_folders_in_folders_files_and_bytes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -172,7 +174,7 @@ def test_folders_in_folders_files_and_bytes_are_bounded(tmp_path: Path, monkeypa
 UNSTORABLE = ["a\nb", "\u202etxt.exe", "zero\u200bwidth", "\udcff", "con", "folder/Nul .tar.gz", "com¹.txt", "a:b"]
 UNSTORABLE += ["what?.txt", "end.", "end ", " start", "-rf", "a/-m.py", "/".join(["x" * 99] * 5)]
 SAME = [("Prompts/a.txt", "prompts/b.txt"), ("caf\u00e9", "cafe\u0301"), ("stra\u00dfe", "STRASSE")]
-SAME += [("\u212b", "\u00e5"), ("x", "\u017fubmission.yaml")]
+SAME += [("\u212b", "\u00e5")]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from pcgeval.core.layout import (
     trial_file,
     trials,
 )
-from pcgeval.core.params import Params
+from pcgeval.core.params import Params, Team
 from pcgeval.core.stage_files import DiversityFile, SimilarityFile, StabilityFile, by_trial, parsed, read_outcomes
 from pcgeval.core.trials import read_summaries
 from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
@@ -36,6 +36,7 @@ from pcgeval.submissions.sources import find_readme
 MAX_DOCUMENT_BYTES = 1_000_000
 _MODEL_EVIDENCE: TypeAdapter[ModelEvidence] = TypeAdapter(ModelEvidence)
 _PROMPT_SUFFIXES = (".md", ".py", ".txt")  # where a program may keep its messages to a model
+_NO_DECISIONS = Team()
 MAX_REPLY_BYTES = 16 * 2**20  # what the extraction reads of a response
 # A line of code that starts a loop in Python or a language with braces; prose such as "for the letter I" does not.
 _LOOP = re.compile(r"^[ \t]*+(?:for|while)\b[^\n{:]*+[{:]", re.MULTILINE)
@@ -52,7 +53,7 @@ def evidence_stage(params: Params, root: Path = Path()) -> None:
 
 def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
     """Read a team's submission and its evidence with all models; one without evidence was not run."""
-    evidence = gather_submission(root / SUBMISSIONS / team, team, params.limits.prompt_words)
+    evidence = gather_submission(root / SUBMISSIONS / team, team, params.limits.prompt_words, params.teams[team])
     paths = {model: root / evidence_file(model, team) for model in params.models}
     if missing := [model for model, path in paths.items() if not path.exists()]:
         return replace(evidence, no_results=f"the submission was not run with {', '.join(missing)}")
@@ -60,10 +61,10 @@ def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
     return replace(evidence, models=models, no_results="")
 
 
-def gather_submission(folder: Path, team: str, prompt_words: int) -> Evidence:
+def gather_submission(folder: Path, team: str, prompt_words: int, decisions: Team = _NO_DECISIONS) -> Evidence:
     """Read a submission that need not have been run."""
     try:
-        is_program = isinstance(load_submission(folder).work, Program)
+        is_program = isinstance(load_submission(folder, decisions).work, Program)
     except SubmissionError:  # an invalid submission is read as one with a prompt
         is_program = False
     readme = find_readme(folder) or folder / "README.md"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 app = group()
 Severity = Literal["error", "failing team", "warning"]
+_MOST_NAMES = 5  # in a sentence
 _TRIAL_BYTES = 100_000  # of the files of all stages and DVC's copies of them: twice the mean of the demo
 _TOKEN_BYTES = 16  # of a reply's token: 4 bytes each in the call log, the record, the response and DVC's copies
 
@@ -40,21 +41,18 @@ Findings = list[Finding]
 
 
 @contextmanager
-def _attempt(
-    findings: Findings, group: str, severity: Severity = "error", *, failing: type[PcgevalError] | tuple[()] = ()
-) -> Iterator[None]:
-    """Add a finding for each line of the error that ends the block; `failing` errors fail a team alone."""
+def _attempt(findings: Findings, group: str, severity: Severity = "error") -> Iterator[None]:
+    """Add a finding for each line of the error that ends the block."""
     try:
         yield
     except (PcgevalError, OSError) as error:
         for line in str(error).splitlines():
-            findings.append(Finding(group, "failing team" if isinstance(error, failing) else severity, line.strip()))
+            findings.append(Finding(group, severity, line.strip()))
 
 
 @app.command()
 def check(
     full: Annotated[bool, typer.Option("--full", help="Check a replay as if its models ran live.")] = False,
-    do_seal: Annotated[bool, typer.Option("--seal", help="Seal params and submissions.")] = False,
     json: Json = False,
 ) -> None:
     """Check params.yaml, the submissions and all other inputs.
@@ -62,44 +60,34 @@ def check(
     The command lists all problems at once. If a model runs live, or with --full, it also asks the servers for each
     model, locks and installs the requirements, starts each program in the sandbox, and loads the classifier.
 
-    --seal writes the hashes of params and submissions to results/seal.json unless there is an error, and prints its
-    hash. Publish both before the run: later checks warn about every change since.
+    It prints the commit to publish before the run, or names what is not committed. `pcgeval audit --since COMMIT`
+    names every change after that.
     """
     from pcgeval.core.params import load_params
-    from pcgeval.scoring.seal import make_seal
 
-    findings, summary, seal_sha256 = Findings(), None, None
+    findings, answers, summary = Findings(), list[str](), None
     with _attempt(findings, "params.yaml"):
         params = load_params()
-        summary = _check_inputs(params, findings, is_full=full, is_sealing=do_seal)
+        answers, summary = _check_inputs(params, findings, is_full=full)
+    commit = _check_commitment(findings)
     findings = list(dict.fromkeys(findings))  # two models may have the same fault
     passed = all(finding.severity != "error" for finding in findings)
-    if do_seal and passed:
-        seal = make_seal(params)
-        seal_sha256 = seal.sha256
-        if layout.SEAL.exists():
-            print_stderr(f"{layout.SEAL}: agrees with params.yaml and the submissions")
-        else:
-            seal.write(layout.SEAL)
-            print_stderr(
-                f"wrote {layout.SEAL}: commit and publish it with params.yaml and data/submissions before the run"
-            )
     if json:
         values = [finding._asdict() for finding in findings]
-        print_json({"passed": passed, "summary": summary, "seal": seal_sha256, "findings": values})
+        print_json({"passed": passed, "answers": answers, "summary": summary, "commit": commit, "findings": values})
     else:
         for finding in findings:
             print_stderr(f"{finding.severity}: {finding.text}")
-        if summary:
-            print_stderr(summary)
-        if seal_sha256:
-            sys.stdout.write(f"{seal_sha256}\n")
+        for line in (*answers, *filter(None, [summary])):
+            print_stderr(line)
+        if commit:
+            sys.stdout.write(f"commit to publish: {commit}\n")
     if not passed:
         raise typer.Exit(EXIT_BAD_INPUT)
 
 
-def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sealing: bool) -> str:
-    """Check everything that params.yaml names, and return a line about the size of the run."""
+def _check_inputs(params: "Params", findings: Findings, *, is_full: bool) -> tuple[list[str], str]:
+    """Check everything that params.yaml names; return a line about each live model, and one about the run's size."""
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.report.status import run_status
     from pcgeval.rubric.loading import load_rubric
@@ -108,9 +96,9 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
     is_live = any(model.backend != "recorded" for model in params.models.values())
     status = run_status(params) if is_live else None
     submissions: dict[str, Submission] = {}
-    for team in params.teams:
+    for team, decisions in params.teams.items():
         with _attempt(findings, "submissions"):
-            submissions[team] = load_submission(layout.SUBMISSIONS / team)
+            submissions[team] = load_submission(layout.SUBMISSIONS / team, decisions)
     _check_recordings(params, list(submissions), findings)
     _check_dvc(findings)
     _check_disk(params, findings)
@@ -123,8 +111,6 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
     if is_full or is_live:
         programs = {team: entry.work for team, entry in submissions.items() if isinstance(entry.work, Program)}
         _check_programs(params, programs, findings)
-    if len(submissions) == len(params.teams):  # a seal has the hashes of all submissions
-        _check_seal(params, findings, is_sealing=is_sealing)
     competition = params.competition
     sizes = (
         count(len(params.teams), "submission"),
@@ -133,13 +119,14 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool, is_sea
         count(competition.trials, "trial"),
     )
     summary = f"{competition.name} {competition.edition}, {competition.round}: {' x '.join(sizes)}"
-    return "\n".join([*answers, f"{summary}. {status.summary}" if status else summary])
+    return answers, f"{summary}. {status.summary}" if status else summary
 
 
 def _check_recordings(params: "Params", teams: list[str], findings: Findings) -> None:
-    if not layout.RECORDINGS.is_dir():
-        text = "is missing, and stages depend on it. Make the folder; it may be empty."
-        findings.append(Finding("recordings", "error", f"{layout.RECORDINGS}: {text}"))
+    for folder in (layout.RECORDINGS, layout.LOCKS):
+        if not folder.is_dir():
+            text = "is missing, and stages depend on it. Make the folder; it may be empty."
+            findings.append(Finding(folder.name, "error", f"{folder}: {text}"))
     for team, (name, model) in product(teams, params.models.items()):
         path = layout.recording_file(name, team)
         if model.backend == "recorded" and not path.is_file():
@@ -259,18 +246,29 @@ def _check_programs(params: "Params", programs: "dict[str, Program]", findings: 
     """Lock and install what the programs require, then start them in the sandbox, several at once."""
     from pcgeval.generation.runners import START_SECONDS, start_programs
     from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, ResourceLimits, open_sandbox
-    from pcgeval.submissions.packages import LOCK, REQUIREMENTS, RequirementsError, interpreter_for, lock_requirements
+    from pcgeval.submissions.packages import (
+        REQUIREMENTS,
+        PackagesError,
+        RequirementsError,
+        interpreter_for,
+        lock_requirements,
+    )
 
     ready = {}
     for team, program in programs.items():
         if (program.folder / REQUIREMENTS).exists():
             print_stderr(f"installing what {team} requires")
-        is_new = not (program.folder / LOCK).exists()
-        with _attempt(findings, "packages", failing=RequirementsError):
-            if (lock := lock_requirements(program.folder)) and is_new:
+        lock = layout.packages_lock(program.folder)
+        is_new = not lock.exists()
+        try:
+            if lock_requirements(program.folder, lock) and is_new:
                 print_stderr(f"wrote {lock}: commit it, and every machine installs the same packages")
-            interpreter_for(program.folder)
+            interpreter_for(program.folder, lock)
             ready[team] = program
+        except PackagesError as error:
+            severity: Severity = "failing team" if isinstance(error, RequirementsError) else "error"
+            said = f" ({error.detail})" if error.detail else ""
+            findings += [Finding("packages", severity, f"{team}: {line}{said}") for line in str(error).splitlines()]
     if not ready:
         return
     print_stderr(f"starting {', '.join(ready)}: a program has {START_SECONDS:g} s to call the model")
@@ -285,15 +283,15 @@ def _check_programs(params: "Params", programs: "dict[str, Program]", findings: 
                 findings.append(Finding("programs", "failing team", f"{team}: {reason}"))
 
 
-def _check_seal(params: "Params", findings: Findings, *, is_sealing: bool) -> None:
-    """Compare params and submissions with the seal; differences are errors only if they prevent a new seal."""
-    from pcgeval.scoring.seal import seal_differences
+def _check_commitment(findings: Findings) -> str | None:
+    """Return the commit to publish; None, with a warning, if the inputs are not committed."""
+    from pcgeval.core.untrusted import listed
+    from pcgeval.proof.commitment import read_commitment
 
-    severity: Severity = "error" if is_sealing else "warning"
-    with _attempt(findings, "seal", severity):
-        differences = seal_differences(params)
-        for difference in differences:
-            findings.append(Finding("seal", severity, difference))
-        if differences and is_sealing:
-            text = f"{layout.SEAL} exists already. Undo the changes, or remove that file to seal again."
-            findings.append(Finding("seal", severity, text))
+    with _attempt(findings, "commit", "warning"):
+        commit, uncommitted = read_commitment(Path())
+        if not uncommitted:
+            return commit
+        text = f"not committed: {listed(uncommitted, _MOST_NAMES)}. Commit and publish them before the run."
+        findings.append(Finding("commit", "warning", text))
+    return None

@@ -1,5 +1,6 @@
 """The command `init`: a competition's folder from the installed package alone."""
 
+import shlex
 import shutil
 import subprocess
 from itertools import product
@@ -13,11 +14,12 @@ from pcgeval.core import layout
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import remove_others, write_bytes, write_text
+from pcgeval.core.untrusted import printable_line
 
 app = group()
 _PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
 _CONFIG = (".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
-_INPUTS = (layout.DATA / "classifier", layout.RUBRICS / "competition", layout.SUBMISSIONS / "zero-shot")
+_INPUTS = (layout.DATA / "classifier", layout.RUBRICS / "competition", layout.LOCKS, layout.SUBMISSIONS / "zero-shot")
 
 
 @app.command()
@@ -30,15 +32,12 @@ def init(
 
     The folder holds settings, stages, a baseline, the rubric and the classifier. By default, the settings name three
     small models that run on this machine. The stages run the installed version of pcgeval, which pcgeval.json names.
-    If DIR is in no git repository, it becomes one.
+    If DIR is in no git repository, it becomes one, with a first commit if git knows your name and e-mail.
     """
     if upgrade:
         if edition:
-            raise typer.BadParameter("--edition and --upgrade: use one of them; an upgrade keeps params.yaml.")
-        if not (folder / layout.PACKAGE_FILE).is_file():
-            raise FileError(f"{folder / layout.PACKAGE_FILE}: is missing, so `pcgeval init` did not make this folder.")
-        _write_pipeline(folder)
-        print_stderr(f"{folder} now runs the installed pcgeval; `make final-eval` there evaluates everything again")
+            raise typer.BadParameter("--edition and --upgrade: use one of them; an upgrade keeps the settings.")
+        _upgrade(folder)
         return
     if not folder.parent.is_dir():
         raise FileError(f"{folder.parent}: is not a folder. Make it first, or name another place.")
@@ -52,6 +51,20 @@ def init(
         f"wrote a competition to {folder}. Edit params.yaml there, add teams with `pcgeval submit`, "
         "find problems with `pcgeval check`, and run `make final-eval`."
     )
+
+
+def _upgrade(folder: Path) -> None:
+    """Convert what older versions kept elsewhere, also in a checkout, and renew what `init` wrote."""
+    from pcgeval.submissions.conversion import convert_submissions
+
+    has_package = (folder / layout.PACKAGE_FILE).is_file()
+    if not has_package and not (folder / "params.yaml").is_file():
+        raise FileError(f"{folder / layout.PACKAGE_FILE}: is missing, so `pcgeval init` did not make this folder.")
+    if convert_submissions(folder):
+        print_stderr(f"params.yaml now has titles, roles and entries of the teams, and {layout.LOCKS} their locks")
+    if has_package:
+        _write_pipeline(folder)
+        print_stderr(f"{folder} now runs the installed pcgeval; `make final-eval` there evaluates everything again")
 
 
 def _write_pipeline(folder: Path) -> None:
@@ -81,10 +94,28 @@ def _copy_inputs(folder: Path, params_file: Path) -> None:
 
 
 def _make_repository(folder: Path) -> None:
-    """Make a git repository, unless the folder lies in one; without git, let DVC do without it too."""
+    """Make a git repository and its first commit, unless the folder lies in one; without git, let DVC do without it."""
+
+    def git(*words: str) -> str | None:
+        """Return git's words if it failed."""
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, errors="replace", check=False
+        )
+        return printable_line(done.stderr or words[0]) if done.returncode else None
+
+    commands = f"cd {shlex.quote(str(folder))} && git add --all . && git commit -m 'A competition'"
     try:
-        if subprocess.run(["git", "rev-parse", "--git-dir"], cwd=folder, capture_output=True, check=False).returncode:
-            subprocess.run(["git", "init", "--quiet"], cwd=folder, capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
+        if git("rev-parse", "--git-dir") is None:
+            print_stderr(f"{folder} lies in a git repository, in which nothing was committed. Commit it: {commands}")
+            return
+        failure = git("init", "--quiet")
+    except OSError as error:
+        failure = str(error)
+    if failure:
         write_text(folder / ".dvc" / "config.local", "[core]\n    no_scm = true\n")
         print_stderr("git could not make a repository here, so the audit lists every file as not published")
+        return
+    commit = ("-c", "user.useConfigOnly=true", "commit", "--quiet", "--message", "A competition")  # by nobody made up
+    if failure := git("add", "--all") or git(*commit):
+        print_stderr(f"git made no first commit: {failure}")
+        print_stderr(f"Tell it your user.name and user.email, then: {commands}")

@@ -28,20 +28,26 @@ Trust = Annotated[
     list[str] | None,
     typer.Option(metavar="STAGE", help="Take a stage's published output instead of running it. Repeatable."),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Also fail if something was not run again or is not committed.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="COMMIT", help="Also name each input that changed after this commit.")
+]
 
 
 @app.command()
 def audit(
     trust: Trust = None,
-    strict: Strict = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Also fail if something was not run again or is not committed.")
+    ] = False,
+    since: Since = None,
     ask: Annotated[int, typer.Option(metavar="N", min=0, help="Ask the models N recorded calls again.")] = 0,
     json: Json = False,
 ) -> None:
     """Run the whole evaluation again and compare every file.
 
     The command uses an empty folder, the inputs and the recorded replies; programs run in the sandbox. Exit code 1: a
-    published file differs, or a model answered a call of --ask differently.
+    published file differs, a model answered a call of --ask differently, or what decides the ranking is not as in the
+    commit of --since that was published before the run: params.yaml, submissions, locks, classifier or rubrics.
     """
     import dvc  # noqa: F401 - it is run as a program, and an extra brings it
 
@@ -49,7 +55,7 @@ def audit(
     from pcgeval.proof.asking import ask_again
     from pcgeval.proof.audit import audit as audit_folder
 
-    result = audit_folder(Path(), trust=trust or ())
+    result = audit_folder(Path(), trust=trust or (), since=since)
     asked = ask_again(Path(), load_params(), ask, report=print_stderr) if ask else []
     _show_audit(result, strict=strict, json=json, asked=asked)
 
@@ -79,17 +85,16 @@ def bundle(
 def verify(
     file: Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A bundle.")],
     trust: Trust = None,
-    strict: Strict = False,
     json: Json = False,
 ) -> None:
     """Run the evaluation of a bundle again with the installed release.
 
-    Exit code 1: a file of the bundle does not follow from its inputs.
+    Exit code 1: a file of the bundle does not follow from its inputs, or not everything could be run again.
     """
     from pcgeval.proof.bundle import verify_bundle
 
     result = verify_bundle(file, trust=trust or ())
-    _show_audit(result, strict=strict, json=json, bundle_sha256=sha256_file(file))
+    _show_audit(result, strict=True, json=json, bundle_sha256=sha256_file(file))
 
 
 def _show_audit(

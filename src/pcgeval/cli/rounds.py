@@ -22,7 +22,10 @@ from pcgeval.core.params import ParamsError, load_params
 from pcgeval.submissions.filing import LOCK
 
 ROUNDS = Path("rounds")
-INPUTS = (".dvcignore", "dvc.yaml", "stages", "data/submissions", "data/recordings", "data/rubrics", "data/classifier")
+INPUTS = (
+    *(".dvcignore", "dvc.yaml", "stages"),
+    *("data/submissions", "data/locks", "data/recordings", "data/rubrics", "data/classifier"),
+)
 _DVC_CONFIG = """\
 [core]
     analytics = false
@@ -72,7 +75,8 @@ def prepare_round(name: str, root: Path = Path()) -> Path:
             raise FileError(f"{source}: is missing, and every round needs it. Restore it, for example from git.")
         if source.is_dir():
             shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns(*DVC_IGNORED))
+            ignored = None if path == SUBMISSIONS else shutil.ignore_patterns(*DVC_IGNORED)
+            shutil.copytree(source, target, ignore=ignored)
         else:
             shutil.copy2(source, target)
     write_text(workspace / "params.yaml", yaml.safe_dump(values, sort_keys=False))

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pcgeval.cli.options import assign
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import PACKAGED_DATA
-from pcgeval.core.params import Model, Params, load_params, parse_params
+from pcgeval.core.params import ANY_CLASSIFIER, Model, Params, load_params, parse_params
 from pcgeval.core.untrusted import printable_name
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model, full_name
@@ -29,10 +29,12 @@ def load_params_or_default(assignments: Sequence[str] = ()) -> Params:
     params = load_params() if Path("params.yaml").is_file() else default_params()
     if not assignments:
         return params
-    values = params.model_dump(mode="json", exclude_unset=True) | {"teams": params.teams or ["participant"]}
+    values = params.model_dump(mode="json", exclude_unset=True) | {
+        "teams": dict.fromkeys(params.teams or ["participant"])
+    }
     for assignment in assignments:
         assign(values, assignment)
-    return parse_params(values, "--set").model_copy(update={"teams": params.teams})
+    return parse_params(values, "--set", context=ANY_CLASSIFIER).model_copy(update={"teams": params.teams})
 
 
 def default_params() -> Params:
@@ -41,7 +43,7 @@ def default_params() -> Params:
     return params.model_copy(
         update={
             "competition": params.competition.model_copy(update={"name": "rehearsal", "trials": _FINAL_TRIALS}),
-            "teams": (),
+            "teams": {},
             "similarity": params.similarity.model_copy(update={"model": str(PACKAGED_DATA / "classifier")}),
             "scoring": params.scoring.model_copy(update={"baseline": None}),
         }

@@ -101,7 +101,7 @@ def explain(
     explained = explain_trial(params, team, model, Trial(letter, trial))
     path = record_path(stage_dir("raw", model, team), team, Trial(letter, trial))
     record = read_record(path) if path.exists() else None
-    fingerprint = present_fingerprint(params, model, load_submission(SUBMISSIONS / team))
+    fingerprint = present_fingerprint(params, model, load_submission(SUBMISSIONS / team, params.teams[team]))
     if record and fingerprint(Trial(letter, trial), record.digest) != record.fingerprint:
         print_stderr(
             f"warning: {letter}{trial} with {model}: made from another submission, model, seed or limits; the prompt "

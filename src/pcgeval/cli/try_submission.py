@@ -34,10 +34,11 @@ from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
 from pcgeval.submissions.load import Program, Submission
-from pcgeval.submissions.packages import interpreter_for
-from pcgeval.submissions.validate import check, opened, printable_findings
+from pcgeval.submissions.packages import PackagesError, interpreter_for
+from pcgeval.submissions.validate import check, filed_entry, opened, printable_findings
 
 LOCK = ".pcgeval-try.lock"
+OUTAGE_SECONDS = 30.0  # at most, for which a person waits for a server
 _DIVERSITY_DIGITS = 7  # as in the official files
 
 
@@ -52,7 +53,10 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
         submission = _checked_submission(path, params, stack)
         if isinstance(submission.work, Program):
             status.show("preparing the program's packages and sandbox")
-            interpreter_for(submission.work.folder)
+            try:
+                interpreter_for(submission.work.folder)
+            except PackagesError as error:
+                raise SettingsError(f"{error} ({error.detail})" if error.detail else str(error)) from error
             with open_sandbox(ResourceLimits(), trust_programs):
                 pass
         status.show("loading the classifier")
@@ -76,6 +80,7 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
                 key,
                 [TeamTrials(submission, backend, folder / "raw")],
                 tried.score,
+                stack,
                 state=folder / "unfinished",
                 trust_programs=trust_programs,
                 observer=tried,
@@ -99,7 +104,8 @@ def params_for_try(model: str, host: str | None, base_url: str | None, letters: 
         )
     key = re.sub(r"[^\w.-]", "-", asked.name).lstrip(".") or "model"  # part of a path
     competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": number})
-    return params.model_copy(update={"competition": competition, "models": {key: asked}})
+    limits = params.limits.model_copy(update={"outage_seconds": min(params.limits.outage_seconds, OUTAGE_SECONDS)})
+    return params.model_copy(update={"competition": competition, "models": {key: asked}, "limits": limits})
 
 
 def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submission:
@@ -108,7 +114,7 @@ def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submiss
     `stack` removes the unpacked contents of a zip file when it ends.
     """
     path = path.resolve()
-    checked = check(stack.enter_context(opened(path)), params.limits)
+    checked = check(stack.enter_context(opened(path)), params.limits, entry=filed_entry(path, params))
     for line in printable_findings(checked.findings):
         print_stderr(line)
     if checked.work is None or not checked.passed:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.status import Status
 
+    from pcgeval.core.params import Params
+
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
@@ -49,18 +51,22 @@ def exit_code_of(action: Callable[[], int | None], command: str) -> int:
         if missing is None:
             raise
         print_stderr(f"error: {missing}")
-    except PcgevalError as error:
-        print_stderr(f"error: {error}")
-    except OSError as error:
-        name = error.filename2 or error.filename  # the first one is that of a replaced file
-        place = f"{name}: " if name else ""
-        remedy = "Check the disk's space and permissions, then run again."
-        print_stderr(f"error: {place}{error.strerror or error}. {remedy}")
+    except (PcgevalError, OSError) as error:
+        print_stderr(f"error: {error_message(error)}")
     except KeyboardInterrupt:
         if INSIDE_RUN not in os.environ:
             print_stderr("stopped; what was finished is kept, run again to continue")
         return EXIT_INTERRUPTED
     return EXIT_BAD_INPUT
+
+
+def error_message(error: PcgevalError | OSError) -> str:
+    """Return the message about an error that the user can fix."""
+    if isinstance(error, PcgevalError):
+        return str(error)
+    name = error.filename2 or error.filename  # the first one is that of a replaced file
+    place = f"{name}: " if name else ""
+    return f"{place}{error.strerror or error}. Check the disk's space and permissions, then run again."
 
 
 def heed_signals() -> None:
@@ -70,17 +76,14 @@ def heed_signals() -> None:
             signal.signal(number, signal.default_int_handler)
 
 
-def run_stage(stage: Callable[..., None]) -> NoReturn:
-    """Run a function of `pcgeval.pipeline` on this folder's params.yaml, and end the process.
-
-    The function takes the params and the words of the command line.
-    """
+def run_stage(stage: Callable[["Params"], None]) -> NoReturn:
+    """Run a function of `pcgeval.pipeline` on this folder's params.yaml, and end the process."""
     heed_signals()
     gc.set_threshold(_GARBAGE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a stage divides its work over the cores itself, at less cost
     if "DVC_STAGE" in os.environ:
         threading.Thread(target=_end_with_dvc, daemon=True).start()
-    code = stage_exit_code(stage, *sys.argv[1:])
+    code = stage_exit_code(stage)
     sys.stdout.flush()
     sys.stderr.flush()
     if code == EXIT_INTERRUPTED:
@@ -88,14 +91,14 @@ def run_stage(stage: Callable[..., None]) -> NoReturn:
     sys.exit(code)
 
 
-def stage_exit_code(stage: Callable[..., None], *arguments: str) -> int:
+def stage_exit_code(stage: Callable[["Params"], None]) -> int:
     """Run a stage on this folder's params.yaml and return its exit code; an error becomes a message."""
 
     def action() -> None:
         from pcgeval.core.params import load_params  # noqa: PLC0415 - a command's help needs no params
 
         check_package()
-        stage(load_params(), *arguments)
+        stage(load_params())
 
     return exit_code_of(action, stage.__name__)
 
@@ -137,7 +140,7 @@ class StatusLine:
         self._activity, self._next = "", 0.0
         self._is_live = self._has_ended = False
         self._line: Status | Bar | None = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
         """Use a line that changes on a terminal."""
@@ -195,10 +198,14 @@ class Progress(StatusLine):
 
     def step(self, note: str = "", *, tokens: int = 0, failed: bool = False, repeated: bool = False) -> None:
         """Count one finished item, with a note about its outcome; the rate leaves out what an earlier run did."""
-        self.done += 1
-        self.tokens += tokens
-        self.failed += failed
-        self._repeated += repeated
+        with self._lock:
+            self.done += 1
+            self.tokens += tokens
+            self.failed += failed
+            self._repeated += repeated
+            self._show_figures(note)
+
+    def _show_figures(self, note: str) -> None:
         figures = [f": {self.done}" if self.total is None else f": {self.done}/{self.total}"]
         if new := self.done - self._repeated:
             rate = new / max(time.monotonic() - self._started, 1e-9)

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, model_validator, with_config
 
 from pcgeval.core.untrusted import printable_line
 
-Owner = Literal["submission", "server", "settings", "machine"]
+Owner = Literal["submission", "server", "machine"]
 FailureStage = Literal["generate", "extract", "convert", "simulate"]
 
 
@@ -76,14 +76,8 @@ FAILURES: dict[str, FailureType] = {
         "the package index has no versions that requirements.txt asks for as wheels",
     ),
     "server-failed": FailureType("generate", "server", False, "server failed", "the model's server failed: {fault}"),
-    "setting-refused": FailureType(
-        "generate", "settings", False, "setting refused", "the server refused the setting {field}"
-    ),
     "reply-unknown": _of_submission("generate", "reply not recorded", "asked the model what no recording answers"),
     "no-sandbox": FailureType("generate", "machine", False, "no sandbox", "this machine could not start a sandbox"),
-    "no-packages": FailureType(
-        "generate", "machine", False, "no packages", "this machine could not install the program's packages"
-    ),
     # extract: the response has no call
     "cut-off": _of_submission(
         "extract", "cut off", "cut off after {tokens} tokens ({limit})", "num_predict", "num_ctx"

@@ -22,6 +22,8 @@ EXTENSIONS: dict[StageDir, str] = {"raw": ".txt", "intermediate": ".txt", "level
 
 DATA = Path("data")
 SUBMISSIONS = DATA / "submissions"
+LOCKS = DATA / "locks"  # the packages of programs, a file for each team
+CLASSIFIER = DATA / "classifier"
 RECORDINGS = DATA / "recordings"
 JUDGE_RECORDINGS = RECORDINGS / "judge"  # beside those of the models
 RUBRICS = DATA / "rubrics"
@@ -38,19 +40,20 @@ REPORT = RESULTS / "report"
 RANKING_CSV = RESULTS / "ranking.csv"
 RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics"  # a file for each team, for `dvc metrics show`
-SEAL = RESULTS / "seal.json"  # written before a run; no stage makes it
 STATE = Path(".pcgeval")  # for the next run after a killed one; neither DVC nor git has it
 RUN_LOCK = STATE / "run.lock"  # of `pcgeval run`
+GENERATION_LOCK = STATE / "generate.lock"  # of the stage generate
 DVC_LOCK = Path("dvc.lock")
 PACKAGE_FILE = Path("pcgeval.json")  # the pcgeval that a competition runs, where it has no src/pcgeval
 CALLS = STATE / "calls"  # all replies of models; a round's workspace links to its parent's
+FAILED_CALLS = Path("failed-calls.jsonl")  # in a bundle: what proves the failed calls of its live models
 GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task of the submissions in words
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
 FAILURES_FILE = "failures.json"  # beside calls and levels: which trials have none, and why
 TRIALS_FILE = "trials.json"  # beside the stability files: the outcome of each trial
-# the rules of .dvcignore
+# the rules of .dvcignore, which hide no file of a submission
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
 # pcgeval's classifier, rubric and example paper: inside an installed package, in a checkout beside src
 _PACKAGE = Path(__file__).parents[1]
@@ -85,9 +88,9 @@ def stage_dir(name: StageDir, model: str, team: str) -> Path:
     return DATA / name / model / team
 
 
-def generation_lock(model: str, state: Path = STATE) -> Path:
-    """Return the lock of the process that generates with a model."""
-    return state / "locks" / f"{model}.lock"
+def packages_lock(submission: Path) -> Path:
+    """Return the lock of a program's packages, `data/locks/TEAM.txt`, by its folder `data/submissions/TEAM`."""
+    return submission.parent.parent / LOCKS.name / f"{submission.name}.txt"
 
 
 def recording_file(model: str, team: str) -> Path:

@@ -1,20 +1,24 @@
 """params.yaml as one frozen model: the only source of everything that can change a score."""
 
 import difflib
+import math
 import re
 import string
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import read_text, write_text
+from pcgeval.core.files import read_text, to_json, write_text
+from pcgeval.core.layout import CLASSIFIER
 from pcgeval.core.profiles import ModelProfile, known_profile
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, printable_line, read_bounded_text
 
 PARAMS_FILE = "params.yaml"
+ANY_CLASSIFIER = "any classifier"  # the context of commands that evaluate no competition
 RESERVED_TEAMS = ("logs", "result")  # the official tools' own folders beside the teams'
 _MAX_BYTES = 2**18
 _MAX_SECONDS = 1e9  # a socket takes no time-out of over 292 years
@@ -31,6 +35,8 @@ _NUMBERS |= {"repeat_penalty", "presence_penalty", "frequency_penalty"}
 _JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
 # settings that a backend would ignore
 _FOREIGN = {"ollama": ("base_url",), "openai": ("host", "keep_alive"), "llamacpp": ("host", "base_url", "keep_alive")}
+HUB_ID = re.compile(r"(?!data/)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+COMMIT = re.compile(r"[0-9a-f]{40}")
 # the rule that a value breaks, by pydantic's types of errors
 _RULES = {
     "greater_than_equal": "must be at least {ge}",
@@ -62,7 +68,7 @@ class Round(_Section):
     """Letters, trials and seed of another round of the same competition; without a seed, one is derived."""
 
     characters: str
-    trials: int = Field(ge=2, le=1000)  # diversity compares the trials of a letter with each other
+    trials: int = Field(ge=1, le=1000)
     seed: int | None = Field(None, ge=0, lt=2**31)
 
     @field_validator("characters")
@@ -80,6 +86,15 @@ class Competition(Round):
     edition: str
     round: str = "final"
     seed: int = Field(ge=0, lt=2**31)
+
+
+class Team(_Section):
+    """The organiser's decisions about a team."""
+
+    title: Annotated[str, Field(max_length=200)] | None = None  # of its page; without one, the team's name
+    entry: Annotated[str, Field(max_length=400)] | None = None  # the file that starts its program
+    role: Literal["participant", "baseline"] = "participant"
+    disqualified: Annotated[str, Field(max_length=2000)] | None = None  # the reason
 
 
 class Model(_Section):
@@ -170,9 +185,12 @@ class PhysicsParams(_Section):
 
 
 class Similarity(_Section):
-    """The classifier: a folder, or a hub id with the revision (commit) that pins its bytes."""
+    """The classifier: a folder, or a hub's id with the revision (commit) that pins its bytes.
 
-    model: str = "data/classifier"
+    The only folder of a competition is data/classifier, as DVC would not notice a change in another one.
+    """
+
+    model: str = str(CLASSIFIER)
     revision: str | None = None
     batch: int = Field(32, ge=1, le=4096)
     device: str = "cpu"
@@ -256,7 +274,7 @@ class Params(_Section):
 
     competition: Competition
     rounds: dict[str, Round] = {}
-    teams: tuple[str, ...] = Field(min_length=1)
+    teams: dict[str, Team] = Field(min_length=1)
     models: dict[str, Model] = Field(min_length=1)
     limits: Limits
     physics: PhysicsParams
@@ -265,6 +283,17 @@ class Params(_Section):
     scoring: Scoring
     rubric: RubricParams
     execution: Execution = Execution()
+
+    @field_validator("teams", mode="before")
+    @classmethod
+    def _teams(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: {} if team is None else team for name, team in value.items()}
+        if isinstance(value, list | tuple):
+            raise ValueError(  # noqa: TRY004 - pydantic takes no TypeError
+                "is a list, as in older versions. Run `pcgeval init . --upgrade`, which rewrites it"
+            )
+        return value
 
     @model_validator(mode="after")
     def _names(self) -> "Params":
@@ -277,10 +306,20 @@ class Params(_Section):
                 fault = "but have different base_url, so their replies could not be told apart; rename one"
                 raise ValueError(f"models: {key!r} and another are named {model.name!r}, {fault}")
         if len({team.casefold() for team in self.teams}) != len(self.teams):
-            raise ValueError("teams: a name is listed twice (upper and lower case count as the same, as on some disks)")
+            raise ValueError("teams: a name stands twice (upper and lower case count as the same, as on some disks)")
         if self.scoring.baseline not in {None, *self.teams}:
             teams = ", ".join(self.teams)
             raise ValueError(f"scoring.baseline: {self.scoring.baseline!r} is none of the teams {teams}")
+        return self
+
+    @model_validator(mode="after")
+    def _pinned_classifier(self, info: ValidationInfo) -> "Params":
+        model, revision = self.similarity.model, self.similarity.revision
+        is_pinned = HUB_ID.fullmatch(model) and COMMIT.fullmatch(revision or "")
+        if model != str(CLASSIFIER) and not is_pinned and info.context != ANY_CLASSIFIER:
+            remedy = f"Copy the classifier's files to {CLASSIFIER} and name that, or name a model of the hub, such as "
+            remedy += "owner/name, and as similarity.revision the 40-digit commit of its page"
+            raise ValueError(f"similarity.model: {model!r} with the revision {revision!r} is not pinned. {remedy}")
         return self
 
 
@@ -313,36 +352,89 @@ def add_team(team: str, path: Path = Path(PARAMS_FILE)) -> None:
     """Add a team to `teams` in params.yaml, if it is not there, and leave every other character as it is.
 
     Raises:
-        ParamsError: The file is faulty or cannot take this team, or its list of teams has an unknown form.
+        ParamsError: The file is faulty or cannot take this team, or its teams have an unknown form.
     """
     path = path.resolve()  # a link stays a link
     if team in load_params(path).teams:
         return
     text = read_text(path)
     values = yaml.safe_load(text)
-    root = yaml.compose(text, yaml.SafeLoader)
-    assert root is not None  # noqa: S101 - it has been loaded
-    listed = {key.value: value for key, value in root.value}["teams"]
-    written = yaml.safe_dump([team], default_flow_style=True)[1:-2]  # quoted where it would be a number or a date
-    end = listed.value[-1].end_mark.index
-    if listed.flow_style:
-        edited = f"{text[:end]}, {written}{text[end:]}"
+    teams = _teams_node(text)
+    (first, _), *_ = teams.value
+    entry = f"{yaml.safe_dump([team], default_flow_style=True)[1:-2]}: {{}}"  # quoted where it would be a number
+    end = _end(teams)
+    if teams.flow_style:
+        edited = f"{text[:end]}, {entry}{text[end:]}"
     else:
         line_break = "\r\n" if "\r\n" in text else "\n"
         end = (text + "\n").index("\n", end)
         end -= text[:end].endswith("\r")
-        edited = f"{text[:end]}{line_break}{' ' * listed.start_mark.column}- {written}{text[end:]}"
-    wanted = {**values, "teams": [*values["teams"], team]}
-    parse_params(wanted, f"{path} with team {team}")
+        edited = f"{text[:end]}{line_break}{' ' * first.start_mark.column}{entry}{text[end:]}"
+    _write_edited(path, edited, {**values, "teams": {**values["teams"], team: {}}}, f"Add {team} to `teams`.")
+
+
+def convert_teams(teams: Mapping[str, Team], path: Path = Path(PARAMS_FILE)) -> None:
+    """Write the decisions about the teams that params.yaml lists, in the place of its list of names.
+
+    Every other character of the file stays.
+
+    Raises:
+        ParamsError: The list has an unknown form, or params.yaml is faulty.
+    """
+    path = path.resolve()
+    text = read_text(path)
+    listed = _teams_node(text)
+    decisions = {name: team.model_dump(mode="json", exclude_defaults=True) for name, team in teams.items()}
+    edits = [(item.end_mark.index, item.end_mark.index, f": {_flow(decisions[item.value])}") for item in listed.value]
+    if listed.flow_style:
+        start, end = listed.start_mark.index, listed.end_mark.index
+        edits += [(start, start + 1, "{"), (end - 1, end, "}")]
+    else:
+        indent = " " * (2 if listed.start_mark.column == 0 else 0)
+        for item in listed.value:
+            dash = text.rindex("-", 0, item.start_mark.index)
+            edits.append((dash, item.start_mark.index, indent))
+    edited = text
+    for start, end, new in sorted(edits, reverse=True):
+        edited = edited[:start] + new + edited[end:]
+    _write_edited(path, edited, {**yaml.safe_load(text), "teams": decisions}, "Write `teams` as keys with values.")
+
+
+def _teams_node(text: str) -> Any:
+    root = yaml.compose(text, yaml.SafeLoader)
+    assert root is not None  # noqa: S101 - it has been loaded
+    return {key.value: value for key, value in root.value}["teams"]
+
+
+def _end(node: Any) -> int:
+    """Return where the last value of a mapping ends, before the comments that follow."""
+    key, value = node.value[-1]
+    if isinstance(value, yaml.MappingNode) and not value.flow_style:
+        return _end(value)
+    return int(max(key.end_mark.index, value.end_mark.index))
+
+
+def _flow(values: Mapping[str, Any]) -> str:
+    """Return values on one line of YAML."""
+    written = yaml.safe_dump(dict(values), default_flow_style=True, allow_unicode=True, sort_keys=False, width=math.inf)
+    return written.strip() if written.count("\n") == 1 else to_json(values, indent=None)
+
+
+def _write_edited(path: Path, edited: str, wanted: dict[str, Any], remedy: str) -> None:
+    """Write an edited params.yaml that is valid and holds the wanted values."""
+    parse_params(wanted, str(path))
     if yaml.safe_load(edited) != wanted:
-        raise ParamsError(f"{path}: lists its teams in a form that cannot be edited here. Add {team} to `teams`.")
+        raise ParamsError(f"{path}: writes its teams in a form that cannot be edited here. {remedy}")
     write_text(path, edited)
 
 
-def parse_params(values: Any, source: str) -> Params:
-    """Check values as read from YAML; raise ParamsError with every problem, one line each, after the `source`."""
+def parse_params(values: Any, source: str, *, context: str | None = None) -> Params:
+    """Check values as read from YAML; raise ParamsError with every problem, one line each, after the `source`.
+
+    With the context ANY_CLASSIFIER, the classifier may lie in any folder.
+    """
     try:
-        return Params.model_validate(values)
+        return Params.model_validate(values, context=context)
     except ValidationError as error:
         raise ParamsError("\n".join(f"{source}: {fault}" for fault in explained_faults(error))) from error
 

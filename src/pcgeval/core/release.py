@@ -25,13 +25,14 @@ def installed_release() -> dict[str, str | None]:
 
 
 def pipeline_files() -> dict[str, bytes]:
-    """Return the files of a competition's folder that belong to the release: pcgeval.json, dvc.yaml and the stages.
+    """Return the files of a competition's folder of the release: stages, dvc.yaml, .dvcignore, pcgeval.json.
 
     They are those of the repository, but for the dependencies on `src/pcgeval` and on the example letters in dvc.yaml.
     """
     stages = sorted((RELEASED_PIPELINE / "stages").glob("*.py"))
     pipeline = (RELEASED_PIPELINE / "dvc.yaml").read_text("utf-8").replace(f"{EXAMPLE_LETTERS}, ", "")
     return {
+        ".dvcignore": (RELEASED_PIPELINE / ".dvcignore").read_bytes(),
         "dvc.yaml": _SOURCE_DEPS.sub(str(PACKAGE_FILE), pipeline).encode(),
         str(PACKAGE_FILE): f"{to_json(installed_release())}\n".encode(),
         **{f"stages/{path.name}": path.read_bytes() for path in stages},

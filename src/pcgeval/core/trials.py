@@ -206,6 +206,11 @@ class TrialRecord:
         return sum(exchange.reply.prompt_tokens + exchange.reply.output_tokens for exchange in self.exchanges)
 
     @property
+    def answered_by(self) -> tuple[str, ...]:
+        """How the answering models call themselves, with their fingerprints."""
+        return tuple(sorted({exchange.reply.answered_by for exchange in self.exchanges} - {""}))
+
+    @property
     def calls(self) -> tuple[Exchange | FailedCall, ...]:
         """All calls in order, with the failed ones."""
         calls: list[Exchange | FailedCall] = list(self.exchanges)
@@ -224,8 +229,7 @@ class TrialRecord:
         for flag in self.flags:
             if sum(other.kind == flag.kind for other in flags) < MAX_DETAILS:
                 flags.append(Flag(flag.kind, flag.detail[:MAX_DETAIL]))
-        answered_by = tuple(sorted({exchange.reply.answered_by for exchange in self.exchanges} - {""}))
-        return TrialUsage(len(self.exchanges), self.tokens, tuple(flags), self.contained, supplied, answered_by)
+        return TrialUsage(len(self.exchanges), self.tokens, tuple(flags), self.contained, supplied, self.answered_by)
 
 
 @with_config(_STRICT)

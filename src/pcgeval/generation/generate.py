@@ -11,26 +11,29 @@ the model answers at all (`llm.neutral`). A trial that fails through its server 
 the submission: the stage finishes the other trials and then fails, and the next run repeats it.
 """
 
+import gc
 import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
 from pathlib import Path
 
-from pcgeval.core.console import Progress, count, print_stderr
-from pcgeval.core.errors import PcgevalError
+from pcgeval.core.console import Progress, count, error_message, print_stderr
+from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import remove_others, sha256_text
 from pcgeval.core.layout import (
     CALLS,
     DATA,
+    GENERATION_LOCK,
     STATE,
     SUBMISSIONS,
     TRIALS,
     Trial,
-    generation_lock,
     recording_file,
     stage_dir,
     summaries_file,
@@ -38,7 +41,7 @@ from pcgeval.core.layout import (
 )
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.parallel import map_in_threads
-from pcgeval.core.params import PARAMS_FILE, Params, load_params
+from pcgeval.core.params import PARAMS_FILE, Model, Params, load_params
 from pcgeval.core.trials import (
     Course,
     TrialRecord,
@@ -52,15 +55,15 @@ from pcgeval.core.trials import (
 from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner, run_twice
 from pcgeval.generation.summaries import trial_summary
-from pcgeval.generation.tasks import GenerationTask, TrialObserver, present_fingerprint
+from pcgeval.generation.tasks import GenerationTask, TrialObserver, models_by_server, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog
 from pcgeval.llm.neutral import LiveModel
-from pcgeval.llm.protocol import Backend, LlmError
+from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
 from pcgeval.submissions.load import Program, Submission, load_submissions
-from pcgeval.submissions.packages import InstallError, RequirementsError, lock_requirements
+from pcgeval.submissions.packages import PackagesError, lock_requirements
 
 _SIGNAL_SECONDS = 0.05  # in which a signal that killed a program also reaches this process
 
@@ -87,21 +90,70 @@ class TeamTrials:
     thought: dict[Trial, float] = field(default_factory=dict)  # by the trials that ran: see TrialRun
 
 
-def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
-    """Run every unfinished trial of all teams with a model, and remove files of trials that do not exist any more.
+def generate_stage(params: Params, root: Path = Path()) -> None:
+    """Run every unfinished trial, and remove files of trials that do not exist any more.
+
+    The models of one server run one after the other, so that it loads each of them once; servers run side by side. A
+    model that fails keeps no other from going on.
 
     Args:
         params: The competition.
-        model: The model's key in params.
         root: The competition's folder.
 
     Raises:
-        FolderBusyError: Another process works on the same model.
+        FolderBusyError: Another process works on the same folder.
+        TrialFaultError: Trials are missing, for the reasons in the message; the next run continues.
         InputsChangedError: The submissions or params.yaml changed meanwhile.
-        PcgevalError: As `do_trials`.
     """
-    settings, submissions = params.models[model], load_submissions(params.teams, root / SUBMISSIONS)
-    live = None if settings.backend == "recorded" else open_backend(settings)
+    submissions = load_submissions(params.teams, root / SUBMISSIONS)
+    progress = Progress("generate", len(params.models) * len(submissions) * len(list(trials(params))))
+    stopping = {model: threading.Event() for model in params.models}
+    errors: list[str] = []
+
+    def generate_in_turn(models: Sequence[str]) -> None:
+        for model in models:
+            if not stopping[model].is_set():
+                try:
+                    _generate(params, model, submissions, root, progress, opened, stopping[model])
+                except (PcgevalError, OSError) as error:
+                    errors.append(error_message(error))
+                if _is_live(params.models[model]):
+                    gc.collect()  # frees a local model's weights before the next one's: its client refers back to it
+
+    raw, groups = root / DATA / "raw", models_by_server(params)
+    with lock_folder(raw, root / GENERATION_LOCK), progress, ExitStack() as opened:
+        for submission in submissions.values() if any(map(_is_live, params.models.values())) else ():
+            if isinstance(submission.work, Program) and submission.work.lock:
+                with suppress(PackagesError):  # raised again where the program's trials begin
+                    lock_requirements(submission.work.folder, submission.work.lock)
+        try:
+            list(map_in_threads(generate_in_turn, groups, len(groups)))
+        finally:
+            for event in stopping.values():  # before `opened` ends the programs of an interrupted run
+                event.set()
+        if errors:
+            raise TrialFaultError("\n".join(dict.fromkeys(errors)))
+        records = {
+            record_path(root / stage_dir("raw", model, team), team, trial)
+            for model, team, trial in product(params.models, submissions, trials(params))
+        }
+        remove_others(raw, records | {path.with_suffix(".txt") for path in records})
+        remove_others(root / TRIALS, {root / summaries_file(*place) for place in product(params.models, submissions)})
+    _check_unchanged(params, root)
+
+
+def _generate(
+    params: Params,
+    model: str,
+    submissions: Mapping[str, Submission],
+    root: Path,
+    progress: Progress,
+    opened: ExitStack,
+    stopping: threading.Event,
+) -> None:
+    """Run every unfinished trial of a model, and summarise all."""
+    settings = params.models[model]
+    live = _ModelOnDemand(settings) if _is_live(settings) else None
     teams = [
         TeamTrials(
             submission,
@@ -110,38 +162,76 @@ def generate_stage(params: Params, model: str, root: Path = Path()) -> None:
         )
         for team, submission in submissions.items()
     ]
-    progress = Progress(f"generate with {model}", len(teams) * len(list(trials(params))))
 
     def report(trial: Trial, record: TrialRecord, is_new: bool) -> None:
         progress.step(
-            f"{trial.letter}{trial.number}: {record.failure or ('new' if is_new else 'kept')}",
+            f"{model}, {trial.letter}{trial.number}: {record.failure or ('new' if is_new else 'kept')}",
             tokens=record.tokens,
             failed=record.failure is not None,
             repeated=not is_new,
         )
 
-    folder, state = root / DATA / "raw" / model, root / STATE
-    with lock_folder(folder, generation_lock(model, state)), progress:
-        for submission in submissions.values() if live else ():
-            if isinstance(submission.work, Program):
-                with suppress(RequirementsError, InstallError):  # raised again where the program's trials begin
-                    lock_requirements(submission.work.folder)
-        trust = os.environ.get(TRUST_PROGRAMS) == "1"
-        summaries = do_trials(params, model, teams, report, state=state, calls=root / CALLS, trust_programs=trust)
-        for team, of_team in summaries.items():
-            write_summaries(root / summaries_file(model, team), [of_team[trial] for trial in trials(params)])
-        paths = [record_path(team.folder, team.submission.team, trial) for team in teams for trial in trials(params)]
-        remove_others(folder, {path.with_suffix(suffix) for path in paths for suffix in (".txt", ".json")})
-        remove_others(root / TRIALS / model, {root / summaries_file(model, team) for team in submissions})
-    _check_unchanged(params, model, root)
+    summaries = do_trials(
+        params,
+        model,
+        teams,
+        report,
+        opened,
+        digest=settings.digest or _finished_digest(params, model, teams),
+        state=root / STATE,
+        calls=root / CALLS,
+        trust_programs=os.environ.get(TRUST_PROGRAMS) == "1",
+        stopping=stopping,
+    )
+    for team, of_team in summaries.items():
+        write_summaries(root / summaries_file(model, team), [of_team[trial] for trial in trials(params)])
 
 
-def _check_unchanged(params: Params, model: str, root: Path) -> None:
+def _is_live(model: Model) -> bool:
+    return model.backend != "recorded"
+
+
+@dataclass(frozen=True)
+class _ModelOnDemand:
+    """A live model's backend, opened by its first use: a model without unfinished trials loads no weights."""
+
+    model: Model
+
+    @cached_property
+    def _backend(self) -> Backend:
+        return open_backend(self.model)
+
+    def digest(self) -> str:
+        return self._backend.digest()
+
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
+        return self._backend.chat(request, timeout)
+
+
+def _finished_digest(params: Params, model: str, teams: Sequence[TeamTrials]) -> str | None:
+    """Return the digest with which all trials of a model are finished; None if they are not."""
+    first = record_path(teams[0].folder, teams[0].submission.team, next(trials(params)))
+    try:
+        digest = read_record(first).digest
+    except FileError:
+        return None
+    for team in teams:
+        fingerprint = present_fingerprint(params, model, team.submission)
+        for trial in trials(params):
+            record = finished_trial(team.folder, team.submission.team, trial, fingerprint(trial, digest))
+            if record is None or not record.is_final:
+                return None
+    return digest
+
+
+def _check_unchanged(params: Params, root: Path) -> None:
     """Raise InputsChangedError if the trials have other inputs than the files now, as DVC hashes those."""
     now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
-    is_same = model in now.models and [*trials(now)] == [*trials(params)] and {*now.teams} == {*params.teams}
+    is_same = [*trials(now)] == [*trials(params)] and all(
+        {*getattr(now, section)} == {*getattr(params, section)} for section in ("models", "teams")
+    )
     trial = next(trials(params))  # one tells for all: a team's trials are made from one state of its submission
-    for team, submission in submissions.items():
+    for model, (team, submission) in product(params.models, submissions.items()):
         record = read_record(record_path(root / stage_dir("raw", model, team), team, trial))
         if present_fingerprint(params, model, submission)(trial, record.digest) != record.fingerprint:
             changed = SUBMISSIONS / team
@@ -160,11 +250,14 @@ def do_trials(
     model: str,
     teams: Sequence[TeamTrials],
     report: Report,
+    opened: ExitStack,
     *,
+    digest: str | None = None,
     state: Path = STATE,
     calls: Path = CALLS,
     trust_programs: bool = False,
     observer: TrialObserver | None = None,
+    stopping: threading.Event | None = None,
 ) -> dict[str, dict[Trial, TrialSummary]]:
     """Run every unfinished trial of some teams, one letter of each team after the other.
 
@@ -173,10 +266,13 @@ def do_trials(
         model: The model's key in params.
         teams: The teams. The files of a program are copied first, and its trials run from the copy.
         report: Called with each trial, finished before or just now.
+        opened: Gets what has to be closed after the trials, and ends their programs in an interrupted run.
+        digest: The model's, where it is known; otherwise the first team's backend is asked for it.
         state: Where the programs' copies lie.
         calls: The call log's folder.
         trust_programs: Run programs without a sandbox where there is none.
         observer: Called while trials run, with the output of programs.
+        stopping: Set elsewhere, it ends every wait for a server, and no trial begins or fails any more.
 
     Returns:
         The summary of each trial, by team.
@@ -187,47 +283,52 @@ def do_trials(
         InstallError: The packages of a program cannot be installed now, through no fault of the program.
         SandboxError: There is no sandbox for a program. The trials of other teams are done before.
     """
-    settings, log = params.models[model], CallLog(calls)
-    digest = settings.digest or teams[0].backend.digest()
-    with ExitStack() as stack:
-        runs = []
-        for team in teams:
-            copy = state / "snapshots" / model / team.submission.team
-            submission = stack.enter_context(_snapshot(team.submission, copy))
-            task = GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
-            runs.append(_TeamRun(team, task, log, report, observer))
-        in_turn = [
-            (run, trial) for letter in params.competition.characters for run in runs for trial in trials(params, letter)
-        ]
-        to_do = [(run, trial) for run, trial in in_turn if not run.is_finished(trial)]
-        stopping = threading.Event()
-        if to_do and not isinstance(teams[0].backend, RecordedModel):  # else the server may be away
-            live = LiveModel(teams[0].backend, settings, params.limits, log, print_stderr, stopping)
-            live.begin()
-            pinned_digest(settings, live.backend)
-            _check_answering(model, live, runs)
-            for run in runs:
-                run.model = live
-        errors: list[PcgevalError] = []
-        for run in dict.fromkeys(run for run, _ in to_do):
-            try:
-                runner = open_runner(run.task, trust_programs, keep_output=observer is not None)
-                run.runner = stack.enter_context(runner)
-            except PcgevalError as error:
-                errors.append(error)
-        ready = [(run, trial) for run, trial in to_do if run.runner]
-        try:
-            for run, trial, record in map_in_threads(
-                lambda item: (*item, item[0].run(item[1], stopping)), ready, settings.concurrency, stopping
-            ):
-                run.finish(trial, record, is_new=True)
-        except PcgevalError as error:
-            errors.append(error)
-        else:
-            errors += [run.open_error(model) for run in runs if run.open]
+    settings, log, stopping = params.models[model], CallLog(calls), stopping or threading.Event()
+    backend = teams[0].backend
+    live = None
+    if not isinstance(backend, RecordedModel):
+        live = LiveModel(backend, settings, params.limits, log, print_stderr, stopping)
+    digest = digest or settings.digest or (live or backend).digest()
+    runs = []
+    for team in teams:
+        copy = state / "snapshots" / model / team.submission.team
+        submission = opened.enter_context(_snapshot(team.submission, copy))
+        task = GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
+        runs.append(_TeamRun(team, task, log, report, observer))
+    in_turn = [
+        (run, trial) for letter in params.competition.characters for run in runs for trial in trials(params, letter)
+    ]
+    to_do = [(run, trial) for run, trial in in_turn if not run.is_finished(trial)]
+    if to_do and live:  # else the server may be away
+        live.begin()
+        pinned_digest(settings, live.backend)
+        _check_answering(model, live, runs)
+        for run in runs:
+            run.model = live
+    errors = [*_open_runners([*dict.fromkeys(run for run, _ in to_do)], opened, trust_programs)]
+    ready = [(run, trial) for run, trial in to_do if run.runner]
+    try:
+        for run, trial, record in map_in_threads(
+            lambda item: (*item, item[0].run(item[1], stopping)), ready, settings.concurrency, stopping
+        ):
+            run.finish(trial, record, is_new=True)
+    except PcgevalError as error:
+        errors.append(error)
+    else:
+        errors += [run.open_error(model) for run in runs if run.open]
     if errors:
         raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
     return {run.trials.submission.team: run.summaries for run in runs}
+
+
+def _open_runners(runs: Sequence["_TeamRun"], opened: ExitStack, trust_programs: bool) -> Iterator[PcgevalError]:
+    """Open what the trials of each team need, and yield the errors."""
+    for run in runs:
+        keep_output = run.observer is not None
+        try:
+            run.runner = opened.enter_context(open_runner(run.task, trust_programs, keep_output=keep_output))
+        except PcgevalError as error:
+            yield error
 
 
 def _check_answering(model: str, live: LiveModel, runs: Sequence["_TeamRun"]) -> None:
@@ -334,8 +435,8 @@ class _TeamRun:
 def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
     """Yield a submission with a read-only copy of its program; a prompt is in memory already.
 
-    The folder belongs to the process that holds the lock of the model. It is removed at the end, as is an old copy of a
-    killed run. Messages go on to name the program's own folder.
+    The folder belongs to the process that holds the stage's lock. It is removed at the end, as is an old copy of a
+    killed run.
     """
     program = submission.work
     if not isinstance(program, Program):
@@ -350,6 +451,6 @@ def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
         for path in (folder, *folder.rglob("*")):  # root runs the program as another user, whatever the umask
             file_rights = 0o555 if path.stat().st_mode & 0o100 else 0o444
             path.chmod(0o755 if path.is_dir() else file_rights)
-        yield replace(submission, work=replace(program, folder=folder, original=program.folder))
+        yield replace(submission, work=replace(program, folder=folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)

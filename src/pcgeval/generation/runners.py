@@ -22,7 +22,7 @@ from pcgeval.llm.protocol import Chat, ChatRequest, LlmError, Message
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
-from pcgeval.submissions.packages import REQUIREMENTS, RequirementsError, interpreter_for
+from pcgeval.submissions.packages import REQUIREMENTS, InstallError, RequirementsError, interpreter_for
 
 GUEST = Path(__file__).parent / "guest"  # the part of pcgeval that a program sees
 SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end
@@ -61,11 +61,15 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
         yield partial(_run_prompt, work, limits)
         return
     try:
-        interpreter = interpreter_for(work.folder, work.original)
+        interpreter = interpreter_for(work.folder, work.lock)
     except RequirementsError as error:
-        refused = TrialRun(failure=failure("requirements-refused", detail=str(error)))
+        kind = "requirements-unmet" if error.is_unmet else "requirements-refused"
+        refused = TrialRun(failure=failure(kind, detail=error.detail or str(error)))
         yield lambda *_: refused
         return
+    except InstallError as error:
+        said = f" ({error.detail})" if error.detail else ""
+        raise type(error)(f"{task.submission.team}: {error}{said}", error.detail) from error
     with open_sandbox(ResourceLimits(), trust_programs) as sandbox:
         yield ProgramRunner(work, sandbox, limits, interpreter, keep_output).run_trial
 
@@ -242,7 +246,8 @@ def start_programs(programs: Mapping[str, Program], sandbox: Sandbox, letter: st
     def start(team: str) -> tuple[str, str | None]:
         program = programs[team]
         try:
-            run = ProgramRunner(program, sandbox, limits, interpreter_for(program.folder)).run_trial(job, chat)
+            interpreter = interpreter_for(program.folder, program.lock)
+            run = ProgramRunner(program, sandbox, limits, interpreter).run_trial(job, chat)
         except LlmError:  # it asked the model
             return team, None
         if run.failure and run.failure.kind == "overtime":

@@ -1,5 +1,6 @@
 """The requests, the seeds and the fingerprints of the trials of one model and team."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -74,10 +75,12 @@ class GenerationTask:
 
     @cached_property
     def _program(self) -> list[object]:
-        """The program's entry and files without the organiser's notes: a disqualification is no reason to pay again."""
+        """The program's entry, its files, and the lock of its packages."""
         program = self.submission.work
         assert isinstance(program, Program)  # noqa: S101 - the caller knows
-        return [program.entry, [[name, sha256_file(program.folder / name)] for name in program.files()]]
+        files = [[name, sha256_file(program.folder / name)] for name in program.files()]
+        lock = program.lock
+        return [program.entry, files, sha256_file(lock) if lock and lock.is_file() else None]
 
 
 def present_fingerprint(params: Params, model: str, submission: Submission) -> Callable[[Trial, str], str]:
@@ -92,3 +95,19 @@ def present_fingerprint(params: Params, model: str, submission: Submission) -> C
         return GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
 
     return lambda trial, digest: task(settings.digest or digest).fingerprint(trial)
+
+
+def models_by_server(params: Params) -> list[list[str]]:
+    """Return groups of models that share a server or this machine's memory; the recorded models are one group, too."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, model in params.models.items():
+        match model.backend:
+            case "ollama":
+                address = model.host or os.environ.get("OLLAMA_HOST")
+            case "openai":
+                address = model.base_url
+            case _:
+                address = None
+        server = model.backend, (address or "").casefold().removeprefix("http://").rstrip("/")
+        groups.setdefault(server, []).append(name)
+    return [*groups.values()]

@@ -63,7 +63,7 @@ def grade_team(
     client = CallFiles(root / CALLS, tuple(path for path in files if path.is_file())).client(settings, open_backend)
     output, log = grade(task, client, f"grade {team}"), client.log
     if log.used:  # after a grading that ended early, the calls before stay too
-        others = read_recording(used) if output.warnings and used.is_file() else ()
+        others = read_recording(used) if output.partial and used.is_file() else ()
         calls = {call.key: call for call in (*others, *log.used)}
         write_recording(used, sorted(calls.values(), key=_recording_order))
     identity = RubricIdentity(params.rubric.id, sha256_file(root / rubric_file(params.rubric.id)))

@@ -24,12 +24,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pcgeval.core.errors import FileError
 from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import sha256_text, to_json, write_text
-from pcgeval.core.layout import Trial
+from pcgeval.core.layout import CALLS, FAILED_CALLS, Trial
+from pcgeval.core.params import Model
 from pcgeval.core.stage_files import refusal
 from pcgeval.core.trials import Attempt, ChatReply, FailedCall, TrialRecord
 from pcgeval.core.untrusted import well_formed
+from pcgeval.llm.local_models import full_name
 from pcgeval.llm.protocol import LlmError
 
+NEUTRAL = "neutral"  # the kind of a call on nobody's account
 _POLL_SECONDS = 0.02  # between two tries to get the lock of a call
 ROOM = 16 * 2**20  # bytes that must be free before a call is paid for, so that its reply can be kept
 
@@ -234,19 +237,67 @@ class CallLog:
             with path.open("rb") as file:
                 file.seek(start)
                 whole = file.read().split(b"\n")[:-1]  # behind the last line end, another process may be writing
-            for call in answered_calls(whole):
-                self._add(call)
+            for call in logged_calls(whole):
+                if call.reply:
+                    self._add(call)
             self._read_until[path] = start + sum(len(line) + 1 for line in whole)
 
     def _cannot_keep(self, reason: str | None) -> LlmError:
         return LlmError(f"{self._folder}: a reply cannot be kept: {reason}. Make room on the disk, then run again.")
 
 
-def answered_calls(lines: Iterable[bytes]) -> Iterator[LoggedCall]:
-    """Yield the calls with a reply in the lines of a log; skip lines that are no calls, such as torn ones."""
+def logged_calls(lines: Iterable[bytes]) -> Iterator[LoggedCall]:
+    """Yield the calls in the lines of a log, failed and neutral ones too; skip what is none, such as torn lines."""
     for line in lines:
         with suppress(ValidationError):
-            yield from (call for call in _parsed(line).calls if call.reply)
+            yield from _parsed(line).calls
+
+
+def known_calls(model: Model, root: Path) -> list[LoggedCall]:
+    """Return the calls of a live model in the call log, failed and neutral ones too, and the proofs of a bundle.
+
+    Of a recorded model its recordings alone count.
+    """
+    if model.backend == "recorded":
+        return []
+    paths = (path for path in sorted((root / CALLS).glob("*.jsonl")) if path.is_file())
+    calls = [call for path in paths for call in logged_calls(path.read_bytes().split(b"\n"))]
+    if (root / FAILED_CALLS).is_file():  # its maker wrote it, so it proves no reply to a trial
+        bundled = logged_calls((root / FAILED_CALLS).read_bytes().split(b"\n"))
+        calls += [call for call in bundled if call.kind == NEUTRAL or call.reply is None]
+    return [call for call in calls if full_name(call.model or "") == full_name(model.name)]
+
+
+def proofs(records: Iterable[TrialRecord], known: Iterable[LoggedCall]) -> list[LoggedCall]:
+    """Return the known calls that prove the failed calls of trials: the same ones, and the neutral calls between."""
+    failed = [call for record in records for call in record.failed_calls]
+    wanted = {(call.key, call.failure, call.attempts) for call in failed}
+    neutral = {attempt.neutral for call in failed for attempt in call.attempts}
+    same = (
+        call
+        for call in known
+        if (call.reply in neutral if call.kind == NEUTRAL else (call.key, call.failure, call.attempts) in wanted)
+    )
+    return list(dict.fromkeys(same))
+
+
+def unproved_calls(record: TrialRecord, known: Iterable[LoggedCall]) -> list[FailedCall]:
+    """Return the failed calls of a trial that no known call proves.
+
+    What the table of blame decides alone needs no neutral call; every other attempt needs the reply to one.
+    """
+    if not record.failed_calls:
+        return []
+    proving = proofs([record], known)
+    held = {(call.key, call.failure, call.attempts) for call in proving}
+    neutral = {call.reply for call in proving if call.kind == NEUTRAL}
+    return [
+        call
+        for call in record.failed_calls
+        if (call.key, call.failure, call.attempts) not in held
+        or not call.attempts
+        or any(attempt.blame != "request" and attempt.neutral not in neutral for attempt in call.attempts)
+    ]
 
 
 def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:

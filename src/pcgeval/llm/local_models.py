@@ -64,8 +64,9 @@ LOCAL_MODELS = (
 
 
 def full_name(name: str) -> str:
-    """Return a model's name with Ollama's default tag and in lower case, for comparison."""
-    return (name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest").casefold()
+    """Return a model's name without Ollama's default registry and owner, with its tag, in lower case, to compare it."""
+    name = name.casefold().removeprefix("registry.ollama.ai/").removeprefix("library/")
+    return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
 
 
 def find_model(name: str) -> LocalModel | None:

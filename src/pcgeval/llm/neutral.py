@@ -21,7 +21,7 @@ from pcgeval.core.failures import Failure, failure
 from pcgeval.core.params import Limits, Model
 from pcgeval.core.trials import Attempt, ChatReply
 from pcgeval.core.untrusted import well_formed
-from pcgeval.llm.call_log import CallLog, LoggedCall
+from pcgeval.llm.call_log import NEUTRAL, CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
 from pcgeval.llm.server import advice_on
 
@@ -85,16 +85,20 @@ class LiveModel:
     _unsteady: int = 0  # requests that failed and succeeded when they were repeated
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self) -> ChatReply:
-        """Make the first neutral call, and wait for a server that is away.
+    def begin(self) -> None:
+        """Make the first neutral call, unless it is made, and wait for a server that is away.
 
         Raises:
             LlmError: A setting is wrong, or the model is not there.
             OutageError: The server was away for too long.
         """
-        reply = self._neutral()
-        self.answering = reply.model
-        return reply
+        if self._usual is None:
+            self.answering = self._neutral().model
+
+    def digest(self) -> str:
+        """Return the digest that the server has for the model; raises LlmError as `begin` does."""
+        self.begin()
+        return self.backend.digest()
 
     def ask(self, request: ChatRequest, seconds: float) -> Outcome:
         """Make a trial's call, each attempt in at most so many seconds; raises LlmError as `begin` does."""
@@ -171,7 +175,7 @@ class LiveModel:
                     return reply
 
     def _keep(self, request: ChatRequest, **outcome: Any) -> None:
-        self.log.keep(LoggedCall(key=request.key, model=request.model, kind="neutral", **outcome))
+        self.log.keep(LoggedCall(key=request.key, model=request.model, kind=NEUTRAL, **outcome))
 
     def _pause(self, seconds: float) -> None:
         if self.stopping.wait(seconds):

@@ -17,13 +17,13 @@ from pcgeval.core.console import Progress, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.layout import (
     CALLS,
+    CLASSIFIER,
     DVC_IGNORED,
     EXAMPLE_LETTERS,
+    GENERATION_LOCK,
     RANKING_JSON,
     RUN_LOCK,
-    STATE,
     SUBMISSIONS,
-    generation_lock,
     grade_file,
     stage_dir,
     summaries_file,
@@ -32,25 +32,26 @@ from pcgeval.core.layout import (
 from pcgeval.core.locks import lock_holder
 from pcgeval.core.params import PARAMS_FILE, Execution, Model, Params, load_params
 from pcgeval.core.stage_files import RankingFile
-from pcgeval.generation.generate import TrialFaultError
 from pcgeval.generation.summaries import summarise_trials
+from pcgeval.llm.call_log import known_calls
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.llm.recorded import RecordedModel
+from pcgeval.proof.commitment import changes_since, full_commit
 from pcgeval.proof.differences import Difference, compare_files
+from pcgeval.proof.figures import unlikely_figures
 from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
-from pcgeval.proof.replies import logged_calls, repeat_trials
+from pcgeval.proof.replies import repeat_trials
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.scoring.result_hash import files_at
-from pcgeval.scoring.seal import seal_differences
 from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import load_submissions, submission_sha256
-from pcgeval.submissions.packages import InstallError
+from pcgeval.submissions.packages import InstallError, LockError
 
-INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "data/recordings", "data/rubrics")
+INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "data/locks", "data/recordings", "data/rubrics")
 NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
 # this machine cannot run programs; any other error is a fault of the competition's files
-_MACHINE_ERRORS = (SandboxError, InstallError, TrialFaultError, OSError)
+_MACHINE_ERRORS = (SandboxError, InstallError, OSError)
 
 
 class AuditError(PcgevalError):
@@ -94,7 +95,7 @@ class Audit:
             getattr(self, kind).append(sentence)
 
     def passed(self, *, strict: bool = False) -> bool:
-        """Tell whether nothing differs; `strict` also asks that everything was run again and committed."""
+        """Tell whether nothing differs; `strict` also asks that everything was run again, and that it is committed."""
         return not (self.differences or self.faults or (strict and (self.not_run or self.unpublished)))
 
     def to_json(self) -> dict[str, Any]:
@@ -105,28 +106,32 @@ class Audit:
         return values
 
 
-def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -> Audit:
+def audit(root: Path, *, trust: Collection[str] = (), since: str | None = None, is_bundle: bool = False) -> Audit:
     """Audit a competition's folder, with its repository and dvc.lock.
 
     Args:
         root: The folder of params.yaml and dvc.yaml.
         trust: Stages that do not run; the audit copies their published output.
+        since: The commit that was published before the run: each input that changed after it is a fault.
         is_bundle: The folder is an unpacked bundle, without repository, pictures and pages.
 
     Raises:
         AuditError: The folder holds no ranking, or a stage of `trust` does not exist.
+        CommitmentError: `since` is no commit of the folder's repository.
         PcgevalError: params.yaml or the ranking cannot be read.
     """
     root = root.resolve()
     if unknown := [stage for stage in trust if stage not in pipeline.OUTPUTS]:
         raise AuditError(f"{unknown[0]}: is no stage. The stages are {', '.join(pipeline.OUTPUTS)}.")
+    commit = None if since is None else full_commit(root, since)
     # no cluster is asked to compute
     params = load_params(root / PARAMS_FILE).model_copy(update={"execution": Execution()})
-    for lock in (RUN_LOCK, *map(generation_lock, params.models)):
+    for lock in (RUN_LOCK, GENERATION_LOCK):
         if holder := lock_holder(root / lock):
             raise AuditError(f"process {holder[0]} is evaluating this competition. Audit it when that has ended.")
     if not (root / RANKING_JSON).is_file():
         raise AuditError(f"{RANKING_JSON}: is missing. Run `make final-eval` to its end first.")
+    submissions = {team: submission_sha256(root / SUBMISSIONS / team) for team in params.teams}  # refuses links
     published, competition = RankingFile.read(root / RANKING_JSON), params.competition
     result = Audit(
         f"{competition.name} {competition.edition}, {competition.round}",
@@ -141,14 +146,15 @@ def audit(root: Path, *, trust: Collection[str] = (), is_bundle: bool = False) -
             team=team.team,
             status="winner" if team.winner else team.status,
             rank=team.rank,
-            submission=submission_sha256(root / SUBMISSIONS / team.team) if team.team in params.teams else "missing",
+            submission=submissions.get(team.team, "missing"),
             trials=len(team.models) * len(competition.characters) * competition.trials,
             failed=sum(model.failed_trials for model in team.models.values()),
             total=team.total,
             again=totals.get(team.team),
         )
         result.teams.append(line)
-    result.faults += seal_differences(params, root)
+    if commit is not None:
+        result.faults += changes_since(root, commit)
     result.add(check_release(root, params))
     if not is_bundle:
         result.add(check_repository(root))
@@ -179,10 +185,7 @@ class _Rerun:
                 self._generate()
             else:
                 self._run_stage(stage)
-            for output in outputs:
-                # generate has an output for every model; of a model that left the competition the old one may stay
-                parts = [f"{output}/{model}" for model in self.params.models] if stage == "generate" else [output]
-                self.result.differences += [] if output in self.left_out else self._compare(parts)
+            self.result.differences += self._compare(output for output in outputs if output not in self.left_out)
         ranking = self.work / RANKING_JSON
         return RankingFile.read(ranking) if ranking.is_file() else None
 
@@ -192,21 +195,14 @@ class _Rerun:
         if (self.root / CALLS).is_dir():
             (self.work / CALLS).parent.mkdir(parents=True)
             (self.work / CALLS).symlink_to(self.root / CALLS)
-        classifier, model = classifier_folder(self.root, self.params), Path(self.params.similarity.model)
-        if classifier.is_dir() and not model.is_absolute() and ".." not in model.parts:
-            outputs = [output for paths in pipeline.OUTPUTS.values() for output in paths] + [str(STATE), ".cache"]
-            for name in files_at(classifier, Path()):
-                target = self.work / model / name
-                place = Path((model / name).as_posix().casefold())  # on some disks data/RAW is data/raw
-                if not target.exists() and not any(place.is_relative_to(output) for output in outputs):
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    target.symlink_to((classifier / name).resolve())
+        (self.work / CLASSIFIER).symlink_to(classifier_folder(self.root))
 
     def _copy(self, name: str | Path) -> None:
         source, target = self.root / name, self.work / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns(*DVC_IGNORED), dirs_exist_ok=True)
+            ignored = None if name == SUBMISSIONS else shutil.ignore_patterns(*DVC_IGNORED)
+            shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True)
         elif source.is_file():
             shutil.copy2(source, target)
 
@@ -220,14 +216,15 @@ class _Rerun:
         submissions = load_submissions(self.params.teams, self.root / SUBMISSIONS)
         progress = Progress("teams and models", len(self.params.models) * len(submissions))
         for model, settings in self.params.models.items():
-            logged = logged_calls(settings, self.root)
+            logged = known_calls(settings, self.root)
             for team, submission in submissions.items():
                 raw = stage_dir("raw", model, team)
                 try:
                     self.result.add(repeat_trials(self.params, model, submission, self.root, self.work, logged))
                 except (PcgevalError, OSError) as error:
                     reason = str(error).replace(f"{self.root}/", "").partition(". ")[0]
-                    kind: Kind = "not_run" if isinstance(error, _MACHINE_ERRORS) else "faults"
+                    is_here = isinstance(error, _MACHINE_ERRORS) and not isinstance(error, LockError)
+                    kind: Kind = "not_run" if is_here else "faults"
                     finding = f"generate: the trials of {team} with {model} were taken as they are: {reason}."
                     self.result.add([(kind, finding)])
                     shutil.rmtree(self.work / raw, ignore_errors=True)
@@ -238,6 +235,7 @@ class _Rerun:
                 except PcgevalError as error:
                     self.result.faults.append(str(error).replace(f"{self.work}/", ""))
                 progress.step(f"{team} with {model}")
+            self.result.add(unlikely_figures(self.params, model, submissions, self.root))
 
     def _run_stage(self, stage: str) -> None:
         try:

@@ -16,6 +16,7 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_file, to_json
 from pcgeval.core.layout import (
     EVIDENCE,
+    FAILED_CALLS,
     GRADES,
     JUDGEMENTS,
     RANKING_JSON,
@@ -24,10 +25,13 @@ from pcgeval.core.layout import (
     STATE,
     SUBMISSIONS,
     stage_dir,
+    trials,
 )
-from pcgeval.core.params import PARAMS_FILE, load_params
+from pcgeval.core.params import PARAMS_FILE, Params, load_params
 from pcgeval.core.stage_files import REMAKE, RankingFile, Sha256, StageFile, other_remedy
+from pcgeval.core.trials import read_record, record_path
 from pcgeval.core.untrusted import UntrustedFileError, files_below, printable_name, read_bounded
+from pcgeval.llm.call_log import known_calls, proofs
 from pcgeval.proof.audit import INPUTS, Audit, audit
 from pcgeval.scoring.result_hash import files_at, result_doubts
 from pcgeval.submissions.validate import name_fault
@@ -37,7 +41,7 @@ MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
 MAX_STEPS = 150_000  # of the simulation of a level, 100 times those of the default settings: some 3 to 15 s
 _PLACES = (*INPUTS, "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "data/trials")
-_RESULTS = ("ranking.json", "ranking.csv", "metrics", "official", "seal.json")
+_RESULTS = ("ranking.json", "ranking.csv", "metrics", "official")
 _REMEDY = "Take the bundle from its source again."
 
 
@@ -68,6 +72,8 @@ def make_bundle(root: Path) -> bytes:
             raise BundleError(f"{printable_name(name)}: {fault}.")
         is_ours = not name.startswith(f"{SUBMISSIONS}/")  # DVC may link its cache
         contents[name] = read_bounded(root / name, MAX_BYTES, follow_link=is_ours)
+    if failed := _failed_calls(params, root):
+        contents[str(FAILED_CALLS)] = failed
     hashes = {name: sha256_bytes(content) for name, content in contents.items()}
     contents[MANIFEST] = f"{to_json({'files': hashes})}\n".encode()
     packed = io.BytesIO()
@@ -77,6 +83,17 @@ def make_bundle(root: Path) -> bytes:
             entry.external_attr = 0o100644 << 16
             archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
     return packed.getvalue()
+
+
+def _failed_calls(params: Params, root: Path) -> bytes:
+    """Return the lines of the call log that prove the failed calls of the live models; a bundle has no other of it."""
+    lines: set[str] = set()
+    for model, settings in params.models.items():
+        known = known_calls(settings, root)
+        folders = {team: root / stage_dir("raw", model, team) for team in params.teams}
+        paths = [record_path(folder, team, trial) for team, folder in folders.items() for trial in trials(params)]
+        lines |= {call.line() for call in proofs(map(read_record, paths), known)} if known else set()
+    return "".join(sorted(lines)).encode()
 
 
 def unpack_bundle(path: Path, folder: Path) -> int:

@@ -20,7 +20,13 @@ from pcgeval.submissions.load import submission_sha256
 SCORES = frozenset({"normalised", "score", "letter"})  # the kinds of values that are exact numbers
 _SHOWN_UNCHANGED = frozenset({"state", "result hash", "winners", "rank", "status", "normalised", "score"})
 # parts of the result hash, of which a ranking has no more than the hash
-_PARTS = {"recordings": "replies", "trials": "trials", "measurements": "measurements", "source": "code"}
+_PARTS = {
+    "locks": "packages",
+    "recordings": "replies",
+    "trials": "trials",
+    "measurements": "measurements",
+    "source": "code",
+}
 
 
 class CompareError(PcgevalError):

@@ -10,13 +10,12 @@ from tempfile import TemporaryDirectory
 from typing import Literal
 
 from pcgeval.core.files import sha256_bytes, sha256_file
-from pcgeval.core.layout import DVC_LOCK, PACKAGE_FILE, RELEASED_PIPELINE, is_ignored, own_or_packaged
+from pcgeval.core.layout import CLASSIFIER, DVC_LOCK, PACKAGE_FILE, RELEASED_PIPELINE, is_ignored, own_or_packaged
 from pcgeval.core.params import Params
 from pcgeval.core.release import pipeline_files
 from pcgeval.core.untrusted import listed, printable_line
 from pcgeval.similarity.source import FILES, SHIPPED_SHA256, Source
 
-CLASSIFIER = Path("data", "classifier")
 # what belongs into git
 CODE = ("src", "pcgeval.json", "stages", "dvc.yaml", "dvc.lock", "params.yaml", ".dvcignore", "data", "results")
 # findings beside differences of files: faults, notes for readers, and two kinds that fail only a strict audit: what was
@@ -34,17 +33,16 @@ def check_release(root: Path, params: Params) -> Iterator[Finding]:
         yield "notes", "the audit ran the code of this folder; the `pcgeval audit` of a release compares it with that."
     elif names := _altered(root, package):
         yield "faults", f"the code is not that of the installed release: {listed(names, _MOST)}."
-    classifier = Source("", None, classifier_folder(root, params))
-    if all((classifier.folder / name).is_file() for name in FILES) and classifier.sha256 != SHIPPED_SHA256:
+    classifier = Source("", None, classifier_folder(root))
+    is_used = params.similarity.model == str(CLASSIFIER) and all((classifier.folder / name).is_file() for name in FILES)
+    if is_used and classifier.sha256 != SHIPPED_SHA256:
         hashes = f"their SHA-256 is {classifier.sha256}, and {SHIPPED_SHA256} is shipped"
-        kind: Kind = "faults" if Path(params.similarity.model) == CLASSIFIER else "notes"
-        yield kind, f"{params.similarity.model}: these are not the weights that pcgeval ships: {hashes}."
+        yield "faults", f"{CLASSIFIER}: these are not the weights that pcgeval ships: {hashes}."
 
 
-def classifier_folder(root: Path, params: Params) -> Path:
+def classifier_folder(root: Path) -> Path:
     """Return the folder of the classifier: the competition's, else that of the working directory or the package."""
-    model = Path(params.similarity.model)
-    return root / model if (root / model).is_dir() else own_or_packaged(model)
+    return folder if (folder := root / CLASSIFIER).is_dir() else own_or_packaged(CLASSIFIER).resolve()
 
 
 def _altered(root: Path, package: Path) -> list[str]:

@@ -1,7 +1,9 @@
 """Repeat the trials of a competition on the replies that the models gave, without asking a model.
 
 A recorded model's reply comes from the recording; a live model's from the call log, or from the trial's record if the
-log lacks it. Programs run again in the sandbox, in the order and at the times that their records have for the calls.
+log lacks it. A failed call of a live model is another matter: it is nobody's word but the record's unless a log or a
+recording holds it, with its attempts and the neutral calls between them. Programs run again in the sandbox, in the
+order and at the times that their records have for the calls.
 
 A program may depend on what no run can repeat, such as the randomness of the system. A trial that comes to something
 else is repeated until two repetitions differ: then its record proves nothing and is taken as it is. A record on which
@@ -11,25 +13,25 @@ all repetitions agree that it is wrong stays a difference.
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from pcgeval.core.console import count
-from pcgeval.core.failures import Failure, failure
-from pcgeval.core.files import read_text
+from pcgeval.core.failures import failure
+from pcgeval.core.files import read_text, write_text
 from pcgeval.core.layout import CALLS, STATE, Trial, recording_file, stage_dir, trial_file, trials
-from pcgeval.core.params import Limits, Model, Params
-from pcgeval.core.trials import ChatReply, TrialRecord, finished_trial, read_record, record_path
+from pcgeval.core.params import Limits, Params
+from pcgeval.core.trials import ChatReply, TrialRecord, finished_trial, read_record, record_path, record_text
 from pcgeval.generation.broker import is_reply
-from pcgeval.generation.generate import TeamTrials, do_trials
-from pcgeval.llm.call_log import LoggedCall, answered_calls, read_recording, trial_calls
+from pcgeval.generation.generate import TeamTrials, TrialFaultError, do_trials
+from pcgeval.llm.call_log import LoggedCall, read_recording, trial_calls, unproved_calls
 from pcgeval.llm.protocol import ChatRequest
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.release import Finding
+from pcgeval.sandbox.process import SandboxError
 from pcgeval.submissions.load import Program, Submission
 
-BYTES_PER_TOKEN = 16  # of a reply, at most: the recorded replies of all models have less than 6
-MIN_BYTES = 32  # of a reply; shorter ones pass
 REPETITIONS = 8  # of a trial, at most
 THINKING_SECONDS, THINKING_FACTOR = 10.0, 10.0  # by which a program may have been slower than its repetition
 
@@ -43,15 +45,6 @@ class KnownReplies(RecordedModel):
         """Return the known call of exactly this request; a failed one if none is known."""
         unknown = LoggedCall(key=request.key, failure=failure("reply-unknown"))
         return self._calls.get(request.key, unknown)
-
-
-def logged_calls(model: Model, root: Path) -> list[LoggedCall]:
-    """Return the answered calls of a model in the call log; of a recorded model its recordings alone count."""
-    if model.backend == "recorded":
-        return []
-    paths = (path for path in sorted((root / CALLS).glob("*.jsonl")) if path.is_file())
-    calls = (call for path in paths for call in answered_calls(path.read_bytes().split(b"\n")))
-    return [call for call in calls if call.model == model.name]
 
 
 def repeat_trials(
@@ -71,10 +64,10 @@ def repeat_trials(
     paths = {trial: record_path(root / stage_dir("raw", model, team), team, trial) for trial in trials(params)}
     records = {trial: read_record(path) for trial, path in paths.items() if path.exists()}
     known = [*logged, *(read_recording(recording) if recording.is_file() else ())]
-    in_records = [call for trial, record in records.items() for call in trial_calls(trial, record)]
     digest = settings.digest or next((record.digest for record in records.values()), "")
     is_live = settings.backend != "recorded"
-    replies = KnownReplies([*known, *(in_records if is_live else ())], digest, f"the replies of {model}")
+    calls = _in_order(records, known) if is_live else known
+    replies = KnownReplies(calls, digest, f"the replies of {model}")
     on_all_cores = settings.model_copy(update={"concurrency": os.cpu_count() or 1})
     raw, shown = work / stage_dir("raw", model, team), root / stage_dir("raw", model, team)
     repeated = TeamTrials(submission, replies, raw, records)
@@ -82,14 +75,18 @@ def repeat_trials(
     def repeat(doubtful: Iterable[Trial] = ()) -> Records:
         for trial in doubtful:
             record_path(raw, team, trial).unlink()
-        do_trials(
-            params.model_copy(update={"models": {**params.models, model: on_all_cores}}),
-            model,
-            [repeated],
-            lambda *_: None,
-            state=work / STATE,
-            calls=work / CALLS,
-        )
+        with ExitStack() as opened, suppress(TrialFaultError):  # every trial lies on the disk
+            do_trials(
+                params.model_copy(update={"models": {**params.models, model: on_all_cores}}),
+                model,
+                [repeated],
+                lambda *_: None,
+                opened,
+                state=work / STATE,
+                calls=work / CALLS,
+            )
+        _check_machine(raw, team, records)
+        _take_details(raw, team, records)
         return {trial: read_record(record_path(raw, team, trial)) for trial in records}
 
     again = repeat()
@@ -97,19 +94,71 @@ def repeat_trials(
         yield from _unrepeatable(place, (shown, raw), records, again, repeat)
         yield from _altered(place, records, raw, params.limits)
         yield from _slower(place, records, repeated.thought)
-    keys = {exchange.key for record in records.values() for exchange in record.exchanges}
-    outcomes: dict[str, ChatReply | Failure | str] = {}
-    for call in known:
-        if call.key in keys and outcomes.setdefault(call.key, call.outcome) != call.outcome:
-            yield "faults", f"{place}: the call {call.key} has two different answers in call log and recording."
     for trial, record in records.items():
-        for number, exchange in enumerate(record.exchanges, start=1):
-            size, tokens = len(exchange.reply.text.encode("utf-8", "replace")), exchange.reply.output_tokens
-            if size >= MIN_BYTES and size > BYTES_PER_TOKEN * tokens:
-                where = f"{place}, {trial.letter}{trial.number}, reply {number}"
-                yield "faults", f"{where}: its {size} bytes are more than the {tokens} tokens that are recorded."
-    if unproved := len(keys - {call.key for call in known}):
-        text = f"{count(unproved, 'reply', 'replies')} of the model stand in the trials' records alone"
+        if record.is_open:
+            where = f"{place}, {trial.letter}{trial.number}"
+            yield "faults", f"{where}: failed through no fault of the team ({record.failure}), so it is no result."
+    yield from _contradictions(place, records, known)
+    if is_live:
+        yield from _unproved(place, records, known)
+
+
+def _in_order(records: Records, known: Sequence[LoggedCall]) -> Iterator[LoggedCall]:
+    """Yield a live model's calls, of which the first of each key is replayed.
+
+    Several outcomes of a call may be known, as another team or another model was asked the same: that of the record
+    comes first if it is one of them. What only a record holds comes last.
+    """
+    outcomes = {(call.key, call.outcome, call.attempts if call.reply is None else ()) for call in known}
+    recorded = [call for trial, record in records.items() for call in trial_calls(trial, record)]
+    yield from (call for call in recorded if (call.key, call.outcome, call.attempts) in outcomes)
+    yield from (call for call in known if call.reply)
+    yield from recorded
+
+
+def _check_machine(raw: Path, team: str, records: Records) -> None:
+    """Raise SandboxError if this machine could not run a trial again."""
+    for trial in records:
+        again = read_record(record_path(raw, team, trial))
+        if again.failure and again.failure.kind == "no-sandbox":
+            raise SandboxError(str(again.failure))
+
+
+def _take_details(raw: Path, team: str, records: Records) -> None:
+    """Give failures of the repeated trials the words of the program or the package manager that are published.
+
+    They differ from machine to machine, and are the only part of a record that an audit does not compare.
+    """
+    for trial, record in records.items():
+        path = record_path(raw, team, trial)
+        again = read_record(path)
+        if again.failure and record.failure and again.failure.detail != record.failure.detail:
+            failed = replace(again.failure, detail=record.failure.detail)
+            write_text(path, record_text(replace(again, failure=failed)))
+
+
+def _contradictions(place: str, records: Records, known: Sequence[LoggedCall]) -> Iterator[Finding]:
+    """Name calls of the records to which one model gave two different replies."""
+    keys = {exchange.key for record in records.values() for exchange in record.exchanges}
+    replies: dict[tuple[str, str | None], ChatReply] = {}
+    for call in known:
+        if not call.reply or call.key not in keys:
+            continue
+        if replies.setdefault((call.key, call.reply.model), call.reply) != call.reply:
+            yield "faults", f"{place}: the call {call.key} has two different answers in call log and recording."
+
+
+def _unproved(place: str, records: Records, known: Sequence[LoggedCall]) -> Iterator[Finding]:
+    """Name failures that nothing but the records says, and count such replies."""
+    for trial, record in records.items():
+        for call in unproved_calls(record, known):
+            where = f"{place}, {trial.letter}{trial.number}, call {call.turn}"
+            reason = f"no call log or recording holds the failed call ({call.failure.sentence})"
+            remedy = "Audit where the competition ran, or run `pcgeval export recordings` there."
+            yield "faults", f"{where}: {reason}. {remedy}"
+    answered = {call.key for call in known if call.reply}
+    if lacking := len({exchange.key for record in records.values() for exchange in record.exchanges} - answered):
+        text = f"{count(lacking, 'reply', 'replies')} of the model stand in the trials' records alone"
         yield "notes", f"{place}: {text}: no call log or recording has them."
 
 

@@ -9,9 +9,8 @@ import secrets
 
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import STATE, SUBMISSIONS
+from pcgeval.core.layout import STATE
 from pcgeval.core.stage_files import RankingFile
-from pcgeval.submissions.load import load_submission
 
 KEY_FILE = STATE / "pseudonyms.key"  # outside git; another key gives other pseudonyms
 _DIGITS = 8
@@ -34,7 +33,7 @@ def anonymous_ranking(ranking: RankingFile) -> RankingFile:
     teams, pseudonyms = [], {}
     for row in ranking.teams:
         pseudonyms[row.team] = row.team
-        if load_submission(SUBMISSIONS / row.team).notes.role == "participant":
+        if row.status != "baseline":
             pseudonyms[row.team] = f"team-{hmac.new(key, row.team.encode('utf-8'), 'sha256').hexdigest()[:_DIGITS]}"
             print_stderr(f"  {pseudonyms[row.team]} is {row.team}")
         reason = None if row.disqualified is None else "left out of this table"

@@ -15,9 +15,9 @@ from pcgeval.core.console import count, duration
 from pcgeval.core.errors import FileError
 from pcgeval.core.layout import (
     CALLS,
+    GENERATION_LOCK,
     SUBMISSIONS,
     Trial,
-    generation_lock,
     letter_file,
     recording_file,
     stage_dir,
@@ -28,8 +28,9 @@ from pcgeval.core.params import Params
 from pcgeval.core.stage_files import read_outcomes
 from pcgeval.core.trials import TrialRecord, read_record, record_path
 from pcgeval.core.untrusted import listed
-from pcgeval.generation.tasks import present_fingerprint
-from pcgeval.llm.call_log import LoggedCall, answered_calls
+from pcgeval.generation.tasks import models_by_server, present_fingerprint
+from pcgeval.llm.call_log import LoggedCall, logged_calls
+from pcgeval.llm.local_models import full_name
 from pcgeval.submissions.load import Submission, SubmissionError, load_submission
 
 LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
@@ -68,6 +69,7 @@ class RunStatus:
 
     teams: tuple[TeamProgress, ...]
     notes: tuple[str, ...]
+    servers: tuple[tuple[str, ...], ...]  # the models that run one after the other; the groups run side by side
 
     @property
     def done(self) -> bool:
@@ -81,8 +83,9 @@ class RunStatus:
     @property
     def seconds_left(self) -> float | None:
         """The remaining time: a lower bound if that of some teams is unknown, None if that of all is."""
-        left = [team.seconds_left for team in self.teams if team.seconds_left is not None]
-        return sum(left) if left else None
+        left = {team: team.seconds_left for team in self.teams if team.seconds_left is not None}
+        of_servers = (sum(left[team] for team in left if team.model in models) for models in self.servers)
+        return max(of_servers) if left else None
 
     @property
     def unknown(self) -> list[str]:
@@ -124,14 +127,14 @@ def run_status(params: Params) -> RunStatus:
     """Read where the run in the working directory stands."""
     notes: list[str] = []
     submissions: dict[str, Submission] = {}
-    for team in params.teams:
+    for team, decisions in params.teams.items():
         try:
-            submissions[team] = load_submission(SUBMISSIONS / team)
+            submissions[team] = load_submission(SUBMISSIONS / team, decisions)
         except (SubmissionError, FileError) as error:
             notes.append(str(error))
     records = {place: _read_records(params, *place) for place in product(params.models, params.teams)}
     seconds = _trial_seconds(params, records)
-    is_running = dvc_is_running(Path())
+    is_running, is_generating = dvc_is_running(Path()), lock_holder(GENERATION_LOCK) is not None
     rows = []
     for (model, team), written in records.items():
         final = _final(params, model, submissions.get(team), written)
@@ -165,11 +168,11 @@ def run_status(params: Params) -> RunStatus:
                 tokens=sum(record.tokens for record in written.values()),
                 trial_seconds=trial_seconds,
                 seconds_left=left,
-                running=lock_holder(generation_lock(model)) is not None and to_do > 0,
+                running=is_generating and to_do > 0,
                 measured=measured,
             )
         )
-    return RunStatus(tuple(rows), tuple(notes))
+    return RunStatus(tuple(rows), tuple(notes), tuple(map(tuple, models_by_server(params))))
 
 
 def _read_records(params: Params, model: str, team: str) -> dict[Trial, TrialRecord]:
@@ -203,8 +206,8 @@ def _trial_seconds(params: Params, records: _Records) -> dict[tuple[str, str], f
     for (model, team), written in records.items():
         done = [(trial, answer.reply) for trial, record in written.items() for answer in record.exchanges]
         if not done:
-            asked = (params.models[model].name, team)  # by its name: several entries may ask one model
-            calls = [call for call in logged if (call.model, call.team) == asked]
+            name = full_name(params.models[model].name)  # several entries may ask one model
+            calls = [call for call in logged if call.team == team and full_name(call.model or "") == name]
             calls = calls or list(_logged_calls([recording_file(model, team)]))
             done = [(Trial(call.letter or "", call.trial or 0), call.reply) for call in calls if call.reply]
         answers[model, team] = [(trial, reply.seconds) for trial, reply in done]
@@ -222,4 +225,4 @@ def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
     for path in paths:
         with suppress(OSError), path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - LOG_BYTES))
-            yield from (call for call in answered_calls(file) if call.letter)
+            yield from (call for call in logged_calls(file) if call.letter and call.reply)

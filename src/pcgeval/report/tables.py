@@ -55,12 +55,14 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     return table_text(columns, rows, form, texts=("team", "status"))
 
 
+def _failures(ranking: RankingFile, model: str) -> Counter[str]:
+    """Count the kinds of the failures of all teams with a model."""
+    return sum((Counter(team.models[model].failures) for team in ranking.teams if model in team.models), Counter())
+
+
 def failure_counts(ranking: RankingFile, models: Iterable[str]) -> list[tuple[str, list[int]]]:
     """Return the titles of the failures, the commonest first, each with the number of trials with these models."""
-    counts = []
-    for model in models:
-        failures = Counter(ranking.models[model].failures if model in ranking.models else {})
-        counts.append(Counter(FAILURES[kind].title for kind in failures.elements()))
+    counts = [Counter(FAILURES[kind].title for kind in _failures(ranking, model).elements()) for model in models]
     titles = sum(counts, Counter[str]())
     ordered = sorted(titles, key=lambda title: (-titles[title], title))
     return [(title, [of_model[title] for of_model in counts]) for title in ordered]
@@ -69,11 +71,11 @@ def failure_counts(ranking: RankingFile, models: Iterable[str]) -> list[tuple[st
 def doubtful_settings(ranking: RankingFile, params: Params) -> list[str]:
     """Return a sentence about each model with which nearly all failures of all teams are of a kind that it decides."""
     sentences = []
-    for model, ranked in ranking.models.items():
-        total = sum(ranked.failures.values())
-        for kind, number in ranked.failures.items():
+    for model, settings in params.models.items():
+        failures, values = _failures(ranking, model), settings.options
+        total = failures.total()
+        for kind, number in failures.items():
             if FAILURES[kind].options and number >= max(FEWEST, NEARLY_ALL * total):
-                values = params.models[model].options
                 shown = ", ".join(f"{name} {values[name]}" for name in FAILURES[kind].options if name in values)
                 some = f"{model}: {number} of {total} failures are `{FAILURES[kind].title}`"
                 sentences.append(f"{some}{f' ({shown})' if shown else ''}: look at the model's settings")

@@ -13,7 +13,7 @@ from typing import Any
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, sha256_json
-from pcgeval.core.layout import PACKAGE_FILE, SUBMISSIONS, is_ignored, recording_file, stage_dir
+from pcgeval.core.layout import LOCKS, PACKAGE_FILE, SUBMISSIONS, is_ignored, recording_file, stage_dir
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankingFile, ResultHash
 
@@ -21,7 +21,7 @@ from pcgeval.core.stage_files import RankingFile, ResultHash
 STAGES = ("generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
 PACKAGES = ("core", "evaluator", "generation", "levels", "llm", "sandbox", "scoring", "similarity", "submissions")
 _PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
-_NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
+NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
     "models": {"__all__": {"host", "base_url", "keep_alive", "stream", "concurrency"}},
     "similarity": {"batch", "device"},
 }
@@ -29,7 +29,7 @@ _NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
 
 def deciding_params(params: Params) -> dict[str, Any]:
     """Return the settings that decide a ranking, as JSON values by their sections in params.yaml."""
-    return params.model_dump(mode="json", include=_PARAMS, exclude=_NOT_DECIDING)
+    return params.model_dump(mode="json", include=_PARAMS, exclude=NOT_DECIDING)
 
 
 def result_hash(params: Params, ranking: RankingFile, root: Path = Path()) -> ResultHash:
@@ -52,6 +52,7 @@ def _deciding_files(params: Params) -> dict[str, list[Path]]:
     return {
         "classifier": [Path(params.similarity.model)],  # a classifier of the hub is named by params.yaml alone
         "submissions": [SUBMISSIONS / team for team in params.teams],
+        "locks": [LOCKS / f"{team}.txt" for team in params.teams],
         "recordings": [recording_file(*pair) for pair in recorded],
         "trials": [stage_dir("raw", *pair) for pair in pairs],
         "measurements": [
@@ -88,21 +89,24 @@ def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> 
 
 
 def files_at(root: Path, path: Path) -> Iterator[str]:
-    """Yield the name of a file, or those of all files below a folder, without those that DVC ignores.
+    """Yield the name of a file, or those of all files below a folder but those that DVC ignores.
 
-    Links count as files. The path is relative to `root` or absolute; a missing one yields nothing.
+    DVC ignores no file of a submission. Links count as files. The path is relative to `root` or absolute; a missing one
+    yields nothing.
 
     Raises:
         OSError: A folder cannot be read.
     """
+    is_ours = not path.is_relative_to(SUBMISSIONS)
     if (root / path).is_file():
         yield path.as_posix()
     elif (root / path).is_dir():
         for place, folders, names in os.walk(root / path, onerror=_fail):
-            folders[:] = [name for name in folders if not is_ignored(name)]
+            folders[:] = [name for name in folders if not (is_ours and is_ignored(name))]
             above = (path / Path(place).relative_to(root / path)).as_posix()
             for name in names:
-                if not is_ignored(name) and os.path.isfile(os.path.join(place, name)):  # noqa: PTH113, PTH118 - of thousands
+                is_hidden = is_ours and is_ignored(name)
+                if not is_hidden and os.path.isfile(os.path.join(place, name)):  # noqa: PTH113, PTH118 - of thousands
                     yield f"{above}/{name}"
 
 

@@ -1,7 +1,8 @@
 """The diversity of a letter: the mean cosine distance of the classifier's vectors of its levels.
 
 Diversity of a letter = sum over all pairs of trials of their cosine distance / (T (T + 1) / 2 - T), the number of
-pairs of T trials. T is the configured number: a failed trial has no vector, so its pairs count as 0.
+pairs of T trials. T is the configured number: a failed trial has no vector, so its pairs count as 0. A single trial has
+no pair to compare: its diversity is 1 by definition, so that it leaves the score as it is.
 Source: the diversity checking script of ChatGPT4PCG 2024 and LLMs4PCG 2025.
 """
 
@@ -30,18 +31,19 @@ class DiversityError(PcgevalError):
 
 
 def diversity(vectors: ArrayLike, trials: int) -> float:
-    """Return the diversity of one letter, 0 (all alike) to about 1.
+    """Return the diversity of one letter, 0 (all alike) to about 1; of a single trial 1.
 
     Args:
         vectors: One vector per trial that did not fail, shape (n, d).
-        trials: The configured number of trials T, at least 2; n may be less.
+        trials: The configured number of trials T, at least 1; n may be less.
 
     Raises:
-        DiversityError: T is below 2 (there are no pairs), or the vectors are ragged or not finite.
+        DiversityError: T is below 1, or the vectors are ragged or not finite.
     """
-    if trials < 2:
-        raise DiversityError(f"diversity compares trials, {trials} is too few. Set competition.trials to 2 or more.")
-    return float(np.sum(pair_distances(vectors)) / (trials * (trials + 1) / 2 - trials))
+    if trials < 1:
+        raise DiversityError(f"{trials} trials are too few. Set competition.trials to 1 or more.")
+    distances = pair_distances(vectors)
+    return float(np.sum(distances) / (trials * (trials + 1) / 2 - trials)) if trials > 1 else 1.0
 
 
 def mean_distances(vectors: Sequence[Sequence[float]], attempts: int) -> tuple[float, ...]:

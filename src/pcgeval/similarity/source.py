@@ -1,6 +1,5 @@
 """The files of a classifier: a folder, or a hub id with the revision that pins its bytes; checked before loading."""
 
-import re
 import string
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,12 +11,11 @@ from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import read_json, sha256_file, sha256_json
 from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.packages import packages_for
+from pcgeval.core.params import COMMIT, HUB_ID
 
 LABELS = tuple(string.ascii_uppercase)
 FILES = ("config.json", "model.safetensors", "preprocessor_config.json")  # that decide a prediction
 SHIPPED_SHA256 = "ecddf687e9ea29a195f3d9e563757094e22ec1b98a3908ca1bd3f28fd2e7626a"  # of data/classifier
-_COMMIT = re.compile(r"[0-9a-f]{40}")
-_HUB_ID = re.compile(r"(?!data/)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 class ClassifierError(PcgevalError):
@@ -42,7 +40,7 @@ def check_source(source: str | Path, revision: str | None, root: Path = Path()) 
     """Check a folder's files and labels or a hub id's revision, without the network; raise ClassifierError."""
     if _is_folder(source, root):
         _check_folder(root / source)
-    elif not _COMMIT.fullmatch(revision or ""):
+    elif not COMMIT.fullmatch(revision or ""):
         raise ClassifierError(
             f"classifier {source}: revision {revision!r} does not pin its bytes. "
             "Set similarity.revision to the 40-digit commit that the model's page shows under 'Files and versions'."
@@ -61,7 +59,7 @@ def resolve_source(source: str | Path | None, revision: str | None, root: Path =
 
 
 def _is_folder(source: str | Path, root: Path) -> bool:
-    return isinstance(source, Path) or (root / source).is_dir() or not _HUB_ID.fullmatch(source)
+    return isinstance(source, Path) or (root / source).is_dir() or not HUB_ID.fullmatch(source)
 
 
 def _check_folder(folder: Path) -> None:
@@ -116,5 +114,5 @@ def _fetch(hub_id: str, revision: str) -> Path:
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise ClassifierError(
             f"classifier {hub_id} at {revision}: cannot be fetched from the hub ({first_line(error)}). Check the name, "
-            "the revision and the network; or get the three files elsewhere and name their folder in similarity.model."
+            "the revision and the network; or put the three files into a folder, a competition's into data/classifier."
         ) from error

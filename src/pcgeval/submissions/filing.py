@@ -11,15 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import write_text
 from pcgeval.core.layout import STATE, SUBMISSIONS
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import add_team, load_params, parse_params, team_name_fault
+from pcgeval.core.params import Team, add_team, load_params, parse_params, team_name_fault
 from pcgeval.core.untrusted import printable_name
-from pcgeval.submissions.load import NOTES_FILE, Notes, load_notes, submission_sha256
+from pcgeval.submissions.load import submission_sha256
 from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, opened
 
 PARAMS = Path("params.yaml")
@@ -69,7 +66,8 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
     if fault := team_name_fault(team) or name_fault(team):
         raise FilingError(f"team {printable_name(team, 80)!r}: {fault}. Give another name with --team.")
     if team not in params.teams:  # params.yaml's rules refuse two names that some disk takes for one
-        parse_params({**params.model_dump(mode="json"), "teams": [*params.teams, team]}, f"{PARAMS} with team {team}")
+        values = params.model_dump(mode="json")
+        parse_params({**values, "teams": {**values["teams"], team: {}}}, f"{PARAMS} with team {team}")
     folder, staging = SUBMISSIONS / team, STAGING / team
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
     with lock_folder(SUBMISSIONS, LOCK), opened(path) as handed_in:
@@ -77,7 +75,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
         shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
         staging.mkdir(parents=True)
         try:
-            result = check(handed_in, params.limits, staging)
+            result = check(handed_in, params.limits, staging, entry=params.teams.get(team, Team()).entry)
             if not result.passed:
                 return FiledSubmission(team, result, "refused")
             status = _publish(staging, folder, may_replace=may_replace)
@@ -89,15 +87,12 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
 
 
 def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Status:
-    """Move the checked copy to the team's folder, with the organiser's notes on the submission that was there."""
-    is_new, new, earlier = not os.path.lexists(folder), load_notes(staging), Notes()
+    """Move the checked copy to the team's folder."""
+    is_new = not os.path.lexists(folder)
     if not is_new:
         if folder.is_symlink() or not folder.is_dir():
             raise FilingError(f"{folder}: exists and is not a folder. Remove it, then submit again.")
-        earlier = load_notes(folder)
-    notes = new.model_copy(update={"role": earlier.role, "disqualified": earlier.disqualified})
-    if not is_new:
-        if notes == earlier and submission_sha256(staging) == submission_sha256(folder):
+        if submission_sha256(staging) == submission_sha256(folder):
             return "unchanged"
         if not may_replace:
             raise FilingError(
@@ -105,10 +100,6 @@ def _publish(staging: Path, folder: Path, *, may_replace: bool) -> Status:
                 f"{REPLACED}; or give another name with --team."
             )
         REPLACED.mkdir(parents=True, exist_ok=True)
-    if notes != new:
-        values = notes.model_dump(mode="json", exclude_defaults=True)
-        write_text(staging / NOTES_FILE, yaml.safe_dump(values, allow_unicode=True, sort_keys=False))
-    if not is_new:
         folder.rename(REPLACED / folder.name)
     staging.rename(folder)
     return "filed" if is_new else "replaced"

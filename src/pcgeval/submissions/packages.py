@@ -1,8 +1,11 @@
 """Read the packages that a program requires, lock their versions, and provide the Python that has them.
 
 A requirements.txt names packages of the index, with versions, and nothing else. uv resolves the versions once and locks
-them with the SHA-256 of their wheels; it installs what the lock names. In a competition the lock lies beside
-requirements.txt, so a trial's fingerprint covers it.
+them with the SHA-256 of their wheels; it installs what the lock names. In a competition the lock is
+data/locks/TEAM.txt, which a trial's fingerprint covers.
+
+Messages name requirements.txt and its lines and no path, host or version: they are the same on every machine. What uv
+said stands beside them.
 
 Only wheels are installed: they are unpacked, and no code in them runs. Their `.pth` files may run when Python starts,
 so a Python with packages starts in the sandbox alone. It has no package of ours.
@@ -15,6 +18,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
@@ -24,15 +29,15 @@ from uv import find_uv_bin
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, sha256_json, write_text
+from pcgeval.core.layout import LOCKS
 from pcgeval.core.untrusted import UntrustedFileError, printable_line, printable_name, read_bounded
 from pcgeval.submissions.sources import INTERFACE_PACKAGES
 
 REQUIREMENTS = "requirements.txt"
-LOCK = "requirements-lock.txt"  # beside it: what it was resolved to, written by the organiser's `pcgeval check`
 MAX_LOCK_BYTES = 1_000_000
 MAX_BYTES = 100_000
 _ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz")  # pip looks for such files
-_COMMENT = re.compile(r"(^|\s)#.*$")
+_COMMENT = re.compile(r"(^|\s+)#.*$")
 _HASH = re.compile(r"hash=sha(256|384|512):[0-9a-f]{64,128}\s*")
 _LOCK = re.compile(  # a header, then lines as uv writes them
     r"# [0-9a-f]{64}, .*\n(?:[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+"
@@ -43,26 +48,43 @@ INSTALL_SECONDS = 3_600
 READABLE_TO_ALL = 0o022  # the umask: root runs programs as another user
 _HERE = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
 _THIS_MACHINE = (sys.version, platform.machine(), sys.base_prefix)
-_UNSOLVABLE = 1  # uv's exit code where no versions do what requirements.txt asks; other failures have others
+# uv's words where the index answered and lacks something, and where it did not answer after all
+_LACKS = re.compile(r"No solution found|\(404 Not Found\)|Hash mismatch")
+_NO_ANSWER = re.compile(r"network was disabled|lookups were disabled|authentication|403 Forbidden")
 
 
-class RequirementsError(PcgevalError):
-    """A requirements.txt names what is not allowed, or packages that cannot be installed: the team's fault."""
+class PackagesError(PcgevalError):
+    """A program has no Python with its packages; `detail` is what uv said."""
+
+    def __init__(self, text: str, detail: str = "") -> None:
+        """Say what is wrong and what to do, in words that are the same on every machine."""
+        super().__init__(text)
+        self.detail = detail
 
 
-class InstallError(PcgevalError):
+class RequirementsError(PackagesError):
+    """A requirements.txt names what is not allowed, or what the index lacks (`is_unmet`): the team's fault."""
+
+    def __init__(self, text: str, detail: str = "", *, is_unmet: bool = False) -> None:
+        """Say also whether the index answered and lacks a package, a version or a wheel."""
+        super().__init__(text, detail)
+        self.is_unmet = is_unmet
+
+
+class InstallError(PackagesError):
     """Packages could not be installed here and now, through no fault of the program that requires them."""
 
 
-def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
-    """Return the packages that a program requires, without the interface packages.
+class LockError(InstallError):
+    """A lock names packages that the index answers not to have, or is no lock."""
 
-    Messages name the file `shown`, if the folder is a copy.
+
+def read_requirements(folder: Path) -> list[str]:
+    """Return the packages that a program requires, without the interface packages.
 
     Raises:
         RequirementsError: Lines name something else than a package of the index; the message lists them.
     """
-    path = shown or folder / REQUIREMENTS
     try:
         content = read_bounded(folder / REQUIREMENTS, MAX_BYTES)
         encoding = next((encoding for mark, encoding in _ENCODINGS if content.startswith(mark)), "utf-8")
@@ -70,25 +92,33 @@ def read_requirements(folder: Path, shown: Path | None = None) -> list[str]:
     except UntrustedFileError as fault:
         if fault.kind == "missing":
             return []
-        raise RequirementsError(str(fault)) from fault
+        raise RequirementsError(f"{REQUIREMENTS}: {fault.reason}. {fault.remedy}") from fault
     except UnicodeDecodeError as fault:
-        raise RequirementsError(f"{path}: not UTF-8 text ({fault.reason}). Save it as UTF-8.") from fault
+        raise RequirementsError(f"{REQUIREMENTS}: not UTF-8 text ({fault.reason}). Save it as UTF-8.") from fault
     requirements: list[str] = []
     refused: list[str] = []
-    begun = ""
-    for number, line in enumerate([*text.splitlines(), ""], start=1):
-        begun += _COMMENT.sub("", line).strip()
-        if begun.endswith("\\"):
-            begun = f"{begun[:-1]} "
-            continue
+    for number, line in _logical_lines(text):
         try:
-            requirements += _parsed(begun.strip())
+            requirements += _parsed(line)
         except ValueError as fault:
-            refused.append(f"{path}:{number}: {printable_name(begun, 80)!r} {fault}")
-        begun = ""
+            refused.append(f"{REQUIREMENTS}:{number}: {printable_name(line, 80)!r} {fault}")
     if refused:
         raise RequirementsError("\n".join(refused))
     return requirements
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield lines with the number of their first one, joined at backslashes and without comments, as pip reads them."""
+    begun, first = "", 0
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        first = first or number
+        is_comment = _COMMENT.match(line)  # which ends at its line, whatever its last character
+        if line.endswith("\\") and not is_comment:
+            begun += line.strip("\\")
+            continue
+        joined = f"{begun} {line}" if is_comment else begun + line
+        yield first, _COMMENT.sub("", joined).strip()
+        begun, first = "", 0
 
 
 def _parsed(line: str) -> list[str]:
@@ -122,22 +152,34 @@ def _parsed(line: str) -> list[str]:
     return [" ".join([str(requirement), *(f"--{option.strip()}" for option in options)])]
 
 
-def interpreter_for(folder: Path, original: Path | None = None) -> Path:
+@contextmanager
+def _faults_of_this_machine() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        text = f"{REQUIREMENTS}: this machine failed. Check the disk, then run again."
+        raise InstallError(text, printable_line(str(error))) from error
+
+
+@_faults_of_this_machine()
+def interpreter_for(folder: Path, lock: Path | None = None) -> Path:
     """Return the Python with a program's packages; make its environment if there is none yet.
 
     Programs with the same packages share an environment, which has no interface package. A program that requires
     nothing has the standard library alone.
 
-    Messages name the folder `original`, if this one is a copy.
+    Args:
+        folder: The folder of the program.
+        lock: The lock of its packages in a competition; without it, they are resolved here.
 
     Raises:
-        RequirementsError: The file requires something that is not allowed, or that no index has as a wheel for this
-            Python.
-        InstallError: The index cannot be reached, or no longer has the packages of the lock.
+        RequirementsError: requirements.txt asks for something that is not allowed, or that the index lacks as a wheel
+            for this Python.
+        LockError: The lock is none, or the index lacks its packages.
+        InstallError: The index cannot be reached, or this machine failed.
     """
-    shown = original or folder
-    lock = _lock(folder, shown)
-    environment = environments_folder() / sha256_json([lock, *_THIS_MACHINE])
+    packages = _locked(folder, lock)
+    environment = environments_folder() / sha256_json([packages, *_THIS_MACHINE])
     python, ready = environment / "bin" / "python", environment.with_suffix(".ready")
     environment.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(environment.with_suffix(".lock")):
@@ -147,31 +189,32 @@ def interpreter_for(folder: Path, original: Path | None = None) -> Path:
         command = [sys.executable, "-I", "-m", "venv", "--without-pip", str(environment)]
         venv = subprocess.run(command, check=False, capture_output=True, text=True, umask=READABLE_TO_ALL)
         if venv.returncode:
-            raise InstallError(f"{environment}: cannot be made: {_reason(venv)}. Check its disk, then run again.")
-        if lock:
+            raise InstallError("a Python for the program cannot be made. Check the disk, then run again.", _words(venv))
+        if packages:
             settings = environment / "pyvenv.cfg"
             content = settings.read_bytes()
-            done = _uv("sync", "--require-hashes", "--link-mode", "copy", python=python, requirements=lock)
-            if done.returncode:
-                raise InstallError(
-                    f"{shown / LOCK}: the packages that it names cannot be installed ({_HERE}): {_reason(done)}. Run "
-                    "where the package index has them, or remove the lock to resolve the versions again."
-                )
+            done = _uv("sync", "--require-hashes", "--link-mode", "copy", python=python, requirements=packages)
+            if done.returncode and _index_lacks_some(done):
+                place = LOCKS / lock.name if lock else REQUIREMENTS
+                text = f"{place}: the package index does not have the packages that were locked."
+                raise LockError(f"{text} Remove the lock and run `pcgeval check` to resolve them again.", _words(done))
+            _check_reached(done)
             settings.write_bytes(content)  # a wheel may bring another, which shows the packages of this machine
         write_text(ready, "")
     return python
 
 
-def lock_requirements(folder: Path) -> Path | None:
-    """Write the lock beside a program's requirements.txt and return its path; None if it requires no packages.
+@_faults_of_this_machine()
+def lock_requirements(folder: Path, lock: Path) -> bool:
+    """Write the lock of a program's packages; return whether it requires any, and remove the lock if not.
 
     It raises the errors of `interpreter_for`.
     """
-    lock = _lock(folder, folder)
-    if not lock:
-        return None
-    write_text(folder / LOCK, lock)
-    return folder / LOCK
+    if packages := _locked(folder, lock):
+        write_text(lock, packages)
+    else:
+        lock.unlink(missing_ok=True)
+    return bool(packages)
 
 
 def environments_folder() -> Path:
@@ -179,42 +222,56 @@ def environments_folder() -> Path:
     return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval").absolute() / "environments"
 
 
-def _lock(folder: Path, shown: Path) -> str:
-    """Return the lock of a program's packages: the file beside it, or one resolved here; empty without packages.
+def _locked(folder: Path, lock: Path | None) -> str:
+    """Return the locked packages of a program: those of its lock, or resolved here; empty without packages.
 
     A lock of the same requirements for another Python or machine counts: it may name wheels for this one, too.
     """
-    requirements = read_requirements(folder, shown / REQUIREMENTS)
+    requirements = read_requirements(folder)
     if not requirements:
         return ""
     digest = f"# {sha256_json(requirements)}"
-    try:
-        lock = read_bounded(folder / LOCK, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
-        if not _LOCK.fullmatch(lock):
-            remedy = "Remove it and run `pcgeval check`, which resolves the versions again."
-            raise RequirementsError(f"{shown / LOCK}: is no lock of packages. {remedy}")
-        if lock.startswith(f"{digest},"):
-            return lock
-    except UntrustedFileError as fault:
-        if fault.kind != "missing":
-            raise RequirementsError(str(fault)) from fault
+    if lock and os.path.lexists(lock):
+        remedy = "Remove it and run `pcgeval check`, which resolves the versions again."
+        try:
+            packages = read_bounded(lock, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
+        except UntrustedFileError as fault:
+            raise LockError(f"{LOCKS / lock.name}: {fault.reason}. {remedy}") from fault
+        if not is_lock(packages):
+            raise LockError(f"{LOCKS / lock.name}: is no lock of packages. {remedy}")
+        if packages.startswith(f"{digest},"):
+            return packages
     resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
     if not resolved.is_file():
-        write_text(resolved, f"{digest}, {_HERE}\n{_resolve(requirements, shown / REQUIREMENTS)}")
+        write_text(resolved, f"{digest}, {_HERE}\n{_resolve(requirements)}")
     return read_text(resolved)
 
 
-def _resolve(requirements: list[str], source: Path) -> str:
-    """Return the lines that uv locks the requirements to; `source` is the file that messages name."""
+def is_lock(text: str) -> bool:
+    """Tell whether a text has the form of a lock."""
+    return _LOCK.fullmatch(text) is not None
+
+
+def _resolve(requirements: list[str]) -> str:
+    """Return the lines that uv locks the requirements to."""
     command = ("compile", "--generate-hashes", "--no-annotate", "--no-header")
     done = _uv(*command, python=Path(sys.executable), requirements="".join(f"{line}\n" for line in requirements))
-    if done.returncode == _UNSOLVABLE:
-        text = f"{source}: its packages cannot be installed from wheels for {_HERE}: {_reason(done)}."
-        raise RequirementsError(f"{text} Ask for versions that have such wheels.")
-    if done.returncode:
-        text = f"{source}: the package index cannot be reached, or this machine failed: {_reason(done)}."
-        raise InstallError(f"{text} Check the network and the disk, and run again.")
+    if done.returncode and _index_lacks_some(done):
+        text = f"{REQUIREMENTS}: the package index has no versions that it asks for as wheels."
+        raise RequirementsError(f"{text} Ask for versions that have such wheels.", _words(done), is_unmet=True)
+    _check_reached(done)
     return done.stdout
+
+
+def _index_lacks_some(done: "subprocess.CompletedProcess[str]") -> bool:
+    """Tell whether uv failed because the index answered and lacks something; its exit code does not say that."""
+    return bool(_LACKS.search(done.stderr)) and not _NO_ANSWER.search(done.stderr)
+
+
+def _check_reached(done: "subprocess.CompletedProcess[str]") -> None:
+    if done.returncode:
+        text = f"{REQUIREMENTS}: the package index cannot be reached, or this machine failed."
+        raise InstallError(f"{text} Check the network and the disk, then run again.", _words(done))
 
 
 def _uv(*command: str, python: Path, requirements: str) -> "subprocess.CompletedProcess[str]":
@@ -234,8 +291,8 @@ def _uv(*command: str, python: Path, requirements: str) -> "subprocess.Completed
             umask=READABLE_TO_ALL,
         )
     except subprocess.TimeoutExpired as error:
-        raise InstallError(f"installing packages took more than {INSTALL_SECONDS} s. Run again.") from error
+        raise InstallError(f"{REQUIREMENTS}: installing took more than {INSTALL_SECONDS} s. Run again.") from error
 
 
-def _reason(done: "subprocess.CompletedProcess[str]") -> str:
-    return printable_line(done.stderr.replace("error: ", "").replace("cause: ", ""), 1_000).rstrip(".")
+def _words(done: "subprocess.CompletedProcess[str]") -> str:
+    return printable_line(done.stderr.replace("error: ", "").replace("cause: ", ""), 1_000)

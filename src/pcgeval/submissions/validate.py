@@ -19,7 +19,8 @@ from typing import Any, Literal
 
 from pcgeval.core.archives import unpack
 from pcgeval.core.console import count
-from pcgeval.core.params import PARAMS_FILE, Limits, load_params
+from pcgeval.core.layout import SUBMISSIONS
+from pcgeval.core.params import PARAMS_FILE, Limits, Params, load_params
 from pcgeval.core.untrusted import (
     UntrustedFileError,
     listed,
@@ -29,12 +30,10 @@ from pcgeval.core.untrusted import (
     walk,
 )
 from pcgeval.submissions.load import (
-    NOTES_FILE,
     PROMPT_FILE,
     Program,
     Prompt,
     SubmissionError,
-    load_notes,
     load_work,
     prompt_findings,
 )
@@ -51,10 +50,9 @@ MAX_DEPTH = 20  # folders in one another
 _NOT_ON_WINDOWS = re.compile(
     r'[<>:"|?*\\]|[. ](/|$)|(^|/)(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])[ ]*(\.|/|$)', re.IGNORECASE
 )
-# hidden files, and files of DVC, which would run a pipeline of the team, systems, Python and the organiser
+# hidden files, and files of DVC, which would run a pipeline of the team, systems and Python
 _LEFT_OUT = re.compile(
-    r"\..*|dvc\.(yaml|lock)|.*\.dvc|__macosx|thumbs\.db|desktop\.ini|__pycache__|.*\.py[co]|.*\.egg-info|"
-    r"requirements-lock\.txt"
+    r"\..*|dvc\.(yaml|lock)|.*\.dvc|__macosx|thumbs\.db|desktop\.ini|__pycache__|.*\.py[co]|.*\.egg-info"
 )
 # hidden files that a program may need: all but those of git, systems, editors and tools
 _HIDDEN = re.compile(r"\.(?!_|git|hg$|svn$|dvc|ds_store|venv|idea|vscode|ipynb|.*_cache$|.*\.swp$).+", re.IGNORECASE)
@@ -134,9 +132,18 @@ def validate(path: Path) -> SubmissionCheck:
         ParamsError: There is a params.yaml, and it is faulty.
         UntrustedFileError: The zip file cannot be unpacked.
     """
-    limits = load_params(Path(PARAMS_FILE)).limits if Path(PARAMS_FILE).exists() else PUBLISHED_LIMITS
+    params = load_params(Path(PARAMS_FILE)) if Path(PARAMS_FILE).exists() else None
     with opened(path) as folder:
-        return check(folder, limits)
+        if params is None:
+            return check(folder, PUBLISHED_LIMITS)
+        return check(folder, params.limits, entry=filed_entry(path, params))
+
+
+def filed_entry(path: Path, params: Params) -> str | None:
+    """Return the entry that the organiser gave the program in a folder of data/submissions; None elsewhere."""
+    place = path.resolve()
+    team = params.teams.get(place.name) if place.parent == SUBMISSIONS.resolve() else None
+    return team.entry if team else None
 
 
 @contextmanager
@@ -158,8 +165,10 @@ def opened(path: Path) -> Iterator[Path]:
         yield Path(folder, "submission")
 
 
-def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> SubmissionCheck:
+def check(folder: Path, limits: Limits, copy_to: Path | None = None, *, entry: str | None = None) -> SubmissionCheck:
     """Choose the files of a submission and check them, or the copy that is made in the empty folder `copy_to`.
+
+    The program starts in the file `entry`, if the organiser names one.
 
     Raises:
         UntrustedFileError: A file became something else while it was copied.
@@ -181,11 +190,11 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None) -> Submissi
         findings += _readme_findings(source)
         files = [file for file in python_files(source) if file.name in sizes]
         try:
-            work = load_work(source, load_notes(source), files)
+            work = load_work(source, entry, files)
         except SubmissionError as fault:
             findings.append(error(fault.place, fault.text))
         if isinstance(work, Program) and work.entry not in sizes:
-            findings.append(error(NOTES_FILE, f"entry {work.entry!r} is left out. Name another file"))
+            findings.append(error(work.entry, "starts the program and is left out. Name another file"))
             work = None
         if isinstance(work, Prompt):
             findings += [error(PROMPT_FILE, text) for text in prompt_findings(work.text, limits.prompt_words)]
@@ -219,8 +228,7 @@ def _select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]
         return folder, sizes, [*findings, error("", "holds no files")]
     top = posixpath.commonpath([posixpath.dirname(name) for name in sizes])
     sizes = {posixpath.relpath(name, top or "."): size for name, size in sizes.items()}
-    # the organiser's decisions are read from the notes, which no other file may become on another disk
-    paths_by_form = {NOTES_FILE: NOTES_FILE}
+    paths_by_form: dict[str, str] = {}
     for name in list(sizes):
         if finding := _name_finding(name, paths_by_form):
             findings.append(finding)
@@ -271,7 +279,7 @@ def _program_findings(folder: Path, entry: str, files: list[PythonFile]) -> Iter
         read_requirements(folder)
     except RequirementsError as fault:
         for line in str(fault).splitlines():
-            place, _, text = line.removeprefix(f"{folder}/").partition(": ")
+            place, _, text = line.partition(": ")
             yield error(place, text)
 
 
