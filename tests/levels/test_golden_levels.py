@@ -53,12 +53,14 @@ def test_conversion_of_any_text_is_the_official_one():
         "```drop_block('b11'," + " " * MANY + "```",
         "```drop_block('b11', " + "1" * MANY + "```",
         "```" + "drop_block('b11', 1" * (MANY // 19) + "```",
+        "```" + "drop block drop_block( \u200b" * (MANY // 24) + "```",
+        "```" + "def drop_block\n" * (MANY // 15) + "drop_block(" + "\t" * MANY + "```",
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_long_responses_without_code(response):
     assert extract_code(response) is None
-    assert why_no_code(response).type.stage == "extract"
+    assert len(why_no_code(response).sentence) < 350
 
 
 def test_a_million_fences_and_half_a_million_calls():
@@ -87,4 +89,4 @@ def test_a_long_text_without_a_call_is_an_empty_level():
 def test_a_long_call_is_refused_with_a_short_reason(code, message):
     with pytest.raises(LevelError, match=message) as caught:
         level_xml(code)
-    assert len(str(caught.value.failure)) < 800
+    assert len(caught.value.failure.sentence) < 250

@@ -27,7 +27,14 @@ def test_the_stages_write_the_official_files_of_each_model_and_the_ranking(root)
     assert statuses == [("builders", "ranked"), ("zero-shot", "baseline"), ("cheats", "disqualified")]
     assert ranking["engine"].startswith("pymunk ")
     assert "sha256:" in ranking["classifier"]
-    assert ranking["teams"][0]["models"]["small"]["failed_trials"] == 3
+    of_team = ranking["teams"][0]["models"]["small"]
+    assert (of_team["failed_trials"], of_team["failures"]) == (
+        3,
+        dict.fromkeys(("late-call", "no-fence", "too-wide"), 1),
+    )
+    assert [row["models"][model]["answered_by"] for row in ranking["teams"][:2] for model in ("small", "large")] == [
+        *(["small:1b"], ["large:70b"]) * 2
+    ]
     assert {path.name for path in (root / METRICS).iterdir()} == {"builders.json", "zero-shot.json"}
 
 

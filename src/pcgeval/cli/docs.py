@@ -56,11 +56,11 @@ def _help(command: TyperCommand | TyperGroup, context: typer.Context) -> Iterato
 
 def failures_table() -> str:
     """Return the table of failures as Markdown."""
-    rows = (
-        f"| `{kind}` | {row.stage} | {row.owner} | {'yes' if row.is_final else 'no'} | {row.sentence} |\n"
-        for kind, row in FAILURES.items()
-    )
-    return FAILURES_INTRODUCTION + "".join(rows)
+    lines = []
+    for kind, row in FAILURES.items():
+        sentence = row.sentence.replace("`", "\\`")
+        lines.append(f"| `{kind}` | {row.stage} | {row.owner} | {'yes' if row.is_final else 'no'} | {sentence} |\n")
+    return FAILURES_INTRODUCTION + "".join(lines)
 
 
 def main() -> int:

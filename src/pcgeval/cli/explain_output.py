@@ -51,10 +51,9 @@ def _answer(explained: Explanation, width: int) -> Iterator[str]:
         yield from _message(explained.answer, width)
     if explained.calls is not None:
         yield f"(calls: {explained.calls}, tokens: {explained.tokens})"
-    if explained.failed_stage:
-        fault = "" if explained.cause is None else f"; a fault of the {explained.cause}"
-        reason = printable_line(explained.reason or "no reason was recorded")
-        yield f"FAILED in {explained.failed_stage}: {reason}{fault}"
+    if failure := explained.failure:
+        fault = "" if failure.type.owner == "submission" else f"; a fault of the {failure.type.owner}"
+        yield f"FAILED in {failure.type.stage} ({failure.kind}): {printable_line(str(failure))}{fault}"
     if explained.supplied and explained.supplied.supplied:
         yield str(explained.supplied)
     yield from (f"flagged: {flag.kind}: {printable_line(flag.detail)}" for flag in explained.flags)

@@ -14,7 +14,7 @@ import typer
 from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import write_bytes, write_text
-from pcgeval.core.untrusted import UntrustedFileError, printable_line, read_bounded_text, read_stdin
+from pcgeval.core.untrusted import UntrustedFileError, printable_line, read_handmade
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -76,42 +76,36 @@ def level(
             write_bytes(png, png_bytes(scored.image()))
         if scored.simulated and replay:
             write_text(replay, scored.replay_svg())
-    if scored.reason is not None:
+    if scored.failure is not None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 def _texts(file: Path, *, watch: bool) -> Iterator[str]:
     """Yield the text of a file; with `watch`, again whenever it changes, until Ctrl-C."""
-    text = read_stdin(MAX_BYTES) if file == STDIN else read_bounded_text(file, MAX_BYTES, follow_link=True)
+    text = read_handmade(None if file == STDIN else file, MAX_BYTES)
     yield text
     while watch:
         time.sleep(_WATCH_SECONDS)
         with suppress(UntrustedFileError):  # an editor may remove the file before it writes it again
-            if (now := read_bounded_text(file, MAX_BYTES, follow_link=True)) != text:
+            if (now := read_handmade(file, MAX_BYTES)) != text:
                 yield (text := now)
 
 
 def _hints(text: str, scored: "LevelScore") -> Iterator[str]:
-    """Yield hints about single lines, which the official reasons do not name."""
-    from pcgeval.levels.calls import read_calls
+    """Yield a hint about each line of bare calls, or of a response's text, that is ignored."""
+    from pcgeval.levels.calls import quoted
     from pcgeval.levels.extraction import CALL
-    from pcgeval.levels.grid import COLUMNS, SHAPES
+    from pcgeval.levels.unread import unread_calls
 
-    for number, line in enumerate(text.splitlines(), start=1):
-        calls = CALL.findall(line)
-        if scored.read_as == "calls" and line.strip() and not calls and not line.lstrip().startswith("#"):
-            yield f"line {number} is ignored, because it holds no valid call: {printable_line(line)[:80]}"
-        for call in read_calls("\n".join(calls)) if scored.failed_stage == "convert" else ():
-            beside = SHAPES[call.kind].width // 2 if call.kind else 0
-            last = COLUMNS - 1 - beside
-            if call.kind and (call.column is None or not beside <= call.column <= last):
-                column = "no column" if call.column is None else f"column {call.column}"
-                yield f"line {number}: {call.text} has {column}; a {call.kind} takes columns {beside} to {last}"
+    for number, line in enumerate(text.splitlines() if scored.read_as == "calls" else (), start=1):
+        if line.strip() and not CALL.search(line) and not line.lstrip().startswith("#"):
+            _, call, why = next(unread_calls(line), (0, line.strip(), "holds no call"))
+            yield f"line {number} is ignored: `{quoted(call)}` {why}"
 
 
 def _level_lines(scored: "LevelScore") -> Iterator[str]:
     """Yield a level's drawings before and after, the blocks that fell, and the likeliest letters."""
-    if scored.reason:
+    if scored.failure:
         return
     before, after = map(drawing, scored.before_and_after())
     yield ""
