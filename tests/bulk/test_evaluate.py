@@ -60,6 +60,7 @@ def test_the_dataset_that_hugging_face_loads_offline_has_the_figures_of_score_le
         level = score_level(given["text"], given["letter"], classifier, FAST, read_as="response")
         assert (row["stability"] or 0, row["similarity"] or 0) == (level.stability, level.similarity)
         assert (row["failed_stage"], row["reason"], row["score"]) == (level.failed_stage, level.reason, level.score)
+        assert row["kind"] == (level.failure and level.failure.kind)
         if level.probabilities:
             moved = sum(block.fate != "stayed" for block in level.blocks)
             assert (row["blocks"], row["moved"]) == (len(level.blocks), moved)
@@ -81,11 +82,11 @@ FAULTY = [
     ('{"id": "b", "letter": "é", "text": ""}'.encode(), "letter is 'é', none of A to Z"),
     (b'{"id": "d", "letter": "A", "text": null}', "text is null"),
     (b'{"id": true, "letter": "A", "text": ""}', "id is of type bool"),
-    (b'{"id": "f\\ud800", "letter": "A", "text": "\\ud800"}', "no code"),
+    (b'{"id": "f\\ud800", "letter": "A", "text": "\\ud800"}', "no fenced block"),
     (b"\xff", "is not UTF-8"),
     (b'{"id": "g", "letter": "A", "text": "' + MAX_TEXT * b"x" + b'"}', f"longer than {MAX_TEXT}"),
     (b"[" * 100_000, "is not JSON"),
-    (b'{"id": "h", "letter": "A", "text": "last"}', "no code"),
+    (b'{"id": "h", "letter": "A", "text": "last"}', "no fenced block"),
 ]
 
 

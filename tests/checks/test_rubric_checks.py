@@ -7,6 +7,7 @@ import pytest
 from pcgeval.checks import paper_checks
 from pcgeval.checks.checks import CHECKS, LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import Document, Evidence, ModelEvidence, TrialEvidence, Undecided
+from pcgeval.core.failures import failure
 from pcgeval.core.layout import Trial
 from pcgeval.core.trials import FLAG_KINDS, Flag, TrialUsage
 
@@ -15,11 +16,11 @@ PROMPT = Document("prompt.txt", "read", "Use drop_block('b11', 1) to build <OBJE
 SUBMISSION = Evidence("my-team", 6, README, PROMPT)
 
 
-def trial(model, letter, number, stage=None, reason="", **values):
-    reply = {} if stage == "generate" else {"has_loop": False, "has_open_fence": False}
-    passed = {} if stage else {"stability": 1.0, "similarity": 0.5, "on_top": True}
+def trial(model, letter, number, failed=None, **values):
+    reply = {} if failed and failed.type.stage == "generate" else {"has_loop": False, "has_open_fence": False}
+    passed = {} if failed else {"stability": 1.0, "similarity": 0.5, "on_top": True}
     values = {"usage": TrialUsage(1, 15), **reply, **passed, **values}
-    return TrialEvidence(model, Trial(letter, number), stage, reason or stage or "", **values)
+    return TrialEvidence(model, Trial(letter, number), failed, **values)
 
 
 INVENTED = TrialUsage(2, 30, (Flag("invented-reply", "the model never said: 'a'"), Flag("invented-reply", "nor: 'b'")))
@@ -28,15 +29,15 @@ SMALL = ModelEvidence(
     (
         trial("small", "I", 1),
         trial("small", "I", 2, stability=0.5, similarity=0.1, on_top=False),
-        trial("small", "T", 1, "generate", "used 9 tokens; the limit is 5", usage=INVENTED),
-        trial("small", "T", 2, "extract", "no code", has_loop=True, has_open_fence=True),
+        trial("small", "T", 1, failure("too-many-tokens", used=9, limit=5), usage=INVENTED),
+        trial("small", "T", 2, failure("empty-response"), has_loop=True, has_open_fence=True),
     ),
     {"I": 0.2, "T": 0.0},
 )
 OTHERS = (
-    trial("large", "I", 1, "convert"),
-    trial("large", "I", 2, "simulate"),
-    trial("large", "T", 1, "classify", stability=0.25),
+    trial("large", "I", 1, failure("code-unreadable", fault="is missing")),
+    trial("large", "I", 2, failure("simulation-crashed")),
+    trial("large", "T", 1, failure("level-missing"), stability=0.25),
     trial("large", "T", 2),
 )
 LARGE = ModelEvidence("large", OTHERS, {"I": 0.0, "T": 0.05})
@@ -126,7 +127,7 @@ def test_a_document_that_its_author_broke_fails_and_one_we_cannot_read_is_undeci
 def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name):
     with pytest.raises(Undecided, match="not run"):
         decide(name, SUBMISSION, **ARGUMENTS[name])
-    evidence = of_trials(*(trial("small", "I", number, "generate", "timeout") for number in (1, 2)))
+    evidence = of_trials(*(trial("small", "I", number, failure("late-call", seconds=500)) for number in (1, 2)))
     assert decide(name, evidence, **ARGUMENTS[name]).score == (1 if name in GOOD_WITHOUT_ANY_REPLY else 0)
 
 

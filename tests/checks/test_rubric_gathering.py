@@ -58,7 +58,7 @@ def test_trials_carry_the_outcomes_of_the_stages(evaluated, tmp_path):
         ("small T 2", "generate", None),
     ]
     assert (good.stability, good.similarity < 0.01) == (0.25, True)
-    assert "Width boundary is intruded." in wide.reason
+    assert "Width boundary is intruded." in wide.failure.sentence
     assert (silent.stability, silent.similarity, silent.on_top) == (None, None, False)
     stable = [(trial.stability, trial.on_top) for trial in large.trials]
     assert stable == [(1.0, True), (0.25, False), (1.0, False), (0.25, False)]

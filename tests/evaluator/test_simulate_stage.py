@@ -9,10 +9,10 @@ from levels_for_tests import dropped, level
 from params_for_tests import contents, file_states, small_params
 
 from pcgeval import PhysicsParams, simulate
+from pcgeval.core.failures import failure
 from pcgeval.core.files import write_text
-from pcgeval.core.layout import DATA, Trial, replays_file, stage_dir, summaries_file, trial_file
-from pcgeval.core.stage_files import ReplaysFile, failed, read_outcomes
-from pcgeval.core.trials import TrialSummary, TrialUsage, write_summaries
+from pcgeval.core.layout import DATA, Trial, replays_file, stage_dir, trial_file
+from pcgeval.core.stage_files import ReplaysFile, read_outcomes, write_failures
 from pcgeval.evaluator import stage
 from pcgeval.evaluator.stage import simulate_stage
 
@@ -22,6 +22,7 @@ PARAMS = small_params("ABC", 10, teams=(TEAM,))
 LEVELS = {Trial("A", 1): dropped([("b31", 5), ("b11", 5)]), Trial("A", 2): SHAKY, Trial("A", 10): level()}
 LEVELS |= dict.fromkeys([Trial("B", 2), Trial("B", 3)], "<Level")
 DIFFERENT = len(LEVELS) - 1
+LATE, NO_CODE = failure("late-call", seconds=500), failure("no-fence", calls="no drop_block call")
 STABILITY = stage_dir("stability", "m", TEAM)
 
 
@@ -30,9 +31,7 @@ def root(tmp_path):
     """Letter A with three levels; B with a trial that failed before, two without XML, one without code; C with none."""
     for trial, content in LEVELS.items():
         write_text(trial_file(tmp_path / stage_dir("levels", "m", TEAM), "levels", TEAM, trial), content)
-    summary = TrialSummary("B", 1, "0" * 64, "took 501 s", TrialUsage(0, 0))
-    write_summaries(tmp_path / summaries_file("m", TEAM), [summary])
-    write_text(trial_file(tmp_path / stage_dir("raw", "m", TEAM), "raw", TEAM, Trial("B", 10)), "Sorry.")
+    write_failures(tmp_path / stage_dir("levels", "m", TEAM), {Trial("B", 1): LATE, Trial("B", 10): NO_CODE})
     return tmp_path
 
 
@@ -61,11 +60,10 @@ def test_official_files_outcomes_pictures_ends_and_replays(root):
     assert stability_of(root, "A") == {"dataCount": 3, "rate": 0.5, "raws": levels}
     assert stability_of(root, "B") == stability_of(root, "C") == {"dataCount": 0, "rate": 0.0, "raws": []}
     assert sorted(outcomes) == sorted(Trial(letter, number) for letter in "ABC" for number in range(1, 11))
-    assert outcomes[Trial("B", 1)] == failed(Trial("B", 1), "generate", "took 501 s")
-    assert outcomes[Trial("B", 2)].failed_stage == "simulate"
-    assert outcomes[Trial("B", 10)].failed_stage == "extract"
-    assert outcomes[Trial("C", 1)] == failed(Trial("C", 1), "extract", f"{TEAM}_C_1.txt is missing")
-    assert [outcomes[Trial("A", number)].reason for number in (1, 2, 10)] == [None] * 3
+    unread = failure("level-unreadable", fault="it is no XML")
+    expected = {("B", 1): LATE, ("B", 2): unread, ("B", 10): NO_CODE, ("C", 1): failure("level-missing")}
+    assert {place: outcomes[Trial(*place)].failure for place in expected} == expected
+    assert [outcomes[Trial("A", number)].failure for number in (1, 2, 10)] == [None] * 3
     pictures = sorted(path.name for path in (root / DATA / "images").rglob("*.png"))
     assert pictures == [f"{TEAM}_A_{number}.png" for number in (1, 10, 2)]
     record = json.loads((root / STABILITY / "simulations.json").read_text())
@@ -121,5 +119,5 @@ ORIGINAL = stage._simulate
 def test_a_crashing_engine_costs_one_level_only(root, monkeypatch, processes):
     monkeypatch.setattr(stage, "_simulate", simulate_or_die)
     outcomes = run(root, processes=processes)
-    reasons = [outcomes[Trial("A", number)].reason for number in (1, 2, 10)]
-    assert reasons == [None, "the physics engine crashed on this level", None]
+    failures = [outcomes[Trial("A", number)].failure for number in (1, 2, 10)]
+    assert failures == [None, failure("simulation-crashed"), None]

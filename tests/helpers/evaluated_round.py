@@ -84,7 +84,7 @@ def write_replies(root, params, model, team, reply, noted):
             seed=1,
             model="m",
             digest="d",
-            exchanges=(Exchange("key", ChatReply(text or "", 100, 20, "stop", 0.1)),) * note.calls,
+            exchanges=(Exchange("key", ChatReply(text or "", 100, 20, "stop", 0.1, model=settings.name)),) * note.calls,
             response_sha256=sha256_text(text or ""),
             failure=failure("late-call", seconds=500) if text is None else None,
             flags=tuple(Flag(*flag) for flag in note.flags),

@@ -105,7 +105,7 @@ def literal_level(drops):
     for kind, column in drops:
         row = literal_row(kind, column, cells)
         if isinstance(row, str):
-            return f"{row} (call {len(placed) + 1}: {call_of(kind, column)!r})"
+            return f"{row} (call {len(placed) + 1}: `{repr(call_of(kind, column))[1:-1]}`"
         cells |= {(across, row + up) for across in columns_of(kind, column) for up in range(SIZES[kind][1])}
         placed.append((kind, column, row))
     first = min((column for column, _ in cells), default=0)
@@ -142,7 +142,7 @@ def convert(drops):
     try:
         return level_xml("".join(f"{call_of(kind, column)}\n" for kind, column in drops))
     except LevelError as error:
-        return error.reason
+        return error.failure.sentence.partition(";")[0]
 
 
 known = st.sampled_from(list(SIZES))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pcgeval.cli.main import main
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import sha256_bytes, sha256_file
 from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, stage_dir, trial_file
 from pcgeval.core.stage_files import RankingFile
@@ -18,6 +19,7 @@ from pcgeval.core.trials import ChatReply, Exchange, FailedCall, Flag, Message, 
 from pcgeval.scoring.decimals import divide, exact_arithmetic
 
 HOSTILE = "\x1b[2J\x9b31m\u202egnp.exe [bold]x[/bold] <script>alert(1)</script>\r\nTrial A1: passed"
+HOSTILE_FAILURE = Failure("program-error", HOSTILE, HOSTILE)
 
 
 pytestmark = pytest.mark.usefixtures("workspace")
@@ -36,7 +38,7 @@ def explained(capsys):
 
 
 def reply(text):
-    return ChatReply(text, 10, 5, "stop", 0.1)
+    return ChatReply(text, 10, 5, "stop", 0.1, model="m:1b", fingerprint="fp_7")
 
 
 def write_record(exchanges, answer, **changes):
@@ -85,9 +87,9 @@ def test_one_screen_says_what_was_asked_answered_built_and_seen_and_json_names_e
 
 def test_a_failed_trial_says_where_and_why(explained):
     for place, words in (
-        ("T 2", "FAILED in generate: took 501 s"),
-        ("T 1", "FAILED in extract: no code"),
-        ("I 2", "FAILED in convert: Width boundary is intruded. (call 1: \"drop_block('b31', 19)\")"),
+        ("T 2", "FAILED in generate (late-call): took more than 500 s"),
+        ("T 1", "FAILED in extract (no-fence): the response holds no drop_block call"),
+        ("I 2", "FAILED in convert (too-wide): Width boundary is intruded. (call 1: `drop_block('b31', 19)`"),
     ):
         code, shown = explained(f"builders small {place}")
         assert (code, words in shown, "This trial adds 0 to the total" in shown) == (0, True, True)
@@ -132,7 +134,7 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         Exchange("b", reply("two"), (again,), 3),
         Exchange("c", reply("three"), (other,), 1),
     )
-    write_record(exchanges, "two", failures=(FailedCall(3, "x", "HTTP 500"),))
+    write_record(exchanges, "two", failed_calls=(FailedCall(3, "x", failure("filtered")),))
     messages = explained("builders small I 1", "--json")["conversation"]
     assert [f"{entry['speaker']}: {entry['text']}" for entry in messages] == [
         "program as system: You build.",
@@ -140,11 +142,12 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         "model: one",
         "program as user: Better",
         "model: two",
-        "pcgeval: call 3 got no reply: HTTP 500",
+        "pcgeval: call 3 got no reply: a content filter refused the request",
         "pcgeval: the conversation begins with 1 message of the one before",
         "program as user: Something else",
         "model: three",
     ]
+    assert "answered by m:1b (fp_7)" in explained("builders small I 1")[1]
     go = Message("user", "Go")
     write_record(tuple(Exchange("k", reply("x" * 40_000), (go,), 0) for _ in range(40)), "y" * 8_000)
     explanation = explained("builders small I 1", "--json")
@@ -155,7 +158,7 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
 def test_another_submission_a_fault_of_the_server_and_an_unknown_argument_are_named(explained):
     (SUBMISSIONS / "builders/prompt.txt").write_text("Another prompt for <OBJECT>.")
     assert "another submission" in explained("builders large T 1")[1]
-    write_record((), "", reason="HTTP 500: out of memory", cause="server")
+    write_record((), "", failure=failure("server-failed", fault="it is out of memory"))
     assert "fault of the server" in explained("builders small I 1")[1]
     for words in ("nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"):
         code, shown = explained(words)
@@ -164,7 +167,7 @@ def test_another_submission_a_fault_of_the_server_and_an_unknown_argument_are_na
 
 def test_hostile_texts_are_harmless(capsys):
     exchange = Exchange("k", reply(HOSTILE), (Message("user", HOSTILE),), 0)
-    write_record((exchange,), HOSTILE, flags=(Flag("altered-answer", HOSTILE),), reason=HOSTILE, model=HOSTILE)
+    write_record((exchange,), HOSTILE, flags=(Flag("altered-answer", HOSTILE),), failure=HOSTILE_FAILURE, model=HOSTILE)
     params = Path("params.yaml")
     params.write_text(params.read_text().replace("title: The Builders", 'title: "\\x1b[2J"'))
     for options in (["--json"], []):

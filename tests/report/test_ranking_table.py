@@ -6,8 +6,9 @@ import json
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import RANKING_JSON
+from pcgeval.core.params import load_params
 from pcgeval.core.stage_files import RankingFile
-from pcgeval.report.tables import ranking_table
+from pcgeval.report.tables import doubtful_settings, ranking_table
 
 
 def test_csv_has_the_exact_figures_and_latex_and_markdown_have_rounded_ones(workspace, capsys):
@@ -21,6 +22,27 @@ def test_csv_has_the_exact_figures_and_latex_and_markdown_have_rounded_ones(work
     changed = ranking.model_copy(update={"teams": (first.model_copy(update={"team": "a_|b\n| x"}),)})
     assert f"\na\\_|b | x & winner & 1 & {first.normalised:.3f} & " in ranking_table(changed, "latex")
     assert f"\n| a_\\|b \\| x | winner | 1 | {first.normalised:.3f} | " in ranking_table(changed, "markdown")
+
+
+def test_failures_stand_below_the_ranking_by_kind_and_point_to_a_setting(workspace, capsys):
+    main(["ranking"])
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert shown[-4:] == [
+        ["failure", "all", "small", "large"],
+        *([*title.split(), "2", "2", "0"] for title in ("no fence", "time limit", "too wide")),
+    ]
+    ranking, params = RankingFile.read(workspace / RANKING_JSON), load_params()
+    small = params.models["small"].model_copy(update={"options": {"num_predict": 200}})
+    params = params.model_copy(update={"models": {**params.models, "small": small}})
+    for failures, words in (
+        ({"cut-off": 120, "too-high": 10}, ["small: 120 of 130 failures are `cut off` (num_predict 200)"]),
+        ({"cut-off": 50, "too-high": 50}, []),
+        ({"too-high": 130}, []),
+        ({"context-filled": 2}, []),
+    ):
+        models = {**ranking.models, "small": ranking.models["small"].model_copy(update={"failures": failures})}
+        sentences = doubtful_settings(ranking.model_copy(update={"models": models}), params)
+        assert [sentence.partition(": look")[0] for sentence in sentences] == words
 
 
 def test_an_anonymous_ranking_names_no_participant(workspace, capsys):

@@ -85,7 +85,7 @@ def test_failures_of_all_stages_count_and_trials_that_the_next_run_does_again_ar
     failed = row(run_status(LIVE), "small", "builders")
     assert (failed.done, failed.failed, failed.state) == (4, 3, "evaluated")  # too wide, no code, took too long
     path = record_path(stage_dir("raw", "small", "builders"), "builders", Trial("I", 2))
-    write_json(path, read_json(path) | {"reason": "HTTP 500: CUDA out of memory", "cause": "server"})
+    write_json(path, read_json(path) | {"failure": {"kind": "server-failed", "sentence": "CUDA out of memory"}})
     status = run_status(LIVE)
     failed = row(status, "small", "builders")
     assert (failed.done, failed.repeated, failed.failed, failed.state) == (3, 1, 2, "stopped")

@@ -24,7 +24,15 @@ def test_the_stages_write_the_official_files_of_each_model_and_the_ranking(root)
     assert statuses == [("builders", "ranked"), ("zero-shot", "baseline"), ("cheats", "disqualified")]
     assert ranking["engine"].startswith("pymunk ")
     assert "sha256:" in ranking["classifier"]
-    assert ranking["teams"][0]["models"]["small"]["failed_trials"] == 3
+    of_team = ranking["teams"][0]["models"]["small"]
+    assert (of_team["failed_trials"], of_team["failures"]) == (
+        3,
+        dict.fromkeys(("late-call", "no-fence", "too-wide"), 1),
+    )
+    assert ranking["models"] == {
+        "small": {"answered_by": ["small:1b"], "failures": dict.fromkeys(("late-call", "no-fence", "too-wide"), 2)},
+        "large": {"answered_by": ["large:70b"], "failures": {}},
+    }
     assert {path.name for path in (root / METRICS).iterdir()} == {"builders.json", "zero-shot.json"}
 
 

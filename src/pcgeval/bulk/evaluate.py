@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.failures import Failure
+from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import read_text, sha256_json, sha256_text, to_json, write_bytes, write_text
 from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.level_table import (
@@ -37,14 +37,14 @@ from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.level_score import TextKind, text_kind, walk_to_level
 from pcgeval.evaluator.physics import end_of
-from pcgeval.evaluator.stage import CRASHED, installed_engine, installed_packages
+from pcgeval.evaluator.stage import installed_engine, installed_packages
 from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
 
 ROWS_PER_PART = 10_000
 REMEMBERED = 50_000  # levels in each worker, some 1 kB each, and 4 bytes for each number of an embedding
-COLUMNS_VERSION = 2  # raise it when the columns change, so that no run continues parts with others
+COLUMNS_VERSION = 3  # raise it when the columns change, so that no run continues parts with others
 _CARD_START = "`pcgeval evaluate` scored these levels:"
 _NOTE = b"pcgeval"  # the key of the note in a part's metadata
 _KNOWN: dict[tuple[str, str], LevelRow] = {}  # of this process, by the hashes of the settings and the level
@@ -96,16 +96,17 @@ class _Work:
     def _read(self, row: InputRow) -> tuple[LevelRow, str]:
         """Return a row of the table with its level in XML, or with the reason of its failure."""
         if row.fault is not None:
-            return LevelRow(row.id, row.letter, "input", f"{row.place}: {row.fault}"), ""
+            return LevelRow(row.id, row.letter, "input", reason=f"{row.place}: {row.fault}"), ""
         walk = walk_to_level(row.text, self.settings["read_as"] or text_kind(row.text))
-        score = None if walk.failed_stage is None else 0.0
-        return LevelRow(row.id, row.letter, walk.failed_stage, walk.reason, score=score), walk.xml or ""
+        if walk.failure is not None:
+            return replace(LevelRow.failed(walk.failure), id=row.id, letter=row.letter, score=0.0), ""
+        return LevelRow(row.id, row.letter), walk.xml or ""
 
     def _measured(self, levels: Sequence[str]) -> list[LevelRow]:
         """Return the measurements of levels in XML, which do not depend on the letter."""
         ends = [end_of(xml, self.physics, paths=False) for xml in levels]
         rows = [
-            LevelRow(failed_stage="simulate", reason=end.sentence)
+            LevelRow.failed(end)
             if isinstance(end, Failure)
             else LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
             for end in ends
@@ -216,7 +217,7 @@ def _evaluated(
     classifiers = {work.settings["classifier"]: work.classifier} if work.classifier else {}
     for results in map_batches(work, batches(), processes, scheduler, classifiers):
         for row, result in zip(under_way.popleft(), results, strict=True):
-            measured = result or LevelRow(row.id, row.letter, "simulate", CRASHED.sentence, score=0.0)
+            measured = result or _joined(LevelRow(row.id, row.letter), LevelRow.failed(failure("simulation-crashed")))
             report(measured)
             yield _row_sha256(row), measured
 

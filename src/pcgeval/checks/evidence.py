@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from pcgeval.core.failures import Failure, FailureStage
 from pcgeval.core.layout import Trial
-from pcgeval.core.stage_files import StageName
 from pcgeval.core.trials import TrialUsage
 
 
@@ -42,18 +42,22 @@ class Document:
 
 @dataclass(frozen=True)
 class TrialEvidence:
-    """One trial with one model. `failed_stage` is None if the trial has passed all stages."""
+    """One trial with one model. `failure` is None if the trial has passed all stages."""
 
     model: str
     trial: Trial
-    failed_stage: StageName | None
-    reason: str = ""
+    failure: Failure | None
     has_loop: bool | None = None  # in the fenced code of the response; None without a response
     has_open_fence: bool | None = None  # as when the response was cut off
     stability: float | None = None
     similarity: float | None = None  # the probability of the target letter
     on_top: bool = False  # no letter is more probable than the target
     usage: TrialUsage | None = None  # None: no record lies beside the response
+
+    @property
+    def failed_stage(self) -> FailureStage | None:
+        """The stage in which the trial failed; None if it did not."""
+        return self.failure.type.stage if self.failure else None
 
     @property
     def name(self) -> str:

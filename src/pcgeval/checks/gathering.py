@@ -88,7 +88,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
         for trial in trials(params, letter):
             outcome, number = outcomes.get(trial), trial.number
             stable, similar, prediction = stabilities.get(number), similarities.get(number), predictions.get(number)
-            if outcome is None or (outcome.failed_stage is None and not (stable and similar and prediction)):
+            if outcome is None or (outcome.failure is None and not (stable and similar and prediction)):
                 raise FileError(f"{stability} or {similarity}: lacks values of {trial}. Run `dvc repro`.")
             probabilities = [one.probability for one in prediction.probabilities] if prediction else []
             shape = None if outcome.failed_stage == "generate" else _shape(trial_file(raw, "raw", team, trial))
@@ -96,8 +96,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
                 TrialEvidence(
                     model=model,
                     trial=trial,
-                    failed_stage=outcome.failed_stage,
-                    reason=outcome.reason or "",
+                    failure=outcome.failure,
                     has_loop=shape and shape[0],
                     has_open_fence=shape and shape[1],
                     stability=stable.score if stable else None,

@@ -19,7 +19,8 @@ def trials_without(evidence: Evidence, *, stage: StageName, reason: Text) -> Che
     """Share of the trials that did not fail in a stage for a reason that contains a text."""
 
     def spared(trial: TrialEvidence) -> bool:
-        return trial.failed_stage != stage or reason.casefold() not in trial.reason.casefold()
+        failed = trial.failure
+        return not failed or failed.type.stage != stage or reason.casefold() not in failed.sentence.casefold()
 
     return _share_of_trials(evidence, spared, f"trials did not fail in {stage} over {reason!r}")
 
@@ -123,7 +124,7 @@ def _passes(stage: StageName) -> Callable[[TrialEvidence], bool]:
 
 def _share_of_trials(evidence: Evidence, met: Callable[[TrialEvidence], bool], words: str) -> CheckResult:
     def name(trial: TrialEvidence) -> str:
-        return f"{trial.name} ({trial.reason[:200]})" if trial.reason else trial.name
+        return f"{trial.name} ({trial.failure.sentence[:200]})" if trial.failure else trial.name
 
     return _share([(name(trial), met(trial)) for trial in _trials(evidence)], words)
 

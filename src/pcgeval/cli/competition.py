@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -20,8 +19,10 @@ if TYPE_CHECKING:
     from pcgeval.core.stage_files import RankedTeam
 
 # records of trials and files beside the official ones
-_OURS = (layout.CLASSIFIER_FILE, layout.FAILURES_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE)
-_NOT_OFFICIAL = ("*_*_*.json", *_OURS, ".gitignore")
+_NOT_OFFICIAL = (
+    *("*_*_*.json", ".gitignore", layout.FAILURES_FILE),
+    *(layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE),
+)
 Format = Literal["csv", "latex", "markdown"]
 app = group()
 export = group()
@@ -67,7 +68,7 @@ def show_ranking(form: Format | None = None, *, anonymous: bool = False, json: b
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
     from pcgeval.report.pseudonyms import anonymous_ranking
-    from pcgeval.report.tables import ranking_table
+    from pcgeval.report.tables import doubtful_settings, failure_counts, ranking_table
     from pcgeval.scoring.result_hash import result_doubts
 
     params = load_params()
@@ -79,7 +80,12 @@ def show_ranking(form: Format | None = None, *, anonymous: bool = False, json: b
         sys.stdout.write(ranking_table(shown, form))
     else:
         _print_ranking(shown.teams)
-        _print_failures(shown.teams)
+        if failures := failure_counts(shown, params.models):
+            rows = [(title, *map(str, [sum(numbers), *numbers])) for title, numbers in failures]
+            print()
+            print_table(("failure", "all", *params.models), rows)
+        for sentence in doubtful_settings(shown, params):
+            print(sentence)
         result = f"; result hash {shown.result.sha256}" if shown.result else ""
         print_stderr(f"{shown.reason}\nThe report with the reasons of failures: {layout.REPORT / 'index.html'}{result}")
     if doubts := result_doubts(params, published):
@@ -108,30 +114,6 @@ def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
         for team in teams
     ]
     print_table(columns, rows, rare={"flagged"})
-
-
-def _print_failures(teams: Sequence["RankedTeam"]) -> None:
-    """Print the failed trials by kind and model, and name a kind that most trials of all teams with a model share."""
-    from pcgeval.core.failures import FAILURES
-
-    models = list(dict.fromkeys(model for team in teams for model in team.models))
-    by_model = {
-        model: sum((Counter(team.models[model].failures) for team in teams if model in team.models), Counter[str]())
-        for model in models
-    }
-    kinds = [kind for kind in FAILURES if any(kinds[kind] for kinds in by_model.values())]
-    if not kinds:
-        return
-    sys.stdout.write("\n")
-    rows = [(FAILURES[kind].title, *(str(by_model[model][kind]) for model in models)) for kind in kinds]
-    print_table(("failed trials", *models), rows)
-    for model, counts in by_model.items():
-        with_model = [team.models[model] for team in teams if model in team.models]
-        kind, number = max(counts.items(), key=lambda item: item[1], default=("", 0))
-        spread = sum(bool(score.failures.get(kind)) for score in with_model)
-        if number * 2 > sum(counts.values()) and spread == len(with_model) > 1:
-            shared = f"{number} of {sum(counts.values())} failed trials of all {spread} teams with {model}"
-            print_stderr(f"{shared} are `{FAILURES[kind].title}`: check the model's settings before you blame a team")
 
 
 @app.command()

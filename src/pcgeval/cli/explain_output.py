@@ -21,8 +21,9 @@ def explain_lines(explained: Explanation, width: int) -> Iterator[str]:
     rank = f" (rank {explained.row.rank})" if explained.row and explained.row.rank else ""
     yield f"{explained.trial.letter}{explained.trial.number} of {explained.team} with {explained.model}{rank}"
     if explained.model_name is not None:
-        answered = f", answered as {printable_line(', '.join(explained.answered_by))}" if explained.answered_by else ""
-        yield f"{printable_line(explained.model_name)}{answered}, digest {explained.digest}, seed {explained.seed}"
+        yield f"{printable_line(explained.model_name)}, digest {explained.digest}, seed {explained.seed}"
+    if explained.answered_by:
+        yield printable_line(f"answered by {', '.join(explained.answered_by)}")
     for title, part in (
         (explained.kind.capitalize(), _conversation(explained, width)),
         ("Answer", _answer(explained, width)),
@@ -51,10 +52,9 @@ def _answer(explained: Explanation, width: int) -> Iterator[str]:
         yield from _message(explained.answer, width)
     if explained.calls is not None:
         yield f"(calls: {explained.calls}, tokens: {explained.tokens})"
-    if explained.failed_stage:
-        fault = "" if explained.cause is None else f"; a fault of the {explained.cause}"
-        reason = printable_line(explained.reason or "no reason was recorded")
-        yield f"FAILED in {explained.failed_stage}: {reason}{fault}"
+    if failure := explained.failure:
+        fault = "" if failure.type.owner == "submission" else f"; a fault of the {failure.type.owner}"
+        yield f"FAILED in {failure.type.stage} ({failure.kind}): {printable_line(str(failure))}{fault}"
     if explained.supplied and explained.supplied.supplied:
         yield str(explained.supplied)
     yield from (f"flagged: {flag.kind}: {printable_line(flag.detail)}" for flag in explained.flags)

@@ -76,7 +76,7 @@ def level(
             write_bytes(png, png_bytes(scored.image()))
         if scored.simulated and replay:
             write_text(replay, scored.replay_svg())
-    if scored.reason is not None:
+    if scored.failure is not None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -92,26 +92,20 @@ def _texts(file: Path, *, watch: bool) -> Iterator[str]:
 
 
 def _hints(text: str, scored: "LevelScore") -> Iterator[str]:
-    """Yield hints about single lines, which the official reasons do not name."""
-    from pcgeval.levels.calls import read_calls
+    """Yield a hint about each line of bare calls, or of a response's text, that is ignored."""
+    from pcgeval.levels.calls import quoted
     from pcgeval.levels.extraction import CALL
-    from pcgeval.levels.grid import COLUMNS, SHAPES
+    from pcgeval.levels.unread import unread_calls
 
-    for number, line in enumerate(text.splitlines(), start=1):
-        calls = CALL.findall(line)
-        if scored.read_as == "calls" and line.strip() and not calls and not line.lstrip().startswith("#"):
-            yield f"line {number} is ignored, because it holds no valid call: {printable_line(line)[:80]}"
-        for call in read_calls("\n".join(calls)) if scored.failed_stage == "convert" else ():
-            beside = SHAPES[call.kind].width // 2 if call.kind else 0
-            last = COLUMNS - 1 - beside
-            if call.kind and (call.column is None or not beside <= call.column <= last):
-                column = "no column" if call.column is None else f"column {call.column}"
-                yield f"line {number}: {call.text} has {column}; a {call.kind} takes columns {beside} to {last}"
+    for number, line in enumerate(text.splitlines() if scored.read_as == "calls" else (), start=1):
+        if line.strip() and not CALL.search(line) and not line.lstrip().startswith("#"):
+            _, call, why = next(unread_calls(line), (0, line.strip(), "holds no call"))
+            yield f"line {number} is ignored: `{quoted(call)}` {why}"
 
 
 def _level_lines(scored: "LevelScore") -> Iterator[str]:
     """Yield a level's drawings before and after, the blocks that fell, and the likeliest letters."""
-    if scored.reason:
+    if scored.failure:
         return
     before, after = map(drawing, scored.before_and_after())
     yield ""

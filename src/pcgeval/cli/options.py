@@ -14,7 +14,7 @@ import typer
 # columns that name a row
 _NAMES = {"model", "team", "letter", "state", "status", "submission", "what"}
 _NAMES |= {"paper", "grading", "judge", "attack", "category"}
-_TEXTS = _NAMES | {"before", "after"}  # columns that are aligned to the left
+_TEXTS = _NAMES | {"before", "after", "failure"}  # columns that are aligned to the left
 
 
 def file_to_write(*names: str, text: str) -> Any:

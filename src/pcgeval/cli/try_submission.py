@@ -89,7 +89,7 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
             if tried.levels:
                 _print_means(tried, json=json)
                 print_stderr(f"all files are in {folder}")
-    if all(level.reason is not None for level in tried.levels.values()):
+    if all(level.failure is not None for level in tried.levels.values()):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -159,16 +159,11 @@ class _Try:
         response = read_text(files["raw"])
         if record.failure is None:
             level = score_level(response, trial.letter, self.classifier, physics, read_as="response")
-            ending = response_ending(response, record, next(iter(self.params.models.values())))
-            if ending and level.failed_stage == "extract":
+            (model,) = self.params.models.values()
+            if level.failed_stage == "extract" and (ending := response_ending(response, record, model)):
                 level = replace(level, failure=ending)
         else:
-            level = LevelScore(
-                letter=trial.letter,
-                read_as="response",
-                physics=physics,
-                failure=record.failure,
-            )
+            level = LevelScore(letter=trial.letter, read_as="response", physics=physics, failure=record.failure)
         for path, content in (
             (files["intermediate"], None if level.code is None else level.code.encode()),
             (files["levels"], None if level.xml is None else level.xml.encode()),
@@ -202,7 +197,7 @@ class _Try:
             print(printable_text(f"  flagged: {flag.kind}: {flag.detail}"))
         if supplied.supplied:
             print(f"  {supplied}")
-        if level.reason is not None:
+        if level.failure is not None:
             print(f"  response: {files['raw']}")
             if printed.is_file():
                 print(f"  output of the program: {printed}")
@@ -226,7 +221,7 @@ def _print_means(tried: _Try, *, json: bool) -> None:
             {
                 "letter": letter,
                 "trials": len(levels),
-                "failed": sum(level.reason is not None for level in levels),
+                "failed": sum(level.failure is not None for level in levels),
                 "stability": fmean(level.stability for level in levels),
                 "similarity": fmean(level.similarity for level in levels),
                 "score": fmean(level.score for level in levels),

@@ -24,6 +24,7 @@ class FailureType:
         is_final: Whether a later run leaves the trial as it is.
         title: The failure in two or three words, for tables.
         sentence: The sentence about one trial, with the names of its values in braces.
+        options: The options of a model in params.yaml that decide it, too, so that many such failures are no team's.
     """
 
     stage: FailureStage
@@ -31,10 +32,11 @@ class FailureType:
     is_final: bool
     title: str
     sentence: str
+    options: tuple[str, ...] = ()
 
 
-def _of_submission(stage: FailureStage, title: str, sentence: str) -> FailureType:
-    return FailureType(stage, "submission", True, title, sentence)
+def _of_submission(stage: FailureStage, title: str, sentence: str, *options: str) -> FailureType:
+    return FailureType(stage, "submission", True, title, sentence, options)
 
 
 FAILURES: dict[str, FailureType] = {
@@ -77,33 +79,62 @@ FAILURES: dict[str, FailureType] = {
     "reply-unknown": _of_submission("generate", "reply not recorded", "asked the model what no recording answers"),
     "no-sandbox": FailureType("generate", "machine", False, "no sandbox", "this machine could not start a sandbox"),
     # extract: the response has no call
-    "cut-off": _of_submission("extract", "cut off", "cut off after {tokens} tokens ({limit})"),
-    "thoughts-only": _of_submission("extract", "only thoughts", "{tokens} tokens of thoughts and no text"),
-    "context-filled": _of_submission("extract", "context filled", "the prompt filled the context of {context} tokens"),
+    "cut-off": _of_submission(
+        "extract", "cut off", "cut off after {tokens} tokens ({limit})", "num_predict", "num_ctx"
+    ),
+    "thoughts-only": _of_submission(
+        "extract", "only thoughts", "{tokens} tokens of thoughts and no text", "num_predict", "num_ctx"
+    ),
+    "context-filled": _of_submission(
+        "extract", "context filled", "the prompt filled the context of {context} tokens", "num_ctx"
+    ),
     "model-refused": _of_submission("extract", "content filter", "the model refused, or a filter ended the reply"),
     "empty-response": _of_submission("extract", "no text", "the response is empty"),
-    "response-missing": _of_submission("extract", "no response", "the file of the response is missing"),
     "response-unreadable": _of_submission("extract", "unreadable", "the file of the response {fault}"),
-    "no-fence": _of_submission("extract", "no fence", "the response holds no fenced block (```...```)"),
+    "no-fence": _of_submission("extract", "no fence", "the response holds {calls} and no fenced block (```...```)"),
     "open-fence": _of_submission(
         "extract", "fence not closed", "line {line}: the fenced block that begins there is never closed"
+    ),
+    "backtick": _of_submission(
+        "extract",
+        "backtick in fence",
+        "line {line}: the fenced block that begins there holds a backtick in line {place}, so it is not read",
     ),
     "earlier-fence": _of_submission(
         "extract",
         "earlier fence",
-        "an earlier fence held the level ({calls}, line {line}); only the last one counts, and it holds no call",
+        "an earlier fence held the level ({calls}, line {line}); only the last one counts, and it holds none",
     ),
     "unread-call": _of_submission("extract", "call not read", "line {line}: `{call}` {fault}"),
-    "no-call": _of_submission("extract", "no call", "the last fenced block holds no drop_block call"),
+    "no-call": _of_submission(
+        "extract", "no call", "the last fenced block, lines {line} to {last}, holds no drop_block call"
+    ),
     # convert: the calls are no level; the first words are the official converter's message
-    "unknown-block": _of_submission("convert", "unknown block", "BlockType does not exist. (call {number}: {call})"),
-    "too-high": _of_submission("convert", "too high", "Height boundary is intruded. (call {number}: {call})"),
-    "too-wide": _of_submission("convert", "too wide", "Width boundary is intruded. (call {number}: {call})"),
+    "unknown-block": _of_submission(
+        "convert",
+        "unknown block",
+        "BlockType does not exist. (call {number}: `{call}`; the types are 'b11', 'b13' and 'b31')",
+    ),
+    "no-column": _of_submission(
+        "convert",
+        "no such column",
+        "Height boundary is intruded. (call {number}: `{call}`; the columns are 0 to {last})",
+    ),
+    "too-high": _of_submission(
+        "convert",
+        "too high",
+        "Height boundary is intruded. (call {number}: `{call}`; {free} of {rows} rows are free, and it needs {height})",
+    ),
+    "too-wide": _of_submission(
+        "convert",
+        "too wide",
+        "Width boundary is intruded. (call {number}: `{call}`; a {block} takes columns {first} to {last})",
+    ),
     "code-unreadable": _of_submission("convert", "unreadable", "the file of the calls {fault}"),
     # simulate
     "level-missing": _of_submission("simulate", "no level", "the file of the level is missing"),
     "level-unreadable": _of_submission("simulate", "unreadable", "the level cannot be simulated: {fault}"),
-    "simulation-crashed": _of_submission("simulate", "simulation crashed", "the simulation of the level crashed"),
+    "simulation-crashed": _of_submission("simulate", "simulation crashed", "the physics engine crashed on this level"),
 }
 
 

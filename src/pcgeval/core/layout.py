@@ -51,8 +51,8 @@ GRADE_FILE = "grade.json"
 TASK_FILE = "task.md"  # beside a rubric, optional: the task of the submissions in words
 SIMULATIONS_FILE = "simulations.json"  # beside the stability files
 CLASSIFIER_FILE = "classifier.json"  # beside the similarity files
-FAILURES_FILE = "failures.json"  # beside code and levels: the trials that have none, and why
-TRIALS_FILE = "trials.json"  # beside the stability files: which trials failed, in which stage and why
+FAILURES_FILE = "failures.json"  # beside calls and levels: which trials have none, and why
+TRIALS_FILE = "trials.json"  # beside the stability files: the outcome of each trial
 # the rules of .dvcignore, which hide no file of a submission
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
 # pcgeval's classifier, rubric and example paper: inside an installed package, in a checkout beside src

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from pcgeval.core.failures import Failure
 from pcgeval.core.files import sha256_json
 from pcgeval.core.packages import packages_for
 from pcgeval.core.untrusted import well_formed
@@ -29,6 +30,7 @@ class LevelRow:
     id: str | None = None
     letter: str | None = None
     failed_stage: str | None = None
+    kind: str | None = None
     reason: str | None = None
     blocks: int | None = None
     moved: int | None = None
@@ -38,6 +40,11 @@ class LevelRow:
     score: float | None = None
     probabilities: Sequence[float] | None = None
     embedding: "NDArray[np.float32] | None" = None
+
+    @classmethod
+    def failed(cls, because: Failure) -> "LevelRow":
+        """Return the row of a level that failed."""
+        return cls(failed_stage=because.type.stage, kind=because.kind, reason=str(because))
 
     @property
     def likeliest(self) -> str | None:
@@ -64,7 +71,8 @@ def level_table(
     """Return the table of some levels; `engine` and `classifier` stand in the rows that these computed."""
     pa = import_pyarrow()
     text, share, count = pa.string(), pa.float64(), pa.int32()
-    columns = {"id": text, "letter": text, "failed_stage": text, "reason": text, "blocks": count, "moved": count}
+    columns = {"id": text, "letter": text, "failed_stage": text, "kind": text, "reason": text}
+    columns |= {"blocks": count, "moved": count}
     columns |= {"stability": share, "starts": pa.list_(share), "similarity": share, "score": share, "likeliest": text}
     arrays = {name: pa.array([_plain(getattr(row, name)) for row in rows], column) for name, column in columns.items()}
     for number, letter in enumerate(LETTERS):

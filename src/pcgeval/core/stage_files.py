@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar, get_args
@@ -17,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar,
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.failures import Failure
+from pcgeval.core.failures import Failure, FailureStage
 from pcgeval.core.files import write_json
 from pcgeval.core.layout import FAILURES_FILE, TRIALS_FILE, Trial, trial_number
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded
@@ -109,33 +110,36 @@ def other_remedy(remedy: str) -> Iterator[None]:
         raise FileError(str(error).replace(REMAKE, remedy)) from error
 
 
-class FailedTrial(_Part):
-    """A trial without a file in a stage's output, and why."""
+class TrialFailure(_Part):
+    """One entry of `failures.json`: a trial that a stage or one before it has no file of, and why."""
 
     letter: str
     trial: int
     failure: Failure
 
 
-_FAILURES = TypeAdapter(tuple[FailedTrial, ...])
+_FAILURES = TypeAdapter(tuple[TrialFailure, ...])
 
 
 def write_failures(folder: Path, failures: Mapping[Trial, Failure]) -> None:
     """Write `failures.json` into the folder of a stage for a model and a team."""
-    rows = [FailedTrial(letter=trial.letter, trial=trial.number, failure=failures[trial]) for trial in sorted(failures)]
-    write_json(folder / FAILURES_FILE, [row.model_dump(exclude_defaults=True) for row in rows])
+    entries = [
+        TrialFailure(letter=trial.letter, trial=trial.number, failure=replace(failure, detail=""))
+        for trial, failure in sorted(failures.items())
+    ]
+    write_json(folder / FAILURES_FILE, [entry.model_dump() for entry in entries])
 
 
 def read_failures(folder: Path) -> dict[Trial, Failure]:
-    """Read `failures.json` from a stage's folder; none where another tool filled it. Raises FileError."""
-    if not (folder / FAILURES_FILE).exists():
+    """Read `failures.json` from the folder of a stage; none where another tool filled the folder."""
+    path = folder / FAILURES_FILE
+    if not path.exists():
         return {}
-    rows = parsed(folder / FAILURES_FILE, _FAILURES.validate_json)
-    return {Trial(row.letter, row.trial): row.failure for row in rows}
+    return {Trial(entry.letter, entry.trial): entry.failure for entry in parsed(path, _FAILURES.validate_json)}
 
 
 class TrialOutcome(_Part):
-    """The outcome of a trial."""
+    """The outcome of a trial; a failed one has its failure."""
 
     letter: str
     trial: int
@@ -143,19 +147,14 @@ class TrialOutcome(_Part):
     failure: Failure | None = None
 
     @property
-    def failed_stage(self) -> StageName | None:
-        """The stage that found the failure."""
-        return self.failure.type.stage if self.failure else None
-
-    @property
-    def reason(self) -> str | None:
-        """The sentence of the failure."""
-        return self.failure.sentence if self.failure else None
-
-    @property
     def key(self) -> Trial:
         """The trial."""
         return Trial(self.letter, self.trial)
+
+    @property
+    def failed_stage(self) -> FailureStage | None:
+        """The stage in which the trial failed; None if it did not."""
+        return self.failure.type.stage if self.failure else None
 
 
 _OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...])
@@ -423,11 +422,10 @@ class TeamModelScore(_Part):
     score: Exact
     normalised: Exact  # percent of the sum over all teams
     failed_trials: int = Field(ge=0, le=10**9)
+    failures: dict[str, int] | None = None  # the failed trials by kind; None where another tool simulated
     flagged_trials: int | None = None
     blocks: int | None = None  # of all responses
     supplied: int | None = None  # blocks that stood in the submission's messages before the model named them
-    failures: dict[str, int] = {}  # trials by the kind of their failure, see `core.failures`
-    answered_by: tuple[str, ...] = ()  # how the answering models call themselves, as far as the server says it
 
 
 class ScoreInterval(NamedTuple):
@@ -435,6 +433,13 @@ class ScoreInterval(NamedTuple):
 
     low: float
     high: float
+
+
+class RankedModel(_Part):
+    """One model over all teams that are not disqualified."""
+
+    answered_by: tuple[str, ...]  # how the answering models call themselves; none if the server does not say it
+    failures: dict[str, int]  # trials by the kind of their failure
 
 
 class RankedTeam(_Part):
@@ -495,5 +500,6 @@ class RankingFile(StageFile):
     classifier: str
     packages: dict[str, tuple[str, ...]] = {}  # all versions of each package that measured a level
     intervals: RankingIntervals | None
+    models: dict[str, RankedModel] = {}
     teams: tuple[RankedTeam, ...]
     result: ResultHash | None = None  # None where `rescore` made the ranking

@@ -9,9 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from PIL import Image
 
-from pcgeval.core.failures import Failure
+from pcgeval.core.failures import Failure, FailureStage
 from pcgeval.core.params import PhysicsParams
-from pcgeval.core.stage_files import StageName
 from pcgeval.core.untrusted import printable_line
 from pcgeval.evaluator.drawing import CalledBlock, called_blocks, level_svg, replay_svg
 from pcgeval.evaluator.image import render
@@ -39,16 +38,16 @@ class Walk:
     xml: str | None = None  # the level
     before: tuple[Block, ...] = ()  # the blocks of the level
     simulated: Stability | None = None  # the end of its simulation
-    failure: Failure | None = None
+    failure: Failure | None = None  # of the step that the text did not pass
 
     @property
-    def failed_stage(self) -> StageName | None:
-        """The step that found the failure."""
+    def failed_stage(self) -> FailureStage | None:
+        """The stage in which the level failed; None if it did not."""
         return self.failure.type.stage if self.failure else None
 
     @property
     def reason(self) -> str | None:
-        """The failure as a sentence."""
+        """Why the level failed, in a sentence; None if it did not."""
         return str(self.failure) if self.failure else None
 
 
@@ -103,7 +102,7 @@ class LevelScore(Walk):
     @property
     def similarity(self) -> float:
         """The probability of the letter, 0 to 1; 0 for a level that failed, nan if it is unknown."""
-        return self.probabilities.get(self.letter, 0.0 if self.reason else math.nan)
+        return self.probabilities.get(self.letter, 0.0 if self.failure else math.nan)
 
     @property
     def score(self) -> float:
@@ -113,8 +112,8 @@ class LevelScore(Walk):
     @property
     def verdict(self) -> str:
         """The scores in a line, or the reason of the failure."""
-        if self.reason is not None:
-            return f"0, failed in {self.failed_stage}: {printable_line(self.reason)}"
+        if self.failure is not None:
+            return f"0, failed in {self.failed_stage}: {printable_line(str(self.failure))}"
         return f"{self.score:.4f} = stability {self.stability:.3f} x similarity {self.similarity:.4f}"
 
     @property
@@ -147,7 +146,7 @@ class LevelScore(Walk):
 
     def _end(self) -> Stability:
         if self.simulated is None:
-            raise LevelError(self.reason or "there is no level")
+            raise LevelError(self.reason or "there is no level", self.failure)
         return self.simulated
 
     def to_dict(self) -> dict[str, Any]:
@@ -160,6 +159,7 @@ class LevelScore(Walk):
             "stability": self.stability,
             "similarity": None if math.isnan(self.similarity) else self.similarity,
             "failed_stage": self.failed_stage,
+            "kind": self.failure and self.failure.kind,
             "reason": self.reason,
             "likeliest": [list(item) for item in self.likeliest],
             "probabilities": dict(self.probabilities),
@@ -184,7 +184,7 @@ def score_level(
 ) -> LevelScore:
     """Score a level that a model or a person wrote: extract, convert, simulate, draw, classify.
 
-    A level that fails in a stage scores 0, and `reason` says why.
+    A level that fails in a stage scores 0, and `failure` says why.
 
     Args:
         text: A model's response, bare calls, or a level in XML.

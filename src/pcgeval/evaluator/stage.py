@@ -7,6 +7,7 @@ code, so a run simulates only new levels. You may delete the folder.
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -51,12 +52,11 @@ from pcgeval.evaluator.image import level_png
 from pcgeval.evaluator.physics import ENGINE_PACKAGES, end_of
 
 CACHE = Path(".cache", "simulations")
-CRASHED = failure("simulation-crashed")
 LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating 50 levels
 
 
 class KeptSimulation(StageFile):
-    """A cached simulation: the end of a level and the paths of its blocks, or its failure."""
+    """A cached simulation: the end of a level and the paths of its blocks, or why it failed."""
 
     failure: Failure | None = None
     level: SimulatedLevel | None = None
@@ -127,7 +127,7 @@ def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[Kep
     simulations = []
     for end in (end_of(level, physics) for level in levels):
         if isinstance(end, Failure):
-            simulations.append((KeptSimulation(failure=end), b""))
+            simulations.append((KeptSimulation(failure=replace(end, detail="")), b""))
             continue
         level = SimulatedLevel(
             best_of=end.trial,
@@ -152,9 +152,9 @@ def _write_team(params: Params, root: Path, model: str, team: str, files: Mappin
             outcomes.append(failed(trial, failures.get(trial) or failure("level-missing")))
             continue
         file = files[trial]
-        simulation = KeptSimulation.read(file) if file else KeptSimulation(failure=CRASHED)
+        simulation = KeptSimulation.read(file) if file else KeptSimulation()
         if file is None or simulation.level is None:
-            outcomes.append(failed(trial, simulation.failure or CRASHED))
+            outcomes.append(failed(trial, simulation.failure or failure("simulation-crashed")))
             continue
         picture = file.with_suffix(".png").read_bytes()
         simulated[trial] = simulation.level

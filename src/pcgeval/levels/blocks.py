@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 from lxml import etree
 
+from pcgeval.core.failures import failure
 from pcgeval.core.untrusted import printable_line
 from pcgeval.levels.errors import LevelError
 
@@ -79,7 +80,9 @@ def _parse(text: str) -> etree._Element:
     except UnicodeEncodeError as error:
         raise LevelError(f"not XML: half a surrogate pair at character {error.start}. Make the level again.") from error
     except etree.XMLSyntaxError as error:
-        raise LevelError(f"not XML: {printable_line(error.msg, 200)}. Make the level again.") from error
+        words = printable_line(error.msg, 200)  # of another package, which differ between its versions
+        because = failure("level-unreadable", detail=words, fault="it is no XML")
+        raise LevelError(f"not XML: {words}. Make the level again.", because) from error
 
 
 def _block(element: etree._Element) -> Block:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, cast
 
+from pcgeval.core.untrusted import printable_name
+
 Kind = Literal["b11", "b13", "b31"]
 
+LONGEST_QUOTE = 80  # characters
 _PREFIX = "drop_block("
 _CACHED_LINE = 64  # characters; calls repeat endlessly, and longer lines must not pile up in memory
 # JavaScript's white space, which is neither Python's (no U+001C, no U+0085) nor ASCII's (U+FEFF is in it).
@@ -39,6 +42,12 @@ def read_calls(code: str) -> Iterator[Call]:
         call = _read_short(line) if len(line) <= _CACHED_LINE else _read(line)
         if call:
             yield call
+
+
+def quoted(text: str) -> str:
+    """Return a stranger's code for a sentence with backticks around it: printable, of at most 80 characters."""
+    shown = printable_name(text, LONGEST_QUOTE).replace("`", "'")
+    return shown if len(shown) <= LONGEST_QUOTE else f"{shown[: LONGEST_QUOTE - 3]}..."
 
 
 def _read(line: str) -> Call | None:

@@ -5,14 +5,13 @@ from pcgeval.core.failures import Failure, failure
 
 
 class LevelError(PcgevalError):
-    """A level that cannot be extracted, converted or read.
+    """A level that cannot be converted or read; `str(error)` is the official converter's message, if it has one.
 
-    `str(error)` is the official converter's message, if it has one; `failure` is the failure of a trial.
+    Attributes:
+        failure: The failure of a trial with this level.
     """
 
-    def __init__(self, message: str | Failure, failed: Failure | None = None) -> None:
-        """Keep the failure apart from the message, so that the message stays the official one."""
-        super().__init__(str(message))
-        if isinstance(message, Failure):
-            failed = message
-        self.failure = failed or failure("level-unreadable", fault=str(message))
+    def __init__(self, message: str, because: Failure | None = None) -> None:
+        """Take the message, and the failure unless it is that of a level that cannot be read."""
+        super().__init__(message)
+        self.failure = because or failure("level-unreadable", fault=message)

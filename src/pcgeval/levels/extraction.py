@@ -16,12 +16,14 @@ def extract_code(response: str) -> str | None:
     A block holds no backtick, so a stray one changes which fences pair up. Quotes become `'`. Malformed
     calls that the official pattern accepts (`b|3`, no column) are returned too: the conversion refuses them.
     """
-    calls = CALL.findall(_last_block(response))
+    block = last_block(response)
+    calls = CALL.findall(block[1]) if block else []
     return "\n".join([*calls, ""]).replace('"', "'") if calls else None
 
 
-def _last_block(response: str) -> str:
+def last_block(response: str) -> re.Match[str] | None:
+    """Return the last fenced block, whose group 1 is its content, or None without one."""
     last = None
     for last in FENCED.finditer(response):  # noqa: B007 - blocks pair up from the left, so the last is found last
         pass
-    return last[1] if last else ""
+    return last

@@ -2,18 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pcgeval.core.failures import failure
-from pcgeval.levels.calls import Call, Kind
+from pcgeval.levels.calls import Call, Kind, quoted
 from pcgeval.levels.errors import LevelError
 
 COLUMNS = 20
 ROWS = 16
-UNKNOWN_TYPE = "BlockType does not exist."  # these three are the official converter's messages
-HEIGHT_INTRUDED = "Height boundary is intruded."
-WIDTH_INTRUDED = "Width boundary is intruded."
-_KINDS = {UNKNOWN_TYPE: "unknown-block", HEIGHT_INTRUDED: "too-high", WIDTH_INTRUDED: "too-wide"}
 
 
 class Shape(NamedTuple):
@@ -47,35 +43,36 @@ def drop(calls: Iterable[Call]) -> Structure:
     """Drop the blocks one after the other.
 
     Raises:
-        LevelError: A block is unknown or does not fit; the message is the official one, `failure` names the call.
+        LevelError: A block is unknown or does not fit; the message is the official one, the failure names the call.
     """
     tops = [0] * COLUMNS  # the row above the highest used cell of each column
-    blocks = []
-    for call in calls:
-        try:
-            blocks.append(_drop_one(call, tops))
-        except LevelError as error:
-            failed = failure(_KINDS[str(error)], number=len(blocks) + 1, call=repr(call.text))
-            raise LevelError(str(error), failed) from None
+    blocks = [_drop_one(number, call, tops) for number, call in enumerate(calls, start=1)]
     first = next((column for column, top in enumerate(tops) if top), 0)
     return Structure(tuple(blocks), first, max(tops))
 
 
-def _drop_one(call: Call, tops: list[int]) -> Placed:
+def _drop_one(number: int, call: Call, tops: list[int]) -> Placed:
     """Place one block on top of what lies under its cells; the order of the checks is the official one."""
+
+    def refused(why: str, **values: Any) -> LevelError:
+        because = failure(why, number=number, call=quoted(call.text), **values)
+        return LevelError(because.sentence.partition(" (")[0], because)
+
     kind, column = call.kind, call.column
     if kind is None:
-        raise LevelError(UNKNOWN_TYPE)
-    if column is None or column >= COLUMNS or tops[column] == ROWS:
-        raise LevelError(HEIGHT_INTRUDED)
+        raise refused("unknown-block")
+    if column is None or column >= COLUMNS:
+        raise refused("no-column", last=COLUMNS - 1)
     width, height = SHAPES[kind]
     left, right = column - width // 2, column + width // 2 + 1
+    if tops[column] == ROWS:
+        raise refused("too-high", free=0, rows=ROWS, height=height)
     if left < 0 or right > COLUMNS:
-        raise LevelError(WIDTH_INTRUDED)
+        raise refused("too-wide", block=kind, first=width // 2, last=COLUMNS - 1 - width // 2)
     # The official tool starts its search in the top row without looking beside the centre: a wide block next to a
     # full column stays there, overlapping it.
     row = min(max(tops[left:right]), ROWS - 1)
     if row + height > ROWS:
-        raise LevelError(HEIGHT_INTRUDED)
+        raise refused("too-high", free=ROWS - row, rows=ROWS, height=height)
     tops[left:right] = [row + height] * width
     return Placed(kind, column, row)

@@ -1,90 +1,121 @@
-"""Why a response gives no calls: what was written where a call should stand, and what the extractor reads."""
+"""Why a response holds no call: its fences, or what was written in place of a call and what is read.
+
+The patterns look at a bounded text behind each name of a call, so that hostile text takes linear time.
+"""
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from pcgeval.core.console import count
 from pcgeval.core.failures import Failure, failure
-from pcgeval.core.untrusted import printable_line
-from pcgeval.levels.extraction import CALL, FENCED
+from pcgeval.levels.calls import quoted
+from pcgeval.levels.extraction import CALL, FENCED, last_block
 
-_SHOWN = 80  # characters of a line
-_NEAR_CALL = re.compile(r"drop_?block[^\n]{0,200}", re.IGNORECASE)
-_OPENING = re.compile(r"```")
-# what is wrong with a text that begins as a call, the first that matches; the extractor reads `drop_block('b31', 7)`
-_FAULTS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
-    (re.compile(pattern), fault)
-    for pattern, fault in (
-        (r"(?!drop_block)", "is not spelt `drop_block`"),
-        (r"drop_block\s+\(", "has blanks before the bracket, which are not read"),
-        (r"drop_block(?!\()", "has no brackets"),
-        (r"drop_block\([ \t]", "has blanks inside the brackets, which are not read"),
-        (r"drop_block\((?:block_type|type|kind|\w+)\s*=", "names its arguments, which are read by their places alone"),
-        (r"drop_block\([\"']?[^,\"')]{0,40}[\"']?\)", "has no column"),
-        (r"drop_block\([\u2018\u2019\u201c\u201d]", "has curly quotes around the type"),
-        (r"drop_block\([^\"'|]", "has no quotes around the type"),
-        (r"drop_block\([\"'](?!b11[\"']|b13[\"']|b31[\"'])", "has no type b11, b13 or b31"),
-        (r"drop_block\([\"']b..[\"'](?!,)", "has no comma directly behind the type"),
-        (r"drop_block\([\"']b..[\"'], *+[\t\n\r]", "has a tab or a line end before the column"),
-        (r"drop_block\([\"']b..[\"'], *+-", "has a negative column"),
-        (r"drop_block\([\"']b..[\"'], *+[0-9]+\.", "has a column that is no whole number"),
-        (r"drop_block\([\"']b..[\"'], *+\w+ *=", "names its arguments, which are read by their places alone"),
-        (r"drop_block\([\"']b..[\"'], *+[0-9]+[ \t]", "has blanks inside the brackets, which are not read"),
-        (r"drop_block\([\"']b..[\"'], *+[0-9]+,", "has more than two arguments"),
-        (r"drop_block\([\"']b..[\"'], *+[\"']", "has quotes around the column"),
-        (r"drop_block\([\"']b..[\"'], *+[^0-9)]", "has a column that is no number; programs are not run"),
-        (r"drop_block\([\"']b..[\"'], *+[0-9]*$", "is not closed"),
+_FENCE = "```"
+_LONGEST = 200  # characters of what is nearly a call
+_MOST = 1000  # names in a block that are looked at
+_NAME = re.compile(r"(?<!def )drop[ _-]?block", re.IGNORECASE)
+_WHOLE = re.compile(r"[^()\n]*\((?:[^()\n]|\([^()\n]*\))*\)")
+_NOT_RUN = "a program is not run, and only calls that are written out are read"
+_BEGINNING = r"drop_block\("
+_TYPE = rf"{_BEGINNING}['\"|]b[1|3][1|3]['\"|]"
+_COLUMN = rf"{_TYPE}, *"
+# The first pattern that matches tells what is wrong; `x` is quoted. A mere mention has no words.
+_FAULTS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (
+            r"(?!drop_block\s*\()(?i:drop[ _-]?block)\w*\s*\(",
+            "has another name than drop_block",
+        ),
+        (r"[^(\n]*\bb(?:11|13|31)\b[^(\n]*(?:\n|$)", "has no brackets; drop_block('b13', 7) is read"),
+        (r"(?!drop_block\s*\()", ""),
+        (r"drop_block\s+\(", "has a blank before the bracket, which is not read"),
+        (rf"{_BEGINNING}\s*\)", ""),
+        (rf"{_BEGINNING}[\s'\"b,\d]*\n[\s'\"b,\d]*\)", "goes over several lines; each call stands in one line"),
+        (rf"{_BEGINNING}[^)\n]*(?:\n|$)", "has no closing bracket"),
+        (rf"{_BEGINNING}\s", "has blanks inside the brackets, which are not read"),
+        (rf"{_BEGINNING}(?:[^,)]*,)?\s*[A-Za-z_]\w*\s*[=:]", "names its arguments; drop_block('b13', 7) is read"),
+        (rf"{_BEGINNING}[^,)]*[\u2018\u2019\u201c\u201d\u00ab\u00bb\u00b4]", "has other quotes than ' or \""),
+        (rf"{_BEGINNING}(?P<x>b11|b13|b31)\s*[,)]", "has no quotes around the type; '{x}' is read"),
+        (rf"{_BEGINNING}['\"|](?:\s+b(?:11|13|31)\s*|b(?:11|13|31)\s+)['\"|]", "has blanks inside the quotes"),
+        (rf"{_BEGINNING}['\"|]B(?P<x>11|13|31)['\"|]", "has a capital letter in the type; 'b{x}' is read"),
+        (
+            rf"{_BEGINNING}['\"|](?!b(?:11|13|31)['\"|])(?P<x>[^'\"|,)]*)['\"|]",
+            "has the type '{x}', which does not exist; the types are 'b11', 'b13' and 'b31'",
+        ),
+        (rf"{_BEGINNING}(?P<x>(?!['\"|])[^,)]*)", "has `{x}` in place of a type in quotes; " + _NOT_RUN),
+        (rf"{_TYPE}\)", "has no column"),
+        (rf"{_TYPE}\s+,", "has a blank before the comma, which is not read"),
+        (rf"{_COLUMN}\t", "has a tab after the comma; only blanks are read there"),
+        (rf"{_COLUMN}[^),]*\s\)", "has blanks inside the brackets, which are not read"),
+        (rf"{_COLUMN}[^),]*,", "has more in its brackets than a type and a column"),
+        (rf"{_COLUMN}['\"]", "has quotes around the column; a whole number without quotes is read"),
+        (rf"{_COLUMN}-[0-9]+\)", "has a negative column; columns begin at 0"),
+        (rf"{_COLUMN}(?P<x>[0-9]*\.[0-9]*)\)", "has the column {x}, which is no whole number"),
+        (
+            rf"{_COLUMN}(?P<x>[^()]*(?:\([^()]*\)[^()]*)*)",
+            "has `{x}` in place of a column; " + _NOT_RUN,
+        ),
+        ("", "is not written as drop_block('b13', 7)"),
     )
 )
 
 
 def why_no_code(response: str) -> Failure:
-    """Return why `extract_code` found no calls in a response; it takes time linear in the text.
-
-    Lines are those of the response, from 1.
-    """
+    """Return why `extract_code` finds no call in a response."""
+    last = last_block(response)
+    if last is not None:
+        return _without_call(response, last)
     if not response.strip():
         return failure("empty-response")
-    blocks = [*FENCED.finditer(response)]
-    if not blocks:
-        opening = _OPENING.search(response)
-        return failure("open-fence", line=_line(response, opening.start())) if opening else failure("no-fence")
-    last = blocks[-1]
-    for near in _NEAR_CALL.finditer(last[1]):
-        call = _bounded(near[0])
-        if (fault := _fault(call)) is not None:
-            place = _line(response, last.start(1) + near.start())
-            return failure("unread-call", line=place, call=_shown(call), fault=fault)
-    opening = _OPENING.search(response, last.end())
-    if opening and CALL.search(response, opening.end()):
-        return failure("open-fence", line=_line(response, opening.start()))
-    earlier = [(block, len(CALL.findall(block[1]))) for block in blocks[:-1]]
-    for block, calls in reversed(earlier):
-        if calls:
-            return failure("earlier-fence", calls=count(calls, "call"), line=_line(response, block.start()))
-    return failure("no-call")
+    if _FENCE in response:
+        return _unpaired(response, response.find(_FENCE))
+    calls = _calls(response)
+    return failure("no-fence", calls=count(calls, "drop_block call") if calls else "no drop_block call")
 
 
-def _fault(call: str) -> str | None:
-    return next((fault for pattern, fault in _FAULTS if pattern.match(call)), None)
+def unread_calls(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the place of each text that is nearly a call, the text, and what is wrong with it; the first ones only."""
+    for name in islice(_NAME.finditer(text), _MOST):
+        if not CALL.match(text, name.start()):
+            nearly = text[name.start() : name.start() + _LONGEST]
+            match, words = next((match, words) for fault, words in _FAULTS if (match := fault.match(nearly)))
+            if words:
+                values = {key: quoted(value) for key, value in match.groupdict().items()}
+                whole = _WHOLE.match(nearly)
+                yield name.start(), whole[0] if whole else nearly.partition("\n")[0], words.format(**values)
 
 
-def _bounded(text: str) -> str:
-    """Return a text to the end of its first pair of brackets."""
-    return next(_closed(text), text)
+def _without_call(response: str, last: re.Match[str]) -> Failure:
+    """Return why a response with fenced blocks, of which this is the last one, holds no call."""
+    unread = list(unread_calls(last[1]))
+    for earlier in FENCED.finditer(response, 0, last.start()):
+        if (calls := _calls(earlier[1])) and calls >= len(unread):
+            return failure("earlier-fence", calls=count(calls, "call"), line=_line(response, earlier.start()))
+    if unread:
+        place, call, fault = min(unread, key=lambda nearly: nearly[2].endswith(_NOT_RUN))
+        return failure("unread-call", line=_line(response, last.start(1) + place), call=quoted(call), fault=fault)
+    before, after = response.find(_FENCE), response.find(_FENCE, last.end())
+    for fence, end in ((after, len(response)), (before, last.start())):
+        if 0 <= fence < end and _calls(response[fence:end]):
+            return _unpaired(response, fence)
+    return failure("no-call", line=_line(response, last.start()), last=_line(response, last.end()))
 
 
-def _closed(text: str) -> Iterator[str]:
-    depth = 0
-    for place, character in enumerate(text):
-        depth += (character == "(") - (character == ")")
-        if character == ")" and depth <= 0:
-            yield text[: place + 1]
+def _unpaired(response: str, fence: int) -> Failure:
+    """Return the failure of a response with a fence that the extraction pairs with no other one."""
+    inside = fence + len(_FENCE)
+    backtick, other = response.find("`", inside), response.find(_FENCE, inside)
+    if 0 <= backtick < other:
+        return failure("backtick", line=_line(response, fence), place=_line(response, backtick))
+    return failure("open-fence", line=_line(response, fence))
 
 
-def _shown(call: str) -> str:
-    return printable_line(call.replace("`", "'"), _SHOWN)
+def _calls(text: str) -> int:
+    return sum(1 for _ in CALL.finditer(text))
 
 
-def _line(response: str, place: int) -> int:
-    return response.count("\n", 0, place) + 1
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1

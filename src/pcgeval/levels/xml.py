@@ -37,7 +37,7 @@ def level_xml(code: str) -> str:
     The text declares UTF-16, as the official one does; write it as UTF-8.
 
     Raises:
-        LevelError: A call is invalid; the message is the official one, `failure` names the call.
+        LevelError: A call is invalid; the message is the official one, the failure names the call.
     """
     structure = drop(read_calls(code))
     first = structure.first_column

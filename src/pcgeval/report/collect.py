@@ -169,7 +169,7 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
             trial = Trial(letter, number)
             outcome, level, prediction = outcomes[trial], levels.get(trial), predictions.get(number)
             stability, similarity = stabilities.get(number), similarities.get(number)
-            if not outcome.failed_stage and None in (level, stability, similarity, prediction):
+            if not outcome.failure and None in (level, stability, similarity, prediction):
                 place = f"{similarity_dir}, {stability_dir}: team {team}, letter {letter}, trial {number}"
                 raise FileError(f"{place} did not fail, but it lacks a measurement. {REMAKE}")
             has_code = outcome.failed_stage not in {"generate", "extract"}

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from pcgeval.core.console import count
 from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.failures import Failure
 from pcgeval.core.files import read_text, sha256_file
 from pcgeval.core.layout import (
     CLASSIFIER_FILE,
@@ -95,19 +96,17 @@ class Explanation:
     kind: Literal["prompt", "program"]
     model: str
     trial: Trial
-    model_name: str | None  # where it was asked; None without a record, as are the next five
+    model_name: str | None  # where it was asked; None without a record, as are the next four
     digest: str | None
-    answered_by: tuple[str, ...] | None  # how the answering models call themselves
     calls: int | None
     tokens: int | None
     seed: int | None
     flags: tuple[Flag, ...]
-    cause: str | None  # who is at fault, if not the submission; such a trial is done again
     supplied: SuppliedBlocks | None  # of the blocks of the answer
     conversation: tuple[ConversationMessage, ...]  # as it was sent, without what a call repeats
     answer: str
-    failed_stage: str | None
-    reason: str | None
+    failure: Failure | None
+    answered_by: tuple[str, ...]  # how the answering models call themselves
     blocks: tuple[CalledBlock, ...]  # the calls in order; none if nothing was extracted
     stability: float | None
     best_of: tuple[int, int] | None  # the simulation that counts, from 1, and how many there were
@@ -123,11 +122,15 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """Return everything as values for JSON; exact figures are texts."""
         values = asdict(self)
-        del values["row"], values["share"]
+        del values["row"], values["share"], values["failure"]
         return {
             **values,
             "letter": self.trial.letter,
             "trial": self.trial.number,
+            "failed_stage": self.failure and self.failure.type.stage,
+            "kind": self.failure and self.failure.kind,
+            "reason": self.failure and str(self.failure),
+            "cause": self.failure and self.failure.type.owner,
             "score": self.share and plain(self.share.trial.score),
             "best_of": self.best_of and {"simulation": self.best_of[0], "of": self.best_of[1]},
             "probabilities": {probability.label: probability.probability for probability in self.probabilities},
@@ -147,10 +150,9 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         raise FileError(f"{files['raw']}: {message}")
     response, path = read_text(files["raw"]), record_path(folders["raw"], team, trial)
     record = read_record(path) if path.exists() else None
+    usage = record.usage(supplied_blocks(submission.work, trial.letter, response, record)) if record else None
     outcome = (_if_written(read_outcomes, folders["stability"]) or {}).get(trial)
-    failed_stage, reason = (outcome.failed_stage, outcome.reason) if outcome else (None, None)
-    if record and record.failure is not None:
-        failed_stage, reason = "generate", str(record.failure)
+    failure = record.failure if record and record.failure else outcome.failure if outcome else None
     simulations = _if_written(SimulationsFile.read, folders["stability"] / SIMULATIONS_FILE)
     levels = simulations.trials if simulations else ()
     simulated = next((level for level in levels if Trial(level.letter, level.trial) == trial), None)
@@ -170,17 +172,15 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         trial=trial,
         model_name=record.model if record else None,
         digest=record.digest if record else None,
-        answered_by=record.answered_by if record else None,
         calls=len(record.exchanges) if record else None,
         tokens=record.tokens if record else None,
         seed=record.seed if record else None,
         flags=record.flags if record else (),
-        cause=record.failure.type.owner if record and record.failure and record.is_open else None,
-        supplied=supplied_blocks(submission.work, trial.letter, response, record) if record else None,
+        supplied=usage.supplied if usage else None,
         conversation=_shortened(list(_conversation(submission, trial, record))) if record else (),
         answer=shortened(response, LONGEST_MESSAGE),
-        failed_stage=failed_stage,
-        reason=reason,
+        failure=failure,
+        answered_by=usage.answered_by if usage else (),
         blocks=tuple(_blocks(files, simulated)),
         stability=level.score if level else None,
         best_of=(simulated.best_of, params.physics.trials) if simulated and simulated.best_of else None,

@@ -3,7 +3,7 @@
 import re
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -16,7 +16,8 @@ from pcgeval.core.files import sha256_text
 from pcgeval.core.untrusted import printable_text
 from pcgeval.evaluator.drawing import motion, outlines
 from pcgeval.report import formats
-from pcgeval.report.results import FAILURE_WORDS, commonest_failures
+from pcgeval.report.results import commonest_failures
+from pcgeval.report.tables import doubtful_settings, failure_counts
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
@@ -65,12 +66,14 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    functions = (commonest_failures, foreign_text, motion, outlines, reasons_without_grade, record_of, rounded)
+    functions: tuple[Callable[..., Any], ...] = (
+        *(commonest_failures, doubtful_settings, failure_counts, foreign_text, motion, outlines),
+        *(reasons_without_grade, record_of, rounded),
+    )
     templates.filters |= {function.__name__: function for function in functions}
     templates.filters |= {name: value for name, value in vars(formats).items() if name.islower() and callable(value)}
     templates.globals |= {
         "count": count,
-        "failure_words": FAILURE_WORDS,
         "grade_summary": get_grade_summary,
         "root_share": NodeShare,
     }

@@ -4,7 +4,6 @@ A score stands on the page in points: 100 points are the totals of all teams tog
 trials add up to those of a letter, of a model, and to the team's normalised total.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,6 +11,7 @@ from functools import cached_property
 from statistics import fmean
 from typing import NamedTuple
 
+from pcgeval.core.failures import Failure
 from pcgeval.core.layout import Trial
 from pcgeval.core.params import Params
 from pcgeval.core.stage_files import (
@@ -26,21 +26,12 @@ from pcgeval.core.stage_files import (
 )
 from pcgeval.core.trials import FLAG_KINDS, Flag, FlagKind, TrialUsage
 from pcgeval.evaluator.level_score import LevelScore
-from pcgeval.report.formats import shortened
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.submissions.load import Submission
 
-LONGEST_REASON = 240  # characters
 MOST_REASONS = 10
 MOST_DETAILS = 3  # different ones, of one kind of flag with one model
 SHOWCASE = 3  # levels on the first screen
-FAILURE_WORDS = {  # by the stage in which a trial failed
-    "generate": "reply failed",
-    "extract": "no code",
-    "convert": "no valid level",
-    "simulate": "not simulated",
-    "classify": "not classified",
-}
 MEASURES = ("stability", "similarity", "diversity")
 
 
@@ -65,14 +56,9 @@ class TrialResult:
     usage: TrialUsage | None  # None without a record
 
     @property
-    def failed_stage(self) -> str | None:
-        """The stage in which the trial failed; None if it did not."""
-        return self.outcome.failed_stage
-
-    @property
-    def reason(self) -> str:
-        """Why the trial failed, without the stage."""
-        return shortened(self.outcome.reason or "", LONGEST_REASON)
+    def failure(self) -> Failure | None:
+        """Why the trial failed; None if it did not."""
+        return self.outcome.failure
 
     @property
     def likeness(self) -> float:
@@ -97,7 +83,7 @@ class _WithTrials:
     @property
     def failed(self) -> int:
         """The number of failed trials."""
-        return sum(trial.failed_stage is not None for trial in self.trials)
+        return sum(trial.failure is not None for trial in self.trials)
 
 
 @dataclass(frozen=True)
@@ -112,12 +98,12 @@ class LetterResult(_WithTrials):
     @property
     def best(self) -> TrialResult | None:
         """The trial with the highest stability times similarity; None if all failed."""
-        levels = (trial for trial in self.trials if not trial.failed_stage)
+        levels = (trial for trial in self.trials if not trial.failure)
         return max(levels, key=lambda trial: trial.likeness, default=None)
 
     def why_zero(self, trial: TrialResult) -> str | None:
         """Return why a trial of the letter that did not fail adds nothing; None if it failed or adds something."""
-        if trial.failed_stage or self.scores is None or (trial.score and self.scores.diversity):
+        if trial.failure or self.scores is None or (trial.score and self.scores.diversity):
             return None
         if not trial.stability:
             return "zero: no block stayed in place" if trial.level and trial.level.types else "zero: the level is empty"
@@ -140,12 +126,6 @@ class ModelResult(_WithTrials):
     def trials(self) -> tuple[TrialResult, ...]:  # type: ignore[override]
         """All trials in order."""
         return tuple(trial for letter in self.letters for trial in letter.trials)
-
-    @property
-    def fates(self) -> dict[str | None, int]:
-        """The number of trials that gave a level (None) and that each stage lost."""
-        fates = Counter(trial.failed_stage for trial in self.trials)
-        return {stage: fates[stage] for stage in (None, *FAILURE_WORDS)}
 
 
 class ProgramSource(NamedTuple):
@@ -274,23 +254,6 @@ class Evaluation:
         return sorted(levels, key=lambda level: -level[2].likeness)
 
     @property
-    def failures_by_kind(self) -> dict[str, list[int]]:
-        """The failed trials of all teams with each model of params.yaml, by the title of the failure."""
-        counts: dict[str, Counter[str]] = {}
-        for team in self.teams:
-            for model in team.models:
-                for trial in model.trials:
-                    if trial.outcome.failure:
-                        counts.setdefault(trial.outcome.failure.type.title, Counter())[model.name] += 1
-        ordered = sorted(counts, key=lambda title: (-counts[title].total(), title))
-        return {title: [counts[title][model] for model in self.params.models] for title in ordered}
-
-    def answered_by(self, model: str) -> list[str]:
-        """Return how the answering models of all teams call themselves."""
-        rows = [row.models[model] for row in self.ranking.teams if model in row.models]
-        return sorted({name for row in rows for name in row.answered_by})
-
-    @property
     def verdict(self) -> str:
         """Who won by how much, in one sentence."""
         winners = [team for team in self.scored_teams if team.row.winner]
@@ -342,8 +305,10 @@ class Evaluation:
 
 
 def commonest_failures(trials: Iterable[TrialResult]) -> list[tuple[str, str, int]]:
-    """Return the commonest failures: words of the stage, the title of the failure, number."""
-    failed = [trial.outcome.failure.type for trial in trials if trial.outcome.failure]
-    kinds = Counter((FAILURE_WORDS[kind.stage], kind.title) for kind in failed)
-    ordered = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
-    return [(words, title, number) for (words, title), number in ordered[:MOST_REASONS]]
+    """Return the commonest kinds of failures: the kind's title, the sentence of the first trial, and the number."""
+    kinds: dict[str, list[Failure]] = {}
+    for trial in trials:
+        if trial.failure:
+            kinds.setdefault(trial.failure.kind, []).append(trial.failure)
+    ordered = sorted(kinds.values(), key=lambda failures: (-len(failures), failures[0].kind))
+    return [(failures[0].type.title, failures[0].sentence, len(failures)) for failures in ordered[:MOST_REASONS]]

@@ -155,7 +155,7 @@ def run_status(params: Params) -> RunStatus:
         if measured:
             with suppress(FileError):
                 outcomes = read_outcomes(stage_dir("stability", model, team))
-                failed |= {trial for trial in final if trial in outcomes and outcomes[trial].failed_stage}
+                failed |= {trial for trial in final if trial in outcomes and outcomes[trial].failure}
         rows.append(
             TeamProgress(
                 model=model,

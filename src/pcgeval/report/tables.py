@@ -2,11 +2,15 @@
 
 import csv
 import io
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from pcgeval.core.failures import FAILURES
 from pcgeval.core.level_table import LETTERS, LevelRow, import_pyarrow, level_table, parquet_bytes
+from pcgeval.core.params import Params
 from pcgeval.core.stage_files import RankingFile, plain
 from pcgeval.core.untrusted import printable_line
 from pcgeval.report.results import Evaluation, ModelResult, TeamResult, TrialResult
@@ -19,6 +23,7 @@ _LATEX = {
     "^": r"\textasciicircum{}",
 }
 TableFormat = Literal["csv", "latex", "markdown"]
+FEWEST, NEARLY_ALL = 3, 0.8  # failures of one kind, in number and as a share, that point to a setting
 
 
 def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
@@ -48,6 +53,31 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
         ]
         rows.append(row)
     return table_text(columns, rows, form, texts=("team", "status"))
+
+
+def failure_counts(ranking: RankingFile, models: Iterable[str]) -> list[tuple[str, list[int]]]:
+    """Return the titles of the failures, the commonest first, each with the number of trials with these models."""
+    counts = []
+    for model in models:
+        failures = Counter(ranking.models[model].failures if model in ranking.models else {})
+        counts.append(Counter(FAILURES[kind].title for kind in failures.elements()))
+    titles = sum(counts, Counter[str]())
+    ordered = sorted(titles, key=lambda title: (-titles[title], title))
+    return [(title, [of_model[title] for of_model in counts]) for title in ordered]
+
+
+def doubtful_settings(ranking: RankingFile, params: Params) -> list[str]:
+    """Return a sentence about each model with which nearly all failures of all teams are of a kind that it decides."""
+    sentences = []
+    for model, ranked in ranking.models.items():
+        total = sum(ranked.failures.values())
+        for kind, number in ranked.failures.items():
+            if FAILURES[kind].options and number >= max(FEWEST, NEARLY_ALL * total):
+                values = params.models[model].options
+                shown = ", ".join(f"{name} {values[name]}" for name in FAILURES[kind].options if name in values)
+                some = f"{model}: {number} of {total} failures are `{FAILURES[kind].title}`"
+                sentences.append(f"{some}{f' ({shown})' if shown else ''}: look at the model's settings")
+    return sentences
 
 
 def table_text(
@@ -103,11 +133,11 @@ def levels_parquet(evaluation: Evaluation) -> bytes:
 def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> LevelRow:
     letter, level = result.trial.letter, result.level
     by_label = {probability.label: probability.probability for probability in result.probabilities}
-    return LevelRow(
+    row = LevelRow.failed(result.failure) if result.failure else LevelRow()
+    return replace(
+        row,
         id=f"{model.name}/{team.name}/{letter}/{result.trial.number}",
         letter=letter,
-        failed_stage=result.failed_stage,
-        reason=result.reason if result.failed_stage else None,
         blocks=len(level.types) if level else None,
         moved=sum(level.moved) if level else None,
         stability=result.stability,
