@@ -51,7 +51,7 @@ test-fast: $(READY)  ## run the tests that need no other process, model or DVC, 
 test-soak: $(READY)  ## run all tests, the long ones in full, as CI does
 	@PCGEVAL_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-lint: $(READY)  ## run ruff, mypy and lint-imports, and check that docs/commands.md is up to date
+lint: $(READY)  ## run ruff, mypy and lint-imports, and check that docs/commands.md and failures.md are up to date
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy

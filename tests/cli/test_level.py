@@ -50,7 +50,15 @@ def test_json_and_pictures(capsys):
     assert etree.fromstring(Path("c.svg").read_bytes()).tag.endswith("svg")
 
 
-@pytest.mark.parametrize(("content", "code", "words"), [(CALLS.encode(), 0, "stdin: read as"), (b"\xff\0", 2, "UTF-8")])
+@pytest.mark.parametrize(
+    ("content", "code", "words"),
+    [
+        (CALLS.encode(), 0, "stdin: read as"),
+        (CALLS.encode("utf-16"), 0, "stdin: read as calls"),
+        (b"\xfa\0", 2, "UTF-8"),
+        (b"\xff\xfe\0", 2, "UTF-16"),
+    ],
+)
 def test_standard_input(monkeypatch, capsys, content, code, words):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     assert main(["level", "-", "--letter", "T"]) == code

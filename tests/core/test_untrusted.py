@@ -66,6 +66,14 @@ def test_json_is_json_in_utf8(tmp_path: Path, content: bytes):
         read_bounded_json(tmp_path / "value", 10**6)
 
 
+def test_a_mark_at_the_beginning_of_json_is_no_fault_and_utf16_is_named(tmp_path: Path):
+    (tmp_path / "value").write_bytes(b"\xef\xbb\xbf[1]")
+    assert read_bounded_json(tmp_path / "value", 100) == [1]
+    (tmp_path / "value").write_text("[1]", "utf-16")
+    with pytest.raises(UntrustedFileError, match=r"is UTF-16 text\. Save it"):
+        read_bounded_json(tmp_path / "value", 100)
+
+
 def tree(root: Path, *names: str) -> Path:
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -112,6 +112,19 @@ def test_labels_may_stand_in_any_order(tiny_classifier, copy):
     assert content(predictions[0]) == content(predictions[1])
 
 
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_weights_of_half_the_size_are_read_as_torch_reads_them(kind, copy, monkeypatch):
+    import torch
+
+    def halve(weights):
+        weights.update({name: weight.to(getattr(torch, kind)) for name, weight in weights.items()})
+
+    reweighted(halve)(copy)
+    by_numpy = Classifier.load(copy).predict([picture(1)])
+    monkeypatch.setattr("pcgeval.similarity.numpy_vit.MAX_BYTES", 0)
+    assert content(by_numpy) == content(Classifier.load(copy).predict([picture(1)]))
+
+
 @pytest.mark.parametrize("folder", [None, EMBEDDED], ids=["tiny", "embedded"])
 def test_torch_other_batches_and_threads_give_the_same_bytes_and_single_precision_near_ones(
     folder, tiny_classifier, monkeypatch

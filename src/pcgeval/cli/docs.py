@@ -1,30 +1,20 @@
-"""Write docs/commands.md and docs/failures.md, or check them: `python -m pcgeval.cli.docs [--check]`."""
+"""Write docs/commands.md and docs/failures.md from the code, or check them: `python -m pcgeval.cli.docs [--check]`."""
 
 import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pcgeval.cli.main import app
 from pcgeval.core.console import print_stderr
-from pcgeval.core.failures import FAILURES
+from pcgeval.core.failures import FAILURES, FailureStage
 from pcgeval.core.files import read_text, write_text
 
-COMMANDS, KINDS = Path("docs/commands.md"), Path("docs/failures.md")
-FAILURES_INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
-
-# Failures
-
-A trial that fails has one of these failures, in ranking.json, on the page, and in `explain`, `try` and `status`. Only a
-failure of the submission is a result of the team; any other is repeated by the next run, as is one that is not final.
-
-| kind | stage | whose | final | sentence |
-|---|---|---|---|---|
-"""
+COMMANDS, FAILURE_TABLE = Path("docs/commands.md"), Path("docs/failures.md")
 INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
 
 # Commands
@@ -33,6 +23,27 @@ Data goes to stdout, messages to stderr; `--json` prints JSON. Exit codes: 0 don
 input. Every command has `--help`. `pcgeval --version` prints the version; `pcgeval --install-completion` lets the shell
 complete commands.
 """
+FAILURES_INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
+
+# Failures
+
+The kinds of failures, by the stage that finds them. A failure of the submission counts as zero; the next run repeats a
+trial whose failure is not final. `pcgeval ranking` counts failures by kind. Names in braces stand for the trial's
+values.
+"""
+
+
+def failure_table() -> str:
+    """Return the table of failures as Markdown."""
+    lines = [FAILURES_INTRODUCTION]
+    for stage in get_args(FailureStage):
+        lines += [f"## {stage}\n", "| kind | whose | final | sentence |", "|---|---|---|---|"]
+        for kind, row in FAILURES.items():
+            if row.stage == stage:
+                sentence = row.sentence.replace("`", "\\`").replace("|", "\\|")
+                lines.append(f"| {kind} | {row.owner} | {'yes' if row.is_final else 'no'} | {sentence} |")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def commands_help() -> str:
@@ -54,25 +65,10 @@ def _help(command: TyperCommand | TyperGroup, context: typer.Context) -> Iterato
     yield "".join(f"- `{name}`: {text}\n" for name, text in records)
 
 
-def failures_table() -> str:
-    """Return the table of failures as Markdown."""
-    rows = (
-        f"| `{kind}` | {row.stage} | {row.owner} | {'yes' if row.is_final else 'no'} | {row.sentence} |\n"
-        for kind, row in FAILURES.items()
-    )
-    return FAILURES_INTRODUCTION + "".join(rows)
-
-
-def main() -> int:
-    """Write or check the documents, and return the exit code."""
-    for document, text in ((COMMANDS, commands_help()), (KINDS, failures_table())):
-        if "--check" not in sys.argv:
-            write_text(document, text)
-        elif not document.exists() or read_text(document) != text:
-            print_stderr(f"{document}: is out of date. Run `python -m pcgeval.cli.docs`.")
-            return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    for path, text in ((COMMANDS, commands_help()), (FAILURE_TABLE, failure_table())):
+        if "--check" not in sys.argv:
+            write_text(path, text)
+        elif read_text(path) != text:
+            print_stderr(f"{path}: is out of date. Run `python -m pcgeval.cli.docs`.")
+            sys.exit(1)

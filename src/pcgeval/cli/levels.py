@@ -14,7 +14,7 @@ import typer
 from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import write_bytes, write_text
-from pcgeval.core.untrusted import UntrustedFileError, printable_line, read_bounded_text, read_stdin
+from pcgeval.core.untrusted import UntrustedFileError, printable_line, read_handmade
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -82,12 +82,12 @@ def level(
 
 def _texts(file: Path, *, watch: bool) -> Iterator[str]:
     """Yield the text of a file; with `watch`, again whenever it changes, until Ctrl-C."""
-    text = read_stdin(MAX_BYTES) if file == STDIN else read_bounded_text(file, MAX_BYTES, follow_link=True)
+    text = read_handmade(None if file == STDIN else file, MAX_BYTES)
     yield text
     while watch:
         time.sleep(_WATCH_SECONDS)
         with suppress(UntrustedFileError):  # an editor may remove the file before it writes it again
-            if (now := read_bounded_text(file, MAX_BYTES, follow_link=True)) != text:
+            if (now := read_handmade(file, MAX_BYTES)) != text:
                 yield (text := now)
 
 

@@ -3,6 +3,7 @@
 No function follows a link unless `follow_link` is set, waits for a pipe, or reads more than its limit.
 """
 
+import codecs
 import errno
 import json
 import os
@@ -85,26 +86,33 @@ def read_bounded_text(path: Path, limit: int, *, follow_link: bool = False) -> s
     return _decoded(read_bounded(path, limit, follow_link=follow_link), path)
 
 
-def read_stdin(limit: int) -> str:
-    """Return the UTF-8 text of standard input; raise UntrustedFileError if it is none or has over `limit` bytes."""
+def read_handmade(path: Path | None, limit: int) -> str:
+    """Return the text of a file, or of standard input for None, that a person's editor wrote: UTF-8, or marked UTF-16.
+
+    Raises:
+        UntrustedFileError: There is no such text, or it has more than `limit` bytes.
+    """
+    if path is not None:
+        return _decoded(read_bounded(path, limit, follow_link=True), path, may_be_utf16=True)
     content, name = sys.stdin.buffer.read(limit + 1), Path("standard input")
     if len(content) > limit:
         raise _too_large(name, limit)
-    return _decoded(content, name)
+    return _decoded(content, name, may_be_utf16=True)
 
 
-def _decoded(content: bytes, path: Path) -> str:
+def _decoded(content: bytes, path: Path, *, may_be_utf16: bool = False) -> str:
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-16" if is_utf16 and may_be_utf16 else "utf-8")
     except UnicodeDecodeError as error:
-        reason = f"is not UTF-8 text ({error.reason} at byte {error.start})"
+        reason = "is UTF-16 text" if is_utf16 else f"is not UTF-8 text ({error.reason} at byte {error.start})"
         raise UntrustedFileError(path, "malformed", reason, "Save it as UTF-8.") from error
 
 
 def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> Any:
     """Return the value of a JSON file; raise UntrustedFileError if it holds none or has more than `limit` bytes."""
     try:
-        return json.loads(read_bounded_text(path, limit, follow_link=follow_link))
+        return json.loads(read_bounded_text(path, limit, follow_link=follow_link).removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         reason = f"is not JSON ({printable_line(str(error))})"
         raise UntrustedFileError(path, "malformed", reason, "Correct it.") from error

@@ -13,8 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
+from safetensors import SafetensorError, deserialize
 from threadpoolctl import ThreadpoolController
 
 from pcgeval.core.errors import FileError
@@ -66,17 +65,11 @@ class NumpyVit:
         assert config is not None and preprocessing is not None  # noqa: S101, PT018 - `runs_in_numpy` said so
         self.config, self.width, self.pixels = config, config.hidden_size, preprocessing.pixels
         try:
-            self._weights = {name: _ready(value) for name, value in load_file(folder / "model.safetensors").items()}
+            self._weights = {name: _ready(value) for name, value in _weights(folder).items()}
             probabilities, _ = self(np.zeros((1, CHANNELS, config.image_size, config.image_size)))
         except KeyError as error:
             raise lacking_weights(folder, error.args) from error
-        except (
-            OSError,
-            TypeError,
-            ValueError,
-            IndexError,
-            SafetensorError,
-        ) as error:  # TypeError: numpy has no bfloat16
+        except (OSError, TypeError, ValueError, IndexError, SafetensorError) as error:
             raise unloadable(folder, error) from error
         if probabilities.shape != (1, len(LABELS)):
             raise unloadable(folder, ValueError(f"it has {probabilities.shape[-1]} outputs for {len(LABELS)} letters"))
@@ -131,6 +124,21 @@ class NumpyVit:
         rows = values.reshape(-1, values.shape[-1]) @ self._weights[f"{name}.weight"]
         rows += self._weights[f"{name}.bias"]
         return rows.reshape(*values.shape[:-1], -1)
+
+
+def _weights(folder: Path) -> dict[str, NDArray[np.floating]]:
+    """Read the weights; those in bfloat16, which numpy has not, are the upper halves of single-precision numbers."""
+    weights: dict[str, NDArray[np.floating]] = {}
+    for name, tensor in deserialize((folder / "model.safetensors").read_bytes()):  # type: ignore[no-untyped-call]
+        kind, content = tensor["dtype"], tensor["data"]
+        if kind == "BF16":
+            values = (np.frombuffer(content, "<u2").astype(np.uint32) << 16).view(np.float32)
+        elif kind in {"F16", "F32", "F64"}:
+            values = np.frombuffer(content, f"<f{int(kind[1:]) // 8}")
+        else:
+            raise ValueError(f"its weight {name} is of type {kind}")
+        weights[name] = values.reshape(tensor["shape"])
+    return weights
 
 
 def _ready(weight: NDArray[np.floating]) -> Floats:
