@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from pcgeval.core.layout import stage_dir, trial_file, trials
-from pcgeval.core.params import parse_params
+from pcgeval.core.params import ANY_CLASSIFIER, parse_params
 from pcgeval.similarity.classifier import Classifier, Precision
 from pcgeval.similarity.source import LABELS
 from pcgeval.similarity.stage import classify_stage
@@ -40,6 +40,7 @@ PARAMS = parse_params(
         "similarity": {"model": str(CLASSIFIER)},
     },
     "bench",
+    context=ANY_CLASSIFIER,
 )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 
 import pytest
@@ -12,7 +13,7 @@ from params_for_tests import contents, small_params
 from pcgeval import PhysicsParams, evaluate
 from pcgeval.core import cluster
 from pcgeval.core.files import write_text
-from pcgeval.core.layout import PACKAGED_DATA, Trial, stage_dir, trial_file
+from pcgeval.core.layout import CLASSIFIER, PACKAGED_DATA, Trial, stage_dir, trial_file
 from pcgeval.core.parallel import map_batches
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.similarity.stage import classify_stage
@@ -63,8 +64,8 @@ def test_a_lost_worker_changes_no_byte(local_cluster, tmp_path):
 
 def run_stages(folder, scheduler):
     """Simulate and classify three levels, one of them broken; return all that is written."""
-    settings = {"physics": FAST.model_dump(), "similarity": {"model": str(PACKAGED_DATA / "classifier")}}
-    params = small_params("I", 3, **settings, execution={"scheduler": scheduler})
+    shutil.copytree(PACKAGED_DATA / "classifier", folder / CLASSIFIER, dirs_exist_ok=True)
+    params = small_params("I", 3, physics=FAST.model_dump(), execution={"scheduler": scheduler})
     for number, xml in enumerate((dropped([("b11", 5)]), dropped([("b13", 4), ("b31", 5)]), "<Level"), start=1):
         write_text(trial_file(folder / stage_dir("levels", "m", "team"), "levels", "team", Trial("I", number)), xml)
     simulate_stage(params, folder, processes=1)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from competition_folder import write_submission
 from dvc_command import run_dvc
 from scripted_endpoint import ScriptedEndpoint
 from threaded_server import JsonHandler
@@ -81,13 +80,13 @@ class HonestCompetition(Workspace):
 
     server: LevelServer
 
-    def add_team(self, team: str, work: dict[str, str]) -> None:
-        write_submission(self.folder, team, work)
-        self.change("teams", [*self.params()["teams"], team])
-
     def add_prompt(self, word: str) -> None:
         """Add a team whose prompt holds a word to which the server listens."""
         self.add_team("gamma", {"prompt.txt": f"{word}: stack blocks into the letter <OBJECT>."})
+
+    def withdraw(self, team: str) -> None:
+        """Take a team out of params.yaml alone."""
+        self.change("teams", {name: values for name, values in self.params()["teams"].items() if name != team})
 
     def evaluate(self) -> None:
         evaluate(self.folder)

@@ -50,7 +50,10 @@ class SlowOllama(ThreadedServer):
             request.send_error(status, "CUDA out of memory")
         else:
             end = {"done": True, "done_reason": "stop", "prompt_eval_count": 7, "eval_count": 9}
-            lines = [{"message": {"role": "assistant", "content": word}} for word in self.words(asked, key)]
+            lines = [
+                {"message": {"role": "assistant", "content": word}}
+                for word in (["ready"] if is_neutral else self.words(asked, key))
+            ]
             lines.append({"message": {"role": "assistant", "content": ""}, **end})
             request.send(200, "".join(f"{json.dumps({'model': self.name, **line})}\n" for line in lines).encode())
             with self.lock:

@@ -80,14 +80,14 @@ def a_killed_run(it: Honest) -> None:
 def a_team_withdrawn(it: Honest) -> None:
     it.add_prompt("Now")
     it.evaluate()
-    it.change("teams", ["alpha", "beta"])
+    it.withdraw("gamma")
     it.evaluate()
 
 
 def a_team_withdrawn_and_its_folder_removed(it: Honest) -> None:
     it.add_prompt("Now")
     it.evaluate()
-    it.change("teams", ["alpha", "beta"])
+    it.withdraw("gamma")
     shutil.rmtree(it.folder / "data" / "submissions" / "gamma")
     it.evaluate()
 
@@ -98,13 +98,12 @@ def another_prompt_after_the_first_run(it: Honest) -> None:
 
 
 def another_order_of_teams(it: Honest) -> None:
-    it.change("teams", ["beta", "alpha"])
+    it.change("teams", dict(reversed(it.params()["teams"].items())))
     it.evaluate()
 
 
 def a_disqualified_team(it: Honest) -> None:
-    notes = it.folder / "data" / "submissions" / "beta" / "submission.yaml"
-    notes.write_text(notes.read_text() + "disqualified: it handed in too late\n")
+    it.change_params("teams", beta={"disqualified": "it handed in too late"})
     it.evaluate()
 
 

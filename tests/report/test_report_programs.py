@@ -125,7 +125,6 @@ def test_flags_and_what_ran_without_a_sandbox_stand_in_the_ranking(pages):
 
 def test_long_texts_are_cut_and_responses_without_a_record_are_counted(folder, tmp_path):
     root = shutil.copytree(folder, tmp_path / "copy")
-    (root / SUBMISSIONS / "robots" / "link.txt").symlink_to(__file__)
     (root / SUBMISSIONS / "robots" / "main.py").write_text("run()\n" * 100_000)
     (root / summaries_file("large", "robots")).unlink()  # as if the responses were made elsewhere
     pages = read_report(write_report(HOSTILE, root, tmp_path / "out"))

@@ -1,8 +1,11 @@
 """The stages score and rank, on a small evaluated competition."""
 
+import csv
+
 import pytest
 from evaluated_round import PARAMS
 from params_for_tests import contents
+from workspace import evaluate, make_workspace
 
 from pcgeval import PcgevalError
 from pcgeval.core.files import read_json
@@ -42,3 +45,20 @@ def test_an_absent_file_is_named(root, stage):
     for run in (score_stage, rank_stage):
         with pytest.raises(PcgevalError, match=r"model 'small', team 'builders': letter T .*Run `dvc repro`"):
             run(PARAMS, root)
+
+
+def test_with_one_trial_a_letter_the_diversity_is_1_and_a_team_wins(tmp_path):
+    workspace = make_workspace(tmp_path)
+    workspace.change_params("competition", trials=1)
+    workspace.change_params("scoring", baseline=None)
+    workspace.change("rounds", {"midterm": {"characters": "I", "trials": 1}})
+    evaluate(tmp_path)
+    ranking = read_json(tmp_path / RANKING_JSON)
+    assert ranking["winners"] == ["beta"]
+    assert float(ranking["teams"][0]["total"]) > 0
+    for model in ("small", "large"):
+        lines = (tmp_path / OFFICIAL_RESULTS / model / "character_scores.csv").read_text().splitlines()
+        rows = list(csv.DictReader(lines))
+        assert {row["diversityScore"] for row in rows} == {"1"}
+        assert all(float(row["characterScore"]) > 0 for row in rows)
+    assert "once each" in " ".join((tmp_path / "results/report/index.html").read_text().split())

@@ -216,6 +216,13 @@ def test_startup_code_of_a_wheel_runs_in_the_sandbox_only(tmp_path: Path, wheels
     assert not marker.exists()
 
 
+def test_a_disk_that_fails_is_no_fault_of_the_program(tmp_path: Path, program: Path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InstallError, match="disk"):
+        interpreter_for(program)
+
+
 def test_a_source_package_is_not_built(tmp_path: Path, wheels: Path, program: Path) -> None:
     marker = tmp_path / "marker"
     setup, about = f"open({str(marker)!r}, 'w').write('x')\n", "Metadata-Version: 2.1\nName: example\nVersion: 2.0\n"

@@ -36,7 +36,7 @@ def init(
     """
     if upgrade:
         if edition:
-            raise typer.BadParameter("--edition and --upgrade: use one of them; an upgrade keeps params.yaml.")
+            raise typer.BadParameter("--edition and --upgrade: use one of them; an upgrade keeps the settings.")
         _upgrade(folder)
         return
     if not folder.parent.is_dir():

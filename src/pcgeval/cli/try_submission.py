@@ -38,6 +38,7 @@ from pcgeval.submissions.packages import PackagesError, interpreter_for
 from pcgeval.submissions.validate import check, filed_entry, opened, printable_findings
 
 LOCK = ".pcgeval-try.lock"
+OUTAGE_SECONDS = 30.0  # at most, for which a person waits for a server
 _DIVERSITY_DIGITS = 7  # as in the official files
 
 
@@ -103,7 +104,8 @@ def params_for_try(model: str, host: str | None, base_url: str | None, letters: 
         )
     key = re.sub(r"[^\w.-]", "-", asked.name).lstrip(".") or "model"  # part of a path
     competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": number})
-    return params.model_copy(update={"competition": competition, "models": {key: asked}})
+    limits = params.limits.model_copy(update={"outage_seconds": min(params.limits.outage_seconds, OUTAGE_SECONDS)})
+    return params.model_copy(update={"competition": competition, "models": {key: asked}, "limits": limits})
 
 
 def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submission:

@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
@@ -151,6 +152,16 @@ def _parsed(line: str) -> list[str]:
     return [" ".join([str(requirement), *(f"--{option.strip()}" for option in options)])]
 
 
+@contextmanager
+def _faults_of_this_machine() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        text = f"{REQUIREMENTS}: this machine failed. Check the disk, then run again."
+        raise InstallError(text, printable_line(str(error))) from error
+
+
+@_faults_of_this_machine()
 def interpreter_for(folder: Path, lock: Path | None = None) -> Path:
     """Return the Python with a program's packages; make its environment if there is none yet.
 
@@ -193,6 +204,7 @@ def interpreter_for(folder: Path, lock: Path | None = None) -> Path:
     return python
 
 
+@_faults_of_this_machine()
 def lock_requirements(folder: Path, lock: Path) -> bool:
     """Write the lock of a program's packages; return whether it requires any, and remove the lock if not.
 
