@@ -21,7 +21,7 @@ def test_export_copies_the_official_files_alone(capsys):
     assert main(["export", "official", "out"]) == 0
     names = {path.name for path in Path("out/small/alpha").rglob("*.*")}
     assert names >= {"I.json", "alpha_I_1.txt", "alpha_T_2.txt"}
-    assert not names & {"alpha_I_1.json", "trials.json", "simulations.json", "classifier.json"}
+    assert not names & {"alpha_I_1.json", "failures.json", "trials.json", "simulations.json", "classifier.json"}
     assert {path.name for path in Path("out/large/beta").iterdir()} == {*STAGE_DIRS}
     assert main(["export", "official", "out"]) == 2
     assert "not empty" in capsys.readouterr().err
