@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.core.errors import FileError
+from pcgeval.core.failures import failure
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.layout import Trial, trial_file
 from pcgeval.core.trials import (
@@ -22,7 +23,6 @@ from pcgeval.core.trials import (
     read_record,
     read_summaries,
     record_path,
-    record_text,
     write_trial,
 )
 from pcgeval.generation.broker import LINE_BYTES, TRIAL_BYTES
@@ -38,7 +38,7 @@ EXCHANGES = st.builds(Exchange, TEXTS, REPLIES) | st.builds(
 # as the stage generate wrote it for a prompt before there were programs
 OLD = (
     '{"digest": "d", "exchanges": [{"key": "k", "reply": {"done_reason": "stop", "output_tokens": 9, '
-    '"prompt_tokens": 153, "seconds": 3.664, "text": "drop"}}], "fingerprint": "f", "model": "m", "reason": null, '
+    '"prompt_tokens": 153, "seconds": 3.664, "text": "drop"}}], "fingerprint": "f", "model": "m", '
     '"response_sha256": "r", "seed": 1}'
 )
 
@@ -54,32 +54,32 @@ def reply(text: str) -> ChatReply:
 
 @given(
     st.lists(EXCHANGES, max_size=4),
-    st.lists(st.builds(FailedCall, st.integers(1, 9), TEXTS, TEXTS), max_size=2),
+    st.lists(st.builds(FailedCall, st.integers(1, 9), TEXTS, st.just(failure("filtered"))), max_size=2),
     st.lists(st.builds(Flag, st.just("other-host"), TEXTS), max_size=2),
     st.booleans(),
     TEXTS,
 )
 def test_what_is_written_is_read_back(tmp_path_factory, exchanges, failures, flags, contained, response):
     folder = tmp_path_factory.mktemp("raw")
-    record = record_of(*exchanges, response=response, failures=tuple(failures), flags=tuple(flags), contained=contained)
+    values = {"failed_calls": tuple(failures), "flags": tuple(flags), "contained": contained}
+    record = record_of(*exchanges, response=response, **values)
     write_trial(folder, "alpha", TRIAL, response, record)
     assert finished_trial(folder, "alpha", TRIAL, "f" * 64) == record
-    sha256 = sha256_bytes(record_text(record).encode())
-    recorded = RecordedTrial(letter="A", trial=1, response=response, record=record, sha256=sha256)
+    recorded = RecordedTrial(letter="A", trial=1, response=response, record=record, sha256=record.sha256)
     write_recording(folder / "calls.jsonl", [recorded])
     assert list(read_lines(folder / "calls.jsonl")) == [recorded]
     assert recorded.is_whole
 
 
-def test_a_record_of_the_first_version_is_read(tmp_path: Path):
+def test_a_record_with_the_required_fields_alone_is_read(tmp_path: Path):
     (tmp_path / "old.json").write_text(OLD)
     assert read_record(tmp_path / "old.json").usage(SuppliedBlocks()) == TrialUsage(1, 162, (), contained=True)
 
 
 def test_a_record_has_its_calls_in_order_and_few_flags_of_a_kind_are_summarised():
     one, two = (Exchange(key, reply("x")) for key in ("1", "2"))
-    failures = FailedCall(1, "a", "r"), FailedCall(3, "b", "r")
-    assert record_of(one, two, failures=failures).calls == (failures[0], one, failures[1], two)
+    failures = FailedCall(1, "a", failure("filtered")), FailedCall(3, "b", failure("filtered"))
+    assert record_of(one, two, failed_calls=failures).calls == (failures[0], one, failures[1], two)
     flags = tuple(Flag("other-host", f"{number}" * 400) for number in range(9))
     kept = record_of(flags=flags).usage(SuppliedBlocks()).flags
     assert [flag.detail for flag in kept] == ["0" * 300, "1" * 300, "2" * 300]

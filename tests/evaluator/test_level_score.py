@@ -8,7 +8,7 @@ import pytest
 from lxml import etree
 from params_for_tests import small_params
 
-from pcgeval import Classifier, LevelError, PhysicsParams, Similarity, pipeline, render, score_level
+from pcgeval import Classifier, LevelError, PhysicsParams, pipeline, render, score_level
 from pcgeval.core.files import read_json, write_text
 from pcgeval.core.layout import PACKAGED_DATA, Trial, stage_dir, trial_file
 
@@ -32,7 +32,9 @@ def test_an_example_letter_stands_also_when_jittered_and_is_recognised(path):
 
 @pytest.mark.parametrize(("letter", "reply"), [("I", STANDING), ("Z", FALLING)])
 def test_a_reply_scores_as_in_the_stages(tmp_path, letter, reply):
-    params = small_params(letter, similarity=Similarity(model=str(PACKAGED_DATA / "classifier")).model_dump())
+    params = small_params(letter)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/classifier").symlink_to(PACKAGED_DATA / "classifier")
     write_text(trial_file(tmp_path / stage_dir("raw", "m", "team"), "raw", "team", Trial(letter, 1)), reply)
     for stage in (pipeline.extract, pipeline.convert, pipeline.simulate, pipeline.classify):
         stage(params, tmp_path)

@@ -37,7 +37,7 @@ REQUIREMENTS = "requirements.txt"
 MAX_LOCK_BYTES = 1_000_000
 MAX_BYTES = 100_000
 _ARCHIVES = (".whl", ".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz", ".xz", ".txz", ".tlz")  # pip looks for such files
-_COMMENT = re.compile(r"(^|\s+)#.*$")
+_COMMENT = re.compile(r"(^|\s)#.*$")
 _HASH = re.compile(r"hash=sha(256|384|512):[0-9a-f]{64,128}\s*")
 _LOCK = re.compile(  # a header, then lines as uv writes them
     r"# [0-9a-f]{64}, .*\n(?:[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+"
@@ -112,7 +112,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     begun, first = "", 0
     for number, line in enumerate([*text.splitlines(), ""], start=1):
         first = first or number
-        is_comment = _COMMENT.match(line)  # which ends at its line, whatever its last character
+        is_comment = line.lstrip().startswith("#")  # which ends at its line, whatever its last character
         if line.endswith("\\") and not is_comment:
             begun += line.strip("\\")
             continue
