@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections import Counter
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import RANKING_JSON
@@ -34,15 +35,31 @@ def test_failures_stand_below_the_ranking_by_kind_and_point_to_a_setting(workspa
     ranking, params = RankingFile.read(workspace / RANKING_JSON), load_params()
     small = params.models["small"].model_copy(update={"options": {"num_predict": 200}})
     params = params.model_copy(update={"models": {**params.models, "small": small}})
-    for failures, words in (
-        ({"cut-off": 120, "too-high": 10}, ["small: 120 of 130 failures are `cut off` (num_predict 200)"]),
-        ({"cut-off": 50, "too-high": 50}, []),
-        ({"too-high": 130}, []),
-        ({"context-filled": 2}, []),
+    for of_baseline, of_builders, words in (
+        ({"cut-off": 60, "too-high": 10}, {"cut-off": 60}, ["small: 120 of 130 failures are `cut off`"]),
+        ({"cut-off": 25, "too-high": 25}, {"cut-off": 25, "too-high": 25}, []),
+        ({}, {"cut-off": 130}, []),
+        ({"no-fence": 60}, {"no-fence": 60}, ["small: 120 of 120 failures are `no fence`"]),
+        ({"context-filled": 1}, {"context-filled": 1}, []),
     ):
-        models = {**ranking.models, "small": ranking.models["small"].model_copy(update={"failures": failures})}
-        sentences = doubtful_settings(ranking.model_copy(update={"models": models}), params)
-        assert [sentence.partition(": look")[0] for sentence in sentences] == words
+        changed = with_failures(ranking, {"zero-shot": of_baseline, "builders": of_builders})
+        sentences = doubtful_settings(changed, params)
+        assert [sentence.partition(", in")[0] for sentence in sentences] == words
+        assert all("(num_predict 200)" in sentence for sentence in sentences if "cut off" in sentence)
+
+
+def with_failures(ranking, failures):
+    """Return a ranking with these failures of its teams with the small model."""
+    of_all = sum((Counter(of_team) for of_team in failures.values()), Counter())
+    small = ranking.models["small"].model_copy(update={"failures": dict(of_all)})
+    teams = [
+        row.model_copy(
+            update={"models": {"small": row.models["small"].model_copy(update={"failures": failures[row.team]})}}
+        )
+        for row in ranking.teams
+        if row.team in failures
+    ]
+    return ranking.model_copy(update={"models": {"small": small}, "teams": tuple(teams)})
 
 
 def test_an_anonymous_ranking_names_no_participant(workspace, capsys):

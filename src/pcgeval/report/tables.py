@@ -8,6 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from pcgeval.core.console import count as counted
 from pcgeval.core.failures import FAILURES
 from pcgeval.core.level_table import LETTERS, LevelRow, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.params import Params
@@ -23,7 +24,7 @@ _LATEX = {
     "^": r"\textasciicircum{}",
 }
 TableFormat = Literal["csv", "latex", "markdown"]
-FEWEST, NEARLY_ALL = 3, 0.8  # failures of one kind, in number and as a share, that point to a setting
+FEWEST, NEARLY_ALL = 3, 0.8  # failures of one kind, in number and as a share, that point to the model
 
 
 def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
@@ -67,16 +68,22 @@ def failure_counts(ranking: RankingFile, models: Iterable[str]) -> list[tuple[st
 
 
 def doubtful_settings(ranking: RankingFile, params: Params) -> list[str]:
-    """Return a sentence about each model with which nearly all failures of all teams are of a kind that it decides."""
+    """Return a sentence about each model with which nearly all failures are of one kind, and not of one team alone."""
     sentences = []
     for model, ranked in ranking.models.items():
         total = sum(ranked.failures.values())
+        of_teams = [row.models[model].failures or {} for row in ranking.teams if model in row.models]
         for kind, number in ranked.failures.items():
-            if FAILURES[kind].options and number >= max(FEWEST, NEARLY_ALL * total):
-                values = params.models[model].options
-                shown = ", ".join(f"{name} {values[name]}" for name in FAILURES[kind].options if name in values)
-                some = f"{model}: {number} of {total} failures are `{FAILURES[kind].title}`"
-                sentences.append(f"{some}{f' ({shown})' if shown else ''}: look at the model's settings")
+            teams = sum(kind in failures for failures in of_teams)
+            if number >= max(FEWEST, NEARLY_ALL * total) and teams >= min(2, len(of_teams)):
+                values, options = params.models[model].options, FAILURES[kind].options
+                shown = ", ".join(f"{name} {values[name]}" for name in options if name in values)
+                some = (
+                    f"{model}: {number} of {total} failures are `{FAILURES[kind].title}`, in {counted(teams, 'team')}"
+                )
+                sentences.append(
+                    f"{some}{f' ({shown})' if shown else ''}: look at the model and its settings before the teams"
+                )
     return sentences
 
 
