@@ -27,9 +27,9 @@ FAILURES_INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
 
 # Failures
 
-The kinds of failures, by the stage that finds them. A failure of the submission counts as zero; the next run repeats a
-trial whose failure is not final. `pcgeval ranking` counts failures by kind. Names in braces stand for the trial's
-values.
+The kinds of failures, by the stage that finds them, with words in braces for a trial's values. A failure is the
+submission's, final, and counts as zero, unless its line says otherwise. The next run repeats a trial whose failure is
+not final. `pcgeval ranking` counts failures by kind.
 """
 
 
@@ -37,11 +37,13 @@ def failure_table() -> str:
     """Return the table of failures as Markdown."""
     lines = [FAILURES_INTRODUCTION]
     for stage in get_args(FailureStage):
-        lines += [f"## {stage}\n", "| kind | whose | final | sentence |", "|---|---|---|---|"]
+        lines.append(f"## {stage}\n")
         for kind, row in FAILURES.items():
             if row.stage == stage:
-                sentence = row.sentence.replace("`", "\\`").replace("|", "\\|")
-                lines.append(f"| {kind} | {row.owner} | {'yes' if row.is_final else 'no'} | {sentence} |")
+                notes = [f"the {row.owner}'s"] * (row.owner != "submission") + ["not final"] * (not row.is_final)
+                marks = f" ({', '.join(notes)})" if notes else ""
+                sentence = row.sentence.replace("`", "\\`")
+                lines.append(f"- **{kind}**{marks}: {sentence}")
         lines.append("")
     return "\n".join(lines)
 
