@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from pcgeval.cli.docs import COMMANDS, FAILURE_TABLE, commands_help, failure_table
+from pcgeval.cli.docs import COMMANDS, KINDS, commands_help, failures_table
 from pcgeval.cli.main import app, main
 from pcgeval.cli.options import print_table
 
@@ -38,7 +38,7 @@ def test_help_lists_every_command_and_the_exit_codes(capsys):
     assert capsys.readouterr().out.startswith("pcgeval 0.")
 
 
-@pytest.mark.parametrize(("path", "text"), [(COMMANDS, commands_help), (FAILURE_TABLE, failure_table)])
+@pytest.mark.parametrize(("path", "text"), [(COMMANDS, commands_help), (KINDS, failures_table)])
 def test_what_the_docs_take_from_the_code_is_current(path, text):
     assert (ROOT / path).read_text(encoding="utf-8") == text(), "run `python -m pcgeval.cli.docs`"
 

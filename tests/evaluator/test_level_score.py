@@ -49,7 +49,7 @@ def test_a_reply_without_a_level_scores_0_and_says_why():
     score = score_level(CALLS, "A", read_as="response")  # a model is not paid for bare calls
     assert (score.score, score.stability, score.similarity, score.blocks, score.probabilities) == (0, 0, 0, (), {})
     assert score.failed_stage == "extract"
-    assert score.failure.kind == "no-fence"
+    assert "no fenced block" in score.reason
     with pytest.raises(LevelError):
         score.image()
 

@@ -147,7 +147,7 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
         "program as user: Something else",
         "model: three",
     ]
-    assert "answered by m:1b (fp_7)" in explained("builders small I 1")[1]
+    assert "answered as m:1b (fp_7)" in explained("builders small I 1")[1]
     go = Message("user", "Go")
     write_record(tuple(Exchange("k", reply("x" * 40_000), (go,), 0) for _ in range(40)), "y" * 8_000)
     explanation = explained("builders small I 1", "--json")

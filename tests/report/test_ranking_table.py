@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from collections import Counter
 
 from pcgeval.cli.main import main
 from pcgeval.core.layout import RANKING_JSON
@@ -44,22 +43,18 @@ def test_failures_stand_below_the_ranking_by_kind_and_point_to_a_setting(workspa
     ):
         changed = with_failures(ranking, {"zero-shot": of_baseline, "builders": of_builders})
         sentences = doubtful_settings(changed, params)
-        assert [sentence.partition(", in")[0] for sentence in sentences] == words
-        assert all("(num_predict 200)" in sentence for sentence in sentences if "cut off" in sentence)
+        assert [sentence.partition(" (")[0] for sentence in sentences] == words
+        assert all("(2 teams, num_predict 200)" in sentence for sentence in sentences if "cut off" in sentence)
 
 
 def with_failures(ranking, failures):
-    """Return a ranking with these failures of its teams with the small model."""
-    of_all = sum((Counter(of_team) for of_team in failures.values()), Counter())
-    small = ranking.models["small"].model_copy(update={"failures": dict(of_all)})
-    teams = [
-        row.model_copy(
-            update={"models": {"small": row.models["small"].model_copy(update={"failures": failures[row.team]})}}
-        )
-        for row in ranking.teams
-        if row.team in failures
-    ]
-    return ranking.model_copy(update={"models": {"small": small}, "teams": tuple(teams)})
+    """Return a ranking with these failures of its teams with the small model, and none with the large one."""
+    teams = []
+    for row in ranking.teams:
+        small = {key: score for key, score in row.models.items() if key == "small"}
+        counts = {key: score.model_copy(update={"failures": failures[row.team]}) for key, score in small.items()}
+        teams.append(row.model_copy(update={"models": counts}))
+    return ranking.model_copy(update={"teams": tuple(teams)})
 
 
 def test_an_anonymous_ranking_names_no_participant(workspace, capsys):

@@ -1,4 +1,4 @@
-"""Write docs/commands.md and docs/failures.md from the code, or check them: `python -m pcgeval.cli.docs [--check]`."""
+"""Write docs/commands.md and docs/failures.md, or check them: `python -m pcgeval.cli.docs [--check]`."""
 
 import inspect
 import sys
@@ -14,15 +14,7 @@ from pcgeval.core.console import print_stderr
 from pcgeval.core.failures import FAILURES, FailureStage
 from pcgeval.core.files import read_text, write_text
 
-COMMANDS, FAILURE_TABLE = Path("docs/commands.md"), Path("docs/failures.md")
-INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
-
-# Commands
-
-Data goes to stdout, messages to stderr; `--json` prints JSON. Exit codes: 0 done, 1 a check failed, 2 wrong usage or
-input. Every command has `--help`. `pcgeval --version` prints the version; `pcgeval --install-completion` lets the shell
-complete commands.
-"""
+COMMANDS, KINDS = Path("docs/commands.md"), Path("docs/failures.md")
 FAILURES_INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
 
 # Failures
@@ -31,21 +23,14 @@ The kinds of failures, by the stage that finds them, with words in braces for a 
 submission's, final, and counts as zero, unless its line says otherwise. The next run repeats a trial whose failure is
 not final. `pcgeval ranking` counts failures by kind.
 """
+INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
 
+# Commands
 
-def failure_table() -> str:
-    """Return the table of failures as Markdown."""
-    lines = [FAILURES_INTRODUCTION]
-    for stage in get_args(FailureStage):
-        lines.append(f"## {stage}\n")
-        for kind, row in FAILURES.items():
-            if row.stage == stage:
-                notes = [f"the {row.owner}'s"] * (row.owner != "submission") + ["not final"] * (not row.is_final)
-                marks = f" ({', '.join(notes)})" if notes else ""
-                sentence = row.sentence.replace("`", "\\`")
-                lines.append(f"- **{kind}**{marks}: {sentence}")
-        lines.append("")
-    return "\n".join(lines)
+Data goes to stdout, messages to stderr; `--json` prints JSON. Exit codes: 0 done, 1 a check failed, 2 wrong usage or
+input. Every command has `--help`. `pcgeval --version` prints the version; `pcgeval --install-completion` lets the shell
+complete commands.
+"""
 
 
 def commands_help() -> str:
@@ -67,10 +52,31 @@ def _help(command: TyperCommand | TyperGroup, context: typer.Context) -> Iterato
     yield "".join(f"- `{name}`: {text}\n" for name, text in records)
 
 
-if __name__ == "__main__":
-    for path, text in ((COMMANDS, commands_help()), (FAILURE_TABLE, failure_table())):
+def failures_table() -> str:
+    """Return the table of failures as Markdown."""
+    lines = [FAILURES_INTRODUCTION]
+    for stage in get_args(FailureStage):
+        lines.append(f"## {stage}\n")
+        for kind, row in FAILURES.items():
+            if row.stage == stage:
+                notes = [f"the {row.owner}'s"] * (row.owner != "submission") + ["not final"] * (not row.is_final)
+                marks = f" ({', '.join(notes)})" if notes else ""
+                sentence = row.sentence.replace("`", "\\`")
+                lines.append(f"- **{kind}**{marks}: {sentence}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Write or check the documents, and return the exit code."""
+    for document, text in ((COMMANDS, commands_help()), (KINDS, failures_table())):
         if "--check" not in sys.argv:
-            write_text(path, text)
-        elif read_text(path) != text:
-            print_stderr(f"{path}: is out of date. Run `python -m pcgeval.cli.docs`.")
-            sys.exit(1)
+            write_text(document, text)
+        elif not document.exists() or read_text(document) != text:
+            print_stderr(f"{document}: is out of date. Run `python -m pcgeval.cli.docs`.")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

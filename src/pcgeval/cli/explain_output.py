@@ -21,9 +21,8 @@ def explain_lines(explained: Explanation, width: int) -> Iterator[str]:
     rank = f" (rank {explained.row.rank})" if explained.row and explained.row.rank else ""
     yield f"{explained.trial.letter}{explained.trial.number} of {explained.team} with {explained.model}{rank}"
     if explained.model_name is not None:
-        yield f"{printable_line(explained.model_name)}, digest {explained.digest}, seed {explained.seed}"
-    if explained.answered_by:
-        yield printable_line(f"answered by {', '.join(explained.answered_by)}")
+        answered = f", answered as {printable_line(', '.join(explained.answered_by))}" if explained.answered_by else ""
+        yield f"{printable_line(explained.model_name)}{answered}, digest {explained.digest}, seed {explained.seed}"
     for title, part in (
         (explained.kind.capitalize(), _conversation(explained, width)),
         ("Answer", _answer(explained, width)),

@@ -422,10 +422,11 @@ class TeamModelScore(_Part):
     score: Exact
     normalised: Exact  # percent of the sum over all teams
     failed_trials: int = Field(ge=0, le=10**9)
-    failures: dict[str, int] | None = None  # the failed trials by kind; None where another tool simulated
     flagged_trials: int | None = None
     blocks: int | None = None  # of all responses
     supplied: int | None = None  # blocks that stood in the submission's messages before the model named them
+    failures: dict[str, int] = {}  # trials by the kind of their failure, see `core.failures`
+    answered_by: tuple[str, ...] = ()  # how the answering models call themselves, as far as the server says it
 
 
 class ScoreInterval(NamedTuple):
@@ -433,13 +434,6 @@ class ScoreInterval(NamedTuple):
 
     low: float
     high: float
-
-
-class RankedModel(_Part):
-    """One model over all teams that are not disqualified."""
-
-    answered_by: tuple[str, ...]  # how the answering models call themselves; none if the server does not say it
-    failures: dict[str, int]  # trials by the kind of their failure
 
 
 class RankedTeam(_Part):
@@ -500,6 +494,5 @@ class RankingFile(StageFile):
     classifier: str
     packages: dict[str, tuple[str, ...]] = {}  # all versions of each package that measured a level
     intervals: RankingIntervals | None
-    models: dict[str, RankedModel] = {}
     teams: tuple[RankedTeam, ...]
     result: ResultHash | None = None  # None where `rescore` made the ranking

@@ -96,8 +96,9 @@ class Explanation:
     kind: Literal["prompt", "program"]
     model: str
     trial: Trial
-    model_name: str | None  # where it was asked; None without a record, as are the next four
+    model_name: str | None  # where it was asked; None without a record, as are the next five
     digest: str | None
+    answered_by: tuple[str, ...] | None  # how the answering models call themselves
     calls: int | None
     tokens: int | None
     seed: int | None
@@ -106,7 +107,6 @@ class Explanation:
     conversation: tuple[ConversationMessage, ...]  # as it was sent, without what a call repeats
     answer: str
     failure: Failure | None
-    answered_by: tuple[str, ...]  # how the answering models call themselves
     blocks: tuple[CalledBlock, ...]  # the calls in order; none if nothing was extracted
     stability: float | None
     best_of: tuple[int, int] | None  # the simulation that counts, from 1, and how many there were
@@ -171,6 +171,7 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         trial=trial,
         model_name=record.model if record else None,
         digest=record.digest if record else None,
+        answered_by=record.answered_by if record else None,
         calls=len(record.exchanges) if record else None,
         tokens=record.tokens if record else None,
         seed=record.seed if record else None,
@@ -179,7 +180,6 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         conversation=_shortened(list(_conversation(submission, trial, record))) if record else (),
         answer=shortened(response, LONGEST_MESSAGE),
         failure=failure,
-        answered_by=usage.answered_by if usage else (),
         blocks=tuple(_blocks(files, simulated)),
         stability=level.score if level else None,
         best_of=(simulated.best_of, params.physics.trials) if simulated and simulated.best_of else None,

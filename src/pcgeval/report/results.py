@@ -253,6 +253,11 @@ class Evaluation:
         levels = [(team, *team.best_levels[letter]) for team in self.scored_teams if letter in team.best_levels]
         return sorted(levels, key=lambda level: -level[2].likeness)
 
+    def answered_by(self, model: str) -> list[str]:
+        """Return how the answering models of all teams call themselves."""
+        rows = [row.models[model] for row in self.ranking.teams if model in row.models]
+        return sorted({name for row in rows for name in row.answered_by})
+
     @property
     def verdict(self) -> str:
         """Who won by how much, in one sentence."""

@@ -56,12 +56,14 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     return table_text(columns, rows, form, texts=("team", "status"))
 
 
+def _failures(ranking: RankingFile, model: str) -> Counter[str]:
+    """Count the kinds of the failures of all teams with a model."""
+    return sum((Counter(team.models[model].failures) for team in ranking.teams if model in team.models), Counter())
+
+
 def failure_counts(ranking: RankingFile, models: Iterable[str]) -> list[tuple[str, list[int]]]:
     """Return the titles of the failures, the commonest first, each with the number of trials with these models."""
-    counts = []
-    for model in models:
-        failures = Counter(ranking.models[model].failures if model in ranking.models else {})
-        counts.append(Counter(FAILURES[kind].title for kind in failures.elements()))
+    counts = [Counter(FAILURES[kind].title for kind in _failures(ranking, model).elements()) for model in models]
     titles = sum(counts, Counter[str]())
     ordered = sorted(titles, key=lambda title: (-titles[title], title))
     return [(title, [of_model[title] for of_model in counts]) for title in ordered]
@@ -70,20 +72,17 @@ def failure_counts(ranking: RankingFile, models: Iterable[str]) -> list[tuple[st
 def doubtful_settings(ranking: RankingFile, params: Params) -> list[str]:
     """Return a sentence about each model with which nearly all failures are of one kind, and not of one team alone."""
     sentences = []
-    for model, ranked in ranking.models.items():
-        total = sum(ranked.failures.values())
-        of_teams = [row.models[model].failures or {} for row in ranking.teams if model in row.models]
-        for kind, number in ranked.failures.items():
-            teams = sum(kind in failures for failures in of_teams)
-            if number >= max(FEWEST, NEARLY_ALL * total) and teams >= min(2, len(of_teams)):
-                values, options = params.models[model].options, FAILURES[kind].options
-                shown = ", ".join(f"{name} {values[name]}" for name in options if name in values)
-                some = (
-                    f"{model}: {number} of {total} failures are `{FAILURES[kind].title}`, in {counted(teams, 'team')}"
-                )
-                sentences.append(
-                    f"{some}{f' ({shown})' if shown else ''}: look at the model and its settings before the teams"
-                )
+    for model, settings in params.models.items():
+        failures = _failures(ranking, model)
+        of_teams = [team.models[model].failures for team in ranking.teams if model in team.models]
+        for kind, number in failures.items():
+            teams = sum(kind in of_team for of_team in of_teams)
+            if number >= max(FEWEST, NEARLY_ALL * failures.total()) and teams >= min(2, len(of_teams)):
+                values = [(name, settings.options[name]) for name in FAILURES[kind].options if name in settings.options]
+                shown = "".join(f", {name} {value}" for name, value in values)
+                some = f"{number} of {failures.total()} failures are `{FAILURES[kind].title}`"
+                where = f"{counted(teams, 'team')}{shown}"
+                sentences.append(f"{model}: {some} ({where}): look at the model and its settings before the teams")
     return sentences
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from pcgeval.core.files import rewritten_folder
 from pcgeval.core.layout import (
@@ -14,12 +15,11 @@ from pcgeval.core.layout import (
     RESULTS,
     STAGE_DIRS,
     SUBMISSIONS,
-    TRIALS_FILE,
     stage_dir,
     summaries_file,
 )
 from pcgeval.core.params import Params
-from pcgeval.core.stage_files import RankedModel, RankedTeam, RankingIntervals, read_outcomes
+from pcgeval.core.stage_files import RankedTeam, RankingIntervals, read_outcomes
 from pcgeval.core.trials import read_summaries
 from pcgeval.scoring.formulas import score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
@@ -64,10 +64,9 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
         for submission in submissions
     ]
     ranking = rank(scores, entrants, bootstrap(scores, resamples, seed))
-    ranking = replace(ranking, rows=tuple(_with_records(row, root) for row in ranking.rows))
+    ranking = replace(ranking, rows=tuple(_with_usage(row, root) for row in ranking.rows))
     intervals = RankingIntervals(level=LEVEL, resamples=resamples, seed=seed) if resamples else None
     file = ranking_file(ranking, scores, intervals)
-    file = file.model_copy(update={"models": {model: _model(model, ranking, root) for model in params.models}})
     file = file.model_copy(update={"result": result_hash(params, file, root)})
     write_ranking(root / RESULTS, file)
     with rewritten_folder(root / METRICS, keep=root / DATA / "similarity"):
@@ -75,31 +74,22 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
     return ranking
 
 
-def _with_records(row: RankedTeam, root: Path) -> RankedTeam:
-    """Add the failures of a team's trials, and from their summaries the flags and the supplied blocks."""
+def _with_usage(row: RankedTeam, root: Path) -> RankedTeam:
+    """Add the failures of a team's trials, and the flags, supplied blocks and answering models of their summaries."""
     models = dict(row.models)
-    for model in row.models:
-        counts: dict[str, object] = {}
-        if (stability := root / stage_dir("stability", model, row.team)).joinpath(TRIALS_FILE).exists():
-            outcomes = read_outcomes(stability).values()
-            counts["failures"] = dict(Counter(outcome.failure.kind for outcome in outcomes if outcome.failure))
+    for model, score in row.models.items():
+        outcomes = read_outcomes(root / stage_dir("stability", model, row.team))
+        kinds = Counter(outcome.failure.kind for outcome in outcomes.values() if outcome.failure)
+        counts: dict[str, Any] = {"failures": dict(sorted(kinds.items()))}
         if usages := [summary.usage for summary in read_summaries(root / summaries_file(model, row.team)).values()]:
-            counts["flagged_trials"] = sum(bool(usage.flags) for usage in usages)
-            counts["blocks"] = sum(usage.supplied.blocks for usage in usages)
-            counts["supplied"] = sum(usage.supplied.supplied for usage in usages)
-        models[model] = models[model].model_copy(update=counts)
+            counts |= {
+                "flagged_trials": sum(bool(usage.flags) for usage in usages),
+                "blocks": sum(usage.supplied.blocks for usage in usages),
+                "supplied": sum(usage.supplied.supplied for usage in usages),
+                "answered_by": tuple(sorted({name for usage in usages for name in usage.answered_by})),
+            }
+        models[model] = score.model_copy(update=counts)
     return row.model_copy(update={"models": models})
-
-
-def _model(model: str, ranking: Ranking, root: Path) -> RankedModel:
-    """Return the answering models and the failures of all teams with one model."""
-    answered_by, failures = set[str](), Counter[str]()
-    for row in ranking.rows:
-        if model in row.models:
-            failures.update(row.models[model].failures or {})
-            for summary in read_summaries(root / summaries_file(model, row.team)).values():
-                answered_by.update(summary.usage.answered_by)
-    return RankedModel(answered_by=tuple(sorted(answered_by)), failures=dict(failures))
 
 
 def rules_of(params: Params) -> ScoringRules:
