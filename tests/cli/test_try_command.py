@@ -121,7 +121,7 @@ def test_each_trial_is_printed_and_another_try_keeps_it(server, tries):
     assert (values["letters"][0]["trials"], values["letters"][0]["failed"]) == (2, 0)
     server.words = lambda *_: ["I would rather not."]
     out, _ = tries(letters="T", code=1)  # all trials failed
-    assert "T1: 0, failed in extract: the response holds no fenced block" in out
+    assert "T1: 0, failed in extract: the response holds no drop_block call and no fenced block" in out
     assert f"{OUT}/raw/T/mine_T_1.txt" in out
     assert "done before" in tries(letters="IT")[0]
 

@@ -93,6 +93,9 @@ def test_a_failed_trial_says_where_and_why(explained):
     ):
         code, shown = explained(f"builders small {place}")
         assert (code, words in shown, "This trial adds 0 to the total" in shown) == (0, True, True)
+    explanation = explained("builders small I 2", "--json")
+    assert (explanation["kind"], explanation["failed_stage"]) == ("prompt", "convert")
+    assert (explanation["failure"]["kind"], explanation["failure"]["sentence"]) == ("too-wide", explanation["reason"])
 
 
 def test_published_figures_that_do_not_follow_from_the_measurements_are_named(explained):

@@ -34,18 +34,27 @@ def test_failures_stand_below_the_ranking_by_kind_and_point_to_a_setting(workspa
     ranking, params = RankingFile.read(workspace / RANKING_JSON), load_params()
     small = params.models["small"].model_copy(update={"options": {"num_predict": 200}})
     params = params.model_copy(update={"models": {**params.models, "small": small}})
-    for failures, words in (
-        ({"cut-off": 120, "too-high": 10}, ["small: 120 of 130 failures are `cut off` (num_predict 200)"]),
-        ({"cut-off": 50, "too-high": 50}, []),
-        ({"too-high": 130}, []),
-        ({"context-filled": 2}, []),
+    for of_baseline, of_builders, words in (
+        ({"cut-off": 60, "too-high": 10}, {"cut-off": 60}, ["small: 120 of 130 failures are `cut off`"]),
+        ({"cut-off": 25, "too-high": 25}, {"cut-off": 25, "too-high": 25}, []),
+        ({}, {"cut-off": 130}, []),
+        ({"no-fence": 60}, {"no-fence": 60}, ["small: 120 of 120 failures are `no fence`"]),
+        ({"context-filled": 1}, {"context-filled": 1}, []),
     ):
-        first, *others = ranking.teams
-        counts = {"small": first.models["small"].model_copy(update={"failures": failures})}
-        others = [team.model_copy(update={"models": {}}) for team in others]
-        teams = (first.model_copy(update={"models": counts}), *others)
-        sentences = doubtful_settings(ranking.model_copy(update={"teams": teams}), params)
-        assert [sentence.partition(": look")[0] for sentence in sentences] == words
+        changed = with_failures(ranking, {"zero-shot": of_baseline, "builders": of_builders})
+        sentences = doubtful_settings(changed, params)
+        assert [sentence.partition(" (")[0] for sentence in sentences] == words
+        assert all("(2 teams, num_predict 200)" in sentence for sentence in sentences if "cut off" in sentence)
+
+
+def with_failures(ranking, failures):
+    """Return a ranking with these failures of its teams with the small model, and none with the large one."""
+    teams = []
+    for row in ranking.teams:
+        small = {key: score for key, score in row.models.items() if key == "small"}
+        counts = {key: score.model_copy(update={"failures": failures[row.team]}) for key, score in small.items()}
+        teams.append(row.model_copy(update={"models": counts}))
+    return ranking.model_copy(update={"teams": tuple(teams)})
 
 
 def test_an_anonymous_ranking_names_no_participant(workspace, capsys):

@@ -4,14 +4,14 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import cast, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from pcgeval.cli.main import app
 from pcgeval.core.console import print_stderr
-from pcgeval.core.failures import FAILURES
+from pcgeval.core.failures import FAILURES, FailureStage
 from pcgeval.core.files import read_text, write_text
 
 COMMANDS, KINDS = Path("docs/commands.md"), Path("docs/failures.md")
@@ -19,11 +19,9 @@ FAILURES_INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
 
 # Failures
 
-A trial that fails has one of these failures, in ranking.json, on the page, and in `explain`, `try` and `status`. Only a
-failure of the submission is a result of the team; any other is repeated by the next run, as is one that is not final.
-
-| kind | stage | whose | final | sentence |
-|---|---|---|---|---|
+The kinds of failures, by the stage that finds them, with words in braces for a trial's values. A failure is the
+submission's, final, and counts as zero, unless its line says otherwise. The next run repeats a trial whose failure is
+not final. `pcgeval ranking` counts failures by kind.
 """
 INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
 
@@ -56,11 +54,17 @@ def _help(command: TyperCommand | TyperGroup, context: typer.Context) -> Iterato
 
 def failures_table() -> str:
     """Return the table of failures as Markdown."""
-    lines = []
-    for kind, row in FAILURES.items():
-        sentence = row.sentence.replace("`", "\\`")
-        lines.append(f"| `{kind}` | {row.stage} | {row.owner} | {'yes' if row.is_final else 'no'} | {sentence} |\n")
-    return FAILURES_INTRODUCTION + "".join(lines)
+    lines = [FAILURES_INTRODUCTION]
+    for stage in get_args(FailureStage):
+        lines.append(f"## {stage}\n")
+        for kind, row in FAILURES.items():
+            if row.stage == stage:
+                notes = [f"the {row.owner}'s"] * (row.owner != "submission") + ["not final"] * (not row.is_final)
+                marks = f" ({', '.join(notes)})" if notes else ""
+                sentence = row.sentence.replace("`", "\\`")
+                lines.append(f"- **{kind}**{marks}: {sentence}")
+        lines.append("")
+    return "\n".join(lines)
 
 
 def main() -> int:

@@ -122,13 +122,12 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """Return everything as values for JSON; exact figures are texts."""
         values = asdict(self)
-        del values["row"], values["share"], values["failure"]
+        del values["row"], values["share"]
         return {
             **values,
             "letter": self.trial.letter,
             "trial": self.trial.number,
             "failed_stage": self.failure and self.failure.type.stage,
-            "kind": self.failure and self.failure.kind,
             "reason": self.failure and str(self.failure),
             "cause": self.failure and self.failure.type.owner,
             "score": self.share and plain(self.share.trial.score),

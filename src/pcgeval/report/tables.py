@@ -8,6 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from pcgeval.core.console import count as counted
 from pcgeval.core.failures import FAILURES
 from pcgeval.core.level_table import LETTERS, LevelRow, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.params import Params
@@ -23,7 +24,7 @@ _LATEX = {
     "^": r"\textasciicircum{}",
 }
 TableFormat = Literal["csv", "latex", "markdown"]
-FEWEST, NEARLY_ALL = 3, 0.8  # failures of one kind, in number and as a share, that point to a setting
+FEWEST, NEARLY_ALL = 3, 0.8  # failures of one kind, in number and as a share, that point to the model
 
 
 def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
@@ -69,16 +70,19 @@ def failure_counts(ranking: RankingFile, models: Iterable[str]) -> list[tuple[st
 
 
 def doubtful_settings(ranking: RankingFile, params: Params) -> list[str]:
-    """Return a sentence about each model with which nearly all failures of all teams are of a kind that it decides."""
+    """Return a sentence about each model with which nearly all failures are of one kind, and not of one team alone."""
     sentences = []
     for model, settings in params.models.items():
-        failures, values = _failures(ranking, model), settings.options
-        total = failures.total()
+        failures = _failures(ranking, model)
+        of_teams = [team.models[model].failures for team in ranking.teams if model in team.models]
         for kind, number in failures.items():
-            if FAILURES[kind].options and number >= max(FEWEST, NEARLY_ALL * total):
-                shown = ", ".join(f"{name} {values[name]}" for name in FAILURES[kind].options if name in values)
-                some = f"{model}: {number} of {total} failures are `{FAILURES[kind].title}`"
-                sentences.append(f"{some}{f' ({shown})' if shown else ''}: look at the model's settings")
+            teams = sum(kind in of_team for of_team in of_teams)
+            if number >= max(FEWEST, NEARLY_ALL * failures.total()) and teams >= min(2, len(of_teams)):
+                values = [(name, settings.options[name]) for name in FAILURES[kind].options if name in settings.options]
+                shown = "".join(f", {name} {value}" for name, value in values)
+                some = f"{number} of {failures.total()} failures are `{FAILURES[kind].title}`"
+                where = f"{counted(teams, 'team')}{shown}"
+                sentences.append(f"{model}: {some} ({where}): look at the model and its settings before the teams")
     return sentences
 
 
