@@ -64,7 +64,7 @@ def test_all_faults_are_listed(papers, config):
     parts = (
         "rubric.json: 2 faults",
         "paper.md: is missing or empty",
-        "addendum.md: is not UTF-8",
+        "addendum.md: is UTF-16",
         'git lfs fetch --include "project/paperbench/data/**" --exclude ""`, then `git lfs checkout`',
         "config.yaml: ",
         "blacklist.txt: is a link",

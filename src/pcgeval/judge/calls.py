@@ -87,6 +87,7 @@ class JudgeClient:
         """Begin a grading, which ends when `stopping` is set, and clear what belongs to the one before."""
         self._stopping, seconds = stopping, self.settings.deadline
         self._ends = None if seconds is None else time.monotonic() + seconds
+        self.answered_by: set[str] = set()  # how the answering models call themselves
         self.called: set[str] = set()  # the leaves about which the model was asked just now
         self.stopped: str | None = None  # why no call of this grading is made any more
         self.failed: dict[str, str] = {}  # why a call failed, by its leaf
@@ -129,6 +130,7 @@ class JudgeClient:
             self.failed[call.leaf] = logged.reason or "the call failed"
             raise CallError(self.failed[call.leaf])
         self.count(key, CallUsage.of(logged.reply))
+        self.answered_by |= {logged.reply.answered_by} - {""}
         return logged.reply
 
     def key(self, call: JudgeCall) -> str:

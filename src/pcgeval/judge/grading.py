@@ -129,6 +129,7 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
         prompts=f"{settings.prompts}, with evidence" if settings.needs_evidence else settings.prompts,
         model=settings.judge_model.name,
         model_digest=client.digest,
+        answered_by=tuple(sorted(client.answered_by)) or None,
         prompt_version=prompt_version(settings.prompts, evidence=settings.needs_evidence),
         votes=settings.votes,
         price=settings.price,

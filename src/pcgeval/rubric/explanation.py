@@ -88,7 +88,10 @@ def summary_lines(output: JudgeOutput) -> list[str]:
     if output.model:
         lines[-1] += f" with the model {output.model}"
         prompts = " ".join(filter(None, (output.prompts, output.prompt_version or "unknown")))
-        lines.append(f"model digest {output.model_digest or 'unknown'}, prompts {prompts}, votes {output.votes}")
+        answered = f"answered as {', '.join(output.answered_by)}, " if output.answered_by else ""
+        lines.append(
+            f"{answered}model digest {output.model_digest or 'unknown'}, prompts {prompts}, votes {output.votes}"
+        )
     if output.reproduction:
         lines.append(output.reproduction.words)
     lines.append(

@@ -150,6 +150,7 @@ class JudgeOutput:
     graded_task_tree: GradedTaskNode
     model: str | None = None  # the name of the model that judged, if one did
     model_digest: str | None = None  # pins its bytes
+    answered_by: tuple[str, ...] | None = None  # how the answering models call themselves, if their server says it
     prompt_version: str | None = None  # the hash that pins the judge's prompts
     votes: int = 1  # of the model for a leaf
     guess: Share | None = None  # the score of the heuristic
