@@ -71,9 +71,10 @@ def test_after_a_failed_stage_the_others_are_run_and_there_is_no_ranking(workspa
 
 
 def test_what_the_checks_refuse_is_said_and_two_runs_exclude_each_other(workspace):
-    workspace.change("teams", dict.fromkeys([*PROMPTS, "gamma"]))
+    teams = workspace.params()["teams"]
+    workspace.change("teams", {**teams, "gamma": None})
     refused = workspace.python(*RUN)
-    workspace.change("teams", dict.fromkeys(PROMPTS))
+    workspace.change("teams", teams)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "data/submissions/gamma" in refused.stderr
     with lock_folder(workspace.folder, workspace.folder / RUN_LOCK):

@@ -14,7 +14,7 @@ from pcgeval.core.layout import STAGE_DIRS, stage_dir
 
 pytestmark = pytest.mark.e2e
 
-INPUTS = {"submissions", "recordings", "rubrics", "classifier", "examples"}
+INPUTS = {"submissions", "locks", "recordings", "rubrics", "classifier", "examples"}
 MEASURE = ["generate", "extract", "convert", "simulate", "classify", "diversity"]
 CONCLUDE = ["score", "rank", "grade", "report"]
 

@@ -46,7 +46,7 @@ def make_repeatable(folder: Path) -> Path:
     workspace = make_workspace(folder)
     for team, body in PROGRAMS.items():
         write_submission(folder, team, {"main.py": HEADER + loop(body)})
-    workspace.change("teams", dict.fromkeys(TEAMS))
+    workspace.change("teams", {"alpha": {"role": "baseline"}, **dict.fromkeys(PROGRAMS)})
     workspace.change_params("competition", characters="I", trials=2)
     with Builder(0.1) as server:
         model = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "concurrency": 2}

@@ -50,7 +50,7 @@ ERRORS = [
 # a competition refuses to load these, too, because they cannot be run
 NOT_RUNNABLE = [
     (PROMPT_FILES, {"prompt.txt": None, "Prompt.txt": PROMPT}, ": holds neither prompt.txt nor a program"),
-    (PROMPT_FILES, {"prompt.txt": b"\xff\xfe<"}, "prompt.txt: is not UTF-8 text"),
+    (PROMPT_FILES, {"prompt.txt": b"\xff\xfe<"}, "prompt.txt: is UTF-16 text"),
     (PROMPT_FILES, {"prompt.txt": "  \n"}, "prompt.txt: is empty"),
     (PROMPT_FILES, {"prompt.txt": "x" * 1_000_001}, "prompt.txt: is larger than 1000000"),
     (PROGRAM_FILES, {"old.py": PROGRAM, "README.md": "x"}, "several files start a program: main.py, old.py. Write"),
