@@ -226,7 +226,6 @@ class RubricParams(_Section):
     context: int | None = Field(None, ge=1024, le=2**24)
     max_tokens: int | None = Field(None, ge=16)  # of one answer, thoughts included; None: the profile's
     prompts: Literal["pcgeval", "paperbench"] = "pcgeval"  # the second asks PaperBench's questions
-    evidence: bool | None = None  # a pass must quote lines of a file that show it; None: with the prompts of pcgeval
     call_seconds: float = Field(600.0, gt=0)  # of one call
     deadline: float | None = Field(None, gt=0)  # seconds of a grading; later leaves have no grade
     max_cost: float | None = Field(None, gt=0)  # US dollars of a grading, by the price in the model's profile
@@ -236,12 +235,10 @@ class RubricParams(_Section):
     resources_provided: bool = False  # weight 0 for acquiring data sets and models, which were handed out
     propagate_zero_weights: bool = False  # and for nodes below which every weight is 0
     max_depth: int | None = None  # levels of the rubric; the last grades deeper nodes as a whole
+    max_prior_nodes: int | None = Field(None, ge=1)  # criteria before a leaf that its prompt shows; None: all
     ignore_checks: bool = False  # ask the model about leaves with a check too
-
-    @property
-    def needs_evidence(self) -> bool:
-        """Whether a pass without a true quotation leaves its leaf without a grade."""
-        return self.prompts == "pcgeval" if self.evidence is None else self.evidence
+    # a grading counts beside others while its score is known within this width; leaves without a grade widen it
+    max_width: float = Field(0.05, ge=0, le=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> "RubricParams":
@@ -255,8 +252,6 @@ class RubricParams(_Section):
         for option in ("num_ctx", "num_predict"):
             if int(options.get(option, 1)) < 1:
                 raise ValueError(f"model.options.{option} is {options[option]}; give a number of tokens")
-        if self.evidence and self.prompts == "paperbench":
-            raise ValueError("evidence is for prompts: pcgeval, as PaperBench's judge asks for none; leave one out")
         if self.max_depth is not None and self.max_depth < 1:
             raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
         return self

@@ -126,11 +126,11 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
         tree,
         partial=partial,
         warnings=tuple(warnings),
-        prompts=f"{settings.prompts}, with evidence" if settings.needs_evidence else settings.prompts,
+        prompts=settings.prompts,
         model=settings.judge_model.name,
         model_digest=client.digest,
         answered_by=tuple(sorted(client.answered_by)) or None,
-        prompt_version=prompt_version(settings.prompts, evidence=settings.needs_evidence),
+        prompt_version=prompt_version(settings.prompts),
         votes=settings.votes,
         price=settings.price,
     )

@@ -93,7 +93,7 @@ class ManyGradings:
 
     def _inputs(self, run: PaperRun, submission: Path) -> str:
         """Return a hash of all that decides a grading, as far as names, sizes and times of files tell."""
-        prompts = prompt_version(self.settings.prompts, evidence=self.settings.needs_evidence)
+        prompts = prompt_version(self.settings.prompts)
         computer = None if self.computer is None else computer_identity(self.computer)
         paper = own_or_packaged(Path(self.settings.papers_dir)) / run.paper_id
         others = (self.settings.checks_file, *(self.recordings if self.settings.is_replay else ()))

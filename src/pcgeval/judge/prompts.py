@@ -83,7 +83,6 @@ class GradingPrompt:
     run: str  # what we know of the run of reproduce.sh
     key: str  # the key of the tags
     parts: tuple[PromptPart, ...] = ()  # what all calls may be shown, in this order: always the same cut of it
-    evidence: bool = False  # whether a pass must quote lines that show it
 
     def shown(self, room: int, names: Sequence[str] | None = None) -> list[tuple[PromptPart, str]]:
         """Return the parts, or those with these names, as they are shown in so many tokens: the smallest are whole."""
@@ -177,7 +176,7 @@ class JudgeCall:
         system = section(family, f"system {'parse' if self.kind == 'parse' else about}")
         fields = {name: _without_marks(text) for name, text in self.fields.items()}
         fields |= {"key": self.prompt.key, "run": self.prompt.run, "about": section(family, f"about {about}")}
-        question = section("evidence" if self.kind == "grade" and self.prompt.evidence else family, self.kind)
+        question = section(family, self.kind)
         return filled(system, fields), filled(question, fields)
 
     def _block(self, part: PromptPart, text: str) -> str:
@@ -242,9 +241,9 @@ def section(family: str, name: str) -> str:
 
 
 @cache
-def prompt_version(family: str, *, evidence: bool) -> str:
+def prompt_version(family: str) -> str:
     """Return the beginning of the SHA-256 of a family's texts; replies to other texts do not count for these."""
-    return sha256_text(_prompt_file(family) + (_prompt_file("evidence") if evidence else ""))[:16]
+    return sha256_text(_prompt_file(family))[:16]
 
 
 def filled(text: str, fields: Mapping[str, str]) -> str:

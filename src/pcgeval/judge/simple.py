@@ -23,7 +23,7 @@ from pcgeval.judge.answers import (
 )
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.files import SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
-from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, filled, grading_key, section
+from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, grading_key, section
 from pcgeval.judge.quotes import verify_quote, without_evidence
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.judge.statements import UnreadableAnswer
@@ -81,7 +81,6 @@ class LeafJudge:
             run="" if run is None else section(settings.prompts, f"run {_origin(run, settings)}"),
             key=grading_key([*(part.digest for part in parts), *(file.name for file in self.files.files)]),
             parts=parts,
-            evidence=settings.needs_evidence,
         )
         self.shown: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
         self._rankings: dict[str, FileRanking] = {}  # by the leaf
@@ -183,7 +182,7 @@ class LeafJudge:
                 try:
                     score, explanation = self._read(leaf, call, reply, usage)
                     record = VoteRecord(score=score, explanation=explanation, answer=words)
-                    if not self._settings.needs_evidence or score <= PASSED:
+                    if self._settings.prompts != "pcgeval" or score <= PASSED:
                         return record
                     texts = self._run_texts | {file.name: self.file_text(file).text for file in files}
                     quote = verify_quote(words, texts, fitted.messages[-1].content)
@@ -199,7 +198,7 @@ class LeafJudge:
         """Return the score of an answer and its reason; if the words cannot be read, the model copies them as JSON."""
         continuous, is_cut = leaf.task_category == SUBTREE, reply.done_reason in CUT_OFF
         text, words = reply.text, without_thinking(reply.text)
-        if self._settings.needs_evidence:
+        if self._settings.prompts == "pcgeval":
             words = without_evidence(words, cut=is_cut).strip()
             text = words + text[len(text.rstrip()) :]  # by which the last number of a cut answer is known to be whole
         try:
@@ -265,7 +264,7 @@ class LeafJudge:
             "grade",
             leaf.path,
             self.prompt,
-            self._fields(leaf, problem),
+            self._fields(leaf),
             shared=tuple(part.name for part in (*self._background, *run)),
             earlier=(earlier,) if before else (),
             files=tuple(parts.values()) or (PromptPart("file", "(there is no file of the kinds that count here)"),),
@@ -290,7 +289,7 @@ class LeafJudge:
         shown = text.text.rstrip() or ("" if text.note else "(the file is empty)")
         return PromptPart("file", f"{file.name}{f' ({text.note})' if text.note else ''}\n{shown}")
 
-    def _fields(self, leaf: TaskNode, problem: str = "", scale: str = "scale") -> dict[str, str]:
+    def _fields(self, leaf: TaskNode, scale: str = "scale") -> dict[str, str]:
         """Return what is never cut: the criterion, of a node with all that it stands for, and our own text."""
         family, is_subtree = self.prompt.family, leaf.task_category == SUBTREE  # which may be met in part
         question = "whole" if is_subtree else (leaf.task_category if self._task.run else None) or "entry"
@@ -298,7 +297,6 @@ class LeafJudge:
             "criterion": outline(leaf) if is_subtree else leaf.requirements.strip(),
             "question": section(family, f"question {question}"),
             "scale": section(family, f"{'continuous' if is_subtree else 'binary'} {scale}"),
-            "problem": filled(section(family, "retry"), {"problem": problem}) if problem else "",
         }
 
 

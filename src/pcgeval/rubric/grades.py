@@ -51,6 +51,11 @@ class ScoreBounds(NamedTuple):
     low: float
     high: float
 
+    @property
+    def width(self) -> float:
+        """How much of the score is unknown."""
+        return self.high - self.low
+
 
 @dataclass(frozen=True)
 class GradedTaskNode:
