@@ -39,7 +39,8 @@ def find_quote(answer: str, texts: Mapping[str, str], counting: Collection[str])
     section = answer[heading.end() :] if heading else ""
     named = _FILE.search(section)
     written = named["name"].strip(f"{_AROUND} ") if named else ""
-    pieces = _quoted(section[named.end() if named else 0 :])
+    titles = {_plain(name) for name in texts}  # a grader may copy the line with the file's name
+    pieces = [piece for piece in _quoted(section[named.end() if named else 0 :]) if piece not in titles]
     names = sorted(texts, key=lambda name: _is_named(written, name), reverse=True)
     for name in names if pieces else ():
         if (lines := _place(pieces, texts[name])) is not None:
