@@ -122,11 +122,11 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
                 progress.step(note, tokens=tokens, failed=score is None, repeated=leaf.path not in client.called)
     tree = grade_tree(task.rubric, lambda leaf: verdicts[leaf.path])
     failed = [client.failed[leaf.path] for leaf in tree.leaves if not leaf.valid_score and leaf.path in client.failed]
-    partial, warnings = None, []
+    ended_early, warnings = None, []
     if failed:
         why = client.stopped or max(sorted(set(failed)), key=failed.count)
-        partial = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
-        warnings.append(f"{'The grading ended early' if client.stopped else 'Calls failed'}: {partial}")
+        ended_early = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
+        warnings.append(f"{'The grading ended early' if client.stopped else 'Calls failed'}: {ended_early}")
     little = Counter(name for (_, name), share in sorted(judge.shown.items()) if share < _LITTLE)
     if little:  # what the most leaves lack comes first
         names = listed([name for name, _ in little.most_common()], _MOST_NAMED)
@@ -134,7 +134,7 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
     return JudgeOutput(
         settings.judge,
         tree,
-        partial=partial,
+        partial=ended_early,
         warnings=tuple(warnings),
         prompts=settings.prompts,
         model=settings.judge_model.name,
