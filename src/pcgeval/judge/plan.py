@@ -6,7 +6,7 @@ four bytes; the endpoint's cache is taken to hold the beginning that a prompt sh
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,17 +62,13 @@ def total_plan(plans: Sequence[GradingPlan]) -> GradingPlan:
     return GradingPlan("all", **sums, price=next((plan.price for plan in plans if plan.price), None))
 
 
-def plan_gradings(tasks: Iterable[tuple[str, GradingTask]], client: JudgeClient) -> list[GradingPlan]:
-    """Return what gradings would cost, each by its name; the client may have a log that is opened for reading alone.
+def plan_grading(name: str, task: GradingTask, client: JudgeClient) -> GradingPlan:
+    """Return what a grading would cost; the client may have a log that is opened for reading alone.
 
     Raises:
-        RubricError: Nothing of a rubric would be graded.
+        RubricError: Nothing of the rubric would be graded.
         LlmError: The model is not where it should be, for all that can be told without asking it.
     """
-    return [_plan(name, task, client) for name, task in tasks]
-
-
-def _plan(name: str, task: GradingTask, client: JudgeClient) -> GradingPlan:
     settings, model = client.settings, client.settings.model
     plan = GradingPlan(name, price=settings.price)
     if settings.judge != "simple" or model is None or settings.is_replay:

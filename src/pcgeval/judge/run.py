@@ -120,12 +120,10 @@ def grade_submission(
     *,
     stopping: threading.Event | None = None,
     open_backend: OpenBackend = open_backend,
-    client: JudgeClient | None = None,
 ) -> JudgeOutput:
     """Grade an attempt to reproduce a paper; the arguments are those of `run_judge`.
 
-    With a title, progress is shown on stderr. When `stopping` is set from another thread, the grading ends early. A
-    `client` that several gradings share is used instead of `calls`.
+    With a title, progress is shown on stderr. When `stopping` is set from another thread, the grading ends early.
 
     Raises:
         GradingError: There is no such submission, or the judge lacks what it needs.
@@ -134,24 +132,42 @@ def grade_submission(
         FolderBusyError: Another grading runs the submission's reproduce.sh, or has unpacked the same tar file.
         FileError: There is no such recording, it is a file of another kind, or the tar file is damaged.
     """
-    calls, run = calls or CallFiles(), None
+    calls = calls or CallFiles()
+    with attempt(Path(submission_path), paper_id, settings) as task:
+        client = calls.client(settings, open_backend)
+        return grade_attempt(task, client, computer, title, is_kept=calls.log is not None, stopping=stopping)
+
+
+def grade_attempt(
+    task: GradingTask,
+    client: JudgeClient,
+    computer: Computer | None = None,
+    title: str | None = None,
+    *,
+    is_kept: bool = True,
+    stopping: threading.Event | None = None,
+) -> JudgeOutput:
+    """Grade an attempt after its reproduce.sh was run on a computer; `is_kept` keeps the run of a killed grading."""
+    settings = client.settings
+    if computer is None or settings.code_only or not JUDGES[settings.judge].reads_submission:
+        return grade(task, client, title, stopping=stopping)
     with ExitStack() as stack:
-        submission = stack.enter_context(submission_folder(Path(submission_path)))
-        task = submission_task(submission, paper_id, settings)
-        client = client or calls.client(settings, open_backend)
-        if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
-            place = _run_folder(submission, stack, is_kept=calls.log is not None)
-            run = _reproduced(computer, submission, place)
-            blacklist = task.run.blacklist if task.run else ()
-            evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, blacklist)
-            task = replace(task, folder=run.folder, evidence=evidence)
-        output = grade(task, client, title, stopping=stopping)
-        if run is None:
-            return output
+        place = _run_folder(task.folder, stack, is_kept=is_kept)
+        run = _reproduced(computer, task.folder, place)
+        blacklist = task.run.blacklist if task.run else ()
+        evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, blacklist)
+        output = grade(replace(task, folder=run.folder, evidence=evidence), client, title, stopping=stopping)
         if output.partial is None:  # else grading again goes on with the same results
             shutil.rmtree(place, ignore_errors=True)
     record = ReproductionRecord(exit_code=run.exit_code, reason=run.reason, seconds=round(run.seconds, 1))
     return replace(output, reproduction=record)
+
+
+@contextmanager
+def attempt(submission: Path, paper_id: str, settings: JudgeSettings) -> Iterator[GradingTask]:
+    """Give an attempt to reproduce a paper, a folder or a tar file, until the end of the block."""
+    with submission_folder(submission) as folder:
+        yield submission_task(folder, paper_id, settings)
 
 
 @contextmanager

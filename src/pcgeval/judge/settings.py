@@ -163,6 +163,7 @@ class GradingTask:
     addendum: str = ""  # clarifications by the rubric's authors for the submitters
     judge_addendum: str = ""  # their clarifications for the judge alone
     checks_sha256: str | None = None  # of the file beside the rubric that gave leaves their checks, if there is one
+    human_grades: Path | None = None  # the file of a person's grades of this submission, if the settings name none
 
     @property
     def run(self) -> PaperEvidence | None:

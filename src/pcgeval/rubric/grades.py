@@ -28,6 +28,7 @@ _OF_PAPERBENCH = (
     *("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at"),
     *("blacklist", "is_blacklisted"),  # from `_grading_within`
 )
+_DIGITS = 9  # of a width: far above what the order of sums can change
 _SAME = 1e-9  # by how much figures may differ that were added up in another order
 Share = Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)]
 
@@ -54,7 +55,7 @@ class ScoreBounds(NamedTuple):
     @property
     def width(self) -> float:
         """How much of the score is unknown."""
-        return self.high - self.low
+        return round(self.high - self.low, _DIGITS)  # 0.9 - 0.85 is more than 0.05
 
 
 @dataclass(frozen=True)
