@@ -15,7 +15,7 @@ from pcgeval.core.params import Team, load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.judge.stage import competition_task, grade_stage, grade_team, record_judgements
+from pcgeval.judge.stage import competition_task, grade_stage, record_judgements
 from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grades import judge_output_from_json
 from pcgeval.rubric.loading import load_rubric
@@ -55,7 +55,7 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
         model = MODEL.model_copy(update={"backend": asked})
         rubric = PARAMS.rubric.model_copy(update={"judge": "simple", "model": model})
         params = ALONE.model_copy(update={"rubric": rubric})
-        output = grade_team(params, TEAM, competition, open_backend=lambda _: backend)
+        output = grade_stage(params, competition, open_backend=lambda _: backend)[TEAM]
         return output, [(competition / name(TEAM)).read_bytes() for name in (grade_file, judgement_file)]
 
     _, (_, first) = grade(ScriptedModel())
@@ -76,9 +76,9 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
 
 @pytest.mark.parametrize("team", DEMO.teams)
 def test_the_demos_recorded_replies_are_to_the_very_prompts_of_today(team):
-    task = competition_task(DEMO, str(ROOT / "data/submissions" / team), rubric=str(OURS))
     log = CallLog(None, [ROOT / judge_recording_file(team)])
-    output = grade(task, JudgeClient(JudgeSettings.checked(dict(DEMO.rubric)), log))
+    with competition_task(DEMO, str(ROOT / "data/submissions" / team), rubric=str(OURS)) as task:
+        output = grade(task, JudgeClient(JudgeSettings.checked(dict(DEMO.rubric)), log))
     judged = [leaf for leaf in output.graded_task_tree.leaves if "/quality/" in leaf.path]
     assert [leaf.valid_score for leaf in judged] == [True] * 4
     assert set(log.used) == set(log.known)

@@ -69,7 +69,7 @@ def test_votes_persons_and_the_price_are_told():
 @pytest.mark.needs_sandbox
 def test_the_commands_write_the_page_with_the_run_and_the_blacklist(tmp_path, capsys):
     attempt, out, page = JUDGED.parent / "submissions" / "half", tmp_path / "grade.json", tmp_path / "out" / "page.html"
-    words = [*PAPER, "--judge", "checks", "--reproduce", "--max-invalid", "9", "--out", str(out)]
+    words = [*PAPER, "--judge", "checks", "--reproduce", "--set", "rubric.max_width=1", "--out", str(out)]
     assert main(["grade", str(attempt), *words, "--html", str(page)]) == 0
     shown = checked(page.read_text())
     for text in (shown.text, capsys.readouterr().err):

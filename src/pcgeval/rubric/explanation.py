@@ -103,7 +103,9 @@ def summary_lines(output: JudgeOutput) -> list[str]:
     if output.evidence:
         lines[-1] += f"; {output.evidence.words}"
     if usage.calls:
-        lines.append(_calls(usage) + (f", about {dollars(output.cost)} US dollars" if output.cost is not None else ""))
+        lines.append(
+            call_words(usage) + (f", about {dollars(output.cost)} US dollars" if output.cost is not None else "")
+        )
     return list(map(one_line, lines))
 
 
@@ -155,7 +157,7 @@ def _record_lines(leaf: GradedTaskNode) -> Iterator[str]:
     for number, vote in enumerate(record.votes, start=1):
         yield f"Vote {number} of {len(record.votes)}: {_score(vote.score)} {vote.reason or ''}".rstrip()
         yield from (f"| {line}" for line in vote.answer.splitlines())
-    yield from (f"{kind}: {_calls(usage)}" for kind, usage in record.usage if usage.calls)
+    yield from (f"{kind}: {call_words(usage)}" for kind, usage in record.usage if usage.calls)
     if foreign := foreign_text(leaf.judge_metadata):
         yield foreign
 
@@ -192,7 +194,8 @@ def _indent(part: NodeShare) -> str:
     return "  " * (part.number.count(".") + 1 if part.number else 0)
 
 
-def _calls(usage: CallUsage) -> str:
+def call_words(usage: CallUsage) -> str:
+    """Return the number of calls, their tokens and their time in words."""
     cached = f" ({usage.cached_tokens} of them cached)" if usage.cached_tokens else ""
     estimated = " (estimated)" if usage.estimated else ""
     tokens = f"{usage.prompt_tokens} tokens read{cached} and {usage.output_tokens} written{estimated}"
