@@ -158,9 +158,9 @@ def _attempt(place: Path, paper: str, settings: "JudgeSettings", *, needs_run: b
     if submission != place:
         print_stderr(f"{place} is the folder of a run; {submission} is graded.")
     with attempt(submission, paper, settings) as task:
+        yield task
         if needs_run and task.run is not None and task.run.log is None:
             print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
-        yield task
 
 
 def _show_grade(
