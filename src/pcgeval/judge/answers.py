@@ -21,10 +21,10 @@ _END_OF_THINKING = re.compile(r"(?<![`\"'])</think(?:ing)?>(?![`\"'])|<\|channel
 _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1[^\n]*$|\Z)", re.MULTILINE | re.DOTALL)
 _MARKS = " \t#*_`\\"  # of Markdown around a score
 _HEADING = re.compile(
-    r"^[ \t#*_]*(?:[0-9][.)][ *_]*)?(?P<name>expectations|reality|evidence|(?:final )?score)"
-    r"(?P<rest>[*_ \t]*(?:[:=].*|[01].*)?)$",
+    r"^(?P<marks>[ \t#*_]*)(?P<name>expectations|reality|evidence|(?:final )?score)(?P<rest>[*_ \t]*(?:[:=].*)?)$",
     re.IGNORECASE | re.MULTILINE,
 )
+_DOUBT = re.compile(r"\bscore\b|(?<![\w.])[01](?![\w.])", re.IGNORECASE)  # below a score
 _NUMBER = re.compile(r"(?P<number>[01]?(?:\.[0-9]{1,20})?)(?:/1)?\.?")
 _WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
 
@@ -41,15 +41,19 @@ def without_thinking(text: str) -> str:
 def read_score(answer: str, *, continuous: bool) -> float | None:
     """Return the score of a grading; None where it is in doubt, so that a parse call has to read it.
 
-    The score is the number in the last line `Score: 1`, or else the first line below the last heading Score. What
-    stands between fences is quoted and does not count. An earlier heading must not have another allowed number.
+    The score is the number in the last line `Score: 1`, or else the first line below the last heading `# Score` or
+    `**Score**`. What stands between fences is quoted and does not count. Neither an earlier heading nor the text below
+    the number may give another score.
     """
-    text, scores = _FENCED.sub("", answer), []
+    text, scores, below = _FENCED.sub("", answer).rstrip(), [], ""
     for heading in _HEADING.finditer(text):
-        if "score" in heading["name"].casefold():
-            below = text[heading.end() :].lstrip().partition("\n")[0]
-            scores.append(_allowed(heading["rest"].strip(f"{_MARKS}:=") or below, continuous=continuous))
-    is_certain = scores and len({*scores} - {None}) == 1
+        is_last_line = heading.end() == len(text)
+        if "score" in heading["name"].casefold() and (heading["marks"].strip() or is_last_line):
+            line, below = heading["rest"].strip(f"{_MARKS}:="), text[heading.end() :]
+            if not line:
+                line, _, below = below.lstrip().partition("\n")
+            scores.append(_allowed(line, continuous=continuous))
+    is_certain = len({*scores} - {None}) == 1 and not _DOUBT.search(below)
     return scores[-1] if is_certain else None
 
 

@@ -58,7 +58,7 @@ def find_quote(answer: str, texts: Mapping[str, str], counting: Collection[str])
 
 def _is_named(written: str, name: str) -> bool:
     """Return whether a grader means a file, by its path or its last part; lines or a note may follow."""
-    written = written.removeprefix("./")
+    written, name = written.removeprefix("./"), name.strip(_AROUND)
     return any(re.match(rf"{re.escape(known)}(?![\w/-]|\.\w)", written) for known in (name, name.rpartition("/")[2]))
 
 
@@ -81,22 +81,26 @@ def _plain(line: str) -> str:
 
 
 def _place(pieces: Sequence[str], text: str) -> tuple[int, int] | None:
-    """Return the first and the last line of a text in which pieces stand, one behind the other, or else anywhere."""
-    lines, ends, whole = _plain_lines(text)
-    if max(map(len, pieces)) < _LEAST and not {*pieces} <= {*lines}:
+    """Return the first and the last line of a text in which pieces stand: as lines, in order, or else anywhere."""
+    numbers, lines, ends = _plain_lines(text)
+    before, found, _ = f"\n{lines}\n".partition("\n".join(["", *pieces, ""]))
+    if found:
+        first = before.count("\n")
+        return numbers[first], numbers[first + len(pieces) - 1]
+    if max(map(len, pieces)) < _LEAST:
         return None
-    places, start = [], 0
+    whole, places, start = lines.replace("\n", ""), [], 0
     for piece in pieces:
         at = whole.find(piece, start)
         if at < 0 and (at := whole.find(piece)) < 0:
             return None
         start = at + len(piece)
         places += [bisect(ends, at), bisect(ends, start - 1)]
-    return min(places), max(places)
+    return numbers[min(places)], numbers[max(places)]
 
 
 @lru_cache(_TEXTS_KEPT)
-def _plain_lines(text: str) -> tuple[Sequence[str], Sequence[int], str]:
-    """Return the plain lines of a text, where each ends when they are joined, and all of them joined."""
-    lines = [_plain(line) for line in text.split("\n")]
-    return lines, list(accumulate(map(len, lines))), "".join(lines)
+def _plain_lines(text: str) -> tuple[Sequence[int], str, Sequence[int]]:
+    """Return the numbers of the lines that are not empty, these lines, and the end of each when they are joined."""
+    lines = {number: plain for number, line in enumerate(text.split("\n")) if (plain := _plain(line))}
+    return list(lines), "\n".join(lines.values()), list(accumulate(map(len, lines.values())))

@@ -36,7 +36,6 @@ from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
 MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have
 _MAX_NAMED = 50  # names in the record of a leaf
-_MAX_EARLIER = 40  # criteria before the one to be judged that are shown
 _TEXTS_KEPT = 64  # texts in memory, each of at most half a megabyte
 
 
@@ -243,8 +242,7 @@ class LeafJudge:
         by_choice = sorted(files, key=lambda file: (-chosen[file.name], file.name))
         parts = {file: self._file_part(file) for file in files}
         before = prior_nodes(self._task.rubric, leaf.path) if self._task.run else ()  # an entry's criteria stand alone
-        if len(before) > _MAX_EARLIER:
-            before = (before[0], *before[1 - _MAX_EARLIER :])
+        before = before[-(self._settings.max_prior_nodes or len(before)) :]
         criteria = "\n".join(f"- {' '.join(node.requirements.split())}" for node in before)
         earlier = PromptPart("earlier-criteria", criteria, 0.7, is_data=False)
         # the log says nothing about mere code
