@@ -18,9 +18,8 @@ from pcgeval.report.markup import grade_page
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.record import JudgeRecord, ReproductionRecord
-from pcgeval.rubric.tree import MAX_DEPTH
+from pcgeval.rubric.tree import MAX_DEPTH, load_rubric
 
 JUDGED = Path(__file__).parents[2] / "data/papers/block-letters/judged"
 PAPER = ["--paper", "block-letters", "--set", f"rubric.papers_dir={JUDGED.parents[1]}"]

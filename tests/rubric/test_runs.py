@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rubric_trees import leaf, rubric
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
-from pcgeval.rubric.grade_files import paperbench_json
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput
 from pcgeval.rubric.runs import ALL_PAPERS, PaperRun, RunGrade, find_runs, grade_table, submission_in
 
@@ -23,8 +23,8 @@ RUN = PaperRun("a", "p", "g", "p_1", Path("g/p_1"))
 
 
 def a_grade(score, judge="simple", **more):
-    leaf = GradedTaskNode("p", "p", "Do.", 1, score or 0.0, score is not None, "seen", ())
-    return JudgeOutput(judge, leaf, **more)
+    tree = GradedTaskNode.from_task(rubric(leaf("p")), score or 0.0, score is not None, "seen")
+    return JudgeOutput(judge, tree, **more)
 
 
 def touch(folder, *names):
@@ -82,7 +82,7 @@ def test_links_of_a_submission_lead_nowhere(tmp_path):
 
 
 def test_grades_of_paperbench_are_read_where_they_lie(tmp_path):
-    output = paperbench_json(a_grade(0.5))
+    output = a_grade(0.5).to_dict()
     runs = [f"{TIME}_run-group_x/rice_{number}" for number in range(3)]
     write_json(tmp_path / runs[0] / f"submissions/{TIME}/submission_executed_grader_output_0.json", output)
     write_json(tmp_path / runs[1] / "grade.json", {"paperbench_result": {"judge_output": output}, "score": 0.5})
