@@ -68,6 +68,18 @@ class ScoreBounds(NamedTuple):
         return self.high - self.low
 
 
+class EvidenceCount(NamedTuple):
+    """How many leaves a model passed when it was asked for evidence, and for how many of these it quoted some."""
+
+    passes: int
+    shown: int
+
+    @property
+    def words(self) -> str:
+        """The count in words."""
+        return f"evidence for {self.shown} of {self.passes} passes"
+
+
 @checked_dataclass(frozen=True, kw_only=True)
 class GradedTaskNode(TaskNode):
     """A criterion with its grade.
@@ -271,6 +283,19 @@ class JudgeOutput:
         return sum(not leaf.valid_score for leaf in self.graded_task_tree.leaves)
 
     @property
+    def evidence(self) -> EvidenceCount | None:
+        """The passes that a model quoted evidence for; None where it was asked for none, or passed nothing."""
+        passed = [record_of(leaf.judge_metadata) for leaf in self.graded_task_tree.leaves if leaf.outcome == "passed"]
+        asked = [record.quotes for record in passed if record.quotes]
+        shown = sum(any(quote.is_evidence for quote in quotes) for quotes in asked)
+        return EvidenceCount(len(asked), shown) if asked else None
+
+    @property
+    def evidence_share(self) -> float | None:
+        """The share of these passes, from 0 to 1; None without any."""
+        return None if self.evidence is None else self.evidence.shown / self.evidence.passes
+
+    @property
     def success(self) -> bool:
         """Whether any leaf has a grade."""
         return self.num_invalid_leaf_nodes < self.num_leaf_nodes
@@ -305,6 +330,7 @@ class JudgeOutput:
             "score_bounds": list(self.score_bounds),
             "num_leaf_nodes": self.num_leaf_nodes,
             "num_passed": self.num_passed,
+            **({} if self.evidence_share is None else {"evidence_share": self.evidence_share}),
             "num_invalid_leaf_nodes": self.num_invalid_leaf_nodes,
             "token_usage": usage.model_dump(),
             "seconds": usage.total.seconds,
