@@ -104,9 +104,10 @@ def attacked(text):
     output = graded(verdicts, task, model=text, model_digest=text, prompt_version=text, warnings=(text,))
     tree = output.graded_task_tree
     first, second = tree.sub_tasks
-    first = replace(first, id=text, path=text, requirements=text, task_category=text)
+    valid = text.encode(errors="ignore").decode()
+    first = replace(first, id="".join(filter(str.isprintable, text)), path=f"root/{valid}", requirements=valid)
     second = replace(second, judge_metadata=JudgeRecord(check=text, arguments={text: text}))
-    return replace(output, graded_task_tree=replace(tree, sub_tasks=(first, second), requirements=text))
+    return replace(output, graded_task_tree=replace(tree, sub_tasks=(first, second), requirements=valid))
 
 
 @pytest.mark.parametrize("text", [ATTACK, '" onload="alert(1)', "&lt;b&gt;", "{{ 7 * 7 }}", "javascript:alert(1)"])

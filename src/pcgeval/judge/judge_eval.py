@@ -24,15 +24,14 @@ from pcgeval.judge.run import SUBMISSION, submission_folder, submission_task
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grade_files import read_graded_tree
-from pcgeval.rubric.grades import GradedTaskNode, Verdict, grade_tree
+from pcgeval.rubric.grades import GradedTaskNode, rescored
 from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_eval_lines
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
-from pcgeval.rubric.tree import CATEGORIES, RESULT_ANALYSIS, TaskNode, leaves
+from pcgeval.rubric.tree import TaskNode, leaves
 
 EXPECTED = "expected_result.json"
 _OF_EXAMPLE = (SUBMISSION, EXPECTED, f"grading/{EXPECTED}")
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
-_CATEGORIES = {**{name: name for name in CATEGORIES}, "Result Match": RESULT_ANALYSIS}  # as PaperBench's text says
 _SUBMISSIONS = tuple(  # the first that is there is graded
     f"{name}{ending}" for name in (SUBMISSION, f"other_{SUBMISSION}") for ending in ("", ".tar", ".tar.gz", ".tgz")
 )
@@ -55,26 +54,11 @@ class Example:
     @property
     def rubric(self) -> TaskNode:
         """The criteria of people's grades."""
-        return _criterion(self.expected)
+        return self.expected.to_task()
 
     def people(self, settings: JudgeSettings) -> GradedTaskNode:
         """Return people's grades of the part of the rubric that these settings leave."""
-        given = {leaf.path: Verdict(leaf.graded_score, leaf.explanation) for leaf in self.expected.leaves}
-        return grade_tree(
-            settings.cut(self.rubric), lambda leaf: given.get(leaf.path, Verdict(None, "nobody graded it"))
-        )
-
-
-def _criterion(node: GradedTaskNode) -> TaskNode:
-    return TaskNode(
-        path=node.path,
-        id=node.id,
-        requirements=node.requirements,
-        weight=node.weight,
-        sub_tasks=tuple(map(_criterion, node.sub_tasks)),
-        task_category=_CATEGORIES.get(node.task_category or "") if node.is_leaf else None,
-        finegrained_task_category=node.finegrained_task_category,
-    )
+        return rescored(settings.cut(self.expected))
 
 
 def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]:
