@@ -5,8 +5,9 @@ graded has `valid_score` False and counts as 0, so that no submission gains by m
 nodes above it. These are PaperBench's rules. `score_bounds` has the score if all leaves without a grade had passed.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
@@ -39,6 +40,7 @@ _OF_PAPERBENCH = (
 )
 _OLD_CATEGORIES = {"Result Match": RESULT_ANALYSIS}  # as PaperBench's text says
 _VALUES = ("id", "requirements", "weight", "score", "valid_score", "explanation", "task_category")
+_TOKENS = TypeAdapter(dict[str, dict[str, int]] | None)
 _SAME = 1e-9  # by how much figures may differ that were added up in another order
 Share = Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)]
 
@@ -180,12 +182,24 @@ def _paperbench_metadata(node: GradedTaskNode, model: str) -> Any:
     values: dict[str, Any] = {RECORD_KEY: record.model_dump(mode="json", exclude_unset=True)}
     if record.votes:
         values["full_judge_response"] = "\n\n".join(vote.answer for vote in record.votes)
-    return values | ({"token_usage": usage} if (usage := _tokens_by_model(record.usage, model)) else {})
+    if (total := record.usage.total).calls:
+        values["token_usage"] = {model: {"in": total.prompt_tokens, "out": total.output_tokens}}
+    return values
 
 
-def _tokens_by_model(usage: TokenUsage, model: str) -> dict[str, dict[str, int]] | None:
-    total = usage.total
-    return {model: {"in": total.prompt_tokens, "out": total.output_tokens}} if total.calls else None
+def get_total_token_usage(tree: GradedTaskNode, model: str = "unknown") -> dict[str, dict[str, int]]:
+    """Return the tokens read (`in`) and written (`out`) for all leaves, by the name of the model.
+
+    `model` names the one of our own records; metadata without such figures counts for nothing.
+    """
+    total: dict[str, Counter[str]] = defaultdict(Counter)
+    for leaf in tree.leaves:
+        metadata = _paperbench_metadata(leaf, model)
+        with suppress(ValidationError):
+            usage = _TOKENS.validate_python(metadata.get("token_usage") if isinstance(metadata, Mapping) else None)
+            for name, tokens in (usage or {}).items():
+                total[name].update(tokens)
+    return {name: {"in": tokens["in"], "out": tokens["out"]} for name, tokens in total.items()}
 
 
 def _graded_fields(node: Mapping[str, Any]) -> dict[str, Any]:
@@ -352,7 +366,7 @@ class JudgeOutput:
             "graded_at": self.graded_at or NO_TIME,
             "graded_task_tree": self.graded_task_tree.to_dict(model),
             "completer_config": {"model": self.model} if self.model else None,
-            "token_usage": _tokens_by_model(self.token_usage, model),
+            "token_usage": get_total_token_usage(self.graded_task_tree, model) or None,
         }
 
     @classmethod
