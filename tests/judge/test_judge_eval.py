@@ -64,7 +64,7 @@ def test_examples_are_read_and_their_leaves_pooled():
     assert pooled.uncompared["invalid_in_b"] == ["other: root/a"]
     assert vars(pooled.overall.confusion) == {"both_pass": 5, "only_a": 9, "only_b": 0, "both_fail": 0}
     sizes = {name: group.leaves for name, group in pooled.by_category.items()}
-    assert sizes == {CODE: 5, RUN: 3, RESULT: 3, "no category": 3}
+    assert sizes == {CODE: 5, RUN: 3, RESULT: 3, "Subtree": 3}
     confusion = by_checks.agreement.overall.confusion  # the checks of today's rubric, by their leaves' ids
     assert vars(confusion) == {"both_pass": 1, "only_a": 2, "only_b": 0, "both_fail": 0}
 

@@ -17,9 +17,8 @@ from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.judge.stage import competition_task, grade_stage, record_judgements
 from pcgeval.llm.call_log import CallLog
-from pcgeval.rubric.grades import judge_output_from_json
-from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.tree import leaves
+from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.tree import leaves, load_rubric
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / RUBRICS / "competition" / "rubric.json"
@@ -41,7 +40,7 @@ def competition(tmp_path):
 def test_a_grade_says_what_it_is_made_of(competition):
     grade_stage(ALONE, competition)
     written = json.loads((competition / grade_file(TEAM)).read_text())
-    output = judge_output_from_json(written)
+    output = JudgeOutput.from_dict(written)
     assert (written["team"], written["judge_type"]) == (TEAM, "checks")
     assert written["rubric"] == {"id": "competition", "sha256": sha256_file(OURS)}
     assert written["num_invalid_leaf_nodes"] == UNCHECKED

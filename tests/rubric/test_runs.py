@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rubric_trees import leaf, node, rubric
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
-from pcgeval.rubric.grade_files import paperbench_json
-from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, rescored
+from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.runs import ALL_PAPERS, PaperRun, RunGrade, find_runs, grade_table, submission_in
 
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -23,8 +23,8 @@ RUN = PaperRun("a", "p", "g", "p_1", Path("g/p_1"))
 
 
 def a_grade(score, judge="simple", **more):
-    leaf = GradedTaskNode("p", "p", "Do.", 1, score or 0.0, score is not None, "seen", ())
-    return JudgeOutput(judge, leaf, **more)
+    tree = GradedTaskNode.from_task(rubric(leaf("p")), score or 0.0, score is not None, "seen")
+    return JudgeOutput(judge, tree, **more)
 
 
 def touch(folder, *names):
@@ -82,7 +82,7 @@ def test_links_of_a_submission_lead_nowhere(tmp_path):
 
 
 def test_grades_of_paperbench_are_read_where_they_lie(tmp_path):
-    output = paperbench_json(a_grade(0.5))
+    output = a_grade(0.5).to_dict()
     runs = [f"{TIME}_run-group_x/rice_{number}" for number in range(3)]
     write_json(tmp_path / runs[0] / f"submissions/{TIME}/submission_executed_grader_output_0.json", output)
     write_json(tmp_path / runs[1] / "grade.json", {"paperbench_result": {"judge_output": output}, "score": 0.5})
@@ -133,12 +133,10 @@ def test_what_does_not_count_says_why(output, problem, allowed):
 
 
 def test_a_run_counts_while_its_score_is_known_well_enough_and_the_table_has_the_highest_mean():
-    def leaf(number, score):
-        return GradedTaskNode(f"r/{number}", "x", "Do.", 1, score or 0.0, score is not None, "seen", ())
-
     def open_in_one(scores):
-        tree = GradedTaskNode("r", "r", "All.", 1, 0.0, True, "", tuple(map(leaf, range(20), scores)))
-        return JudgeOutput("simple", rescored(tree))
+        task = rubric(node("r", 1, *[leaf(f"l{number}") for number in range(20)]))
+        given = dict(zip((leaf_.path for leaf_ in task.leaves), scores, strict=True))
+        return JudgeOutput("simple", grade_tree(task, lambda leaf_: Verdict(given[leaf_.path], "seen")))
 
     output = open_in_one([1.0] * 17 + [0.0, 0.0, None])  # one leaf of twenty is exactly 0.05
     assert RunGrade.of(RUN, output, 0.049).score is None

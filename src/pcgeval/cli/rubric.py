@@ -79,10 +79,10 @@ def convert(
     ] = "paperbench",
 ) -> None:
     """Print a grade as JSON in another format."""
-    from pcgeval.rubric.grade_files import inspect_log, paperbench_json, read_grade
+    from pcgeval.rubric.grade_files import inspect_log, read_grade
     from pcgeval.rubric.grades import JudgeOutput
 
-    formats = {"pcgeval": JudgeOutput.to_json, "paperbench": paperbench_json, "inspect": inspect_log}
+    formats = {"pcgeval": JudgeOutput.to_json, "paperbench": JudgeOutput.to_dict, "inspect": inspect_log}
     sys.stdout.write(f"{to_json(formats[form](read_grade(grade)))}\n")
 
 
@@ -283,8 +283,8 @@ def leaves(
     from pcgeval.core.layout import RUBRICS, own_or_packaged
     from pcgeval.rubric.explanation import NodeShare, form_lines
     from pcgeval.rubric.grades import Verdict, grade_tree
-    from pcgeval.rubric.loading import load_rubric_with_checks
     from pcgeval.rubric.tree import leaves as leaves_of
+    from pcgeval.rubric.tree import load_rubric_with_checks
 
     folders = (own_or_packaged(RUBRICS / rubric), own_or_packaged(PAPERS) / rubric, Path(rubric))
     file = next((folder / "rubric.json" for folder in folders if folder.is_dir()), Path(rubric))

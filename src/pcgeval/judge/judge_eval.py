@@ -25,14 +25,13 @@ from pcgeval.judge.run import SUBMISSION, attempt
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grade_files import read_graded_tree
-from pcgeval.rubric.grades import GradedTaskNode, Verdict, grade_tree
+from pcgeval.rubric.grades import GradedTaskNode, rescored
 from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_eval_lines
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer
-from pcgeval.rubric.tree import CATEGORIES, RESULT_ANALYSIS, TaskNode, leaves
+from pcgeval.rubric.tree import TaskNode, leaves
 
 EXPECTED = "expected_result.json"
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
-_CATEGORIES = {**{name: name for name in CATEGORIES}, "Result Match": RESULT_ANALYSIS}  # as PaperBench's text says
 _SUBMISSIONS = tuple(  # the first that is there is graded
     f"{name}{ending}" for name in (SUBMISSION, f"other_{SUBMISSION}") for ending in ("", ".tar", ".tar.gz", ".tgz")
 )
@@ -56,30 +55,6 @@ class Example:
     def paper_id(self) -> str:
         """The paper that it attempts to reproduce."""
         return self.id.partition("/")[0]
-
-    @property
-    def rubric(self) -> TaskNode:
-        """The criteria of people's grades."""
-        return _criterion(self.people)
-
-    def people_by(self, settings: JudgeSettings) -> GradedTaskNode:
-        """Return people's grades of the part of the rubric that these settings leave."""
-        given = {leaf.path: Verdict(leaf.graded_score, leaf.explanation) for leaf in self.people.leaves}
-        return grade_tree(
-            settings.cut(self.rubric), lambda leaf: given.get(leaf.path, Verdict(None, "nobody graded it"))
-        )
-
-
-def _criterion(node: GradedTaskNode) -> TaskNode:
-    return TaskNode(
-        path=node.path,
-        id=node.id,
-        requirements=node.requirements,
-        weight=node.weight,
-        sub_tasks=tuple(map(_criterion, node.sub_tasks)),
-        task_category=_CATEGORIES.get(node.task_category or "") if node.is_leaf else None,
-        finegrained_task_category=node.finegrained_task_category,
-    )
 
 
 def read_examples(folder: Path, only: Sequence[str] = ()) -> list[Example]:
@@ -138,7 +113,7 @@ def example_gradings(examples: Sequence[Example], settings: JudgeSettings, out: 
 def _task(example: Example, settings: JudgeSettings) -> Iterator[GradingTask]:
     """Give a submission to be graded by the criteria of people's grades, with the checks of the paper's rubric."""
     if not JUDGES[settings.judge].reads_submission:
-        yield GradingTask(example.rubric, example.submission, PaperEvidence(example.submission))
+        yield GradingTask(example.people.to_task(), example.submission, PaperEvidence(example.submission))
         return
     with attempt(example.submission, example.paper_id, settings) as task:
         files = [file.path for file in list_files(task.folder).files]
@@ -152,7 +127,7 @@ def _task(example: Example, settings: JudgeSettings) -> Iterator[GradingTask]:
             check = checks.get(node.id) if node.is_leaf else None
             return replace(node, sub_tasks=tuple(map(checked, node.sub_tasks)), check=check)
 
-        yield replace(task, rubric=checked(example.rubric))
+        yield replace(task, rubric=checked(example.people.to_task()))
 
 
 def evaluate_judges(
@@ -186,7 +161,7 @@ def evaluate_judges(
         faults += [f"{name}, {id_}: {output}" for id_, output in graded.items() if isinstance(output, Fault)]
         outputs = {id_: output for id_, output in graded.items() if not isinstance(output, Fault)}
         if outputs:
-            by_people = {entry.id: entry.people_by(settings) for entry in examples}
+            by_people = {entry.id: rescored(settings.cut(entry.people)) for entry in examples}
             figures.append(JudgeFigures.of(name, outputs, by_people))
             write_json(results, judge_eval_json(people, figures))
     write_text(out / "results.md", "\n".join(judge_eval_lines(people, figures)) + "\n")

@@ -15,7 +15,7 @@ from pcgeval.core.params import Model, RubricParams, explained_faults
 from pcgeval.core.profiles import OPENAI_URL, USUAL_CONTEXT, Price
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model
-from pcgeval.rubric.tree import TaskNode, code_only, prune, resources_provided
+from pcgeval.rubric.tree import Node, TaskNode, code_only, prune, resources_provided
 
 GPT_4O = "gpt-4o-2024-08-06"  # the model of PaperBench's judge where none is named
 _LEAST_ROOM = 2000  # tokens for an answer, in a context that has them
@@ -107,7 +107,7 @@ class JudgeSettings(RubricParams):
             faults = " ".join(explained_faults(error, cls))
             raise GradingError(f"{faults} See `rubric` in params.yaml.") from error
 
-    def cut(self, rubric: TaskNode) -> TaskNode:
+    def cut(self, rubric: Node) -> Node:
         """Return the part of a rubric that is graded; raises RubricError if nothing is left."""
         if self.code_only:
             rubric = code_only(rubric)

@@ -32,7 +32,7 @@ from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
 from pcgeval.rubric.explanation import summary_lines
 from pcgeval.rubric.grades import JudgeOutput, RubricIdentity
-from pcgeval.rubric.loading import load_rubric_with_checks
+from pcgeval.rubric.tree import load_rubric_with_checks
 
 
 def grade_stage(

@@ -114,7 +114,7 @@ def tree_lines(tree: GradedTaskNode) -> Iterator[str]:
 
     If no leaf has a grade, yield only the reasons.
     """
-    if not any(leaf.valid_score for leaf in tree.leaves):
+    if tree.graded_score is None:
         for reason, number in reasons_without_grade(tree):
             yield cut(f"{count(number, 'leaf', 'leaves')} without a grade: {reason}")
         return
@@ -130,7 +130,8 @@ def criterion_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[s
     node = last.node
     yield from [*summary_lines(output), "", *map(_node_line, way), *map(_node_line, last.below), ""]
     yield from textwrap.wrap(one_line(node.requirements), WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
-    adds = f"adds {last.contribution:.4f} to its score" if node.valid_score else "has no grade and counts as 0"
+    is_graded = node.graded_score is not None
+    adds = f"adds {last.contribution:.4f} to its score" if is_graded else "has no grade and counts as 0"
     lines = [
         f"Path: {node.path}",
         f"It decides {100 * last.share:.2f} % of the whole and {adds}.",
