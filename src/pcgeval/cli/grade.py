@@ -79,7 +79,7 @@ def grade(
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.core.layout import judge_recording_file, judgement_file
     from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.many import Grading, grade_all, plan_all, run_gradings
+    from pcgeval.judge.many import Grading, grade_all, run_gradings
     from pcgeval.judge.stage import competition_task
     from pcgeval.rubric.papers import list_papers
     from pcgeval.rubric.runs import RunGrade, find_runs, holds_runs
@@ -107,7 +107,6 @@ def grade(
     recordings = [recording] if recording else []
     if is_team:
         recordings += filter(Path.is_file, (judge_recording_file(submission), judgement_file(submission)))
-    client = CallFiles(recordings=tuple(recordings)).client(settings, read_only=dry_run)
     if are_runs:
         runs = find_runs(Path(submission), papers)
         gradings = run_gradings(runs, out or GRADES, settings)
@@ -119,9 +118,10 @@ def grade(
         of_team = partial(competition_task, params, submission, rubric=rubric, checks_file=settings.checks_file)
         gradings = [Grading(submission, of_team)]
     if dry_run:
-        print_plans({settings.judge: plan_all(gradings, client)}, json=json)
+        print_plans({settings.judge: settings}, lambda *_: gradings, recordings=recordings, json=json)
         return
     computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
+    client = CallFiles(recordings=tuple(recordings)).client(settings)
     outputs = [output for _, output in grade_all(gradings, client, computer)]
     if not are_runs:
         title = f"{submission}, {paper}" if paper else submission

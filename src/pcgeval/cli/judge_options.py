@@ -1,7 +1,7 @@
 """Options of the commands that grade, and their output: plans, and the table of gradings."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +14,7 @@ from pcgeval.judge import JUDGES
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
-    from pcgeval.judge.many import Fault
-    from pcgeval.judge.plan import GradingPlan
+    from pcgeval.judge.many import Grading
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.rubric.runs import RunGrade
 
@@ -111,15 +110,26 @@ def named_judges(
     return named | {name: judge_settings(params, judge=name, assignments=assignments or ()) for name in others or ()}
 
 
-def print_plans(plans: "Mapping[str, Iterable[tuple[str, GradingPlan | Fault]]]", *, json: bool) -> None:
+def print_plans(
+    judges: "Mapping[str, JudgeSettings]",
+    gradings_of: "Callable[[str, JudgeSettings], Iterable[Grading]]",
+    *,
+    recordings: Sequence[Path] = (),
+    json: bool,
+) -> None:
     """Print what the gradings by each judge would cost; exit with 1 if some would fail, which are named.
 
     The error of a grading that is alone is raised.
     """
+    from pcgeval.judge.calls import CallFiles
+    from pcgeval.judge.many import plan_all
     from pcgeval.judge.plan import GradingPlan, total_plan
     from pcgeval.rubric.explanation import dollars
 
-    results = [(judge, name, plan) for judge, of_judge in plans.items() for name, plan in of_judge]
+    results = []
+    for judge, settings in judges.items():
+        client = CallFiles(recordings=tuple(recordings)).client(settings, read_only=True)
+        results += [(judge, *result) for result in plan_all(gradings_of(judge, settings), client)]
     if len(results) == 1 and isinstance(error := results[0][2], Exception):
         raise error
     every = [(judge, plan) for judge, _, plan in results if isinstance(plan, GradingPlan)]
@@ -128,7 +138,7 @@ def print_plans(plans: "Mapping[str, Iterable[tuple[str, GradingPlan | Fault]]]"
         print_json({"gradings": gradings, "total": vars(total_plan([plan for _, plan in every]))})
     else:
         rows = []
-        for judge in plans:
+        for judge in judges:
             of_judge = [plan for other, plan in every if other == judge]
             for plan in (*of_judge, *([total_plan(of_judge)] if len(of_judge) > 1 else [])):
                 names, cost = (printable_name(judge), printable_name(plan.name)), plan.cost

@@ -144,9 +144,7 @@ def judge_eval(
 
     Exit code 1: leaves without a grade leave the score of a submission open by more than rubric.max_width.
     """
-    from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.judge_eval import evaluate_judges, example_gradings, read_examples
-    from pcgeval.judge.many import plan_all
+    from pcgeval.judge.judge_eval import evaluate_judges, file_name, read_examples
     from pcgeval.rubric.judge_figures import judge_eval_json, judge_eval_lines
     from pcgeval.rubric.runs import width_problem
 
@@ -161,11 +159,7 @@ def judge_eval(
             print_stderr(f"{entry.id}: {other} is not graded, as people's grades are of {entry.submission.name}")
     if dry_run:
         print_plans(
-            {
-                name: plan_all(example_gradings(examples, by, out), CallFiles().client(by, read_only=True))
-                for name, by in judges.items()
-            },
-            json=json,
+            judges, lambda name, by: [entry.grading(by, out / file_name(name)) for entry in examples], json=json
         )
         return
     results, people = evaluate_judges(examples, judges, out), {entry.id: entry.people for entry in examples}
@@ -210,18 +204,16 @@ def attack(
     """
     from pcgeval.judge.attack import NO_ATTACKS, attack_gradings, attack_judge
     from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.many import plan_all
 
     judges = named_judges(model, judge, base_url, assignments)
-    clients = {name: CallFiles().client(settings, read_only=dry_run) for name, settings in judges.items()}
     if dry_run:
-        plans = {
-            name: plan_all(attack_gradings(submission, paper, client.settings), client)
-            for name, client in clients.items()
-        }
-        print_plans(plans, json=json)
+        print_plans(judges, lambda _, settings: attack_gradings(submission, paper, settings), json=json)
         return
-    results = [result for name, client in clients.items() for result in attack_judge(name, client, submission, paper)]
+    results = [
+        result
+        for name, settings in judges.items()
+        for result in attack_judge(name, CallFiles().client(settings), submission, paper)
+    ]
     if json:
         print_json({"gradings": [vars(result) for result in results]})
     else:

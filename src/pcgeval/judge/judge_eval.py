@@ -11,16 +11,16 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
+from pcgeval.checks.checks import Check
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, OpenBackend
 from pcgeval.judge.files import list_files
-from pcgeval.judge.many import Fault, Grading, faults_before, grade_all, paper_folder
+from pcgeval.judge.many import Fault, Grading, grade_all, paper_folder
 from pcgeval.judge.run import SUBMISSION, attempt
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
@@ -55,6 +55,34 @@ class Example:
     def paper_id(self) -> str:
         """The paper that it attempts to reproduce."""
         return self.id.partition("/")[0]
+
+    def grading(self, settings: JudgeSettings, out: Path) -> Grading:
+        """Return the grading by a judge, whose file goes to the folder `out`."""
+        inputs = (self.submission, self.file, paper_folder(self.paper_id, settings))
+        return Grading(self.id, lambda: self.task(settings), out / f"{file_name(self.id)}.json", lambda: inputs)
+
+    @contextmanager
+    def task(self, settings: JudgeSettings) -> Iterator[GradingTask]:
+        """Give the submission to be graded by the criteria of people's grades, with the checks of the paper's rubric.
+
+        Checks are found by the ids of leaves.
+        """
+        criteria = self.people.to_task()
+        if not JUDGES[settings.judge].reads_submission:
+            yield GradingTask(criteria, self.submission, PaperEvidence(self.submission))
+            return
+        with attempt(self.submission, self.paper_id, settings) as task:
+            if pointer := next(
+                (file.path for file in list_files(task.folder).files if is_lfs_pointer(file.path)), None
+            ):
+                raise GradingError(f"{pointer} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
+            checks = {leaf.id: leaf.check for leaf in leaves(task.rubric) if leaf.check}
+            yield replace(task, rubric=_with_checks(criteria, checks))
+
+
+def _with_checks(node: TaskNode, checks: Mapping[str, Check]) -> TaskNode:
+    below = tuple(_with_checks(task, checks) for task in node.sub_tasks)
+    return replace(node, sub_tasks=below, check=None if below else checks.get(node.id))
 
 
 def read_examples(folder: Path, only: Sequence[str] = ()) -> list[Example]:
@@ -95,41 +123,6 @@ def _read_example(id_: str, place: Path) -> Example:
     return Example(id_, file, read_graded_tree(file), place / submission, others)
 
 
-def example_gradings(examples: Sequence[Example], settings: JudgeSettings, out: Path) -> list[Grading]:
-    """Return the gradings of examples by a judge, whose files go to the folder `out`."""
-
-    def grading(example: Example) -> Grading:
-        return Grading(
-            example.id,
-            open=partial(_task, example, settings),
-            file=out / f"{_file_name(example.id)}.json",
-            inputs=lambda: (example.submission, example.file, paper_folder(example.paper_id, settings)),
-        )
-
-    return [grading(example) for example in examples]
-
-
-@contextmanager
-def _task(example: Example, settings: JudgeSettings) -> Iterator[GradingTask]:
-    """Give a submission to be graded by the criteria of people's grades, with the checks of the paper's rubric."""
-    if not JUDGES[settings.judge].reads_submission:
-        yield GradingTask(example.people.to_task(), example.submission, PaperEvidence(example.submission))
-        return
-    with attempt(example.submission, example.paper_id, settings) as task:
-        files = [file.path for file in list_files(task.folder).files]
-        if not files:
-            raise GradingError(f"{task.folder} has no file to be read. Put the submission there.")
-        if pointer := next(filter(is_lfs_pointer, files), None):
-            raise GradingError(f"{pointer} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
-        checks = {leaf.id: leaf.check for leaf in leaves(task.rubric) if leaf.check}
-
-        def checked(node: TaskNode) -> TaskNode:
-            check = checks.get(node.id) if node.is_leaf else None
-            return replace(node, sub_tasks=tuple(map(checked, node.sub_tasks)), check=check)
-
-        yield replace(task, rubric=checked(example.people.to_task()))
-
-
 def evaluate_judges(
     examples: Sequence[Example],
     judges: Mapping[str, JudgeSettings],
@@ -143,32 +136,29 @@ def evaluate_judges(
     each grading, `JUDGE/EXAMPLE.json`, as soon as it has ended; results.json and the tables, results.md.
 
     Raises:
-        JudgeEvalError: An example lacks what a judge needs, which is known before anything is paid for, or `out` is a
-            folder with files of something else, or a grading failed.
+        JudgeEvalError: Gradings failed. What the others gave is written first.
     """
-    results = out / "results.json"
-    if out.exists() and not (out.is_dir() and (results.is_file() or not any(out.iterdir()))):
-        raise JudgeEvalError(out, ["is no folder of earlier results. Name a new or empty folder."])
-    gradings = {name: example_gradings(examples, judges[name], out / _file_name(name)) for name in judges}
-    faults = list(dict.fromkeys(fault for of_judge in gradings.values() for fault in faults_before(of_judge)))
-    if faults:
-        raise JudgeEvalError("judge-eval", faults)
     figures: list[JudgeFigures] = []
-    people = {example.id: example.people for example in examples}
-    write_json(results, judge_eval_json(people, figures))
+    faults: list[str] = []
     for name, settings in judges.items():
-        graded = dict(grade_all(gradings[name], CallFiles().client(settings, open_backend), title=f"{name}, "))
-        faults += [f"{name}, {id_}: {output}" for id_, output in graded.items() if isinstance(output, Fault)]
-        outputs = {id_: output for id_, output in graded.items() if not isinstance(output, Fault)}
+        client, outputs = CallFiles().client(settings, open_backend), {}
+        gradings = [example.grading(settings, out / file_name(name)) for example in examples]
+        for id_, output in grade_all(gradings, client, title=f"{name}, "):
+            if isinstance(output, Fault):
+                faults.append(f"{name}, {id_}: {output}")
+            else:
+                outputs[id_] = output
         if outputs:
-            by_people = {entry.id: rescored(settings.cut(entry.people)) for entry in examples}
-            figures.append(JudgeFigures.of(name, outputs, by_people))
-            write_json(results, judge_eval_json(people, figures))
+            people = {example.id: rescored(settings.cut(example.people)) for example in examples}
+            figures.append(JudgeFigures.of(name, outputs, people))
+    people = {example.id: example.people for example in examples}
+    write_json(out / "results.json", judge_eval_json(people, figures))
     write_text(out / "results.md", "\n".join(judge_eval_lines(people, figures)) + "\n")
     if faults:
-        raise JudgeEvalError("judge-eval", faults)
+        raise JudgeEvalError(out, faults)
     return figures
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
+    """Return the name of a judge or an example as that of a file."""
     return re.sub(r"[^\w.-]", "_", name).lstrip(".")

@@ -62,16 +62,6 @@ def plan_all(gradings: Iterable[Grading], client: JudgeClient) -> Iterator[tuple
     return for_each(gradings, plan)
 
 
-def faults_before(gradings: Iterable[Grading]) -> list[str]:
-    """Return what prevents gradings, as far as it can be told before anything is paid for."""
-
-    def check(grading: Grading) -> None:
-        with grading.open():
-            pass
-
-    return [f"{name}: {fault}" for name, fault in for_each(gradings, check) if fault is not None]
-
-
 def for_each(gradings: Iterable[Grading], act: Callable[[Grading], T]) -> Iterator[tuple[str, T | Fault]]:
     """Yield the name of each grading, and what `act` returned for it, or the error that it raised."""
     for grading in gradings:
