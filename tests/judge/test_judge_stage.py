@@ -9,8 +9,17 @@ from evaluated_round import PARAMS, write_round
 from judged_attempt import MODEL
 from scripted_judge import ScriptedModel, dies_after
 
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, write_text
-from pcgeval.core.layout import CALLS, GRADES, RUBRICS, grade_file, judge_recording_file, judgement_file
+from pcgeval.core.layout import (
+    CALLS,
+    GRADES,
+    RUBRICS,
+    grade_file,
+    human_grades_file,
+    judge_recording_file,
+    judgement_file,
+)
 from pcgeval.core.params import Team, load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
@@ -71,6 +80,34 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
     assert (competition / judge_recording_file(TEAM)).read_bytes() == files[1]
     (competition / judgement_file(TEAM)).unlink()
     assert grade(None, "recorded") == (whole, files)
+
+
+def test_one_budget_is_for_all_teams_and_each_has_the_calls_of_its_own_grade(competition):
+    def grades(**settings):
+        rubric = PARAMS.rubric.model_copy(update={"judge": "simple", "model": MODEL, **settings})
+        params = ALONE.model_copy(update={"teams": {TEAM: Team(), "same": Team()}, "rubric": rubric})
+        return grade_stage(params, competition, open_backend=lambda _: model)
+
+    submissions, model = competition / "data/submissions", ScriptedModel()
+    shutil.copytree(submissions / TEAM, submissions / "same")
+    shutil.copytree(competition / f"data/evidence/{TEAM}", competition / "data/evidence/same")
+    outputs = grades(token_budget=10)
+    assert [output.num_invalid_leaf_nodes for output in outputs.values()] == [UNCHECKED - 1, UNCHECKED - 1]
+    assert len(model.requests) == 1  # the same call about the other team has its reply
+    grades()
+    assert len(model.requests) == UNCHECKED
+    first, second = ((competition / judgement_file(team)).read_bytes() for team in (TEAM, "same"))
+    assert first == second
+    assert first.count(b"\n") == UNCHECKED
+
+
+def test_a_team_whose_grading_fails_is_named_and_stops_no_other(competition):
+    by_hand = PARAMS.rubric.model_copy(update={"judge": "human"})
+    params = ALONE.model_copy(update={"teams": {"zero-shot": Team(), TEAM: Team()}, "rubric": by_hand})
+    write_text(competition / human_grades_file("competition", TEAM), "[]")
+    with pytest.raises(FileError, match=r"human/zero-shot\.yaml"):
+        grade_stage(params, competition)
+    assert json.loads((competition / grade_file(TEAM)).read_text())["judge_type"] == "human"
 
 
 @pytest.mark.parametrize("team", DEMO.teams)

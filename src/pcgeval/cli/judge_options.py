@@ -3,14 +3,13 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from pcgeval.cli.options import assign, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.untrusted import printable_name
-from pcgeval.judge import JUDGES
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
@@ -19,24 +18,10 @@ if TYPE_CHECKING:
     from pcgeval.rubric.runs import RunGrade
 
 _OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
-_WITHOUT_MODEL = tuple(name for name in JUDGES if name not in ("simple", "human"))
-
-
-def _known(given: Any, known: Sequence[str]) -> Any:
-    """Return the given name or names of judges; raise BadParameter if one is not known."""
-    for name in [given] if isinstance(given, str) else given or ():
-        if name not in known:
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}.")
-    return given
-
 
 Judge = Annotated[
-    str | None,
-    typer.Option(
-        metavar=f"<{'|'.join(JUDGES)}>",
-        callback=lambda name: _known(name, tuple(JUDGES)),
-        help="Default: as in params.yaml; simple with --model; human with --grades.",
-    ),
+    Literal["simple", "checks", "human", "random", "dummy"] | None,
+    typer.Option(help="Default: as in params.yaml; simple with --model; human with --grades."),
 ]
 JudgeModel = Annotated[
     str | None,
@@ -47,11 +32,7 @@ Models = Annotated[
 ]
 Baselines = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar=f"<{'|'.join(_WITHOUT_MODEL)}>",
-        callback=lambda names: _known(names, _WITHOUT_MODEL),
-        help="A judge without a model, for comparison. Repeatable.",
-    ),
+    typer.Option(metavar="<checks|random|dummy>", help="A judge without a model, for comparison. Repeatable."),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the calls still to make, their tokens and price, and make none.")
