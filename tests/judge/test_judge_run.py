@@ -174,8 +174,7 @@ def test_without_the_time_of_a_run_that_of_the_log_counts(time):
         (ATTEMPT / "reproduce.log.creation_time").write_bytes(time)
     output = simple()
     assert files_of(output, "figure") == ("README.md", "new.json")
-    told = [warning.partition(" ")[0] for warning in output.warnings if "creation_time" in warning]
-    assert told == ["There" if time is None else "reproduce.log.creation_time"]
+    assert sum("creation_time" in warning for warning in output.warnings) == 1
 
 
 @pytest.mark.parametrize("judge", ["dummy", "simple"])

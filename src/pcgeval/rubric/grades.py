@@ -170,6 +170,7 @@ class JudgeOutput:
     checks_sha256: str | None = None  # of the file beside the rubric that gave leaves their checks
     graded_at: str | None = None  # of a grading by PaperBench; ours have no time, so that the bytes stay the same
     partial: str | None = None  # why a grading ended early, and for how many leaves; grading again continues it
+    ended_by: Literal["endpoint", "budget", "deadline", "stop", "mixed"] | None = None  # what ended it, if partial
 
     @property
     def score(self) -> float:
