@@ -241,7 +241,6 @@ class JudgeClient:
             leaf=call.leaf,
             kind=call.kind,
             vote=call.vote,
-            attempt=call.attempt,
         )
 
     def _reply(self, backend: Backend, call: JudgeCall) -> ChatReply:

@@ -125,7 +125,6 @@ class JudgeCall:
     order: tuple[str, ...] = ()  # the labels of the files in the order in which they are shown
     schema: Mapping[str, Any] | None = None  # the JSON schema of the answer, if it is JSON
     vote: int = 0  # the number of the vote, from 0
-    attempt: int = 0  # 1 for the second one, after an answer that could not be read
     rooms: int = 1  # how often the usual room the answer has: 2 after one that was cut off
     _fitted: dict[tuple[int, int], FittedCall] = field(init=False, default_factory=dict, compare=False, repr=False)
 
