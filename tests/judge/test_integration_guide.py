@@ -164,7 +164,7 @@ def test_the_reward_and_the_details_are_read_from_the_state():
 def test_a_judge_of_ones_own_code_grades_a_tree(name):
     rubric = load_rubric("data/papers/toy/rubric.json")
     assert isinstance(rubric, TaskNode)
-    judge = JUDGES[name](None, rubric, None, None, ATTEMPT, computer=FakeComputer())
+    judge = JUDGES[name](None, rubric, None, None, ATTEMPT)
     assert asyncio.run(judge.judge()) == graded(judge=name).graded_task_tree
 
 

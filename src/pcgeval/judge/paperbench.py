@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from pcgeval.judge.calls import CallFiles
-from pcgeval.judge.run import evidence_as_it_lies, grade_attempt, graded_in_thread
+from pcgeval.judge.grading import grade
+from pcgeval.judge.run import evidence_as_it_lies, graded_in_thread
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.rubric.grades import GradedTaskNode
 from pcgeval.rubric.tree import TaskNode
-from pcgeval.submissions.reproduction import Computer
 
 
 class OpenAICompletionsTurnCompleter:
@@ -49,14 +49,13 @@ class Judge:
         max_depth: int | None = None,
         code_only: bool = False,
         max_prior_nodes: int | None = None,
-        computer: Computer | None = None,
     ) -> None:
         """Prepare a grading; the paper's text is that of `paper_md`, and its PDF (`paper_path`) is not read.
 
-        On a computer, reproduce.sh is run first. Raises GradingError for an invalid setting.
+        The submission is graded as it lies. Raises GradingError for an invalid setting.
         """
         del paper_path
-        self.rubric, self.submission_dir, self.computer = rubric, Path(submission_dir), computer
+        self.rubric, self.submission_dir = rubric, Path(submission_dir)
         limits = {"max_depth": max_depth, "max_prior_nodes": max_prior_nodes}
         named = {"judge": self.judge_type, "model": completer_config, "code_only": code_only, **limits}
         self._settings = JudgeSettings.of(None, **named)
@@ -67,8 +66,7 @@ class Judge:
         """Grade the submission without blocking the event loop; raises what `run_judge` does."""
         evidence = evidence_as_it_lies(self.submission_dir, self._settings)
         task = GradingTask(self.rubric, self.submission_dir, evidence, *self._texts)
-        client = CallFiles().client(self._settings)
-        output = await graded_in_thread(grade_attempt, task, client, self.computer)
+        output = await graded_in_thread(grade, task, CallFiles().client(self._settings))
         return output.graded_task_tree
 
 

@@ -132,28 +132,14 @@ def grade_submission(
         FileError: There is no such recording, it is a file of another kind, or the tar file is damaged.
     """
     calls = calls or CallFiles()
-    with submission_folder(Path(submission_path)) as submission:
+    with ExitStack() as stack:
+        submission = stack.enter_context(submission_folder(Path(submission_path)))
         task = submission_task(submission, paper_id, settings)
         client = client or calls.client(settings, open_backend)
-        return grade_attempt(task, client, computer, title, is_kept=calls.log is not None, stopping=stopping)
-
-
-def grade_attempt(
-    task: GradingTask,
-    client: JudgeClient,
-    computer: Computer | None = None,
-    title: str | None = None,
-    *,
-    is_kept: bool = True,
-    stopping: threading.Event | None = None,
-) -> JudgeOutput:
-    """Grade an attempt after its reproduce.sh was run on a computer; `is_kept` keeps the run of a killed grading."""
-    settings = client.settings
-    if computer is None or settings.code_only or not JUDGES[settings.judge].reads_submission:
-        return grade(task, client, title, stopping=stopping)
-    with ExitStack() as stack:
-        place = _run_folder(task.folder, stack, is_kept=is_kept)
-        run = _reproduced(computer, task.folder, place)
+        if computer is None or settings.code_only or not JUDGES[settings.judge].reads_submission:
+            return grade(task, client, title, stopping=stopping)
+        place = _run_folder(submission, stack, is_kept=calls.log is not None)
+        run = _reproduced(computer, submission, place)
         blacklist = task.run.blacklist if task.run else ()
         evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, blacklist)
         output = grade(replace(task, folder=run.folder, evidence=evidence), client, title, stopping=stopping)
