@@ -38,8 +38,8 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.rubric.grades import JudgeOutput as JudgeOutput
     from pcgeval.rubric.grades import extract_leaf_grades as extract_leaf_grades
     from pcgeval.rubric.grades import get_grade_summary as get_grade_summary
-    from pcgeval.rubric.loading import load_rubric as load_rubric
     from pcgeval.rubric.tree import TaskNode as TaskNode
+    from pcgeval.rubric.tree import load_rubric as load_rubric
     from pcgeval.sandbox.reproduction import SandboxComputer as SandboxComputer
     from pcgeval.scoring.formulas import CompetitionScores as CompetitionScores
     from pcgeval.scoring.formulas import score_competition as score_competition

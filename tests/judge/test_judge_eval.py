@@ -64,7 +64,7 @@ def test_examples_are_read_and_their_leaves_pooled():
     assert pooled.uncompared["invalid_in_b"] == ["other: root/a"]
     assert vars(pooled.overall.confusion) == {"both_pass": 5, "only_a": 9, "only_b": 0, "both_fail": 0}
     sizes = {name: group.leaves for name, group in pooled.by_category.items()}
-    assert sizes == {CODE: 5, RUN: 3, RESULT: 3, "no category": 3}
+    assert sizes == {CODE: 5, RUN: 3, RESULT: 3, "Subtree": 3}
     confusion = by_checks.agreement.overall.confusion  # the checks of today's rubric, by their leaves' ids
     assert vars(confusion) == {"both_pass": 1, "only_a": 2, "only_b": 0, "both_fail": 0}
 
@@ -91,7 +91,7 @@ def test_what_an_example_lacks_is_named_before_anything_is_paid_for():
     examples, model = ["toy/0", "toy/1", "other"], ScriptedModel()
     with pytest.raises(JudgeEvalError) as error:
         evaluate({"m": settings()}, model, examples)
-    for fault in ("toy/0: no folder", "main.py is only a pointer to Git LFS", "paper.md: is missing", "papers_dir"):
+    for fault in ("submission: no folder", "main.py is only a pointer to Git LFS", "paper.md: is missing"):
         assert fault in str(error.value)
     assert not model.requests
 
@@ -102,7 +102,7 @@ def test_the_command_reads_tar_files_and_tabulates(capsys):
         archive.add(submission, "submission")
     submission.rename(DATA / "toy/0/other_submission")
     arguments = ["rubric", "judge-eval", str(DATA), "--judge", "checks", "--judge", "dummy"]
-    arguments += ["--example", "toy/0", "--example", "other", "--max-invalid", "10"]
+    arguments += ["--example", "toy/0", "--example", "other", "--set", "rubric.max_width=1"]
     assert main(arguments) == 0
     shown = capsys.readouterr()
     assert "toy/0: other_submission is not graded" in shown.err

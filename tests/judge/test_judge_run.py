@@ -51,7 +51,7 @@ def test_a_tar_file_is_graded_as_the_folder_in_it(top):
 
 def test_the_command_names_the_submission_of_a_run_that_it_grades_and_follows_no_link(capsys):
     def told(submission):
-        code = main(["grade", submission, "--paper", "toy", "--judge", "checks", "--max-invalid", "9"])
+        code = main(["grade", submission, "--paper", "toy", "--judge", "checks", "--set", "rubric.max_width=1"])
         return code, capsys.readouterr().err
 
     write_text(Path("run/status.json"), "{}")

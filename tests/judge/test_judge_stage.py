@@ -15,11 +15,10 @@ from pcgeval.core.params import Team, load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.judge.stage import competition_task, grade_stage, grade_team, record_judgements
+from pcgeval.judge.stage import competition_task, grade_stage, record_judgements
 from pcgeval.llm.call_log import CallLog
-from pcgeval.rubric.grades import judge_output_from_json
-from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.tree import leaves
+from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.tree import leaves, load_rubric
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / RUBRICS / "competition" / "rubric.json"
@@ -41,7 +40,7 @@ def competition(tmp_path):
 def test_a_grade_says_what_it_is_made_of(competition):
     grade_stage(ALONE, competition)
     written = json.loads((competition / grade_file(TEAM)).read_text())
-    output = judge_output_from_json(written)
+    output = JudgeOutput.from_dict(written)
     assert (written["team"], written["judge_type"]) == (TEAM, "checks")
     assert written["rubric"] == {"id": "competition", "sha256": sha256_file(OURS)}
     assert written["num_invalid_leaf_nodes"] == UNCHECKED
@@ -55,7 +54,7 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
         model = MODEL.model_copy(update={"backend": asked})
         rubric = PARAMS.rubric.model_copy(update={"judge": "simple", "model": model})
         params = ALONE.model_copy(update={"rubric": rubric})
-        output = grade_team(params, TEAM, competition, open_backend=lambda _: backend)
+        output = grade_stage(params, competition, open_backend=lambda _: backend)[TEAM]
         return output, [(competition / name(TEAM)).read_bytes() for name in (grade_file, judgement_file)]
 
     _, (_, first) = grade(ScriptedModel())
@@ -76,9 +75,9 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
 
 @pytest.mark.parametrize("team", DEMO.teams)
 def test_the_demos_recorded_replies_are_to_the_very_prompts_of_today(team):
-    task = competition_task(DEMO, str(ROOT / "data/submissions" / team), rubric=str(OURS))
     log = CallLog(None, [ROOT / judge_recording_file(team)])
-    output = grade(task, JudgeClient(JudgeSettings.checked(dict(DEMO.rubric)), log))
+    with competition_task(DEMO, str(ROOT / "data/submissions" / team), rubric=str(OURS)) as task:
+        output = grade(task, JudgeClient(JudgeSettings.checked(dict(DEMO.rubric)), log))
     judged = [leaf for leaf in output.graded_task_tree.leaves if "/quality/" in leaf.path]
     assert [leaf.valid_score for leaf in judged] == [True] * 4
     assert set(log.used) == set(log.known)

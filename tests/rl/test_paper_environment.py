@@ -19,7 +19,7 @@ from pcgeval.judge.settings import JudgeSettings  # noqa: E402
 from pcgeval.rl import paper_environment  # noqa: E402
 from pcgeval.rl.paper_environment import PaperTask, PaperTaskConfig, PaperTaskset  # noqa: E402
 from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
-from pcgeval.rubric.grades import judge_output_from_json  # noqa: E402
+from pcgeval.rubric.grades import JudgeOutput  # noqa: E402
 from pcgeval.rubric.papers import GOLD, PaperError  # noqa: E402
 
 pytestmark = pytest.mark.needs_sandbox
@@ -102,7 +102,7 @@ def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path):
     assert rewards[0] < rewards[1] < rewards[2]
     grade = trace.state["grade"]
     assert trace.reward == trace.rewards["reproduction"].score == grade["score"]
-    assert judge_output_from_json(trace.info["grade"]).to_json() == grade
+    assert JudgeOutput.from_dict(trace.info["grade"]).to_json() == grade
     assert trace.metrics["num_passed"] == grade["num_passed"]
     assert [trace.metrics["score_low"], trace.metrics["score_high"]] == grade["score_bounds"]
     assert not (tmp_path / "reproduces" / "work" / "reproduce.log").exists()  # it ran on a copy

@@ -88,6 +88,7 @@ class JudgeClient:
         self._stopping, seconds = stopping, self.settings.deadline
         self._ends = None if seconds is None else time.monotonic() + seconds
         self.answered_by: set[str] = set()  # how the answering models call themselves
+        self.used: dict[str, LoggedCall] = {}  # the calls of this grading by their keys, failed ones included
         self.called: set[str] = set()  # the leaves about which the model was asked just now
         self.stopped: str | None = None  # why no call of this grading is made any more
         self.failed: dict[str, str] = {}  # why a call failed, by its leaf
@@ -122,6 +123,7 @@ class JudgeClient:
             if logged is None:
                 self._check_running()
                 logged = self.log.answer(key, lambda _: self._call(call, key), self._seconds_left())
+            self.used[key] = logged
         except LlmError as error:
             self.stopped = self.stopped or str(error)
             self.failed[call.leaf] = self.stopped

@@ -113,16 +113,13 @@ def grade_submission(
     settings: JudgeSettings,
     computer: Computer | None = None,
     calls: CallFiles | None = None,
-    title: str | None = None,
     *,
     stopping: threading.Event | None = None,
     open_backend: OpenBackend = open_backend,
-    client: JudgeClient | None = None,
 ) -> JudgeOutput:
     """Grade an attempt to reproduce a paper; the arguments are those of `run_judge`.
 
-    With a title, progress is shown on stderr. When `stopping` is set from another thread, the grading ends early. A
-    `client` that several gradings share is used instead of `calls`.
+    When `stopping` is set from another thread, the grading ends early.
 
     Raises:
         GradingError: There is no such submission, or the judge lacks what it needs.
@@ -132,14 +129,30 @@ def grade_submission(
         FileError: There is no such recording, it is a file of another kind, or the tar file is damaged.
     """
     calls = calls or CallFiles()
+    with attempt(Path(submission_path), paper_id, settings) as task:
+        client = calls.client(settings, open_backend)
+        return grade_attempt(task, client, computer, is_kept=calls.log is not None, stopping=stopping)
+
+
+def grade_attempt(
+    task: GradingTask,
+    client: JudgeClient,
+    computer: Computer | None = None,
+    title: str | None = None,
+    *,
+    is_kept: bool = True,
+    stopping: threading.Event | None = None,
+) -> JudgeOutput:
+    """Grade an attempt after its reproduce.sh was run on a computer; `is_kept` keeps the run of a killed grading.
+
+    With a title, progress is shown on stderr.
+    """
+    settings = client.settings
+    if computer is None or settings.code_only or not JUDGES[settings.judge].reads_submission:
+        return grade(task, client, title, stopping=stopping)
     with ExitStack() as stack:
-        submission = stack.enter_context(submission_folder(Path(submission_path)))
-        task = submission_task(submission, paper_id, settings)
-        client = client or calls.client(settings, open_backend)
-        if computer is None or settings.code_only or not JUDGES[settings.judge].reads_submission:
-            return grade(task, client, title, stopping=stopping)
-        place = _run_folder(submission, stack, is_kept=calls.log is not None)
-        run = _reproduced(computer, submission, place)
+        place = _run_folder(task.folder, stack, is_kept=is_kept)
+        run = _reproduced(computer, task.folder, place)
         blacklist = task.run.blacklist if task.run else ()
         evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, blacklist)
         output = grade(replace(task, folder=run.folder, evidence=evidence), client, title, stopping=stopping)
@@ -150,18 +163,18 @@ def grade_submission(
 
 
 @contextmanager
-def submission_folder(submission: Path) -> Iterator[Path]:
-    """Give a submission's folder; a tar file is unpacked until the end of the block, for one process at a time.
+def attempt(submission: Path, paper_id: str, settings: JudgeSettings) -> Iterator[GradingTask]:
+    """Give an attempt to reproduce a paper; one process at a time unpacks its tar file until the end of the block.
 
     It is always unpacked at the same place, so that a run of its reproduce.sh that was killed is found again.
     """
-    if not submission.is_file() or is_lfs_pointer(submission):
-        yield submission
+    if not submission.is_file():
+        yield submission_task(submission, paper_id, settings)
         return
+    if is_lfs_pointer(submission):
+        raise GradingError(f"{submission} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}.")
     if read_start(submission, len(ZIP_START), follow_link=True) == ZIP_START:
-        raise GradingError(
-            f"{submission}: is a ZIP file, which tells no times of results. Name a tar file or a folder."
-        )
+        raise GradingError(f"{submission} is a ZIP file, which tells no times of results. Name a tar file or a folder.")
     state, status = state_folder(submission), submission.stat()
     folder = state / "unpacked" / sha256_json([status.st_size, status.st_mtime_ns])[:16]
     with lock_folder(submission, state / "unpacked.lock"):
@@ -169,7 +182,7 @@ def submission_folder(submission: Path) -> Iterator[Path]:
             shutil.rmtree(folder.parent, ignore_errors=True)
             unpack(submission, folder, max_files=_MAX_FILES, max_bytes=_MAX_UNPACKED)
         try:
-            yield _unpacked_submission(folder)
+            yield submission_task(_unpacked_submission(folder), paper_id, settings)
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
@@ -177,15 +190,12 @@ def submission_folder(submission: Path) -> Iterator[Path]:
 def _unpacked_submission(folder: Path) -> Path:
     """Return the top of a tar file if it has a reproduce.sh, else its folder `submission`, or its only folder."""
     top = list(folder.iterdir())
-    inner = folder / SUBMISSION if len(top) > 1 else top[0]
+    inner = top[0] if len(top) == 1 else folder / SUBMISSION
     return folder if (folder / REPRODUCE_SCRIPT).exists() or not inner.is_dir() else inner
 
 
-def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeSettings) -> GradingTask:
-    """Return an attempt to reproduce a paper as it lies, with the log of an earlier run."""
-    submission = Path(submission_path)
-    if submission.is_file() and is_lfs_pointer(submission):
-        raise GradingError(f"{submission} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}.")
+def submission_task(submission: Path, paper_id: str, settings: JudgeSettings) -> GradingTask:
+    """Return an attempt to reproduce a paper as it lies in a folder, with the log of an earlier run."""
     if not submission.is_dir():
         raise GradingError(f"{submission}: no folder. Name the folder or the tar file of a submission.")
     needs_text = settings.judge == "simple"

@@ -15,7 +15,7 @@ from pcgeval.core.params import Model, RubricParams, explained_faults
 from pcgeval.core.profiles import OPENAI_URL, USUAL_CONTEXT, Price
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model
-from pcgeval.rubric.tree import TaskNode, code_only, prune, resources_provided
+from pcgeval.rubric.tree import Node, TaskNode, code_only, prune, resources_provided
 
 GPT_4O = "gpt-4o-2024-08-06"  # the model of PaperBench's judge where none is named
 _LEAST_ROOM = 2000  # tokens for an answer, in a context that has them
@@ -123,7 +123,7 @@ class JudgeSettings(RubricParams):
             faults = " ".join(explained_faults(error, cls))
             raise GradingError(f"{faults} See `rubric` in params.yaml.") from error
 
-    def cut(self, rubric: TaskNode) -> TaskNode:
+    def cut(self, rubric: Node) -> Node:
         """Return the part of a rubric that is graded; raises RubricError if nothing is left."""
         if self.code_only:
             rubric = code_only(rubric)
@@ -174,6 +174,7 @@ class GradingTask:
     addendum: str = ""  # clarifications by the rubric's authors for the submitters
     judge_addendum: str = ""  # their clarifications for the judge alone
     checks_sha256: str | None = None  # of the file beside the rubric that gave leaves their checks, if there is one
+    human_grades: Path | None = None  # the file of a person's grades of this submission, if the settings name none
 
     @property
     def run(self) -> PaperEvidence | None:
