@@ -145,6 +145,9 @@ class RubricIdentity:
     sha256: str
 
 
+EndedBy = Literal["endpoint", "budget", "deadline", "stop", "mixed"]
+
+
 @dataclass(frozen=True)
 class JudgeOutput:
     """A whole grading, the content of grade.json; every figure is computed from the tree."""
@@ -170,6 +173,7 @@ class JudgeOutput:
     checks_sha256: str | None = None  # of the file beside the rubric that gave leaves their checks
     graded_at: str | None = None  # of a grading by PaperBench; ours have no time, so that the bytes stay the same
     partial: str | None = None  # why a grading ended early, and for how many leaves; grading again continues it
+    ended_by: EndedBy | None = None  # the same in one word
 
     @property
     def score(self) -> float:
