@@ -110,7 +110,7 @@ class HonestCompetition(Workspace):
         readme = self.folder / "data" / "submissions" / "beta" / "README.md"
         readme.write_text(readme.read_text() + "\n".join(f"Line {line} of our thoughts." for line in range(3_000)))
         model = {"backend": "openai", "name": "m", "base_url": self.server.base_url, "stream": False}
-        self.change_params("rubric", judge="simple", model=model, context=4096, max_tokens=512, evidence=False)
+        self.change_params("rubric", judge="simple", model=model, context=4096, max_tokens=512)
 
     def edit_rubric(self) -> None:
         rubric = self.folder / "data" / "rubrics" / "competition" / "rubric.json"

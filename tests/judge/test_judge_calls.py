@@ -110,7 +110,7 @@ def test_only_what_changed_is_asked_again():
     assert asked_again("cd" * 32, model=MODEL.model_copy(update={"digest": "cd" * 32})) == CALLS
     changed = graded(ScriptedModel(digest_="cd" * 32), seed=9)  # the model's bytes are not the pinned ones
     assert ("cd" * 32 in changed.warnings[0], changed.num_invalid_leaf_nodes) == (True, CALLS)
-    for change in ({}, {"seed": 1}, {"context": 9000}, {"max_tokens": 999}, {"evidence": False}):
+    for change in ({}, {"seed": 1}, {"context": 9000}, {"max_tokens": 999}):
         assert asked_again(**change) >= CALLS
 
 

@@ -129,7 +129,7 @@ def test_the_samples_by_which_others_call_the_judge(monkeypatch):
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
         output = run(completer_config={"model": GPT_4O})
-        assert (len(endpoint.asked), output.prompts) == (LEAVES, "pcgeval, with evidence")
+        assert (len(endpoint.asked), output.prompts) == (LEAVES, "pcgeval")
         assert fields(endpoint) == {"model": GPT_4O, **USUAL}
         assert run() == output == run(settings=JudgeSettings(papers_dir=Path("data/papers")))
         assert len(endpoint.asked) == LEAVES

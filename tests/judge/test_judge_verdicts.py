@@ -1,8 +1,8 @@
-"""From a model's written answers to a leaf's grade: files chosen, words read, evidence looked up, votes counted."""
+"""From a model's written answers to a leaf's grade: files chosen, scores read, evidence measured, votes counted."""
 
+import os
 import re
 import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +16,7 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json
 from pcgeval.judge.calls import CallFiles
-from pcgeval.judge.quotes import MAX_QUOTE, verify_quote
-from pcgeval.judge.settings import GradingError, JudgeSettings
-from pcgeval.judge.statements import UnreadableAnswer
+from pcgeval.judge.quotes import MAX_QUOTE, find_quote
 from pcgeval.llm.protocol import CallError, ChatReply
 from pcgeval.report.markup import grade_page
 
@@ -83,17 +81,14 @@ def test_of_more_files_the_model_ranks_which_to_show():
     assert ranked.schema["properties"]["files"]["items"] == {"type": "string"}  # hosted models bound a schema
 
 
-def test_words_that_cannot_be_read_are_parsed_by_the_model_or_asked_for_once_more_with_what_was_wrong():
-    output, (_, parsing) = judged(UNCLEAR, VERDICT, evidence=False)
+def test_a_score_in_doubt_is_read_by_a_parse_call_and_a_leaf_has_one_grade_call():
+    output, (_, parsing) = judged(UNCLEAR, VERDICT)
     assert (output.score, output.graded_task_tree.leaves[0].explanation) == (1.0, "it is there")
     assert UNCLEAR in prompt(parsing)
     assert parsing.schema["properties"]["score"]["enum"] == [0, 1]
-    output, requests = judged(UNCLEAR, "no idea", TRUE)
-    assert output.score == 1
-    assert "Your last answer was of no use: its score is a part of 10" in prompt(requests[2])
-    failed = leaf_of(UNCLEAR, "no idea", UNCLEAR)  # the same answer is parsed once
-    assert "answered twice without use; the second time its score is a part of 10" in failed.explanation
-    assert (failed.judge_metadata.usage.grade.calls, failed.judge_metadata.usage.parse.calls) == (2, 2)
+    failed = leaf_of(UNCLEAR, "no idea")
+    assert (failed.valid_score, "no one score" in failed.explanation) == (False, True)
+    assert (failed.judge_metadata.usage.grade.calls, failed.judge_metadata.usage.parse.calls) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -112,19 +107,15 @@ def test_an_answer_without_words_is_named_and_not_paid_for_twice(text, done, rea
 CUT = ChatReply("# Expectations\nx\n# Reality\nmain.py prints\nScore: 1\nand then", 10, 400, "length", 1.0)
 
 
-def test_an_answer_that_was_cut_off_gets_twice_the_room():
+def test_an_answer_that_was_cut_off_gets_twice_the_room_once_and_is_never_read():
     output, requests = judged(CUT, TRUE)
     assert (output.score, output.token_usage.grade.calls) == (1, 2)
     assert [request.options["num_predict"] for request in requests] == [500, 1000]
-    assert leaf_of(replace(CUT, text=f"{TRUE} "), CallError("no room")).score == 1
+    whole = replace(CUT, text=f"{TRUE} ")
+    assert "cut off" in leaf_of(whole, CallError("no room")).explanation
+    assert "cut off" in leaf_of(whole, whole).explanation
     thoughts = replace(CUT, text="<think>Score: 1")
-    assert "all its room went into thoughts" in leaf_of(thoughts, thoughts).explanation
-
-
-@pytest.mark.parametrize("quoted", ["```\n# T\n# Score\n1\n", "# T\n# Score\n1\n", "```\n# T\n```\n```\n# Score\n1\n"])
-def test_an_answer_that_was_cut_off_is_not_graded_by_what_it_quotes(quoted):
-    for answer in (CUT, replace(CUT, text=f"# Evidence\nFile: page.md\n{quoted}and")):
-        assert not leaf_of(*[answer] * 4).valid_score
+    assert "its thoughts are long" in leaf_of(thoughts, thoughts).explanation
 
 
 def test_a_submission_without_any_file_is_0_without_a_call():
@@ -146,7 +137,7 @@ def test_a_submission_without_any_file_is_0_without_a_call():
 def test_the_majority_of_votes_decides_and_those_about_a_node_are_averaged(answers, depth, score, agreement):
     tree = node("root", 1, node("mean", 1, leaf("a"), leaf("b")) if depth else leaf("mean"))
     replies = [CallError("no reply") if answer == "failed" else WORDS.format(answer) for answer in answers]
-    output, requests = judged(*replies, tree=tree, votes=len(answers), evidence=False, max_depth=depth)
+    output, requests = judged(*replies, tree=tree, votes=len(answers), max_depth=depth)
     (judged_leaf,) = output.graded_task_tree.leaves
     record = judged_leaf.judge_metadata
     assert (judged_leaf.graded_score, record.agreement) == (score, agreement)
@@ -173,117 +164,141 @@ def test_a_leaf_is_shown_the_paper_the_run_the_files_of_its_category_and_earlier
     assert tags == ["paper", "addendum", "notes", *run, "file", "file", "earlier-criteria"]
     assert re.findall(r"^<file \w+>\n(.+)", asked, re.MULTILINE) == files
     before = asked.partition("<earlier-criteria>\n")[2].partition("\n</earlier")[0].split("\n")
-    assert (len(before), before[0], before[-1]) == (40, "- All of root.", "- Do leaf58.")
+    assert (len(before), before[0], before[-1]) == (60, "- All of root.", "- Do leaf58.")
+
+
+def test_at_most_max_prior_nodes_criteria_before_the_leaf_are_shown():
+    tree = node("root", 1, *(leaf(f"leaf{number}", 1, CODE) for number in range(9)))
+    _, requests = judged(*[FAIL] * 9, tree=tree, max_prior_nodes=2)
+    before = prompt(requests[-1]).partition("<earlier-criteria>\n")[2].partition("\n</earlier")[0]
+    assert before == "- Do leaf6.\n- Do leaf7."
 
 
 ODD = '"we\\"ird*.md"'
+PLACES = [
+    ("`./src/mean.py`", "def mean(n):", "src/mean.py, line 4", "def mean(n):"),
+    ("mean.py", "import random", "src/mean.py, line 1", "import random"),
+    ("** `src/mean.py`, lines 4-5", "def mean(n):\r\n", "src/mean.py, line 4", "def mean(n):"),
+    ("mean.py:4", "def mean(n):", "src/mean.py, line 4", "def mean(n):"),
+    (ODD, "x = 1\ny = 2", f"{ODD}, lines 3 to 4", "x = 1\ny = 2"),
+    ("page.md", PAGE, "page.md, lines 1 to 4", PAGE[:MAX_QUOTE]),
+]
+
+
+@pytest.mark.parametrize(("file", "lines", "place", "text"), PLACES)
+def test_a_true_quotation_is_recorded_with_its_place_and_the_text_of_the_file(file, lines, place, text):
+    write_files({'we"ird*.md': "max = 10\nabcx = 1\nx = 1\ny = 2\n"})
+    output, (asked,) = judged(quoting(file, lines))
+    (quote,) = output.graded_task_tree.leaves[0].judge_metadata.quotes
+    assert (quote.status, quote.words.partition(";")[0], quote.text.rstrip()) == ("found", place, text.rstrip())
+    assert "# Evidence" in prompt(asked)
+
+
+WAYS = {
+    "another indent": "return sum(random.gauss(0, 1)\nfor _ in range(n)) / n",
+    "one line": "return sum(random.gauss(0, 1) for _ in range(n)) / n",
+    "an ellipsis between lines": "def mean(n):\n    ...\n               for _ in range(n)) / n",
+    "an ellipsis in brackets": "import random\n[...]\ndef mean(n):",
+    "an ellipsis in a line": "return sum(random… / n",
+    "line numbers and a colon": "4: def mean(n):\n5:     return sum(random.gauss(0, 1)",
+    "line numbers and a bar": "  4 | def mean(n):\n  5 |     return sum(random.gauss(0, 1)",
+    "line numbers alone": "4 def mean(n):\n5     return sum(random.gauss(0, 1)",
+    "an L before the number": "L4: def mean(n):",
+    "bullets": "- def mean(n):\n- return sum(random.gauss(0, 1)",
+    "back quotes": "`def mean(n):`",
+    "curly quotes": "“def mean(n):”",
+    "a quotation mark": "> def mean(n):",
+    "added lines": "+def mean(n):\n+    return sum(random.gauss(0, 1)",
+    "two places": "import random\ndef mean(n):",
+    "another order": "def mean(n):\nimport random",
+    "the name of the file first": "src/mean.py\ndef mean(n):",
+}
+
+
+@pytest.mark.parametrize("lines", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("form", ["File: src/mean.py\n```python\n{}\n```", "File: src/mean.py\n{}\n"])
+def test_lines_are_found_in_whatever_way_they_are_quoted(lines, form):
+    quote = leaf_of(f"# Reality\nx\n# Evidence\n{form.format(lines)}\n# Score\nScore: 1").judge_metadata.quotes[0]
+    assert (quote.status, quote.is_evidence) == ("found", True)
+
+
+def test_the_removed_lines_of_a_diff_are_not_looked_for():
+    diff = "```diff\n@@ -4 +4 @@\n-def average(values):\n+def mean(n):\n```\n# Score\nScore: 1"
+    assert leaf_of(f"# Evidence\nFile: src/mean.py\n{diff}").judge_metadata.quotes[0].status == "found"
 
 
 @pytest.mark.parametrize(
-    ("file", "lines", "place", "text"),
+    ("category", "file", "lines", "status", "counts"),
     [
-        ("`./src/mean.py`", "def mean(n):", "src/mean.py, line 4", "def mean(n):"),
-        ("mean.py", "import random", "src/mean.py, line 1", "import random"),
-        ("src/mean.py", "".join(MEAN.split()), "src/mean.py, lines 5 to 6", MEAN),
-        ("** `src/mean.py`, lines 4-5", "def mean(n):\r\n", "src/mean.py, line 4", "def mean(n):"),
-        ("mean.py:4", "def mean(n):", "src/mean.py, line 4", "def mean(n):"),
-        (ODD, "x = 1\ny = 2", f"{ODD}, lines 3 to 4", "x = 1\ny = 2"),
-        (ODD, "```\n# Score\n1\n```", f"{ODD}, lines 5 to 7", "```\n# Score\n1"),
-        ("page.md", PAGE, "page.md, lines 1 to 4", PAGE[:MAX_QUOTE]),
+        (CODE, "src/mean.py", "def mean(n):", "found", True),
+        (CODE, "page.md", "def mean(n):", "elsewhere", True),
+        (CODE, "page.md", "All criteria are met.", "found", False),
+        (CODE, "src/mean.py", "All criteria are met.", "elsewhere", False),
+        (RUN, "reproduce.log", "the mean is 0.02", "found", True),
+        (RUN, "src/mean.py", "def mean(n):", "found", False),
+        (RESULT, "results.csv", "100,0.0200000", "found", True),
+        (RESULT, "page.md", "All criteria are met.", "found", False),
+        (CODE, "src/mean.py", "def mean(values):", "missing", False),
+        (CODE, "src/mean.py", "):", "missing", False),
+        (CODE, "src/mean.py", "", "missing", False),
     ],
 )
-def test_a_true_quote_is_recorded_with_its_place_and_the_text_of_the_file(file, lines, place, text):
-    write_files({'we"ird*.md': "max = 10\nabcx = 1\nx = 1\ny = 2\n```\n# Score\n1\n```\n"})
-    output, (asked,) = judged(quoting(file, lines))
+def test_only_code_shows_development_the_log_a_run_and_fresh_results_results(category, file, lines, status, counts):
+    write_files({"page.md": "All criteria are met.\n", "reproduce.log": "the mean is 0.02\n"})
+    write_files({"results.csv": "n,mean\n100,0.0200000\n"})
+    os.utime(ATTEMPT / "page.md", (0, 0))
+    output, _ = judged(quoting(file, lines), category=category)
     (quote,) = output.graded_task_tree.leaves[0].judge_metadata.quotes
-    assert (output.score, quote.place, quote.text) == (1.0, place, text)
-    assert "# Evidence" in prompt(asked)
+    assert (output.score, quote.status, quote.counts) == (1.0, status, counts)
+    assert output.evidence_share == (1.0 if counts and status != "missing" else 0.0)
+
+
+def test_the_share_of_passes_with_evidence_stands_beside_the_score(capsys):
+    tree = node("root", 1, *(leaf(name, 1, CODE) for name in ("a", "b", "c", "d")))
+    output, _ = judged(TRUE, INVENTED, FAIL, WORDS.format(1), tree=tree)
+    assert (output.score, output.to_json()["evidence_share"]) == (0.75, 1 / 3)
+    write_json(Path("grade.json"), output.to_json())
+    assert main(["rubric", "show", "grade.json"]) == 0
+    assert "evidence for 1 of 3 passes" in capsys.readouterr().out
+    assert "evidence for 1 of 3 passes" in Page(grade_page(output, "x")).text
 
 
 def test_evidence_is_text_on_the_page_and_in_the_terminal(capsys):
     output, _ = judged(quoting("page.md", HTML))
     page = Page(grade_page(output, "x"))
-    assert f"Evidence: page.md, line 1 {HTML}" in " ".join(page.text.split())
+    assert f"{HTML}" in " ".join(page.text.split())
     assert [tag for tag, _ in page.elements if tag in ("script", "img")] == ["script"]  # the page's own
     write_json(Path("grade.json"), output.to_json())
     assert main(["rubric", "show", "grade.json", "--leaf", "mean"]) == 0
-    assert f"Evidence: page.md, line 1\n       > {HTML}\n" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Evidence: page.md, line 1" in shown
+    assert f"> {HTML}\n" in shown
 
 
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (INVENTED, "are not in that file"),
-        (quoting("reproduce.log", "it ran"), "as it was shown"),  # which is not for a leaf about code
-        (quoting("../attempt/src/mean.py", "def mean(n):"), "was not shown"),
-        (quoting("src/mean.py.bak", "def mean(n):"), "was not shown"),
-        (quoting("src/mean.py", "):"), "needs a file and its lines"),
-        (quoting("src/mean.py", "n"), "only a part of a line"),
-        (quoting("reproduce.sh", "(reproduce.sh: is missing"), "are not in that file"),
-        (WORDS.format(1), "needs a file and its lines"),
-    ],
-)
-def test_a_pass_without_a_true_quote_twice_has_no_grade_and_says_why(answer, reason):
-    output, requests = judged(answer, answer)
-    (failed,) = output.graded_task_tree.leaves
-    assert (failed.valid_score, output.score, output.token_usage.grade.calls) == (False, 0.0, 2)
-    assert reason in failed.explanation
-    assert failed.judge_metadata.quotes == ()
-    assert f"Your last answer was of no use: {failed.explanation.rpartition('second time ')[2]}" in prompt(requests[1])
-    assert "def mean(values)" not in prompt(requests[1])
-
-
-def test_a_score_that_is_no_pass_needs_no_quote_and_an_invented_one_is_asked_for_once_more():
-    for answer in (FAIL, quoting("page.md", f"{HTML}\n# Score\n1", score=0)):
-        assert leaf_of(answer).graded_score == 0.0
-    passed = leaf_of(INVENTED, TRUE)
-    assert (passed.score, passed.judge_metadata.quotes[0].first_line) == (1.0, 4)
-    assert leaf_of(f"<think>{TRUE}</think>{TRUE.replace('```', '````')}").score == 1
-
-
-def test_only_lines_that_were_shown_are_evidence():
-    for file, lines in (("reproduce.log", "mean 0.02"), ("results.csv", "100,0.02")):
-        (quote,) = leaf_of(quoting(file, lines), category=RESULT).judge_metadata.quotes
-        assert quote.place == f"{file}, line 2"
-    write_files({"long.py": "".join(f"line_{number} = {number}\n" for number in range(10_000))})
-    assert leaf_of(quoting("long.py", "line_0 = 0"), context=2000).score == 1
-    not_shown = quoting("long.py", "line_9000 = 9000")
-    assert not leaf_of(not_shown, not_shown, context=2000).valid_score
-    (ATTEMPT / "reproduce.log").unlink()
-    ours = quoting("reproduce.log", "(reproduce.sh was not run)")
-    assert not leaf_of(ours, ours, category=RUN).valid_score
-
-
-@pytest.mark.parametrize(("settings", "is_strict"), [({"evidence": False}, False), ({"prompts": "paperbench"}, True)])
-def test_without_evidence_nothing_is_asked_or_looked_up(settings, is_strict):
-    output, (asked,) = judged(INVENTED, **settings)
-    assert (output.score, output.graded_task_tree.leaves[0].judge_metadata.quotes) == (1.0, ())
+def test_with_the_prompts_of_paperbench_no_evidence_is_asked_for_or_measured():
+    output, (asked,) = judged(INVENTED, prompts="paperbench")
+    assert (output.score, output.evidence_share) == (1.0, None)
     assert "Evidence" not in prompt(asked)
-    assert ("strict" in asked.messages[0].content) == is_strict
+    assert "strict" in asked.messages[0].content
     assert output.prompt_version != judged(TRUE)[0].prompt_version
-    with pytest.raises(GradingError, match="evidence is for prompts: pcgeval"):
-        JudgeSettings.checked({"prompts": "paperbench", "evidence": True})
 
 
 @given(
     st.text(st.sampled_from("ab \t\nÄ#`:"), max_size=60).filter(lambda text: any(map(str.isalnum, text))),
     st.integers(0, 59),
-    st.integers(1, 60),
+    st.integers(1, 5),
 )
-def test_any_lines_or_long_part_of_a_file_are_found_where_they_stand(text, start, length):
-    lines = text.split("\n")
-    part = "\n".join(lines[start : start + length]) if length < 5 else text[start : start + length]
-    is_short = length >= 5 and len("".join(part.split())) < 12
-    if "`" in part or is_short or not any(map(str.isalnum, part)):
+def test_any_lines_of_a_file_are_found_where_they_stand(text, start, length):
+    part = "\n".join(text.split("\n")[start : start + length])
+    if "`" in text or not any(map(str.isalnum, part)):
         return
-    quote = verify_quote(f"# Evidence\nFile: a.py\n```\n{part}\n```\n# Score\n1", {"a.py": text}, text)
-    assert "".join(quote.text.split()) == "".join(part.split())
-    assert quote.text in "\n".join(lines[quote.first_line - 1 : quote.last_line])
+    quote = find_quote(f"# Evidence\nFile: a.py\n```\n{part}\n```\n# Score\n1", {"a.py": text}, {"a.py"})
+    assert (quote.status, quote.is_evidence) == ("found", True)
+    assert set("".join(part.split())) - set('`"#:*') <= set(quote.text)
 
 
 @pytest.mark.parametrize(
     "text", ["# Evidence\n" * 20_000, "File:" * 20_000, "File: a.py\n" + "```\n" * 30_000, "# Score\n" * 20_000, ""]
 )
 def test_hostile_answers_about_evidence_end_soon(text):
-    with pytest.raises(UnreadableAnswer):
-        verify_quote(f"# Evidence\n{text}", {"a.py": "x" * sys.maxunicode}, "x")
+    assert find_quote(f"# Evidence\n{text}", {"a.py": "x" * 400_000}, ()).status == "missing"

@@ -183,7 +183,7 @@ def test_two_answers_to_one_call_are_a_fault_and_replies_of_records_alone_are_no
 def test_a_judge_without_a_pinned_digest_is_replayed(forged):
     values = yaml.safe_load((forged / "params.yaml").read_text())
     with SlowJudgeServer(0) as server:
-        values["rubric"] |= {"judge": "simple", "evidence": False}
+        values["rubric"] |= {"judge": "simple"}
         values["rubric"]["model"] = {"backend": "ollama", "name": "m:1", "host": server.address}
         (forged / "params.yaml").write_text(yaml.safe_dump(values))
         pipeline.grade(load_params(forged / "params.yaml"), forged)

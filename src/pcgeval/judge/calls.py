@@ -273,7 +273,6 @@ class JudgeClient:
             leaf=call.leaf,
             kind=call.kind,
             vote=call.vote,
-            attempt=call.attempt,
         )
 
     def _reply(self, live: LiveModel, call: JudgeCall) -> ChatReply:

@@ -66,7 +66,16 @@ def grade(
                 raise GradingError("the judge human needs a file of grades. Name it.")
             paths = [leaf.path for tree in (whole, task.rubric) for leaf in leaves(tree)]
             verdict_of = partial(human_verdict, read_human_grades(settings.human_grades, paths))
-    return _with_notes(JudgeOutput(settings.judge, grade_tree(task.rubric, verdict_of)), task, settings)
+    tree = grade_tree(task.rubric, partial(_verdict, verdict_of))
+    return _with_notes(JudgeOutput(settings.judge, tree), task, settings)
+
+
+def _verdict(verdict_of: Callable[[TaskNode], Verdict], leaf: TaskNode) -> Verdict:
+    """Return the verdict on a leaf; whatever goes wrong about one leaf leaves that leaf without a grade."""
+    try:
+        return verdict_of(leaf)
+    except Exception as error:  # noqa: BLE001 - a fault of one leaf must not cost the grades of all others
+        return Verdict(None, f"not judged: {type(error).__name__}: {error}")
 
 
 def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings) -> JudgeOutput:
@@ -98,7 +107,8 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
 
     def judged(leaf: TaskNode) -> tuple[TaskNode, Verdict]:
         """Let a check decide its leaf, so that it never costs a call, and the model all others."""
-        return leaf, check_verdict(task.evidence, leaf) if leaf.path in checked else judge.verdict(leaf)
+        verdict_of = partial(check_verdict, task.evidence) if leaf.path in checked else judge.verdict
+        return leaf, _verdict(verdict_of, leaf)
 
     judge.rank_all(asked, settings.concurrency)
     at_once = settings.concurrency
@@ -112,11 +122,11 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
                 progress.step(note, tokens=tokens, failed=score is None, repeated=leaf.path not in client.called)
     tree = grade_tree(task.rubric, lambda leaf: verdicts[leaf.path])
     failed = [client.failed[leaf.path] for leaf in tree.leaves if not leaf.valid_score and leaf.path in client.failed]
-    partial, warnings = None, []
+    ended_early, warnings = None, []
     if failed:
         why = client.ended or max(sorted(set(failed)), key=failed.count)
-        partial = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
-        warnings.append(f"{'The grading ended early' if client.ended else 'Calls failed'}: {partial}")
+        ended_early = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
+        warnings.append(f"{'The grading ended early' if client.ended else 'Calls failed'}: {ended_early}")
     little = Counter(name for (_, name), share in sorted(judge.shown.items()) if share < _LITTLE)
     if little:  # what the most leaves lack comes first
         names = listed([name for name, _ in little.most_common()], _MOST_NAMED)
@@ -124,7 +134,7 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
     return JudgeOutput(
         settings.judge,
         tree,
-        partial=partial,
+        partial=ended_early,
         ended_by=client.ended_by if failed else None,
         warnings=tuple(warnings),
         prompts=settings.prompts,

@@ -1,14 +1,15 @@
 """The judge `simple`: for each leaf a language model is shown files, grades in words, and the score is read.
 
-Only where the words cannot be read, a call asks the model to copy the score; else it grades once more, told why. With
-`evidence` a pass must quote lines that show it, which are looked up in the file.
+Where the score is in doubt, a second call asks the model to copy it as JSON. The lines that an answer quotes as
+evidence are looked up in the files, and the result is recorded beside the score.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, reduce
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from pcgeval.checks.evidence import PaperEvidence
@@ -22,23 +23,20 @@ from pcgeval.judge.answers import (
     without_thinking,
 )
 from pcgeval.judge.calls import JudgeClient
-from pcgeval.judge.files import SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
+from pcgeval.judge.files import CODE, SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
 from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, grading_key, section
-from pcgeval.judge.quotes import verify_quote, without_evidence
+from pcgeval.judge.quotes import find_quote
 from pcgeval.judge.settings import GradingTask, JudgeSettings
-from pcgeval.judge.statements import UnreadableAnswer
 from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
-from pcgeval.rubric.grades import PASSED, Verdict, weighted_mean
-from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, TokenUsage, VoteRecord
-from pcgeval.rubric.tree import CODE_DEVELOPMENT, RESULT_ANALYSIS, SUBTREE, TaskNode, prior_nodes
+from pcgeval.rubric.grades import Verdict, weighted_mean
+from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, QuoteRecord, TokenUsage, VoteRecord
+from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, SUBTREE, TaskNode, prior_nodes
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
 MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have
-_ATTEMPTS = 2  # the second after an answer without a score, with the reason
 _MAX_NAMED = 50  # names in the record of a leaf
-_MAX_EARLIER = 40  # criteria before the one to be judged that are shown
 _TEXTS_KEPT = 64  # texts in memory, each of at most half a megabyte
 
 
@@ -84,7 +82,9 @@ class LeafJudge:
         )
         self.shown: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
         self._rankings: dict[str, FileRanking] = {}  # by the leaf
-        self._chosen: dict[str, Counter[str]] = {}  # how many leaves below a node chose a file, by the node's path
+        # by the path of a node: how many leaves below it chose a file, and the files of each leaf just below it
+        self._chosen: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._orders: defaultdict[str, dict[str, list[SubmissionFile]]] = defaultdict(dict)
 
     def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
         """Return the files that a leaf may be judged by, sorted by name; reproduce.sh is shown to every leaf anyway."""
@@ -130,9 +130,23 @@ class LeafJudge:
         with suppress(LlmError):
             for _ in map_in_threads(self.rank, asked, concurrency):
                 pass
-        for leaf in asked:
-            files = self._rankings.get(leaf.path, FileRanking(())).files
-            self._chosen.setdefault(leaf.path.rpartition("/")[0], Counter()).update(file.name for file in files)
+        rankings = {leaf.path: self._rankings.get(leaf.path, FileRanking(())).files for leaf in asked}
+        for path, files in rankings.items():
+            for node in _nodes_above(path):
+                self._chosen[node].update(file.name for file in files)
+        for path, files in rankings.items():
+            self._orders[path.rpartition("/")[0]][path] = self._by_choice(path, files)
+
+    def _by_choice(self, path: str, files: Sequence[SubmissionFile]) -> list[SubmissionFile]:
+        """Return files by how many leaves chose them below the node above a leaf, then below the one above that..."""
+        nodes = _nodes_above(path)
+        return sorted(files, key=lambda file: (*(-self._chosen[node][file.name] for node in nodes), file.name))
+
+    def _num_alike(self, path: str, files: list[SubmissionFile]) -> int:
+        """Return with how many of these files, in this order, the prompt of a neighbour begins, too."""
+        orders = self._orders[path.rpartition("/")[0]]
+        others = [order for other, order in orders.items() if other != path]
+        return max((len(commonprefix([files, other])) for other in others), default=len(files))
 
     def verdict(self, leaf: TaskNode) -> Verdict:
         """Judge one leaf; whatever the model answers, this gives a score or the reason why there is none."""
@@ -170,54 +184,47 @@ class LeafJudge:
         return replace(result, judge_metadata=record)
 
     def _vote(self, leaf: TaskNode, vote: int, files: Sequence[SubmissionFile], usage: list[TokenUsage]) -> VoteRecord:
-        """Let the model grade a leaf, and a second time if its answer has no score or a pass has no evidence."""
-        words = problem = ""
+        """Let the model grade a leaf once."""
+        words = ""
         try:
-            for attempt in range(_ATTEMPTS):
-                call = self.grade_call(leaf, files, vote, attempt, problem)
-                reply = self._ask(call, usage)
-                fitted = self._client.fitted(call)
-                self.shown |= {(leaf.path, name): share for name, share in fitted.shown.items()}
-                words = _words_of(reply)
-                try:
-                    score, explanation = self._read(leaf, call, reply, usage)
-                    record = VoteRecord(score=score, explanation=explanation, answer=words)
-                    if self._settings.prompts != "pcgeval" or score <= PASSED:
-                        return record
-                    texts = self._run_texts | {file.name: self.file_text(file).text for file in files}
-                    quote = verify_quote(words, texts, fitted.messages[-1].content)
-                    return record.model_copy(update={"quote": quote})
-                except UnreadableAnswer as error:
-                    problem = str(error)
-            reason = f"the grade call was answered twice without use; the second time {problem}"
+            call = self.grade_call(leaf, files, vote)
+            reply = self._ask(call, usage)
+            self.shown |= {(leaf.path, name): share for name, share in self._client.fitted(call).shown.items()}
+            words = _words_of(reply)
+            score, explanation = self._read(leaf, vote, words, usage)
         except CallError as error:
-            reason = str(error)
-        return VoteRecord(score=None, explanation="", reason=reason, answer=words)
+            return VoteRecord(score=None, explanation="", reason=str(error), answer=words)
+        quote = self._quote(leaf, words, files) if self._settings.prompts == "pcgeval" else None
+        return VoteRecord(score=score, explanation=explanation, answer=words, quote=quote)
 
-    def _read(self, leaf: TaskNode, call: JudgeCall, reply: ChatReply, usage: list[TokenUsage]) -> tuple[float, str]:
-        """Return the score of an answer and its reason; if the words cannot be read, the model copies them as JSON."""
-        continuous, is_cut = leaf.task_category == SUBTREE, reply.done_reason in CUT_OFF
-        text, words = reply.text, without_thinking(reply.text)
-        if self._settings.prompts == "pcgeval":
-            words = without_evidence(words, cut=is_cut).strip()
-            text = words + text[len(text.rstrip()) :]  # by which the last number of a cut answer is known to be whole
-        try:
-            return read_score(text, continuous=continuous, cut=is_cut), reality_of(words)
-        except UnreadableAnswer:
-            if is_cut:  # what it quotes last could be copied for its score
-                raise
-            parsed = self._ask(self.parse_call(leaf, words, call.vote, call.attempt), usage)
-            with suppress(UnreadableAnswer):
-                verdict = read_verdict(parsed.text, continuous=continuous)
-                return verdict.score or 0.0, verdict.explanation
-            raise
+    def _read(self, leaf: TaskNode, vote: int, words: str, usage: list[TokenUsage]) -> tuple[float | None, str]:
+        """Return the score of an answer and its reason; if the score is in doubt, the model copies it as JSON."""
+        continuous = leaf.task_category == SUBTREE
+        if (score := read_score(words, continuous=continuous)) is not None:
+            return score, reality_of(words)
+        verdict = read_verdict(self._ask(self.parse_call(leaf, words, vote), usage).text, continuous=continuous)
+        if verdict is None:
+            raise CallError("the answer has no one score, neither for the rule nor for a parse call")
+        return verdict.score, verdict.explanation
+
+    def _quote(self, leaf: TaskNode, words: str, files: Sequence[SubmissionFile]) -> QuoteRecord:
+        """Return what an answer quotes as evidence; only code shows development, the log a run, and results results."""
+        run, texts = self._task.run, self._run_texts | {file.name: self.file_text(file).text for file in files}
+        counting = {*texts}
+        if run is not None and leaf.task_category == CODE_DEVELOPMENT:
+            counting = {REPRODUCE_SCRIPT, *(file.name for file in files if file.suffix in CODE)}
+        elif run is not None and leaf.task_category == CODE_EXECUTION:
+            counting = {REPRODUCE_LOG}
+        elif run is not None and leaf.task_category == RESULT_ANALYSIS:
+            counting = {file.name for file in files if may_be_made_by(run, file)}
+        return find_quote(words, texts, counting)
 
     def _ask(self, call: JudgeCall, usage: list[TokenUsage]) -> ChatReply:
         """Return the model's reply, and add its cost; one that was cut off is asked for again with twice the room."""
         reply = self._client.ask(call)
         usage.append(TokenUsage(**{call.kind: CallUsage.of(reply)}))
         if call.rooms == 1 and reply.done_reason in CUT_OFF:
-            with suppress(CallError):  # the answer that was cut off may still do
+            with suppress(CallError):  # there is no more room
                 return self._ask(replace(call, rooms=2), usage)
         return reply
 
@@ -243,19 +250,17 @@ class LeafJudge:
         shared = tuple(part.name for part in self._background)
         return JudgeCall("rank", leaf.path, self.prompt, self._fields(leaf), shared, (listed,), schema=schema)
 
-    def grade_call(
-        self, leaf: TaskNode, files: Sequence[SubmissionFile], vote: int = 0, attempt: int = 0, problem: str = ""
-    ) -> JudgeCall:
-        """Ask for Expectations, Reality and Score; `files` are in the order of their rank.
+    def grade_call(self, leaf: TaskNode, files: Sequence[SubmissionFile], vote: int = 0) -> JudgeCall:
+        """Ask for a grade in words; `files` are in the order of their rank.
 
-        The prompt shows first what most leaves below the same node chose, so that their prompts begin alike.
+        The prompts of neighbours begin alike: first stand the files that a neighbour has, too, then the criteria
+        before, which grow from one to the next, then the other files.
         """
-        chosen = self._chosen.get(leaf.path.rpartition("/")[0], Counter())
-        by_choice = sorted(files, key=lambda file: (-chosen[file.name], file.name))
+        by_choice = self._by_choice(leaf.path, files)
+        num_alike = self._num_alike(leaf.path, by_choice)
         parts = {file: self._file_part(file) for file in files}
         before = prior_nodes(self._task.rubric, leaf.path) if self._task.run else ()  # an entry's criteria stand alone
-        if len(before) > _MAX_EARLIER:
-            before = (before[0], *before[1 - _MAX_EARLIER :])
+        before = before[-(self._settings.max_prior_nodes or len(before)) :]
         criteria = "\n".join(f"- {' '.join(node.requirements.split())}" for node in before)
         earlier = PromptPart("earlier-criteria", criteria, 0.7, is_data=False)
         # the log says nothing about mere code
@@ -269,20 +274,18 @@ class LeafJudge:
             earlier=(earlier,) if before else (),
             files=tuple(parts.values()) or (PromptPart("file", "(there is no file of the kinds that count here)"),),
             order=tuple(parts[file].label for file in by_choice),
+            last=tuple(parts[file].label for file in by_choice[num_alike:]),
             vote=vote,
-            attempt=attempt,
         )
 
-    def parse_call(self, leaf: TaskNode, answer: str, vote: int = 0, attempt: int = 0) -> JudgeCall:
+    def parse_call(self, leaf: TaskNode, answer: str, vote: int = 0) -> JudgeCall:
         """Ask for the verdict that an answer holds."""
         continuous = {"type": "number", "minimum": 0, "maximum": 1}
         score = continuous if leaf.task_category == SUBTREE else {"type": "integer", "enum": [0, 1]}
         schema = _object_schema(valid_score={"type": "boolean"}, score=score, explanation={"type": "string"})
         words = PromptPart("answer", clean(answer), tail=0.8)
         fields = self._fields(leaf, scale="parse")
-        return JudgeCall(
-            "parse", leaf.path, self.prompt, fields, earlier=(words,), schema=schema, vote=vote, attempt=attempt
-        )
+        return JudgeCall("parse", leaf.path, self.prompt, fields, earlier=(words,), schema=schema, vote=vote)
 
     def _file_part(self, file: SubmissionFile) -> PromptPart:
         text = self.file_text(file)
@@ -300,6 +303,11 @@ class LeafJudge:
         }
 
 
+def _nodes_above(path: str) -> list[str]:
+    """Return the paths of the nodes above a leaf, from the nearest to the root."""
+    return [path[:at] for at in range(len(path) - 1, 0, -1) if path[at] == "/"]
+
+
 def _origin(run: PaperEvidence, settings: JudgeSettings) -> str:
     if settings.code_only:
         return "code only"
@@ -307,15 +315,16 @@ def _origin(run: PaperEvidence, settings: JudgeSettings) -> str:
 
 
 def _words_of(reply: ChatReply) -> str:
-    """Return an answer without its thoughts; raises CallError if nothing is left, as asking again would not help."""
-    if words := without_thinking(reply.text):
-        return words
-    if reply.done_reason in {FILTERED, REFUSAL}:
-        raise CallError(f"the model refused to answer ({reply.done_reason})")
+    """Return a whole answer without its thoughts; raises CallError if there is none, as asking again would not help."""
+    words = without_thinking(reply.text)
     if reply.done_reason in CUT_OFF:
-        raise CallError("the answer was cut off before its first word: all its room went into thoughts")
-    has_thoughts = reply.text.strip() or reply.thoughts
-    raise CallError("the answer has only thoughts and no words" if has_thoughts else "the answer is empty")
+        raise CallError(f"the answer was cut off{'' if words else ' before its first word, as its thoughts are long'}")
+    if not words and reply.done_reason in {FILTERED, REFUSAL}:
+        raise CallError(f"the model refused to answer ({reply.done_reason})")
+    if not words:
+        has_thoughts = reply.text.strip() or reply.thoughts
+        raise CallError("the answer has only thoughts and no words" if has_thoughts else "the answer is empty")
+    return words
 
 
 def count_votes(votes: Sequence[VoteRecord], *, continuous: bool) -> tuple[Verdict, float | None]:

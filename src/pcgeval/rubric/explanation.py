@@ -100,6 +100,8 @@ def summary_lines(output: JudgeOutput) -> list[str]:
     )
     if counts["invalid"]:
         lines[-1] += f", which count as 0; if they had passed, the score would be {output.score_bounds.high:.3f}"
+    if output.evidence:
+        lines[-1] += f"; {output.evidence.words}"
     if usage.calls:
         lines.append(_calls(usage) + (f", about {dollars(output.cost)} US dollars" if output.cost is not None else ""))
     return list(map(one_line, lines))
@@ -148,7 +150,7 @@ def _record_lines(leaf: GradedTaskNode) -> Iterator[str]:
         yield f"Files it was shown, {len(record.files.picked)} of {record.files.num_offered}: {names}"
     yield from record.files.all_notes
     for quote in record.quotes:
-        yield f"Evidence: {quote.place}"
+        yield f"Evidence: {quote.words}"
         yield from (f"> {line}" for line in quote.text.splitlines())
     for number, vote in enumerate(record.votes, start=1):
         yield f"Vote {number} of {len(record.votes)}: {_score(vote.score)} {vote.reason or ''}".rstrip()

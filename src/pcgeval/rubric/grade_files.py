@@ -107,6 +107,7 @@ def inspect_log(output: JudgeOutput) -> dict[str, Any]:
     rubric = output.rubric.id if output.rubric else tree.id
     samples = [_sample(leaf, judge, model) for leaf in tree.leaves]
     metrics = {"score": output.score, "lowest": output.score_bounds.low, "highest": output.score_bounds.high}
+    metrics |= {} if output.evidence_share is None else {"evidence": output.evidence_share}
     usage = output.token_usage.total
     tokens = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
     tokens |= {"total_tokens": sum(tokens.values()), "input_tokens_cache_read": usage.cached_tokens}

@@ -57,6 +57,18 @@ class ScoreBounds(NamedTuple):
         return self.high - self.low
 
 
+class EvidenceCount(NamedTuple):
+    """How many leaves a model passed when it was asked for evidence, and for how many of these it quoted some."""
+
+    passes: int
+    shown: int
+
+    @property
+    def words(self) -> str:
+        """The count in words."""
+        return f"evidence for {self.shown} of {self.passes} passes"
+
+
 @dataclass(frozen=True)
 class GradedTaskNode:
     """A criterion with its grade, in PaperBench's graded-node format.
@@ -201,6 +213,22 @@ class JudgeOutput:
         return sum(not leaf.valid_score for leaf in self.graded_task_tree.leaves)
 
     @property
+    def evidence(self) -> EvidenceCount | None:
+        """The passes that a model quoted evidence for; None where it was asked for none, or passed nothing."""
+        passed = [record_of(leaf.judge_metadata) for leaf in self.graded_task_tree.leaves if leaf.outcome == "passed"]
+        asked = [record.quotes for record in passed if record.quotes]
+        return (
+            EvidenceCount(len(asked), sum(any(quote.is_evidence for quote in quotes) for quotes in asked))
+            if asked
+            else None
+        )
+
+    @property
+    def evidence_share(self) -> float | None:
+        """The share of these passes, from 0 to 1; None without any."""
+        return None if self.evidence is None else self.evidence.shown / self.evidence.passes
+
+    @property
     def token_usage(self) -> TokenUsage:
         """The cost of the model's calls, by kind, added up over the leaves."""
         total = TokenUsage()
@@ -232,6 +260,7 @@ class JudgeOutput:
             "score_bounds": list(self.score_bounds),
             "num_leaf_nodes": self.num_leaf_nodes,
             "num_passed": self.num_passed,
+            **({} if self.evidence_share is None else {"evidence_share": self.evidence_share}),
             "num_invalid_leaf_nodes": self.num_invalid_leaf_nodes,
             "token_usage": usage.model_dump(),
             "seconds": usage.total.seconds,

@@ -7,7 +7,7 @@ other fields. Only fields that were set are written.
 import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SerializerFunctionWrapHandler, model_serializer
 
@@ -74,23 +74,38 @@ class TokenUsage(_Record):
 
 
 class QuoteRecord(_Record):
-    """Lines of a submission that show why a criterion is met, as they stand in the file; a long text is cut."""
+    """Lines that an answer quotes as evidence, as they stand in the file where they were found; a long text is cut.
 
-    file: str
-    first_line: int
-    last_line: int
-    text: str
+    The status is `found` in the named file, `elsewhere` in another that was shown, or `missing`; `counts` says whether
+    that file can show what the criterion asks for: code for Code Development, the log for Code Execution, results of
+    the run for Result Analysis.
+    """
+
+    status: Literal["found", "elsewhere", "missing"]
+    counts: bool = False
+    file: str = ""
+    first_line: int | None = None
+    last_line: int | None = None
+    text: str = ""
 
     @property
-    def place(self) -> str:
-        """The file and the lines in words."""
-        if self.first_line == self.last_line:
-            return f"{self.file}, line {self.first_line}"
-        return f"{self.file}, lines {self.first_line} to {self.last_line}"
+    def is_evidence(self) -> bool:
+        """Whether the lines exist where they can show something."""
+        return self.status != "missing" and self.counts
+
+    @property
+    def words(self) -> str:
+        """The place and what it is worth, in words."""
+        if self.status == "missing":
+            return f"the quoted lines are in no file that was shown{f' (named: {self.file})' if self.file else ''}"
+        lines = f"{self.first_line}" if self.first_line == self.last_line else f"{self.first_line} to {self.last_line}"
+        other = "" if self.status == "found" else ", which the answer did not name"
+        worth = "" if self.counts else "; this file is no evidence for such a criterion"
+        return f"{self.file}, line{'s' * (self.first_line != self.last_line)} {lines}{other}{worth}"
 
 
 class VoteRecord(_Record):
-    """One grading of a leaf by a model: its whole answer, its verified evidence, and the reason if it gave no score."""
+    """One grading of a leaf by a model: its answer, what that quotes as evidence, and the reason if it has no score."""
 
     score: float | None
     explanation: str = ""
@@ -154,7 +169,7 @@ class JudgeRecord(_Record):
 
     @property
     def quotes(self) -> tuple[QuoteRecord, ...]:
-        """The evidence of all votes, each once."""
+        """What the votes quote as evidence, each quotation once; empty where none was asked for."""
         return tuple(dict.fromkeys(vote.quote for vote in self.votes if vote.quote is not None))
 
     @property
