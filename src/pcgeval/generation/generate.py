@@ -22,7 +22,7 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from pcgeval.core.console import Progress, count, error_message, print_stderr
+from pcgeval.core.console import Progress, count, error_message
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import remove_others, sha256_text

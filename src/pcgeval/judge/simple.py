@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, reduce
-from os.path import commonprefix
+from itertools import takewhile
+from operator import eq
 from typing import Any, NamedTuple
 
 from pcgeval.checks.evidence import PaperEvidence
@@ -146,7 +147,7 @@ class LeafJudge:
         """Return with how many of these files, in this order, the prompt of a neighbour begins, too."""
         orders = self._orders[path.rpartition("/")[0]]
         others = [order for other, order in orders.items() if other != path]
-        return max((len(commonprefix([files, other])) for other in others), default=len(files))
+        return max((len([*takewhile(bool, map(eq, files, other))]) for other in others), default=len(files))
 
     def verdict(self, leaf: TaskNode) -> Verdict:
         """Judge one leaf; whatever the model answers, this gives a score or the reason why there is none."""
