@@ -127,7 +127,7 @@ class LiveModel:
                 if (failed := self._failure(attempts, verdict.reason if verdict else str(error))) is not None:
                     return Outcome(None, failed, tuple(attempts), error)
                 if blame == "server":
-                    self._pause(max(error.wait, PAUSE * 2 ** (len(attempts) - 1)))
+                    self._pause(min(max(error.wait, PAUSE * 2 ** (len(attempts) - 1)), _LONGEST_PAUSE))
             else:
                 self._unsteady += bool(attempts)
                 return Outcome(reply, None, tuple(attempts))

@@ -13,8 +13,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, TypeVar
 
 import httpx
@@ -32,7 +30,6 @@ _TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _LIST_SECONDS, _LIST_REQUESTS = 15.0, 3  # for the server's list of models: a person waits for it
 _CLOSED = "disconnected without sending a response"
-_LONGEST_WAIT = 10**9  # seconds of Retry-After
 _certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
 _Answer = TypeVar("_Answer")
 _LOOP = asyncio.new_event_loop()
@@ -299,8 +296,9 @@ class ModelServer(ABC):
         if not (response.is_success or response.has_redirect_location):
             await response.aread()
             body = self._without_key(response.content.decode(errors="replace"))[:_BODY_LIMIT]  # whatever its charset
-            wait = seconds_to_wait(response.headers.get("retry-after", ""))
-            raise NoReply(Answer(response.status_code, body=body, wait=wait))
+            wait = response.headers.get("retry-after", "")
+            seconds = float(wait) if re.fullmatch("[0-9]{1,9}", wait) else 0.0
+            raise NoReply(Answer(response.status_code, body=body, wait=seconds))
 
     def _missing_model(self, detail: str) -> LlmError:
         advice = self._missing_advice.format(self.name)
@@ -339,18 +337,6 @@ async def parts_of(answer: Any) -> AsyncIterator[Any]:
             yield part
     else:
         yield answer
-
-
-def seconds_to_wait(value: str) -> float:
-    """Return the seconds of a Retry-After header, which holds seconds or a date; 0 for anything else."""
-    if re.fullmatch(r"[0-9]{1,9}", value):
-        return float(value)
-    try:
-        date = parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    now = datetime.now(UTC) if date.tzinfo else datetime.now(UTC).replace(tzinfo=None)
-    return min(max(0.0, (date - now).total_seconds()), _LONGEST_WAIT)
 
 
 def said_in(body: str) -> str:
