@@ -20,7 +20,7 @@ from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, OpenBackend
 from pcgeval.judge.files import list_files
-from pcgeval.judge.many import Fault, Grading, grade_all, paper_folder
+from pcgeval.judge.many import Fault, Grading, grade_all
 from pcgeval.judge.run import SUBMISSION, attempt
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
@@ -58,7 +58,7 @@ class Example:
 
     def grading(self, settings: JudgeSettings, out: Path) -> Grading:
         """Return the grading by a judge, whose file goes to the folder `out`."""
-        inputs = (self.submission, self.file, paper_folder(self.paper_id, settings))
+        inputs = (self.submission, self.file, Path(settings.papers_dir, self.paper_id))
         return Grading(self.id, lambda: self.task(settings), out / f"{file_name(self.id)}.json", lambda: inputs)
 
     @contextmanager

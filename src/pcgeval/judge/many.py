@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_file, sha256_json, write_json
-from pcgeval.core.layout import GRADE_FILE, own_or_packaged
+from pcgeval.core.layout import GRADE_FILE
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.plan import GradingPlan, plan_grading
 from pcgeval.judge.prompts import prompt_version
@@ -39,7 +39,9 @@ class Grading:
     name: str
     open: Callable[[], AbstractContextManager[GradingTask]]  # gives the submission and its rubric
     file: Path | None = None  # where the grade goes; without one it is never skipped
-    inputs: Callable[[], Sequence[Path]] = tuple  # the files and folders that decide the grade
+    inputs: Callable[[], Sequence[Path]] = (
+        tuple  # the files and folders that decide it; the package's change with its version
+    )
 
 
 def grade_all(
@@ -113,12 +115,7 @@ def run_gradings(runs: Iterable[PaperRun], out: Path, settings: JudgeSettings) -
             run.id,
             open=lambda: attempt(submission_in(run.folder), run.paper_id, settings),
             file=out / run.group / run.name / GRADE_FILE,
-            inputs=lambda: (submission_in(run.folder), paper_folder(run.paper_id, settings)),
+            inputs=lambda: (submission_in(run.folder), Path(settings.papers_dir, run.paper_id)),
         )
 
     return [grading(run) for run in runs]
-
-
-def paper_folder(paper_id: str, settings: JudgeSettings) -> Path:
-    """Return where a paper lies."""
-    return own_or_packaged(Path(settings.papers_dir)) / paper_id

@@ -8,7 +8,7 @@ from typing import Any
 from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.agreement import FIGURE_COLUMNS, LEVEL, METHOD, Agreement, Pair, agreement
 from pcgeval.rubric.explanation import call_words, dollars
-from pcgeval.rubric.grades import PASSED, GradedTaskNode, JudgeOutput
+from pcgeval.rubric.grades import PASSED, EvidenceCount, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage
 
 _OF_MODEL = ("model", "prompts", "prompt_version", "votes")  # the same in all gradings
@@ -63,6 +63,8 @@ class JudgeFigures:
     def cost_line(self) -> str:
         """The leaves without a grade and the cost of all gradings in words."""
         line = f"{self.name}: {self.invalid} leaves without a grade"
+        if counts := [output.evidence for output in self.outputs.values() if output.evidence]:
+            line += f", {EvidenceCount(*map(sum, zip(*counts, strict=True))).words}"
         if not self.usage.calls:
             return line
         price = "price unknown" if self.cost is None else f"{dollars(self.cost)} US dollars"
