@@ -26,7 +26,6 @@ from pcgeval.rubric.tree import (
     RubricError,
     TaskNode,
     parse_tree,
-    reduce_to_category,
 )
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
@@ -460,7 +459,7 @@ def get_grade_summary(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -
     The argument and the errors are those of `extract_leaf_grades`.
     """
     tree = _tree_of(grade)
-    parts = {name: part for name in CATEGORIES if (part := reduce_to_category(tree, name))}
+    parts = {name: part for name in CATEGORIES if (part := tree.reduce_to_category(name))}
     by_category = {name: _category_grade(rescored(part)) for name, part in parts.items()}
     return {"overall_score": tree.score, **_category_grade(tree), "by_category": by_category}
 
