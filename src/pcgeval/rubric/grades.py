@@ -120,10 +120,9 @@ class GradedTaskNode(TaskNode):
         cls, task: TaskNode, score: float, valid_score: bool, explanation: str, judge_metadata: Any = None
     ) -> "GradedTaskNode":
         """Return a tree in which every node has this grade."""
-        grade = score, valid_score, explanation, judge_metadata
-        below = tuple(cls.from_task(sub_task, *grade) for sub_task in task.sub_tasks)
-        names = ("score", "valid_score", "explanation", "judge_metadata")
-        return _graded(task, sub_tasks=below, **dict(zip(names, grade, strict=True)))
+        grade: dict[str, Any] = {"score": score, "valid_score": valid_score, "explanation": explanation}
+        grade["judge_metadata"] = judge_metadata
+        return _graded(task, **grade, sub_tasks=tuple(cls.from_task(below, **grade) for below in task.sub_tasks))
 
     def to_task(self) -> TaskNode:
         """Return the criteria without the grades."""
