@@ -17,7 +17,7 @@ from pcgeval.rubric.explanation import NodeShare, criterion_lines, tree_lines, w
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError, Verdict, grade_tree, rescored
 from pcgeval.rubric.record import CallUsage, JudgeRecord, TokenUsage, VoteRecord
-from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, leaves, prune
+from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, leaves
 
 EXAMPLE = rubric(
     node("root", 1, leaf("a", 3), node("B", 1, leaf("b1", 1, RUN), leaf("b2", 2, RESULT), leaf("b3", 0, RESULT)))
@@ -229,7 +229,7 @@ def test_what_is_written_for_paperbench_is_read_there_and_here_with_the_same_sco
 def test_the_record_of_a_model_stays_and_paperbench_finds_its_answer_and_tokens(tmp_path):
     usage = TokenUsage(grade=CallUsage(calls=2, prompt_tokens=30, output_tokens=4))
     record = JudgeRecord(votes=(VoteRecord(score=1.0, answer="# Score\n1"),), usage=usage)
-    tree = prune(rubric(node("root", 1, leaf("a"), node("more", 1, leaf("b")))), 2)
+    tree = rubric(node("root", 1, leaf("a"), node("more", 1, leaf("b")))).prune_to_depth(1)
     output = JudgeOutput("simple", grade_tree(tree, lambda _: Verdict(1.0, "", record)), model="gpt-4o")
     value = output.to_dict()
     check_as_paperbench_does(value["graded_task_tree"])

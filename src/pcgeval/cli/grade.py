@@ -122,12 +122,13 @@ def grade(
         return
     computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
     client = CallFiles(recordings=tuple(recordings)).client(settings)
-    outputs = [output for _, output in grade_all(gradings, client, computer)]
+    results = grade_all(gradings, client, computer)
     if not are_runs:
+        ((_, output),) = results
         title = f"{submission}, {paper}" if paper else submission
-        _show_grade(outputs[0], settings.max_width, out, page, title, json=json)
+        _show_grade(output, settings.max_width, out, page, title, json=json)
         return
-    graded = [RunGrade.of(run, output, settings.max_width) for run, output in zip(runs, outputs, strict=True)]
+    graded = [RunGrade.of(run, output, settings.max_width) for run, (_, output) in zip(runs, results, strict=True)]
     print_grade_table(graded, json=json)
     if number := sum(grade.problem is not None for grade in graded):
         print_stderr(

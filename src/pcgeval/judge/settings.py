@@ -15,7 +15,7 @@ from pcgeval.core.params import Model, RubricParams, explained_faults
 from pcgeval.core.profiles import OPENAI_URL, USUAL_CONTEXT, Price
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model
-from pcgeval.rubric.tree import Node, TaskNode, code_only, prune, resources_provided
+from pcgeval.rubric.tree import Node, TaskNode, code_only
 
 GPT_4O = "gpt-4o-2024-08-06"  # the model of PaperBench's judge where none is named
 _LEAST_ROOM = 2000  # tokens for an answer, in a context that has them
@@ -128,8 +128,8 @@ class JudgeSettings(RubricParams):
         if self.code_only:
             rubric = code_only(rubric)
         if self.resources_provided:
-            rubric = resources_provided(rubric, propagate_zero_weights=self.propagate_zero_weights)
-        return rubric if self.max_depth is None else prune(rubric, self.max_depth)
+            rubric = rubric.resources_provided(propagate_zero_weights=self.propagate_zero_weights)
+        return rubric if self.max_depth is None else rubric.prune_to_depth(self.max_depth - 1)
 
 
 def model_of(config: Any) -> Model | Mapping[str, Any]:

@@ -26,7 +26,6 @@ from pcgeval.rubric.tree import (
     RubricError,
     TaskNode,
     parse_tree,
-    reduce_to_category,
 )
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
@@ -122,10 +121,9 @@ class GradedTaskNode(TaskNode):
         cls, task: TaskNode, score: float, valid_score: bool, explanation: str, judge_metadata: Any = None
     ) -> "GradedTaskNode":
         """Return a tree in which every node has this grade."""
-        grade = score, valid_score, explanation, judge_metadata
-        below = tuple(cls.from_task(sub_task, *grade) for sub_task in task.sub_tasks)
-        names = ("score", "valid_score", "explanation", "judge_metadata")
-        return _graded(task, sub_tasks=below, **dict(zip(names, grade, strict=True)))
+        grade: dict[str, Any] = {"score": score, "valid_score": valid_score, "explanation": explanation}
+        grade["judge_metadata"] = judge_metadata
+        return _graded(task, **grade, sub_tasks=tuple(cls.from_task(below, **grade) for below in task.sub_tasks))
 
     def to_task(self) -> TaskNode:
         """Return the criteria without the grades."""
@@ -465,7 +463,7 @@ def get_grade_summary(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -
     The argument and the errors are those of `extract_leaf_grades`.
     """
     tree = _tree_of(grade)
-    parts = {name: part for name in CATEGORIES if (part := reduce_to_category(tree, name))}
+    parts = {name: part for name in CATEGORIES if (part := tree.reduce_to_category(name))}
     by_category = {name: _category_grade(rescored(part)) for name, part in parts.items()}
     return {"overall_score": tree.score, **_category_grade(tree), "by_category": by_category}
 

@@ -7,7 +7,7 @@ functions also take trees with grades, which are of a subclass of `TaskNode`.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from itertools import chain, takewhile
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 from uuid import uuid4
@@ -126,7 +126,7 @@ class TaskNode:
     @property
     def leaves(self) -> tuple[Self, ...]:
         """The nodes that are graded, in the order of the file."""
-        return tuple(task for task in self.walk() if task.is_leaf)
+        return tuple(leaves(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "TaskNode":
@@ -143,36 +143,46 @@ class TaskNode:
             **({"check": {"name": self.check.name, "arguments": dict(self.check.arguments)}} if self.check else {}),
         }
 
-    def find(self, node_id: str) -> Self:
-        """Return the first node with this path or, if no node has it, this id; raise ValueError if none has it."""
-        for key in ("path", "id"):
-            for task in self.walk():
-                if getattr(task, key) == node_id:
-                    return task
-        raise ValueError(f"no node has the path or id {node_id!r:.200}")
+    def find_path_to_descendant(self, descendant_id: str) -> list[Self] | None:
+        """Return the nodes from this one to the first with this path or, if none has it, this id; None without one."""
+        return self._way("path", descendant_id) or self._way("id", descendant_id) or None
+
+    def _way(self, key: str, name: str) -> list[Self]:
+        if getattr(self, key) == name:
+            return [self]
+        for task in self.sub_tasks:
+            if below := task._way(key, name):  # noqa: SLF001
+                return [self, *below]
+        return []
 
     def contains(self, node_id: str) -> bool:
-        """Return whether `find` finds a node."""
-        return any(node_id in (task.path, task.id) for task in self.walk())
+        """Return whether a node has this path or id."""
+        return self.find_path_to_descendant(node_id) is not None
 
-    def find_path_to_descendant(self, descendant_id: str) -> list[Self] | None:
-        """Return the nodes from this one to the one that `find` finds; None without one."""
-        if not self.contains(descendant_id):
-            return None
-        path = self.find(descendant_id).path
-        return [task for task in self.walk() if f"{path}/".startswith(f"{task.path}/")]
+    def find(self, node_id: str) -> Self:
+        """Return the node at the end of `find_path_to_descendant`; raise ValueError without one."""
+        if way := self.find_path_to_descendant(node_id):
+            return way[-1]
+        raise ValueError(f"no node has the path or id {node_id!r:.200}")
 
     def get_parent(self, node_id: str) -> Self:
         """Return the node above; raise ValueError for the root and without such a node."""
-        self.find(node_id)
-        if len(way := self.find_path_to_descendant(node_id) or []) < 2:
+        if self.find(node_id) is self:
             raise ValueError("the root has no parent")
-        return way[-2]
+        return (self.find_path_to_descendant(node_id) or [])[-2]
 
     def get_prior_nodes(self, root: "TaskNode", max_prior_nodes: int | None = None) -> list["TaskNode"]:
-        """Return the `prior_nodes` of this node in the tree below `root`; raise ValueError if it is not there."""
-        target = root.find(self.path if root.contains(self.path) else self.id)
-        return list(prior_nodes(root, target.path, max_prior_nodes))
+        """Return the ancestors, and their and the node's earlier siblings: what a reader knows before the node.
+
+        They are in the order of the file; with `max_prior_nodes` the last ones. Raises ValueError if the node is not
+        below `root`.
+        """
+        target = self.path if root.contains(self.path) else root.find(self.id).path
+        prior: list[TaskNode] = []
+        for parent, node in pairwise(root.find_path_to_descendant(target) or []):
+            paths = [task.path for task in parent.sub_tasks]
+            prior += [parent, *parent.sub_tasks[: paths.index(node.path)]]
+        return prior if max_prior_nodes is None else prior[max(0, len(prior) - max_prior_nodes) :]
 
     def get_leaf_nodes(self) -> list[Self]:
         """Return the nodes that are graded."""
@@ -237,17 +247,42 @@ class TaskNode:
         below = tuple(task.duplicate_with_new_ids() for task in self.sub_tasks)
         return replace(self, id=str(uuid4()), sub_tasks=below, path="")
 
-    def prune_to_depth(self, max_depth: int) -> Self:
-        """Cut the tree below so many levels under this node; 0 keeps it alone."""
-        return prune(self, max_depth + 1)
+    def map_leaves(self, change: Callable[[Self], Self]) -> Self:
+        """Return the tree with each leaf changed."""
+        if self.is_leaf:
+            return change(self)
+        return replace(self, sub_tasks=tuple(task.map_leaves(change) for task in self.sub_tasks))
+
+    def reduce_to_category(self, category: str) -> Self | None:
+        """Keep the leaves of one category and the nodes above them; None without such a leaf."""
+        if self.is_leaf:
+            return self if self.task_category == category else None
+        sub_tasks = tuple(cut for task in self.sub_tasks if (cut := task.reduce_to_category(category)))
+        return replace(self, sub_tasks=sub_tasks) if sub_tasks else None
 
     def code_only(self) -> Self | None:
         """Keep the Code Development leaves and the nodes above them; None without such a leaf."""
-        return reduce_to_category(self, CODE_DEVELOPMENT)
+        return self.reduce_to_category(CODE_DEVELOPMENT)
 
-    def resources_provided(self) -> Self:
-        """Give weight 0 to the leaves that ask to acquire data sets and models."""
-        return resources_provided(self)
+    def resources_provided(self, *, propagate_zero_weights: bool = False) -> Self:
+        """Give weight 0 to the leaves that ask to acquire data sets and models, because these were handed out.
+
+        As in PaperBench, a node above such leaves alone then scores 0, unless `propagate_zero_weights` gives it weight
+        0.
+        """
+        if self.is_leaf:
+            return replace(self, weight=0) if self.finegrained_task_category == ACQUISITION else self
+        cut = tuple(task.resources_provided(propagate_zero_weights=propagate_zero_weights) for task in self.sub_tasks)
+        empty = propagate_zero_weights and not any(task.weight for task in cut)
+        return replace(self, sub_tasks=cut, weight=0 if empty else self.weight)
+
+    def prune_to_depth(self, max_depth: int) -> Self:
+        """Cut the tree below so many levels under this node (0 keeps it alone); cut nodes are graded as a whole."""
+        if self.is_leaf:
+            return self
+        if max_depth <= 0:
+            return replace(self, sub_tasks=(), merged=self.sub_tasks, task_category=SUBTREE)
+        return replace(self, sub_tasks=tuple(task.prune_to_depth(max_depth - 1) for task in self.sub_tasks))
 
 
 def child_paths(parent: str, ids: Sequence[Any]) -> list[str]:
@@ -267,67 +302,12 @@ def child_paths(parent: str, ids: Sequence[Any]) -> list[str]:
 
 def leaves(task: Node) -> Iterator[Node]:
     """Yield the nodes that are graded, in the order of the file."""
-    return iter(task.leaves)
-
-
-def map_leaves(task: TaskNode, change: Callable[[TaskNode], TaskNode]) -> TaskNode:
-    """Return the tree with each leaf changed."""
-    if task.is_leaf:
-        return change(task)
-    return replace(task, sub_tasks=tuple(map_leaves(sub_task, change) for sub_task in task.sub_tasks))
-
-
-def reduce_to_category(task: Node, category: str) -> Node | None:
-    """Keep the leaves of one category and the nodes above them; None without such a leaf."""
-    if task.is_leaf:
-        return task if task.task_category == category else None
-    sub_tasks = tuple(cut for sub_task in task.sub_tasks if (cut := reduce_to_category(sub_task, category)))
-    return replace(task, sub_tasks=sub_tasks) if sub_tasks else None
+    return (node for node in task.walk() if node.is_leaf)
 
 
 def code_only(task: Node) -> Node:
     """Keep the Code Development leaves and the nodes above them; without such a leaf, the root alone (PaperBench)."""
-    kept = reduce_to_category(task, CODE_DEVELOPMENT)
-    return kept or replace(task, sub_tasks=(), task_category=CODE_DEVELOPMENT, check=None)
-
-
-def resources_provided(task: Node, *, propagate_zero_weights: bool = False) -> Node:
-    """Give weight 0 to the leaves that ask to acquire data sets and models, because these were handed out.
-
-    As in PaperBench, a node above such leaves alone then scores 0, unless `propagate_zero_weights` gives it weight 0.
-    """
-    if task.is_leaf:
-        return replace(task, weight=0) if task.finegrained_task_category == ACQUISITION else task
-    cut = tuple(
-        resources_provided(sub_task, propagate_zero_weights=propagate_zero_weights) for sub_task in task.sub_tasks
-    )
-    empty = propagate_zero_weights and not any(sub_task.weight for sub_task in cut)
-    return replace(task, sub_tasks=cut, weight=0 if empty else task.weight)
-
-
-def prune(task: Node, max_depth: int) -> Node:
-    """Cut the tree below its `max_depth` top levels (1 keeps the root alone); cut nodes are graded as a whole."""
-    if task.is_leaf:
-        return task
-    if max_depth <= 1:
-        return replace(task, sub_tasks=(), merged=task.sub_tasks, task_category=SUBTREE)
-    return replace(task, sub_tasks=tuple(prune(sub_task, max_depth - 1) for sub_task in task.sub_tasks))
-
-
-def prior_nodes(root: TaskNode, path: str, max_prior_nodes: int | None = None) -> tuple[TaskNode, ...]:
-    """Return the ancestors of a node, and their and its earlier siblings: what a reader of the rubric knows before it.
-
-    They are in the order of the file; with `max_prior_nodes` the last ones. Raises ValueError if no node has this path.
-    """
-    prior: list[TaskNode] = []
-    node = root
-    while node.path != path:
-        earlier = list(takewhile(lambda task: not f"{path}/".startswith(f"{task.path}/"), node.sub_tasks))
-        if len(earlier) == len(node.sub_tasks):
-            raise ValueError(f"no node has the path {path!r:.200}")
-        prior += [node, *earlier]
-        node = node.sub_tasks[len(earlier)]
-    return tuple(prior if max_prior_nodes is None else prior[max(0, len(prior) - max_prior_nodes) :])
+    return task.code_only() or replace(task, sub_tasks=(), task_category=CODE_DEVELOPMENT, check=None)
 
 
 def load_rubric(path: Path | str) -> TaskNode:
@@ -365,8 +345,8 @@ def load_rubric_with_checks(path: Path, checks_file: Path | None = None) -> tupl
 
 def _with_checks(rubric: TaskNode, checks: Mapping[str, LeafCheck], source: Path) -> TaskNode:
     paths: dict[str, list[str]] = defaultdict(list)  # by path and by id
-    chosen = {leaf.path: leaf.check for leaf in leaves(rubric)}
-    for leaf in leaves(rubric):
+    chosen = {leaf.path: leaf.check for leaf in rubric.leaves}
+    for leaf in rubric.leaves:
         for name in {leaf.path, leaf.id}:
             paths[name].append(leaf.path)
     faults: list[str] = []
@@ -380,7 +360,7 @@ def _with_checks(rubric: TaskNode, checks: Mapping[str, LeafCheck], source: Path
             chosen[named[0]] = check
     if faults:
         raise RubricError(source, faults)
-    return map_leaves(rubric, lambda leaf: replace(leaf, check=chosen[leaf.path]))
+    return rubric.map_leaves(lambda leaf: replace(leaf, check=chosen[leaf.path]))
 
 
 def parse_rubric(value: Any, source: str) -> TaskNode:
