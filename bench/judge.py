@@ -5,7 +5,8 @@ asks for and counts a token for each four characters, so that figures are of our
 are PaperBench's rice and semantic-self-consistency where they lie in the reference folder, else the example paper's;
 paper (80 kB) and submissions (12 and 120 files of 4 kB, of which ten are shown for a leaf) have usual sizes, and their
 words are made up, but for the criteria that a file says it implements. The ten of a leaf are those with the most words
-of its criterion, rare words counting more (`words`, TF-IDF), or any ten, the worst case for a cache (`any`).
+of its criterion, rare words counting more (`words`, TF-IDF); or five that it shares with its neighbours below the same
+node and any five (`half`); or any ten, the worst case for a cache (`any`).
 """
 
 import json
@@ -41,6 +42,7 @@ GRADE = (
 )
 SENTENCE = "The agent is trained for a million steps, and its reward is the mean of five seeds.\n"
 FILES = (12, 120)  # of a small and of a large submission
+CHOICES = ("words", "half", "any")
 
 
 class Endpoint(BaseHTTPRequestHandler):
@@ -66,6 +68,10 @@ class Endpoint(BaseHTTPRequestHandler):
                 offered.sort(key=shared.__getitem__, reverse=True)
             else:
                 offered.sort(key=lambda name: sha256_text(name + criterion))
+            if way == "half":
+                above = above_criteria(paper)[criterion]
+                shared = sorted(offered, key=lambda name: sha256_text(name + above))[:5]
+                offered = [*shared, *(name for name in offered if name not in shared)]
             text = json.dumps({"files": offered[:10] or ["README.md"]})
         # the longest prefix that an earlier prompt had, in characters
         common = (
@@ -101,6 +107,19 @@ def criteria(value: Any) -> list[str]:
     """Return the criteria of a rubric's leaves, in its order."""
     below = [text for task in value["sub_tasks"] for text in criteria(task)]
     return below or [value["requirements"].strip()]
+
+
+@cache
+def above_criteria(paper: str) -> Mapping[str, str]:
+    """Return the criterion of the node above each node, by the criterion below."""
+    found: dict[str, str] = {}
+    nodes = [rubric_of(paper)]
+    for node in nodes:  # grows by those below
+        nodes += [task for task in node["sub_tasks"] if task["sub_tasks"]]
+        found |= {
+            task["requirements"].strip(): node["requirements"] for task in node["sub_tasks"] if not task["sub_tasks"]
+        }
+    return found
 
 
 def program_files(paper: str, files: int) -> dict[str, str]:
@@ -155,7 +174,7 @@ def main() -> None:
     server = subprocess.Popen([sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True)
     try:
         port = server.stdout.readline().strip() if server.stdout else ""
-        for choice, files, paper in product(("words", "any"), FILES, PAPERS):
+        for choice, files, paper in product(CHOICES, FILES, PAPERS):
             with tempfile.TemporaryDirectory() as name:
                 write_inputs(Path(name), paper, files)
                 address = f"http://127.0.0.1:{port}/{paper}/{files}/{choice}/v1"

@@ -10,8 +10,10 @@ from typing import Any
 
 from slow_ollama import DIGEST, SlowOllama
 
+from pcgeval.core.failures import failure
 from pcgeval.core.files import sha256_json
-from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError
+from pcgeval.llm.blame import Verdict
+from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
 
 GRADE = "# Expectations\nThat it is there.\n# Reality\nIt is {there}.\n# Score\n{score}\n"
 
@@ -68,6 +70,11 @@ class ScriptedModel:
         prompt = request.messages[-1].content
         text = answer(request.schema, prompt)
         return ChatReply(text, len(prompt) // 4, len(text) // 4, "stop", number / 1000)
+
+
+def refused(text: str) -> CallError:
+    """Return the error of a call that a content filter refused: no neutral call follows."""
+    return CallError(text, Verdict("request", failure=failure("filtered")))
 
 
 def dies_after(calls: int) -> Callable[[int, ChatRequest], None]:

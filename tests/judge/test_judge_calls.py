@@ -1,21 +1,25 @@
 """A submission is graded by a scripted model: what it is asked, what is kept, and what a fault makes of the grade."""
 
 import json
+import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from judged_attempt import MODEL, WrittenAnswers, graded, reasons, write_files, write_paper
 from rubric_trees import leaf, node
-from scripted_judge import DIGEST, ScriptedModel, answer
+from scripted_judge import DIGEST, ScriptedModel, answer, refused
 
 from pcgeval.core.failures import failure
 from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
+from pcgeval.judge import calls
 from pcgeval.judge.calls import CallFiles
 from pcgeval.llm.blame import Verdict
+from pcgeval.llm.neutral import TEXT
 from pcgeval.llm.protocol import CallError, ChatReply, unpinned_digest
-from pcgeval.rubric.grades import judge_output_from_json
+from pcgeval.rubric.grades import JudgeOutput
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
 RUBRIC = node("root", 1, node("left", 2, *map(leaf, LEAVES[:3])), node("right", 1, *map(leaf, LEAVES[3:])))
@@ -59,7 +63,7 @@ def test_every_leaf_is_judged_by_one_call_with_a_seed_a_temperature_a_room_and_t
     usage = output.token_usage
     assert usage.total == usage.grade
     assert usage.grade.seconds == pytest.approx(sum(range(1, CALLS + 1)) / 1000)
-    assert judge_output_from_json(json.loads(in_bytes(output))) == output
+    assert JudgeOutput.from_dict(json.loads(in_bytes(output))) == output
 
 
 def test_a_grading_that_breaks_off_asks_nothing_more():
@@ -79,7 +83,7 @@ def test_a_grading_that_breaks_off_asks_nothing_more():
 def test_a_replay_gives_the_same_bytes_and_says_how_to_record_what_it_lacks():
     def fails(_, request):
         if "riterion: Do leaf-2." in request.messages[-1].content:
-            raise CallError("refused by the filter")
+            raise refused("refused by the filter")
 
     first = graded(ScriptedModel(fails=fails), calls=CallFiles(Path("log")))
     assert reasons(first).keys() == {"leaf-2"}
@@ -136,25 +140,69 @@ def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_re
     assert in_bytes(replay()) == in_bytes(output)
 
 
-@pytest.mark.parametrize(
-    ("is_failure", "concurrency", "asked"),
-    [
-        (lambda number: number > 4, 1, range(9, 10)),
-        (lambda number: number > 4, 3, range(9, 15)),  # a success of another thread ends a row
-        (lambda number: number % 2, 1, range(30, 31)),
-    ],
-)
-def test_five_failures_in_a_row_end_the_grading(is_failure, concurrency, asked):
+def of_leaf(request, *leaves):
+    return any(f"riterion: Do leaf-{number}." in request.messages[-1].content for number in leaves)
+
+
+def test_a_call_that_fails_beside_a_neutral_one_costs_its_leaf_alone():
+    def fails(_, request):
+        if of_leaf(request, 1, 2):
+            raise CallError("500: no choices")
+        if of_leaf(request, 4):
+            raise refused("flagged")
+
+    backend = ScriptedModel(fails)
+    output = graded(backend)
+    assert reasons(output) == {"leaf-1": "500: no choices", "leaf-2": "500: no choices", "leaf-4": "flagged"}
+    assert ("500: no choices" in output.partial, output.ended_by) == (True, None)
+    neutral = [request.messages[-1].content == TEXT for request in backend.requests]
+    assert neutral == [False, *[False, True] * 4, *[False] * 3]  # each twice, but for what a filter refuses
+    assert asked_again() == 3
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_an_endpoint_that_dies_ends_the_grading_and_the_next_run_goes_on(concurrency, monkeypatch):
+    monkeypatch.setattr(calls, "OUTAGE_SECONDS", 0.0)
+
     def fails(number, _):
-        if is_failure(number):
+        if number > 4:
             raise CallError("500: no choices")
 
     write_paper(node("root", 1, *(leaf(f"leaf-{number}") for number in range(30))))
-    backend = ScriptedModel(fails=fails)
+    write_files({f"more/{number}.py": "x = 1" for number in range(20)})  # so that each leaf ranks files first
+    backend = ScriptedModel(fails)
     output = graded(backend, model=MODEL.model_copy(update={"concurrency": concurrency}))
-    assert len(backend.requests) in asked
-    assert ("5 calls in a row failed, the last one so: 500: no choices" in output.partial) == (30 not in asked)
-    assert asked_again() == output.num_invalid_leaf_nodes  # all others can be asked again
+    assert (output.num_invalid_leaf_nodes, output.ended_by) == (30, "endpoint")
+    assert "500: no choices. It has answered no neutral request for 0 s" in output.partial
+    assert len(backend.requests) <= 4 + concurrency + 1  # one neutral call for all
+    assert asked_again() == 60 - 4
+
+
+def test_one_judge_gives_the_whole_grade_whatever_its_fingerprint():
+    class Snapshots(ScriptedModel):
+        def chat(self, request, timeout):
+            reply = super().chat(request, timeout)
+            return replace(reply, model=names[0], fingerprint=f"fp_{len(self.requests) % 2}")
+
+    names = ["m-2024-05-13"]
+    whole = graded(Snapshots(), calls=CallFiles(Path("log")))
+    assert (whole.partial, whole.answered_by) == (None, ("m-2024-05-13 (fp_0)", "m-2024-05-13 (fp_1)"))
+    (log,) = Path("log").glob("*.jsonl")
+    lines = log.read_text().splitlines(keepends=True)
+    names = ["m-2024-08-06"]
+    for missing in (3, 0):  # the model of the logged replies was there before, wherever the first new call is
+        log.write_text("".join(lines[:missing] + lines[missing + 1 :]))
+        mixed, again = (graded(Snapshots(), calls=CallFiles(Path("log"))) for _ in range(2))
+        assert mixed.ended_by == again.ended_by == "mixed"
+        assert mixed.num_invalid_leaf_nodes == again.num_invalid_leaf_nodes == (1 if missing else CALLS - 1)
+        assert "m-2024-05-13 answered before and m-2024-08-06 answers now" in mixed.partial
+        assert "rubric.model.name" in again.partial
+    shutil.rmtree("log")
+    log.parent.mkdir()
+    log.write_text("".join(lines[:3]).replace("05-13", "08-06") + "".join(lines[3:]))
+    recorded = replay()
+    assert (recorded.ended_by, recorded.num_invalid_leaf_nodes) == ("mixed", 3)
+    assert "m-2024-08-06 answered before and m-2024-05-13 has answered, too" in recorded.partial
 
 
 def test_a_deadline_ends_the_grading_and_what_was_paid_for_counts():
@@ -164,3 +212,4 @@ def test_a_deadline_ends_the_grading_and_what_was_paid_for_counts():
     assert all("the deadline of 0.35 s" in reason for reason in reasons(output).values())
     assert all(0 < timeout <= 0.35 for timeout in backend.timeouts)
     assert output.token_usage.grade.calls == len(backend.requests)
+    assert output.ended_by == "deadline"

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from judged_attempt import ATTEMPT, MODEL, WrittenAnswers, graded, write_files, write_paper
 from page_for_tests import Page
 from rubric_trees import CODE, RESULT, RUN, leaf, node
+from scripted_judge import refused
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.quotes import MAX_QUOTE, find_quote
-from pcgeval.llm.protocol import CallError, ChatReply
+from pcgeval.llm.protocol import ChatReply
 from pcgeval.report.markup import grade_page
 
 WARM = MODEL.model_copy(update={"options": {"temperature": 0.5, "num_predict": 500}})
@@ -74,7 +75,7 @@ def test_of_more_files_the_model_ranks_which_to_show():
     files = leaf_of("../secret.py\n/etc/passwd", FAIL).judge_metadata.files
     assert files.picked[:2] == ("page.md", "src/0.py")
     assert "named no file" in files.how
-    unranked = leaf_of(CallError("no reply"))
+    unranked = leaf_of(refused("no reply"))
     assert (unranked.valid_score, unranked.explanation) == (False, "the files could not be ranked: no reply")
     write_files({f"more/{number}.py": "x = 1\n" for number in range(200)})
     _, (ranked, _) = judged("src/mean.py", TRUE)
@@ -112,7 +113,7 @@ def test_an_answer_that_was_cut_off_gets_twice_the_room_once_and_is_never_read()
     assert (output.score, output.token_usage.grade.calls) == (1, 2)
     assert [request.options["num_predict"] for request in requests] == [500, 1000]
     whole = replace(CUT, text=f"{TRUE} ")
-    assert "cut off" in leaf_of(whole, CallError("no room")).explanation
+    assert "cut off" in leaf_of(whole, refused("no room")).explanation
     assert "cut off" in leaf_of(whole, whole).explanation
     thoughts = replace(CUT, text="<think>Score: 1")
     assert "its thoughts are long" in leaf_of(thoughts, thoughts).explanation
@@ -136,7 +137,7 @@ def test_a_submission_without_any_file_is_0_without_a_call():
 )
 def test_the_majority_of_votes_decides_and_those_about_a_node_are_averaged(answers, depth, score, agreement):
     tree = node("root", 1, node("mean", 1, leaf("a"), leaf("b")) if depth else leaf("mean"))
-    replies = [CallError("no reply") if answer == "failed" else WORDS.format(answer) for answer in answers]
+    replies = [refused("no reply") if answer == "failed" else WORDS.format(answer) for answer in answers]
     output, requests = judged(*replies, tree=tree, votes=len(answers), max_depth=depth)
     (judged_leaf,) = output.graded_task_tree.leaves
     record = judged_leaf.judge_metadata

@@ -1,12 +1,13 @@
 """The table of blame, and the neutral call that decides what the table cannot."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from pcgeval.core.params import Limits, Model
+from pcgeval.core.params import Model
 from pcgeval.llm import neutral
 from pcgeval.llm.blame import Answer, Sent, same_model, verdict_on
 from pcgeval.llm.call_log import CallLog
@@ -79,7 +80,7 @@ class Scripted:
     def chat(self, request: ChatRequest, _: float) -> ChatReply:
         outcome = self.neutrals() if request.messages[0].content == TEXT else next(self.trials)
         if isinstance(outcome, Answer):
-            raise CallError("it failed", verdict_on(outcome, SENT), outcome.status, outcome.body)
+            raise CallError("it failed", verdict_on(outcome, SENT), outcome.status, outcome.body, outcome.wait)
         return outcome  # type: ignore[return-value]
 
 
@@ -91,13 +92,19 @@ ASKED = ChatRequest("toy:7b", "d", (Message("user", "Build."),), {})
 
 
 def live(trials: list[object], neutrals: Callable[[], object] = lambda: REPLY, outage: float = 0.05) -> LiveModel:
-    limits = Limits(tokens=9, seconds=9, prompt_words=9, outage_seconds=outage)
-    model = Model(backend="ollama", name="toy:7b")
-    started = LiveModel(
-        Scripted(iter(trials), neutrals), model, limits, CallLog(None), lambda _: None, threading.Event()
-    )
+    started = served(trials, neutrals, outage)
     started.begin()
     return started
+
+
+def served(trials: list[object], neutrals: Callable[[], object], outage: float, *, judge: bool = False) -> LiveModel:
+    request = neutral.neutral_request(Model(backend="ollama", name="toy:7b"), adaptable=judge)
+    backend = Scripted(iter(trials), neutrals)
+    return LiveModel(backend, request, lambda: 9.0, outage, CallLog(None), lambda _: None)
+
+
+def ask(model: LiveModel) -> neutral.Outcome:
+    return model.ask(ASKED, lambda: 9.0)
 
 
 @pytest.fixture(autouse=True)
@@ -121,7 +128,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_neutral_call_decides_whose_a_failed_request_is(outcomes: list[object], kind: str | None, attempts: int):
-    outcome = live(outcomes).ask(ASKED, 9)
+    outcome = ask(live(outcomes))
     assert (outcome.failure and outcome.failure.kind) == kind
     assert len(outcome.attempts) == attempts
     assert (outcome.reply is None) == (kind is not None)
@@ -129,15 +136,15 @@ def test_a_neutral_call_decides_whose_a_failed_request_is(outcomes: list[object]
 
 def test_a_slow_neutral_call_makes_a_time_out_the_servers():
     neutrals = iter([REPLY, *[SLOW] * 9])
-    outcome = live([HANGS] * 6, lambda: next(neutrals)).ask(ASKED, 9)
+    outcome = ask(live([HANGS] * 6, lambda: next(neutrals)))
     assert outcome.failure.kind == "server-failed"
 
 
 def test_a_server_that_failed_others_now_and_then_has_to_fail_a_request_more_often():
     model = live([BROKEN, REPLY, BROKEN, BROKEN, REPLY, *[BROKEN] * 4])
-    assert model.ask(ASKED, 9).reply
-    assert model.ask(ASKED, 9).reply  # two failures prove nothing here any more
-    assert len(model.ask(ASKED, 9).attempts) == 4
+    assert ask(model).reply
+    assert ask(model).reply  # two failures prove nothing here any more
+    assert len(ask(model).attempts) == 4
 
 
 @pytest.mark.parametrize(
@@ -146,8 +153,40 @@ def test_a_server_that_failed_others_now_and_then_has_to_fail_a_request_more_oft
         (refused(400, error="temperature must be 2 at most"), "temperature"),
         (BROKEN, "outage_seconds"),
         (refused(400, error={"message": CONTEXT}), "raise the context"),
+        (refused(400, error="the prompt is too long"), "raise the context"),  # of what size it does not say
     ],
 )
 def test_a_neutral_call_that_fails_stops_the_model_and_decides_about_no_trial(answer: Answer, words: str):
     with pytest.raises(LlmError, match=words):
         live([REPLY], lambda: answer)
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses, on a clock that only they move."""
+    pauses: list[float] = []
+    monkeypatch.setattr(neutral, "PAUSE", 1.0)
+    monkeypatch.setattr(neutral, "time", SimpleNamespace(monotonic=lambda: sum(pauses)))
+    monkeypatch.setattr(LiveModel, "_pause", lambda _, seconds: pauses.append(seconds))
+    return pauses
+
+
+@pytest.mark.parametrize("answer", [BROKEN, BUSY, replace(BUSY, wait=3600.0)])
+def test_a_dead_server_is_waited_for_once_and_no_longer_than_an_outage_may_last(answer: Answer, slept: list[float]):
+    model = served([answer, answer], lambda: answer, 15.0, judge=True)
+    for _ in range(2):
+        with pytest.raises(LlmError, match="answered no neutral request for 15 s"):
+            ask(model)
+    assert sum(slept) == 15
+
+
+@pytest.mark.parametrize(("wait", "pauses"), [(0.0, [1, 2, 4, 8, 16]), (30.0, [30] * 5)])
+def test_a_judge_waits_for_a_server_with_too_many_requests(wait: float, pauses: list[float], slept: list[float]):
+    answer = replace(refused(429, error="too many requests"), wait=wait)
+    model = served([*[answer] * 5, REPLY], lambda: pytest.fail("it is there"), 15.0, judge=True)
+    assert ask(model).reply
+    assert slept == pauses
+    model = served([answer] * 6, lambda: answer, 15.0, judge=True)
+    with pytest.raises(LlmError, match="answered no neutral request"):
+        ask(model)
+    assert sum(slept[5:]) == sum(pauses) + 120

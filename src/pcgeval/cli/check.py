@@ -90,7 +90,7 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool) -> tup
     """Check everything that params.yaml names; return a line about each live model, and one about the run's size."""
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.report.status import run_status
-    from pcgeval.rubric.loading import load_rubric
+    from pcgeval.rubric.tree import load_rubric
     from pcgeval.submissions.load import Program, load_submission
 
     is_live = any(model.backend != "recorded" for model in params.models.values())
@@ -194,14 +194,14 @@ def _check_models(
 def _neutral_answer(params: "Params", name: str, submissions: "dict[str, Submission]", findings: Findings) -> str:
     """Make the neutral call to a model and return a line about the reply and the context."""
     from pcgeval.llm.backends import open_backend, pinned_digest
-    from pcgeval.llm.neutral import neutral_call
+    from pcgeval.llm.neutral import neutral_request, neutral_seconds
     from pcgeval.llm.protocol import usual_tokens
     from pcgeval.submissions.load import Prompt
 
     model = params.models[name]
     backend = open_backend(model)
     pinned_digest(model, backend)
-    reply = neutral_call(backend, model, params.limits)
+    reply = backend.chat(neutral_request(model), neutral_seconds(params.limits))
     facts = [
         f"model {name} answered as {reply.answered_by or 'an unnamed model'}",
         f"{reply.prompt_tokens} tokens read and {reply.output_tokens} written",

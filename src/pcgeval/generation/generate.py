@@ -22,7 +22,7 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from pcgeval.core.console import Progress, count, error_message, print_stderr
+from pcgeval.core.console import Progress, count, error_message
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import remove_others, sha256_text
@@ -58,7 +58,7 @@ from pcgeval.generation.summaries import trial_summary
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, models_by_server, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog
-from pcgeval.llm.neutral import LiveModel
+from pcgeval.llm.neutral import LiveModel, neutral_request, neutral_seconds
 from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
 from pcgeval.llm.recorded import RecordedModel
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
@@ -287,7 +287,9 @@ def do_trials(
     backend = teams[0].backend
     live = None
     if not isinstance(backend, RecordedModel):
-        live = LiveModel(backend, settings, params.limits, log, print_stderr, stopping)
+        seconds = neutral_seconds(params.limits)
+        outage = params.limits.outage_seconds
+        live = LiveModel(backend, neutral_request(settings), lambda: seconds, outage, log, stopping=stopping)
     digest = digest or settings.digest or (live or backend).digest()
     runs = []
     for team in teams:

@@ -218,7 +218,7 @@ class TrialBackend:
     def _ask(self, model: LiveModel, request: ChatRequest, seconds: float) -> LoggedCall:
         if self.observer:
             self.observer.asking(self.trial, self.turns)
-        outcome = model.ask(request, seconds)
+        outcome = model.ask(request, lambda: seconds)
         return LoggedCall(
             key=request.key,
             reply=outcome.reply,

@@ -19,15 +19,9 @@ from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.local_models import model_file
-from pcgeval.llm.protocol import (
-    Backend,
-    CallError,
-    ChatReply,
-    ChatRequest,
-    LlmError,
-    Option,
-    unpinned_digest,
-)
+from pcgeval.llm.neutral import LiveModel, neutral_request
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Option, unpinned_digest
+from pcgeval.rubric.grades import EndedBy
 from pcgeval.rubric.record import CallUsage
 
 OpenBackend = Callable[[Model], Backend]
@@ -36,7 +30,8 @@ WAYS = (
     "(with OPENAI_API_KEY), one of an Ollama server (with its host), or one of any endpoint with OpenAI's interface, "
     "such as vLLM, SGLang or LM Studio (with its base_url)."
 )
-_FAILURES = 5  # in a row, after which a grading ends
+OUTAGE_SECONDS = 15.0  # for which a grading waits for an endpoint that is away
+_NEUTRAL_SECONDS = 60.0  # for a neutral call; an endpoint may be at work on others
 _ANSWERS_TO_LENGTH = 4  # prompts that are tried at an endpoint that finds them too long
 _LEAST_CONTEXT = 1024  # tokens; a smaller number in a refusal is something else
 _LESS_CONTEXT = 0.8  # of the context, after a refusal that names none
@@ -60,23 +55,33 @@ class CallFiles:
         return JudgeClient(settings, log, open_backend)
 
 
+class GradingEnded(LlmError):  # noqa: N818 - a budget that is used up is no error
+    """No call of a grading is made any more; `by` says why in a word."""
+
+    def __init__(self, by: EndedBy, reason: str) -> None:
+        """Say why."""
+        super().__init__(reason)
+        self.by = by
+
+
 class JudgeClient:
     """The model of one grading, or of several, one after the other, which share a budget; threads may share it.
 
     A reply counts against the budget when a grading uses it, whenever it was paid for. Once the budget is used up, no
-    call begins; calls under way may exceed it. Five failures in a row or an LlmError (the endpoint died, the disk is
-    full) end the gradings, too: every further call that is not in the log fails with that reason.
+    call begins; calls under way may exceed it. A call that fails while a neutral one is answered costs only its leaf.
+    An LlmError (the endpoint is dead, the disk is full) ends the gradings: every further call that is not in the log
+    fails with that reason. Replies of two models end their grading, as no grade comes from two judges.
     """
 
     def __init__(self, settings: JudgeSettings, log: CallLog, open_backend: OpenBackend = open_backend) -> None:
         """Prepare the client; the model is opened with the first call that is not in the log."""
         self.settings, self.log, self._open_backend = settings, log, open_backend
         self._lock = threading.RLock()
-        self._backend: Backend | None = None
+        self._live: LiveModel | None = None
         self._context = 0 if settings.model is None else settings.context_tokens  # smaller once the endpoint says so
         self._counted: set[str] = set()  # keys of calls
-        self._cost, self._tokens, self._failures = 0.0, 0, 0
-        self._ended: str | None = None  # why no call begins any more
+        self._cost, self._tokens = 0.0, 0
+        self._dead: GradingEnded | None = None  # why no call of any grading begins any more
         self.digest: str | None = None
         if settings.model is not None:
             is_hosted = settings.model.backend == "openai"
@@ -87,10 +92,19 @@ class JudgeClient:
         """Begin a grading, which ends when `stopping` is set, and clear what belongs to the one before."""
         self._stopping, seconds = stopping, self.settings.deadline
         self._ends = None if seconds is None else time.monotonic() + seconds
-        self.answered_by: set[str] = set()  # how the answering models call themselves
+        self.used: dict[str, LoggedCall] = {}  # the calls of this grading by their keys, failed ones included
+        self._answering: tuple[bool, str] | None = None  # whether the first reply was new, and who gave it
+        self.answered_by: set[str] = set()  # how the answering models call themselves, with their fingerprints
         self.called: set[str] = set()  # the leaves about which the model was asked just now
-        self.stopped: str | None = None  # why no call of this grading is made any more
+        self.ended: GradingEnded | None = None  # why no call of this grading is made any more
         self.failed: dict[str, str] = {}  # why a call failed, by its leaf
+        if self._live is not None:
+            self._live.stopping = stopping
+
+    @property
+    def ended_by(self) -> EndedBy | None:
+        """Why the grading ended early, in a word."""
+        return None if self.ended is None else self.ended.by
 
     def fitted(self, call: JudgeCall) -> FittedCall:
         """Return a call as it fits the context of the settings; raises ContextError."""
@@ -119,12 +133,15 @@ class JudgeClient:
                     "criterion, the files, the prompts or the model changed since. Set the judge's backend to the one "
                     "that has the model, grade again, and keep the replies with `pcgeval export recordings`."
                 )
+            is_new = logged is None
             if logged is None:
-                self._check_running()
                 logged = self.log.answer(key, lambda _: self._call(call, key), self._seconds_left())
+            self.used[key] = logged
+            if logged.reply is not None:
+                self._check_answering(logged.reply, is_new=is_new)
         except LlmError as error:
-            self.stopped = self.stopped or str(error)
-            self.failed[call.leaf] = self.stopped
+            self.ended = self.ended or (error if isinstance(error, GradingEnded) else self._die(error))
+            self.failed[call.leaf] = str(self.ended)
             raise
         if logged.reply is None:
             self.failed[call.leaf] = logged.reason or "the call failed"
@@ -160,25 +177,39 @@ class JudgeClient:
                 if price is not None:
                     self._cost += price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
 
-    def reason_to_end(self) -> str | None:
-        """Return why no call may begin: the budget is used up, or earlier calls failed; None if one may."""
+    def reason_to_end(self) -> GradingEnded | None:
+        """Return why no call may begin: the endpoint is dead, or the budget is used up; None if one may."""
         most_cost, most_tokens = self.settings.max_cost, self.settings.token_budget
+        if self._dead is not None:
+            return self._dead
         if most_cost is not None and self._cost >= most_cost:
             spent = f"{most_cost} US dollars (max_cost)"
         elif most_tokens is not None and self._tokens >= most_tokens:
             spent = f"{most_tokens} tokens (token_budget)"
         else:
-            return self._ended
-        return self._ended or f"the budget of {spent} is used up. Raise it, and grade again to go on."
+            return None
+        return GradingEnded("budget", f"the budget of {spent} is used up. Raise it, and grade again to go on.")
 
-    def _note(self, error: Exception | None) -> None:
-        """Note how a call ended."""
+    def _die(self, error: LlmError) -> GradingEnded:
         with self._lock:
-            self._failures = 0 if error is None else self._failures + 1
-            if isinstance(error, LlmError):
-                self._ended = self._ended or str(error)
-            elif self._failures >= _FAILURES:
-                self._ended = self._ended or f"{_FAILURES} calls in a row failed, the last one so: {error}"
+            self._dead = self._dead or GradingEnded("endpoint", str(error))
+            return self._dead
+
+    def _check_answering(self, reply: ChatReply, *, is_new: bool) -> None:
+        """Raise GradingEnded if another model gave an earlier reply; its fingerprint may change."""
+        if reply.model is None:
+            return
+        with self._lock:
+            self._answering = self._answering or (is_new, reply.model)
+        # a logged reply was given before a new one, whichever is used first
+        (_, before), (is_now, other) = sorted([self._answering, (is_new, reply.model)], key=lambda one: one[0])
+        if before != other:
+            who = f"{before} answered before and {other} {'answers now' if is_now else 'has answered, too'}"
+            raise GradingEnded(
+                "mixed",
+                f"{self.settings.judge_model.name}: {who}, and no grade comes from two judges. Name the right one "
+                "exactly in rubric.model.name, which asks about every leaf anew.",
+            )
 
     def _options(self, call: JudgeCall) -> dict[str, Option]:
         """Return the options that decide an answer: the profile's, then the user's own; what is None is not sent."""
@@ -203,36 +234,39 @@ class JudgeClient:
             raise CallError(f"the answer has more than {usual} tokens, and the context has no more room for it")
         return most
 
-    def _opened(self) -> Backend:
-        """Open the backend once and check its digest."""
+    def _opened(self) -> LiveModel:
+        """Open the model once and check its digest."""
         model = self.settings.judge_model
         with self._lock:
             self._check_running()
-            if self._backend is None:
+            if self._live is None:
+                served = _for_judging(model, self.settings.context_tokens)
                 try:
-                    backend = self._open_backend(_for_judging(model, self.settings.context_tokens))
+                    backend = self._open_backend(served)
                     digest = pinned_digest(model, backend)
                 except LlmError as error:
                     is_named_alone = model.backend == "ollama" and model.digest is None
-                    reason = LlmError(f"{error} {WAYS}") if is_named_alone else error
-                    self._note(reason)
-                    raise reason from error
-                self._backend, self.digest = backend, self.digest or digest
-            return self._backend
+                    raise self._die(LlmError(f"{error} {WAYS}") if is_named_alone else error) from error
+                self.digest = self.digest or digest
+                neutral, log = neutral_request(served, adaptable=True), CallLog(None)
+                self._live = LiveModel(
+                    backend, neutral, self._neutral_seconds, OUTAGE_SECONDS, log, stopping=self._stopping
+                )
+            return self._live
 
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
         """Make a call and return it as it is logged: with a reply, or the reason why there is none."""
-        backend, reply, reason = self._opened(), None, None
+        live, reply, reason = self._opened(), None, None
         self.called.add(call.leaf)
         try:
-            reply = self._reply(backend, call)
-            self._note(None)
+            reply = self._reply(live, call)
         except (CallError, LlmError) as error:
             self._check_running()  # what the deadline cut short says nothing about the leaf, or about later gradings
-            self._note(error)
             if isinstance(error, LlmError):
                 raise
             reason = str(error)
+        else:
+            self._check_answering(reply, is_new=True)  # before it is logged: another model's would stay in the way
         return LoggedCall(
             key=key,
             reply=reply,
@@ -243,7 +277,7 @@ class JudgeClient:
             vote=call.vote,
         )
 
-    def _reply(self, backend: Backend, call: JudgeCall) -> ChatReply:
+    def _reply(self, live: LiveModel, call: JudgeCall) -> ChatReply:
         """Ask the model, with less if the endpoint finds the prompt too long."""
         options, model, most = self._options(call), self.settings.judge_model, self.settings.context_tokens
         if model.backend in _SETTABLE_CONTEXT:
@@ -256,30 +290,34 @@ class JudgeClient:
                     options["num_predict"] = min(int(options["num_predict"]), context // 2)
                 fitted = call.fitted(context, int(options.get("num_predict", 0)))
             request = ChatRequest(model.name, self.digest or "", fitted.messages, options, schema, adaptable=True)
-            self._check_running()
-            try:
-                return backend.chat(request, self._seconds_left())
-            except CallError as error:
-                if error.verdict is None or not error.verdict.is_too_long:
-                    raise
-                refusal, named = error, error.verdict.context or 0
-                less = named if _LEAST_CONTEXT <= named < context else int(context * _LESS_CONTEXT)
-                self._context = min(self._context, less)
-        raise refusal
+            outcome = live.ask(request, self._seconds_left)
+            if outcome.reply is not None:
+                return outcome.reply
+            refusal = outcome.error
+            if refusal is None or refusal.verdict is None or not refusal.verdict.is_too_long:
+                break
+            named = refusal.verdict.context or 0
+            less = named if _LEAST_CONTEXT <= named < context else int(context * _LESS_CONTEXT)
+            self._context = min(self._context, less)
+        raise refusal or CallError("the call failed")
 
     def _seconds_left(self) -> float:
-        """Return how long a call that begins now may take."""
+        """Return how long a call that begins now may take; raises GradingEnded if none may begin."""
+        self._check_running()
         seconds = self.settings.call_seconds
         return seconds if self._ends is None else max(_LEAST_SECONDS, min(seconds, self._ends - time.monotonic()))
 
+    def _neutral_seconds(self) -> float:
+        return min(_NEUTRAL_SECONDS, self._seconds_left())
+
     def _check_running(self) -> None:
-        reason, deadline = self.stopped or self.reason_to_end(), self.settings.deadline
-        if reason is None and self._ends is not None and time.monotonic() >= self._ends:
-            reason = f"the deadline of {deadline:g} s for this grading has passed. Raise it, and grade again to go on."
-        if reason is None and self._stopping.is_set():
-            reason = "the grading was stopped. Grade again to go on."
-        if reason:
-            raise LlmError(reason)
+        if (ended := self.ended or self.reason_to_end()) is not None:
+            raise ended
+        if self._ends is not None and time.monotonic() >= self._ends:
+            passed = f"the deadline of {self.settings.deadline:g} s for this grading has passed"
+            raise GradingEnded("deadline", f"{passed}. Raise it, and grade again to go on.")
+        if self._stopping.is_set():
+            raise GradingEnded("stop", "the grading was stopped. Grade again to go on.")
 
 
 def check_judge(model: Model) -> None:

@@ -62,10 +62,10 @@ def grade(
         case "dummy":
             verdict_of = dummy_verdict
         case "human":
-            if settings.human_grades is None:
+            if (file := settings.human_grades or task.human_grades) is None:
                 raise GradingError("the judge human needs a file of grades. Name it.")
             paths = [leaf.path for tree in (whole, task.rubric) for leaf in leaves(tree)]
-            verdict_of = partial(human_verdict, read_human_grades(settings.human_grades, paths))
+            verdict_of = partial(human_verdict, read_human_grades(file, paths))
     tree = grade_tree(task.rubric, partial(_verdict, verdict_of))
     return _with_notes(JudgeOutput(settings.judge, tree), task, settings)
 
@@ -124,9 +124,9 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
     failed = [client.failed[leaf.path] for leaf in tree.leaves if not leaf.valid_score and leaf.path in client.failed]
     ended_early, warnings = None, []
     if failed:
-        why = client.stopped or max(sorted(set(failed)), key=failed.count)
+        why = client.ended or max(sorted(set(failed)), key=failed.count)
         ended_early = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
-        warnings.append(f"{'The grading ended early' if client.stopped else 'Calls failed'}: {ended_early}")
+        warnings.append(f"{'The grading ended early' if client.ended else 'Calls failed'}: {ended_early}")
     little = Counter(name for (_, name), share in sorted(judge.shown.items()) if share < _LITTLE)
     if little:  # what the most leaves lack comes first
         names = listed([name for name, _ in little.most_common()], _MOST_NAMED)
@@ -135,6 +135,7 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
         settings.judge,
         tree,
         partial=ended_early,
+        ended_by=client.ended_by if failed else None,
         warnings=tuple(warnings),
         prompts=settings.prompts,
         model=settings.judge_model.name,

@@ -123,6 +123,7 @@ class JudgeCall:
     earlier: tuple[PromptPart, ...] = ()
     files: tuple[PromptPart, ...] = ()  # the files in the order of their rank
     order: tuple[str, ...] = ()  # the labels of the files in the order in which they are shown
+    last: tuple[str, ...] = ()  # of these, the labels of those that are shown after the criteria before
     schema: Mapping[str, Any] | None = None  # the JSON schema of the answer, if it is JSON
     vote: int = 0  # the number of the vote, from 0
     rooms: int = 1  # how often the usual room the answer has: 2 after one that was cut off
@@ -163,7 +164,8 @@ class JudgeCall:
                 files.append((part, text))
             left = left - count_tokens(text) - _TAGS if text == whole else 0
         files.sort(key=lambda pair: self.order.index(pair[0].label) if self.order else 0)
-        blocks = [self._block(part, text) for part, text in (*shared, *files, *earlier) if text]
+        first, last = ([pair for pair in files if (pair[0].label in self.last) is is_last] for is_last in (False, True))
+        blocks = [self._block(part, text) for part, text in (*shared, *first, *earlier, *last) if text]
         messages = Message("system", system), Message("user", "\n\n".join([*blocks, task]))
         lengths = {part.label: 0 for part in self.files} | {part.label: len(text) for part, text in (*shared, *files)}
         wholes = {part.label: len(part.escaped_text) for part in (*self.files, *(part for part, _ in shared))}

@@ -4,11 +4,12 @@ Where the score is in doubt, a second call asks the model to copy it as JSON. Th
 evidence are looked up in the files, and the result is recorded beside the score.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, reduce
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pcgeval.checks.evidence import PaperEvidence
@@ -30,7 +31,7 @@ from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
 from pcgeval.rubric.grades import Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, QuoteRecord, TokenUsage, VoteRecord
-from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, SUBTREE, TaskNode, prior_nodes
+from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, SUBTREE, TaskNode
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
@@ -81,7 +82,7 @@ class LeafJudge:
         )
         self.shown: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
         self._rankings: dict[str, FileRanking] = {}  # by the leaf
-        self._chosen: dict[str, Counter[str]] = {}  # how many leaves below a node chose a file, by the node's path
+        self._orders: dict[str, tuple[list[str], int]] = {}  # of a leaf's files; so many a neighbour shows first, too
 
     def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
         """Return the files that a leaf may be judged by, sorted by name; reproduce.sh is shown to every leaf anyway."""
@@ -127,9 +128,16 @@ class LeafJudge:
         with suppress(LlmError):
             for _ in map_in_threads(self.rank, asked, concurrency):
                 pass
+        below: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)  # the files of leaves, by the node above
+        chosen: defaultdict[str, Counter[str]] = defaultdict(Counter)  # how many leaves below a node chose a file
         for leaf in asked:
-            files = self._rankings.get(leaf.path, FileRanking(())).files
-            self._chosen.setdefault(leaf.path.rpartition("/")[0], Counter()).update(file.name for file in files)
+            names = frozenset(file.name for file in self._rankings.get(leaf.path, FileRanking(())).files)
+            below[leaf.path.rpartition("/")[0]][leaf.path] = names
+            for node in _nodes_above(leaf.path):
+                chosen[node].update(names)
+        for node, files in below.items():
+            counts = [chosen[above] for above in _nodes_above(node)]
+            self._orders |= begun_alike(files, counts)
 
     def verdict(self, leaf: TaskNode) -> Verdict:
         """Judge one leaf; whatever the model answers, this gives a score or the reason why there is none."""
@@ -236,13 +244,13 @@ class LeafJudge:
     def grade_call(self, leaf: TaskNode, files: Sequence[SubmissionFile], vote: int = 0) -> JudgeCall:
         """Ask for a grade in words; `files` are in the order of their rank.
 
-        The prompt shows first what most leaves below the same node chose, so that their prompts begin alike.
+        The prompts of neighbours begin alike: first stand the files that a neighbour has, too, then the criteria
+        before, which grow from one to the next, then the other files.
         """
-        chosen = self._chosen.get(leaf.path.rpartition("/")[0], Counter())
-        by_choice = sorted(files, key=lambda file: (-chosen[file.name], file.name))
-        parts = {file: self._file_part(file) for file in files}
-        before = prior_nodes(self._task.rubric, leaf.path) if self._task.run else ()  # an entry's criteria stand alone
-        before = before[-(self._settings.max_prior_nodes or len(before)) :]
+        parts = {file.name: self._file_part(file) for file in files}
+        order, num_alike = self._orders.get(leaf.path, (sorted(parts), len(parts)))
+        most = self._settings.max_prior_nodes if self._task.run else 0  # an entry's criteria stand alone
+        before = leaf.get_prior_nodes(self._task.rubric, most)
         criteria = "\n".join(f"- {' '.join(node.requirements.split())}" for node in before)
         earlier = PromptPart("earlier-criteria", criteria, 0.7, is_data=False)
         # the log says nothing about mere code
@@ -255,7 +263,8 @@ class LeafJudge:
             shared=tuple(part.name for part in (*self._background, *run)),
             earlier=(earlier,) if before else (),
             files=tuple(parts.values()) or (PromptPart("file", "(there is no file of the kinds that count here)"),),
-            order=tuple(parts[file].label for file in by_choice),
+            order=tuple(parts[name].label for name in order),
+            last=tuple(parts[name].label for name in order[num_alike:]),
             vote=vote,
         )
 
@@ -282,6 +291,33 @@ class LeafJudge:
             "question": section(family, f"question {question}"),
             "scale": section(family, f"{'continuous' if is_subtree else 'binary'} {scale}"),
         }
+
+
+def begun_alike(
+    files: Mapping[str, frozenset[str]], counts: Sequence[Mapping[str, int]] = ()
+) -> dict[str, tuple[list[str], int]]:
+    """Return an order for each set of files, and with how many of them another one begins, too.
+
+    The file that most sets have comes first in these, and so on among them; the others begin with another file. Of
+    equals those with more in `counts` come first.
+    """
+    orders: dict[str, list[str]] = {name: [] for name in files}
+    alike = dict.fromkeys(files, 0)
+    groups = [dict(files)]
+    for group in groups:  # grows by parts of those before
+        while number := Counter(chain.from_iterable(group.values())):
+            first = min(number, key=lambda file: [*(-count[file] for count in (number, *counts)), file])
+            having = {name: group.pop(name) - {first} for name in [*group] if first in group[name]}
+            for name in having:
+                orders[name].append(first)
+                alike[name] += len(having) > 1
+            groups.append(having)
+    return {name: (order, alike[name]) for name, order in orders.items()}
+
+
+def _nodes_above(path: str) -> list[str]:
+    """Return the paths of the nodes above a leaf, from the nearest to the root."""
+    return [path[:at] for at in range(len(path) - 1, 0, -1) if path[at] == "/"]
 
 
 def _origin(run: PaperEvidence, settings: JudgeSettings) -> str:

@@ -13,8 +13,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, ClassVar, TypeVar
 
 import httpx
@@ -23,17 +21,15 @@ from pcgeval.core.untrusted import printable_line
 from pcgeval.llm.blame import REFUSAL, Answer, Sent, Verdict, is_count, verdict_on
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, usual_tokens
 
-REQUESTS = 6  # of one adaptable call at most
-PAUSE = 1.0  # seconds after the first failed request; doubles each time
+PAUSE = 1.0  # seconds after the first request for the list of models that fails; doubles each time
 SILENCE = 60.0  # seconds without a byte after which a reply that has begun counts as broken off
 REPLY_LIMIT = 32 * 2**20  # bytes on the wire; a streamed reply of 25 000 tokens has about 5 MB
 _BODY_LIMIT = 20_000  # characters of an error's body that are read
 _TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the rest, as loading a model takes minutes
 # servers close a connection after 5 idle seconds (llama.cpp, uvicorn, Node); the client closes it first
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
-_LIST_SECONDS, _LIST_REQUESTS = 30.0, 3  # for the server's list of models: a person waits for it
+_LIST_SECONDS, _LIST_REQUESTS = 15.0, 3  # for the server's list of models: a person waits for it
 _CLOSED = "disconnected without sending a response"
-_LONGEST_WAIT = 10**9  # seconds of Retry-After
 _certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
 _Answer = TypeVar("_Answer")
 _LOOP = asyncio.new_event_loop()
@@ -125,48 +121,35 @@ class ModelServer(ABC):
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer within `timeout` seconds; raises CallError for this call, or LlmError for all of them.
 
-        An adaptable request is sent again while the server fails, and without a field that the server refuses. Later
-        calls omit that field as soon as the server has accepted a request without it: until then the refusal may mean
-        something else.
+        An adaptable request is sent again without a field that the server refuses. Later calls omit that field as soon
+        as the server has accepted a request without it: until then the refusal may mean something else.
         """
-        deadline, refused, reports, number = time.monotonic() + timeout, self._refused, list[str](), 1
+        deadline, refused, reports = time.monotonic() + timeout, self._refused, list[str]()
         while True:
             fields = self._fields(request, refused)
             try:
                 reply = self._asked(request, fields, deadline)
             except CallError as error:
-                verdict = error.verdict
-                if verdict is None or not request.adaptable:
+                if (name := self._to_omit(error, fields) if request.adaptable else None) is None:
                     raise
-                if (name := self._to_omit(verdict, error.status, fields)) is not None:  # it is never sent again
-                    refused |= {name}
-                    instead = self._fields(request, refused).keys() - fields.keys()
-                    change = f"is sent as {instead.pop()}" if instead else "is left out"
-                    reports.append(f"{self.address} does not take {name}; it {change} from now on ({error.words:.200})")
-                    continue
-                wait = max(PAUSE * 2 ** (number - 1), error.wait)
-                is_refused = verdict.blame == "undecided" and 400 <= (error.status or 0) < 500
-                if (
-                    verdict.blame not in {"server", "undecided"}
-                    or is_refused
-                    or number == REQUESTS
-                    or time.monotonic() + wait >= deadline
-                ):
-                    raise
-                self._report(f"{error}; trying again in {wait:g} s")
-                time.sleep(wait)
-                number += 1
+                refused |= {name}  # it is never sent again
+                instead = self._fields(request, refused).keys() - fields.keys()
+                change = f"is sent as {instead.pop()}" if instead else "is left out"
+                reports.append(f"{self.address} does not take {name}; it {change} from now on ({error.words:.200})")
             else:
                 for report in reports:
                     self._report(f"model {self.name}: {report}")
                 self._refused |= refused
                 return reply
 
-    def _to_omit(self, verdict: Verdict, status: int | None, fields: Collection[str]) -> str | None:
+    def _to_omit(self, error: CallError, fields: Collection[str]) -> str | None:
         """Return the field to leave out of an adaptable request that the server refused; None for none."""
+        verdict = error.verdict
+        if verdict is None:
+            return None
         if verdict.sent_as in fields:
             return verdict.sent_as
-        is_refused = verdict.blame in {"settings", "undecided"} and 400 <= (status or 0) < 500
+        is_refused = verdict.blame in {"settings", "undecided"} and 400 <= (error.status or 0) < 500
         return self._schema_field if is_refused and self._schema_field in fields else None
 
     def _asked(self, request: ChatRequest, fields: dict[str, Any], deadline: float) -> ChatReply:
@@ -182,7 +165,8 @@ class ModelServer(ABC):
         sent = Sent(request.model, names, int(room) if has_room and room else None)
         verdict = verdict_on(answer, sent)
         if verdict.blame == "reply" and reply is not None:
-            self._check_answering(answer.model)
+            if not request.adaptable:  # a judge compares with the replies that it knows, too
+                self._check_answering(answer.model)
             return reply
         words = self._printable(said_in(answer.body))
         text = f"model {self.name} at {self.address}: {verdict.reason}{f' ({words})' if words else ''}"
@@ -312,8 +296,9 @@ class ModelServer(ABC):
         if not (response.is_success or response.has_redirect_location):
             await response.aread()
             body = self._without_key(response.content.decode(errors="replace"))[:_BODY_LIMIT]  # whatever its charset
-            wait = seconds_to_wait(response.headers.get("retry-after", ""))
-            raise NoReply(Answer(response.status_code, body=body, wait=wait))
+            wait = response.headers.get("retry-after", "")
+            seconds = float(wait) if re.fullmatch("[0-9]{1,9}", wait) else 0.0
+            raise NoReply(Answer(response.status_code, body=body, wait=seconds))
 
     def _missing_model(self, detail: str) -> LlmError:
         advice = self._missing_advice.format(self.name)
@@ -352,18 +337,6 @@ async def parts_of(answer: Any) -> AsyncIterator[Any]:
             yield part
     else:
         yield answer
-
-
-def seconds_to_wait(value: str) -> float:
-    """Return the seconds of a Retry-After header, which holds seconds or a date; 0 for anything else."""
-    if re.fullmatch(r"[0-9]{1,9}", value):
-        return float(value)
-    try:
-        date = parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    now = datetime.now(UTC) if date.tzinfo else datetime.now(UTC).replace(tzinfo=None)
-    return min(max(0.0, (date - now).total_seconds()), _LONGEST_WAIT)
 
 
 def said_in(body: str) -> str:
