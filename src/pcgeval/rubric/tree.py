@@ -79,8 +79,8 @@ class TaskNode:
     """One criterion; only leaves have a category and perhaps a check, only inner nodes have sub-tasks.
 
     `path` has the ids from the root down, joined by `/`; a node that is put below another one gets a new path. `merged`
-    has the sub-tasks that `prune_to_depth` folded into this node. Faulty values raise ValueError. The methods are PaperBench's:
-    where one takes the id of a node, it takes its path too, and returns a changed copy.
+    has the sub-tasks that `prune_to_depth` folded into this node. Faulty values raise ValueError. The methods are
+    PaperBench's: where one takes the id of a node, it takes its path too; changes return a copy.
     """
 
     id: Id
