@@ -43,6 +43,7 @@ def test_nodes_are_made_without_a_path_and_get_one_where_they_are_put():
     assert [each.path for each in twice.get_leaf_nodes()] == ["r/x", "r/x#2", "r/y/x"]
     assert ids(twice.get_descendants_with_duplicate_ids()) == ["x", "x", "x"]
     assert twice.find("r/x#2") is twice.sub_tasks[1]
+    assert [each.path for each in twice.add_sub_task(twice.sub_tasks[0]).sub_tasks][-1] == "r/x#3"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ Node ids are not unique in published rubrics (`bbox` repeats three), so everythi
 functions also take trees with grades, which are of a subclass of `TaskNode`.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import chain, pairwise
@@ -79,8 +79,8 @@ class TaskNode:
     """One criterion; only leaves have a category and perhaps a check, only inner nodes have sub-tasks.
 
     `path` has the ids from the root down, joined by `/`; a node that is put below another one gets a new path. `merged`
-    has the sub-tasks that `prune` folded into this node. Faulty values raise ValueError. The methods are PaperBench's:
-    where one takes the id of a node, it takes its path too, and returns a changed copy.
+    has the sub-tasks that `prune_to_depth` folded into this node. Faulty values raise ValueError. The methods are
+    PaperBench's: where one takes the id of a node, it takes its path too; changes return a copy.
     """
 
     id: Id
@@ -104,10 +104,11 @@ class TaskNode:
         return value
 
     def __post_init__(self) -> None:
-        """Give the node and those below it their paths, if they have none or were made for another place."""
+        """Give the node and those below it their paths, if they have none or those of another place."""
         path = self.path or child_paths("", [self.id])[0]
         object.__setattr__(self, "path", path)
-        if any(task.path.rpartition("/")[0] != path for task in self.sub_tasks):
+        below = {task.path for task in self.sub_tasks}
+        if len(below) < len(self.sub_tasks) or any(at.rpartition("/")[0] != path for at in below):
             paths = child_paths(path, [task.id for task in self.sub_tasks])
             moved = tuple(replace(task, path=at) for task, at in zip(self.sub_tasks, paths, strict=True))
             object.__setattr__(self, "sub_tasks", moved)
@@ -344,14 +345,10 @@ def load_rubric_with_checks(path: Path, checks_file: Path | None = None) -> tupl
 
 
 def _with_checks(rubric: TaskNode, checks: Mapping[str, LeafCheck], source: Path) -> TaskNode:
-    paths: dict[str, list[str]] = defaultdict(list)  # by path and by id
-    chosen = {leaf.path: leaf.check for leaf in rubric.leaves}
-    for leaf in rubric.leaves:
-        for name in {leaf.path, leaf.id}:
-            paths[name].append(leaf.path)
+    graded, chosen = rubric.leaves, {leaf.path: leaf.check for leaf in rubric.leaves}
     faults: list[str] = []
     for name, check in checks.items():
-        if len(named := paths[name]) != 1:
+        if len(named := [leaf.path for leaf in graded if name in (leaf.path, leaf.id)]) != 1:
             of = f"of {len(named)} leaves; give a path: {', '.join(named[:5])}" if named else "of no leaf"
             faults.append(f"{quoted(name)}: is the id {of}.")
         elif chosen[named[0]] is not None:
