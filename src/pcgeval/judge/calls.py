@@ -1,9 +1,4 @@
-"""Asking the judge's model: calls made before are answered from the call log, all others are made and logged.
-
-The key of a call is the SHA-256 of the request: model and digest, options, messages and schema, and the endpoint where
-the digest pins only a name. An endpoint with less context than the settings say gets a shorter request, but the key
-stays that of the request by the settings, so that a replay finds the reply.
-"""
+"""Asking the judge's model: calls made before are answered from the call log, all others are made and logged."""
 
 import threading
 import time
@@ -11,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import CALLS
 from pcgeval.core.params import Model
 from pcgeval.judge.prompts import FittedCall, JudgeCall
+from pcgeval.judge.requests import fitted_call, less_context, request_key, request_of, served_model
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.neutral import LiveModel, neutral_request
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Option, unpinned_digest
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, LlmError, unpinned_digest
 from pcgeval.rubric.grades import EndedBy
 from pcgeval.rubric.record import CallUsage
 
@@ -33,11 +28,7 @@ WAYS = (
 OUTAGE_SECONDS = 15.0  # for which a grading waits for an endpoint that is away
 _NEUTRAL_SECONDS = 60.0  # for a neutral call; an endpoint may be at work on others
 _ANSWERS_TO_LENGTH = 4  # prompts that are tried at an endpoint that finds them too long
-_LEAST_CONTEXT = 1024  # tokens; a smaller number in a refusal is something else
-_LESS_CONTEXT = 0.8  # of the context, after a refusal that names none
 _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
-_SETTABLE_CONTEXT = ("ollama", "llamacpp")  # the backends that take num_ctx
-_OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
 
 
 @dataclass(frozen=True)
@@ -69,8 +60,8 @@ class JudgeClient:
 
     A reply counts against the budget when a grading uses it, whenever it was paid for. Once the budget is used up, no
     call begins; calls under way may exceed it. A call that fails while a neutral one is answered costs only its leaf.
-    An LlmError (the endpoint is dead, the disk is full) ends the gradings: every further call that is not in the log
-    fails with that reason. Replies of two models end their grading, as no grade comes from two judges.
+    An LlmError (the endpoint is dead, the disk is full) ends the gradings: only the log answers from then on. Replies
+    of two models end their grading, as no grade comes from two judges.
     """
 
     def __init__(self, settings: JudgeSettings, log: CallLog, open_backend: OpenBackend = open_backend) -> None:
@@ -107,7 +98,7 @@ class JudgeClient:
 
     def fitted(self, call: JudgeCall) -> FittedCall:
         """Return a call as it fits the context of the settings; raises ContextError."""
-        return call.fitted(self.settings.context_tokens, self._room(call) or 0)
+        return fitted_call(call, self.settings)
 
     def knows(self, call: JudgeCall) -> bool:
         """Return whether the reply to a call is there already; the model is not opened for it."""
@@ -150,20 +141,11 @@ class JudgeClient:
 
     def key(self, call: JudgeCall) -> str:
         """Return the SHA-256 of what is sent; the model is opened if nobody has given its digest."""
-        model = self.settings.judge_model
         if self.digest is None and self.settings.is_replay:
             raise LlmError("a recorded judge needs its model's digest: replies are found by it. Add it to the model.")
         if self.digest is None:
             self._opened()
-        values = {
-            "model": model.name,
-            "digest": self.digest,
-            "endpoint": model.base_url,
-            "options": self._options(call),
-            "messages": [[message.role, message.content] for message in self.fitted(call).messages],
-            "schema": call.schema,
-        }
-        return sha256_json(values)
+        return request_key(call, self.settings, self.digest)
 
     def count(self, key: str, usage: CallUsage) -> None:
         """Count a call, or all calls of a grading that was finished before, once."""
@@ -205,32 +187,9 @@ class JudgeClient:
             who = f"{before} answered before and {other} {'answers now' if is_now else 'has answered, too'}"
             raise GradingEnded(
                 "mixed",
-                f"{self.settings.judge_model.name}: {who}, and no grade comes from two judges. Name the right one "
-                "exactly in rubric.model.name, which asks about every leaf anew.",
+                f"{self.settings.judge_model.name}: {who}, and no grade comes from two judges. Serve {before} again, "
+                f"or name {other} exactly (rubric.model.name), which asks about every leaf anew.",
             )
-
-    def _options(self, call: JudgeCall) -> dict[str, Option]:
-        """Return the options that decide an answer: the profile's, then the user's own; what is None is not sent."""
-        model, profile = self.settings.judge_model, self.settings.judge_model.known_profile
-        usual = {"temperature": profile.temperature, "reasoning_effort": profile.reasoning_effort}
-        options = {name: value for name, value in usual.items() if value is not None}
-        options |= {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
-        if profile.seed or "seed" in model.options:
-            options["seed"] = int(model.options.get("seed", self.settings.seed)) + call.vote
-        if (room := self._room(call)) is not None:
-            options["num_predict"] = room
-        return options
-
-    def _room(self, call: JudgeCall) -> int | None:
-        """Return the room for the answer in tokens; CallError where one that was cut off has no more room."""
-        usual = self.settings.answer_tokens
-        if call.rooms == 1:
-            return usual
-        if usual is None:  # the same call again would be the same reply, counted twice
-            raise CallError("the endpoint cut the answer off, and the profile has no answer_tokens to raise")
-        if (most := min(call.rooms * usual, self.settings.context_tokens // 2)) < 1.5 * usual:
-            raise CallError(f"the answer has more than {usual} tokens, and the context has no more room for it")
-        return most
 
     def _opened(self) -> LiveModel:
         """Open the model once and check its digest."""
@@ -238,7 +197,7 @@ class JudgeClient:
         with self._lock:
             self._check_running()
             if self._live is None:
-                served = _for_judging(model, self.settings.context_tokens)
+                served = served_model(model, self.settings.context_tokens)
                 try:
                     backend = self._open_backend(served)
                     digest = pinned_digest(model, backend)
@@ -246,10 +205,8 @@ class JudgeClient:
                     is_named_alone = model.backend == "ollama" and model.digest is None
                     raise self._die(LlmError(f"{error} {WAYS}") if is_named_alone else error) from error
                 self.digest = self.digest or digest
-                neutral, log = neutral_request(served, adaptable=True), CallLog(None)
-                self._live = LiveModel(
-                    backend, neutral, self._neutral_seconds, OUTAGE_SECONDS, log, stopping=self._stopping
-                )
+                neutral = neutral_request(served, adaptable=True)
+                self._live = LiveModel(backend, neutral, self._neutral_seconds, OUTAGE_SECONDS, stopping=self._stopping)
             return self._live
 
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
@@ -265,39 +222,22 @@ class JudgeClient:
             reason = str(error)
         else:
             self._check_answering(reply, is_new=True)  # before it is logged: another model's would stay in the way
+        name = self.settings.judge_model.name
         return LoggedCall(
-            key=key,
-            reply=reply,
-            reason=reason,
-            model=self.settings.judge_model.name,
-            leaf=call.leaf,
-            kind=call.kind,
-            vote=call.vote,
+            key=key, reply=reply, reason=reason, model=name, leaf=call.leaf, kind=call.kind, vote=call.vote
         )
 
-    def _reply(self, live: LiveModel, call: JudgeCall) -> ChatReply:
-        """Ask the model, with less if the endpoint finds the prompt too long."""
-        options, model, most = self._options(call), self.settings.judge_model, self.settings.context_tokens
-        if model.backend in _SETTABLE_CONTEXT:
-            options["num_ctx"] = most
-        schema = call.schema if model.known_profile.structured_output else None
-        for _ in range(_ANSWERS_TO_LENGTH):
-            context, fitted = self._context, self.fitted(call)
-            if context < most:
-                if "num_predict" in options:
-                    options["num_predict"] = min(int(options["num_predict"]), context // 2)
-                fitted = call.fitted(context, int(options.get("num_predict", 0)))
-            request = ChatRequest(model.name, self.digest or "", fitted.messages, options, schema, adaptable=True)
-            outcome = live.ask(request, self._seconds_left)
-            if outcome.reply is not None:
-                return outcome.reply
-            refusal = outcome.error
-            if refusal is None or refusal.verdict is None or not refusal.verdict.is_too_long:
-                break
-            named = refusal.verdict.context or 0
-            less = named if _LEAST_CONTEXT <= named < context else int(context * _LESS_CONTEXT)
-            self._context = min(self._context, less)
-        raise refusal or CallError("the call failed")
+    def _reply(self, live: LiveModel, call: JudgeCall, prompts: int = _ANSWERS_TO_LENGTH) -> ChatReply:
+        """Ask the model, with less if the endpoint finds the prompt too long, with so many prompts at most."""
+        context = self._context
+        outcome = live.ask(request_of(call, self.settings, self.digest, context), self._seconds_left)
+        if outcome.reply is not None:
+            return outcome.reply
+        error = outcome.error or CallError("the call failed")
+        if error.verdict is None or not error.verdict.is_too_long or prompts == 1:
+            raise error
+        self._context = min(self._context, less_context(context, error.verdict.context))
+        return self._reply(live, call, prompts - 1)
 
     def _seconds_left(self) -> float:
         """Return how long a call that begins now may take; raises GradingEnded if none may begin."""
@@ -323,11 +263,4 @@ def check_judge(model: Model) -> None:
     if model.backend == "llamacpp":
         model_file(model.name, model.digest)  # not loaded yet: that takes its memory
     elif model.backend != "recorded":
-        pinned_digest(model, open_backend(_for_judging(model)))
-
-
-def _for_judging(model: Model, context: int | None = None) -> Model:
-    """Return a model without the options that are settings of the judge, but with its context where it takes one."""
-    options = {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
-    context_option = {"num_ctx": context} if context is not None and model.backend in _SETTABLE_CONTEXT else {}
-    return model.model_copy(update={"options": options | context_option})
+        pinned_digest(model, open_backend(served_model(model)))
