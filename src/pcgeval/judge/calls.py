@@ -74,15 +74,14 @@ class JudgeClient:
         self._cost, self._tokens = 0.0, 0
         self._dead: GradingEnded | None = None  # why no call of any grading begins any more
         self.digest: str | None = None
-        if settings.model is not None:
-            is_hosted = settings.model.backend == "openai"
-            self.digest = unpinned_digest(settings.model.name) if is_hosted else settings.model.digest
+        if (model := settings.model) is not None:
+            self.digest = unpinned_digest(model.name) if model.backend == "openai" else model.digest
         self.begin(threading.Event())
 
     def begin(self, stopping: threading.Event) -> None:
         """Begin a grading, which ends when `stopping` is set, and clear what belongs to the one before."""
-        self._stopping, seconds = stopping, self.settings.deadline
-        self._ends = None if seconds is None else time.monotonic() + seconds
+        self._stopping = stopping
+        self._ends = time.monotonic() + (self.settings.deadline or float("inf"))
         self._answering: tuple[bool, str] | None = None  # whether the first reply was new, and who gave it
         self.answered_by: set[str] = set()  # how the answering models call themselves, with their fingerprints
         self.called: set[str] = set()  # the leaves about which the model was asked just now
@@ -129,7 +128,10 @@ class JudgeClient:
             if logged.reply is not None:
                 self._check_answering(logged.reply, is_new=is_new)
         except LlmError as error:
-            self.ended = self.ended or (error if isinstance(error, GradingEnded) else self._die(error))
+            ended = error if isinstance(error, GradingEnded) else GradingEnded("endpoint", str(error))
+            if ended.by == "endpoint":
+                self._dead = self._dead or ended
+            self.ended = self.ended or ended
             self.failed[call.leaf] = str(self.ended)
             raise
         if logged.reply is None:
@@ -170,11 +172,6 @@ class JudgeClient:
             return None
         return GradingEnded("budget", f"the budget of {spent} is used up. Raise it, and grade again to go on.")
 
-    def _die(self, error: LlmError) -> GradingEnded:
-        with self._lock:
-            self._dead = self._dead or GradingEnded("endpoint", str(error))
-            return self._dead
-
     def _check_answering(self, reply: ChatReply, *, is_new: bool) -> None:
         """Raise GradingEnded if another model gave an earlier reply; its fingerprint may change."""
         if reply.model is None:
@@ -185,11 +182,8 @@ class JudgeClient:
         (_, before), (is_now, other) = sorted([self._answering, (is_new, reply.model)], key=lambda one: one[0])
         if before != other:
             who = f"{before} answered before and {other} {'answers now' if is_now else 'has answered, too'}"
-            raise GradingEnded(
-                "mixed",
-                f"{self.settings.judge_model.name}: {who}, and no grade comes from two judges. Serve {before} again, "
-                f"or name {other} exactly (rubric.model.name), which asks about every leaf anew.",
-            )
+            advice = f"Serve {before} again, or name {other} exactly (rubric.model.name), which asks all anew."
+            raise GradingEnded("mixed", f"{self.settings.judge_model.name}: {who}; one judge gives a grade. {advice}")
 
     def _opened(self) -> LiveModel:
         """Open the model once and check its digest."""
@@ -203,7 +197,8 @@ class JudgeClient:
                     digest = pinned_digest(model, backend)
                 except LlmError as error:
                     is_named_alone = model.backend == "ollama" and model.digest is None
-                    raise self._die(LlmError(f"{error} {WAYS}") if is_named_alone else error) from error
+                    self._dead = GradingEnded("endpoint", f"{error} {WAYS}" if is_named_alone else str(error))
+                    raise self._dead from error
                 self.digest = self.digest or digest
                 neutral = neutral_request(served, adaptable=True)
                 self._live = LiveModel(backend, neutral, self._neutral_seconds, OUTAGE_SECONDS, stopping=self._stopping)
@@ -242,8 +237,7 @@ class JudgeClient:
     def _seconds_left(self) -> float:
         """Return how long a call that begins now may take; raises GradingEnded if none may begin."""
         self._check_running()
-        seconds = self.settings.call_seconds
-        return seconds if self._ends is None else max(_LEAST_SECONDS, min(seconds, self._ends - time.monotonic()))
+        return max(_LEAST_SECONDS, min(self.settings.call_seconds, self._ends - time.monotonic()))
 
     def _neutral_seconds(self) -> float:
         return min(_NEUTRAL_SECONDS, self._seconds_left())
@@ -251,7 +245,7 @@ class JudgeClient:
     def _check_running(self) -> None:
         if (ended := self.ended or self.reason_to_end()) is not None:
             raise ended
-        if self._ends is not None and time.monotonic() >= self._ends:
+        if time.monotonic() >= self._ends:
             passed = f"the deadline of {self.settings.deadline:g} s for this grading has passed"
             raise GradingEnded("deadline", f"{passed}. Raise it, and grade again to go on.")
         if self._stopping.is_set():
