@@ -1,9 +1,4 @@
-"""Asking the judge's model: calls made before are answered from the call log, all others are made and logged.
-
-The key of a call is the SHA-256 of the request: model and digest, options, messages and schema, and the endpoint where
-the digest pins only a name. An endpoint with less context than the settings say gets a shorter request, but the key
-stays that of the request by the settings, so that a replay finds the reply.
-"""
+"""Asking the judge's model: calls made before are answered from the call log, all others are made and logged."""
 
 import threading
 import time
@@ -11,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import CALLS
 from pcgeval.core.params import Model
 from pcgeval.judge.prompts import FittedCall, JudgeCall
+from pcgeval.judge.requests import fitted_call, less_context, request_key, request_of, served_model
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.neutral import LiveModel, neutral_request
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Option, unpinned_digest
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, LlmError, unpinned_digest
 from pcgeval.rubric.grades import EndedBy
 from pcgeval.rubric.record import CallUsage
 
@@ -33,11 +28,7 @@ WAYS = (
 OUTAGE_SECONDS = 15.0  # for which a grading waits for an endpoint that is away
 _NEUTRAL_SECONDS = 60.0  # for a neutral call; an endpoint may be at work on others
 _ANSWERS_TO_LENGTH = 4  # prompts that are tried at an endpoint that finds them too long
-_LEAST_CONTEXT = 1024  # tokens; a smaller number in a refusal is something else
-_LESS_CONTEXT = 0.8  # of the context, after a refusal that names none
 _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
-_SETTABLE_CONTEXT = ("ollama", "llamacpp")  # the backends that take num_ctx
-_OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
 
 
 @dataclass(frozen=True)
@@ -69,8 +60,8 @@ class JudgeClient:
 
     A reply counts against the budget when a grading uses it, whenever it was paid for. Once the budget is used up, no
     call begins; calls under way may exceed it. A call that fails while a neutral one is answered costs only its leaf.
-    An LlmError (the endpoint is dead, the disk is full) ends the gradings: every further call that is not in the log
-    fails with that reason. Replies of two models end their grading, as no grade comes from two judges.
+    An LlmError (the endpoint is dead, the disk is full) ends the gradings: only the log answers from then on. Replies
+    of two models end their grading, as no grade comes from two judges.
     """
 
     def __init__(self, settings: JudgeSettings, log: CallLog, open_backend: OpenBackend = open_backend) -> None:
@@ -83,15 +74,14 @@ class JudgeClient:
         self._cost, self._tokens = 0.0, 0
         self._dead: GradingEnded | None = None  # why no call of any grading begins any more
         self.digest: str | None = None
-        if settings.model is not None:
-            is_hosted = settings.model.backend == "openai"
-            self.digest = unpinned_digest(settings.model.name) if is_hosted else settings.model.digest
+        if (model := settings.model) is not None:
+            self.digest = unpinned_digest(model.name) if model.backend == "openai" else model.digest
         self.begin(threading.Event())
 
     def begin(self, stopping: threading.Event) -> None:
         """Begin a grading, which ends when `stopping` is set, and clear what belongs to the one before."""
-        self._stopping, seconds = stopping, self.settings.deadline
-        self._ends = None if seconds is None else time.monotonic() + seconds
+        self._stopping = stopping
+        self._ends = time.monotonic() + (self.settings.deadline or float("inf"))
         self.used: dict[str, LoggedCall] = {}  # the calls of this grading by their keys, failed ones included
         self._answering: tuple[bool, str] | None = None  # whether the first reply was new, and who gave it
         self.answered_by: set[str] = set()  # how the answering models call themselves, with their fingerprints
@@ -108,7 +98,7 @@ class JudgeClient:
 
     def fitted(self, call: JudgeCall) -> FittedCall:
         """Return a call as it fits the context of the settings; raises ContextError."""
-        return call.fitted(self.settings.context_tokens, self._room(call) or 0)
+        return fitted_call(call, self.settings)
 
     def knows(self, call: JudgeCall) -> bool:
         """Return whether the reply to a call is there already; the model is not opened for it."""
@@ -140,7 +130,10 @@ class JudgeClient:
             if logged.reply is not None:
                 self._check_answering(logged.reply, is_new=is_new)
         except LlmError as error:
-            self.ended = self.ended or (error if isinstance(error, GradingEnded) else self._die(error))
+            ended = error if isinstance(error, GradingEnded) else GradingEnded("endpoint", str(error))
+            if ended.by == "endpoint":
+                self._dead = self._dead or ended
+            self.ended = self.ended or ended
             self.failed[call.leaf] = str(self.ended)
             raise
         if logged.reply is None:
@@ -152,20 +145,11 @@ class JudgeClient:
 
     def key(self, call: JudgeCall) -> str:
         """Return the SHA-256 of what is sent; the model is opened if nobody has given its digest."""
-        model = self.settings.judge_model
         if self.digest is None and self.settings.is_replay:
             raise LlmError("a recorded judge needs its model's digest: replies are found by it. Add it to the model.")
         if self.digest is None:
             self._opened()
-        values = {
-            "model": model.name,
-            "digest": self.digest,
-            "endpoint": model.base_url,
-            "options": self._options(call),
-            "messages": [[message.role, message.content] for message in self.fitted(call).messages],
-            "schema": call.schema,
-        }
-        return sha256_json(values)
+        return request_key(call, self.settings, self.digest)
 
     def count(self, key: str, usage: CallUsage) -> None:
         """Count a call, or all calls of a grading that was finished before, once."""
@@ -190,11 +174,6 @@ class JudgeClient:
             return None
         return GradingEnded("budget", f"the budget of {spent} is used up. Raise it, and grade again to go on.")
 
-    def _die(self, error: LlmError) -> GradingEnded:
-        with self._lock:
-            self._dead = self._dead or GradingEnded("endpoint", str(error))
-            return self._dead
-
     def _check_answering(self, reply: ChatReply, *, is_new: bool) -> None:
         """Raise GradingEnded if another model gave an earlier reply; its fingerprint may change."""
         if reply.model is None:
@@ -205,34 +184,8 @@ class JudgeClient:
         (_, before), (is_now, other) = sorted([self._answering, (is_new, reply.model)], key=lambda one: one[0])
         if before != other:
             who = f"{before} answered before and {other} {'answers now' if is_now else 'has answered, too'}"
-            raise GradingEnded(
-                "mixed",
-                f"{self.settings.judge_model.name}: {who}, and no grade comes from two judges. Name the right one "
-                "exactly in rubric.model.name, which asks about every leaf anew.",
-            )
-
-    def _options(self, call: JudgeCall) -> dict[str, Option]:
-        """Return the options that decide an answer: the profile's, then the user's own; what is None is not sent."""
-        model, profile = self.settings.judge_model, self.settings.judge_model.known_profile
-        usual = {"temperature": profile.temperature, "reasoning_effort": profile.reasoning_effort}
-        options = {name: value for name, value in usual.items() if value is not None}
-        options |= {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
-        if profile.seed or "seed" in model.options:
-            options["seed"] = int(model.options.get("seed", self.settings.seed)) + call.vote
-        if (room := self._room(call)) is not None:
-            options["num_predict"] = room
-        return options
-
-    def _room(self, call: JudgeCall) -> int | None:
-        """Return the room for the answer in tokens; CallError where one that was cut off has no more room."""
-        usual = self.settings.answer_tokens
-        if call.rooms == 1:
-            return usual
-        if usual is None:  # the same call again would be the same reply, counted twice
-            raise CallError("the endpoint cut the answer off, and the profile has no answer_tokens to raise")
-        if (most := min(call.rooms * usual, self.settings.context_tokens // 2)) < 1.5 * usual:
-            raise CallError(f"the answer has more than {usual} tokens, and the context has no more room for it")
-        return most
+            advice = f"Serve {before} again, or name {other} exactly (rubric.model.name), which asks all anew."
+            raise GradingEnded("mixed", f"{self.settings.judge_model.name}: {who}; one judge gives a grade. {advice}")
 
     def _opened(self) -> LiveModel:
         """Open the model once and check its digest."""
@@ -240,18 +193,17 @@ class JudgeClient:
         with self._lock:
             self._check_running()
             if self._live is None:
-                served = _for_judging(model, self.settings.context_tokens)
+                served = served_model(model, self.settings.context_tokens)
                 try:
                     backend = self._open_backend(served)
                     digest = pinned_digest(model, backend)
                 except LlmError as error:
                     is_named_alone = model.backend == "ollama" and model.digest is None
-                    raise self._die(LlmError(f"{error} {WAYS}") if is_named_alone else error) from error
+                    self._dead = GradingEnded("endpoint", f"{error} {WAYS}" if is_named_alone else str(error))
+                    raise self._dead from error
                 self.digest = self.digest or digest
-                neutral, log = neutral_request(served, adaptable=True), CallLog(None)
-                self._live = LiveModel(
-                    backend, neutral, self._neutral_seconds, OUTAGE_SECONDS, log, stopping=self._stopping
-                )
+                neutral = neutral_request(served, adaptable=True)
+                self._live = LiveModel(backend, neutral, self._neutral_seconds, OUTAGE_SECONDS, stopping=self._stopping)
             return self._live
 
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
@@ -267,45 +219,27 @@ class JudgeClient:
             reason = str(error)
         else:
             self._check_answering(reply, is_new=True)  # before it is logged: another model's would stay in the way
+        name = self.settings.judge_model.name
         return LoggedCall(
-            key=key,
-            reply=reply,
-            reason=reason,
-            model=self.settings.judge_model.name,
-            leaf=call.leaf,
-            kind=call.kind,
-            vote=call.vote,
+            key=key, reply=reply, reason=reason, model=name, leaf=call.leaf, kind=call.kind, vote=call.vote
         )
 
-    def _reply(self, live: LiveModel, call: JudgeCall) -> ChatReply:
-        """Ask the model, with less if the endpoint finds the prompt too long."""
-        options, model, most = self._options(call), self.settings.judge_model, self.settings.context_tokens
-        if model.backend in _SETTABLE_CONTEXT:
-            options["num_ctx"] = most
-        schema = call.schema if model.known_profile.structured_output else None
-        for _ in range(_ANSWERS_TO_LENGTH):
-            context, fitted = self._context, self.fitted(call)
-            if context < most:
-                if "num_predict" in options:
-                    options["num_predict"] = min(int(options["num_predict"]), context // 2)
-                fitted = call.fitted(context, int(options.get("num_predict", 0)))
-            request = ChatRequest(model.name, self.digest or "", fitted.messages, options, schema, adaptable=True)
-            outcome = live.ask(request, self._seconds_left)
-            if outcome.reply is not None:
-                return outcome.reply
-            refusal = outcome.error
-            if refusal is None or refusal.verdict is None or not refusal.verdict.is_too_long:
-                break
-            named = refusal.verdict.context or 0
-            less = named if _LEAST_CONTEXT <= named < context else int(context * _LESS_CONTEXT)
-            self._context = min(self._context, less)
-        raise refusal or CallError("the call failed")
+    def _reply(self, live: LiveModel, call: JudgeCall, prompts: int = _ANSWERS_TO_LENGTH) -> ChatReply:
+        """Ask the model, with less if the endpoint finds the prompt too long, with so many prompts at most."""
+        context = self._context
+        outcome = live.ask(request_of(call, self.settings, self.digest, context), self._seconds_left)
+        if outcome.reply is not None:
+            return outcome.reply
+        error = outcome.error or CallError("the call failed")
+        if error.verdict is None or not error.verdict.is_too_long or prompts == 1:
+            raise error
+        self._context = min(self._context, less_context(context, error.verdict.context))
+        return self._reply(live, call, prompts - 1)
 
     def _seconds_left(self) -> float:
         """Return how long a call that begins now may take; raises GradingEnded if none may begin."""
         self._check_running()
-        seconds = self.settings.call_seconds
-        return seconds if self._ends is None else max(_LEAST_SECONDS, min(seconds, self._ends - time.monotonic()))
+        return max(_LEAST_SECONDS, min(self.settings.call_seconds, self._ends - time.monotonic()))
 
     def _neutral_seconds(self) -> float:
         return min(_NEUTRAL_SECONDS, self._seconds_left())
@@ -313,7 +247,7 @@ class JudgeClient:
     def _check_running(self) -> None:
         if (ended := self.ended or self.reason_to_end()) is not None:
             raise ended
-        if self._ends is not None and time.monotonic() >= self._ends:
+        if time.monotonic() >= self._ends:
             passed = f"the deadline of {self.settings.deadline:g} s for this grading has passed"
             raise GradingEnded("deadline", f"{passed}. Raise it, and grade again to go on.")
         if self._stopping.is_set():
@@ -325,11 +259,4 @@ def check_judge(model: Model) -> None:
     if model.backend == "llamacpp":
         model_file(model.name, model.digest)  # not loaded yet: that takes its memory
     elif model.backend != "recorded":
-        pinned_digest(model, open_backend(_for_judging(model)))
-
-
-def _for_judging(model: Model, context: int | None = None) -> Model:
-    """Return a model without the options that are settings of the judge, but with its context where it takes one."""
-    options = {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
-    context_option = {"num_ctx": context} if context is not None and model.backend in _SETTABLE_CONTEXT else {}
-    return model.model_copy(update={"options": options | context_option})
+        pinned_digest(model, open_backend(served_model(model)))

@@ -71,7 +71,7 @@ class LiveModel:
         neutral: The neutral request to it.
         seconds: How long a neutral call may take.
         outage_seconds: For how long a server that is away is waited for.
-        log: Where neutral calls are kept, with their failures.
+        log: Where neutral calls are kept, with their failures; by default in memory.
         report: Receives messages for a person.
         stopping: Ends every wait.
         answering: How the answering model calls itself, by the neutral call; None if the server does not say it.
@@ -81,7 +81,7 @@ class LiveModel:
     neutral: ChatRequest
     seconds: Callable[[], float]
     outage_seconds: float
-    log: CallLog
+    log: CallLog = field(default_factory=lambda: CallLog(None))
     report: Callable[[str], None] = print_stderr
     stopping: threading.Event = field(default_factory=threading.Event)
     answering: str | None = None
