@@ -105,6 +105,8 @@ def test_seeds_over_all_papers_in_any_order(order):
     assert [(row.submission, row.paper) for row in rows] == list(product("ab", ("p", "q", ALL_PAPERS)))
     assert rows[2].scores == pytest.approx([0.2, 0.3, 0.4])
     assert (rows[2].mean, rows[2].std_error) == pytest.approx((0.3, 0.1 / math.sqrt(3)))
+    grades["a", "q", 2] = RunGrade.read(grades["a", "q", 2].run, 0, ["q_2"])  # disqualified: 0 in its seed, too
+    assert grade_table([*grades.values()])[2].scores == pytest.approx([0.2, 0.3, 0.15])
     del grades["a", "q", 2]  # a seed that lacks a paper does not count
     assert [row.n for row in grade_table([*grades.values()])] == [3, 2, 2, 3, 3, 3]
     assert grade_table([grades["a", "p", 0]])[0].std_error is None
