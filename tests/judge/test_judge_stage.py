@@ -82,23 +82,24 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
     assert grade(None, "recorded") == (whole, files)
 
 
-def test_one_budget_is_for_all_teams_and_each_has_the_calls_of_its_own_grade(competition):
+def test_each_team_has_its_own_budget_and_the_calls_of_its_own_grade(competition):
     def grades(**settings):
         rubric = PARAMS.rubric.model_copy(update={"judge": "simple", "model": MODEL, **settings})
-        params = ALONE.model_copy(update={"teams": {TEAM: Team(), "same": Team()}, "rubric": rubric})
+        params = ALONE.model_copy(update={"teams": {TEAM: Team(), "other": Team()}, "rubric": rubric})
         return grade_stage(params, competition, open_backend=lambda _: model)
 
     submissions, model = competition / "data/submissions", ScriptedModel()
-    shutil.copytree(submissions / TEAM, submissions / "same")
-    shutil.copytree(competition / f"data/evidence/{TEAM}", competition / "data/evidence/same")
+    shutil.copytree(submissions / TEAM, submissions / "other")
+    write_text(submissions / "other/README.md", "# other\n\nTeam: other\n")
+    shutil.copytree(competition / f"data/evidence/{TEAM}", competition / "data/evidence/other")
     outputs = grades(token_budget=10)
     assert [output.num_invalid_leaf_nodes for output in outputs.values()] == [UNCHECKED - 1, UNCHECKED - 1]
-    assert len(model.requests) == 1  # the same call about the other team has its reply
+    assert len(model.requests) == 2  # what the first team used up is not missing to the second
     grades()
-    assert len(model.requests) == UNCHECKED
-    first, second = ((competition / judgement_file(team)).read_bytes() for team in (TEAM, "same"))
-    assert first == second
-    assert first.count(b"\n") == UNCHECKED
+    assert len(model.requests) == 2 * UNCHECKED
+    first, second = ((competition / judgement_file(team)).read_bytes() for team in (TEAM, "other"))
+    assert first != second
+    assert first.count(b"\n") == second.count(b"\n") == UNCHECKED
 
 
 def test_a_team_whose_grading_fails_is_named_and_stops_no_other(competition):

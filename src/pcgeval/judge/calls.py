@@ -161,6 +161,10 @@ class JudgeClient:
                 if price is not None:
                     self._cost += price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
 
+    def begin_budget(self) -> None:
+        """Begin the budget anew: what was spent before does not count."""
+        self._counted, self._cost, self._tokens = set(), 0.0, 0
+
     def reason_to_end(self) -> GradingEnded | None:
         """Return why no call may begin: the endpoint is dead, or the budget is used up; None if one may."""
         most_cost, most_tokens = self.settings.max_cost, self.settings.token_budget

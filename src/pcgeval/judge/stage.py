@@ -40,9 +40,10 @@ def grade_stage(
 ) -> dict[str, JudgeOutput]:
     """Grade every team by the rubric and judge of params.yaml; write `data/grades/<team>/grade.json` and return all.
 
-    A model is asked only what the call log, the recordings and the last grades do not know; one budget is for all
-    teams. The calls that a grade used are written to `data/judgements/<team>/calls.jsonl`, from which `pcgeval export
-    recordings` makes the recording. The error of a grading that fails is raised once the other teams are graded:
+    A model is asked only what the call log, the recordings and the last grades do not know; each team has a budget, so
+    that none can use up another's. The calls that a grade used are written to `data/judgements/<team>/calls.jsonl`,
+    from which `pcgeval export recordings` makes the recording. The error of a grading that fails is raised once the
+    other teams are graded.
 
     Raises:
         RubricError: The rubric is faulty.
@@ -57,6 +58,7 @@ def grade_stage(
     outputs: dict[str, JudgeOutput] = {}
     errors: list[Fault] = []
     for team, output in grade_all(gradings, client):
+        client.begin_budget()
         if isinstance(output, Fault):
             errors.append(output)
             continue
