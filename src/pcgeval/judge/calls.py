@@ -1,21 +1,27 @@
-"""Asking the judge's model: calls made before are answered from the call log, all others are made and logged."""
+"""Asking the judge's model: calls made before are answered from the call log, all others are made and logged.
+
+A reply is found by the SHA-256 of its request: model and digest, options, messages, schema and endpoint, whose model an
+OpenAI interface does not pin. An endpoint with less context than the settings say gets a shorter request, but the key
+stays that of the request by the settings, so that a replay finds the reply.
+"""
 
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from pcgeval.core.files import sha256_json
 from pcgeval.core.layout import CALLS
 from pcgeval.core.params import Model
 from pcgeval.judge.prompts import FittedCall, JudgeCall
-from pcgeval.judge.requests import fitted_call, less_context, request_key, request_of, served_model
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.neutral import LiveModel, neutral_request
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, LlmError, unpinned_digest
+from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Option, unpinned_digest
 from pcgeval.rubric.grades import EndedBy
 from pcgeval.rubric.record import CallUsage
 
@@ -29,6 +35,10 @@ OUTAGE_SECONDS = 15.0  # for which a grading waits for an endpoint that is away
 _NEUTRAL_SECONDS = 60.0  # for a neutral call; an endpoint may be at work on others
 _ANSWERS_TO_LENGTH = 4  # prompts that are tried at an endpoint that finds them too long
 _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take no negative time
+_LEAST_CONTEXT = 1024  # tokens; a smaller number in a refusal is something else
+_LESS_CONTEXT = 0.8  # of the context, after a refusal that names none
+_SETTABLE_CONTEXT = ("ollama", "llamacpp")  # the backends that take num_ctx
+_OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
 
 
 @dataclass(frozen=True)
@@ -91,14 +101,9 @@ class JudgeClient:
         if self._live is not None:
             self._live.stopping = stopping
 
-    @property
-    def ended_by(self) -> EndedBy | None:
-        """Why the grading ended early, in a word."""
-        return None if self.ended is None else self.ended.by
-
     def fitted(self, call: JudgeCall) -> FittedCall:
         """Return a call as it fits the context of the settings; raises ContextError."""
-        return fitted_call(call, self.settings)
+        return call.fitted(self.settings.context_tokens, self._room(call) or 0)
 
     def knows(self, call: JudgeCall) -> bool:
         """Return whether the reply to a call is there already; the model is not opened for it."""
@@ -117,13 +122,13 @@ class JudgeClient:
         try:
             key = self.key(call)
             logged = self.log.find(key, failed_too=self.settings.is_replay)
+            is_new = logged is None
             if logged is None and self.settings.is_replay:
                 raise CallError(
                     f"no reply of {self.settings.judge_model.name} to this call is recorded: it was never made, or the "
                     "criterion, the files, the prompts or the model changed since. Set the judge's backend to the one "
                     "that has the model, grade again, and keep the replies with `pcgeval export recordings`."
                 )
-            is_new = logged is None
             if logged is None:
                 logged = self.log.answer(key, lambda _: self._call(call, key), self._seconds_left())
             self.used[key] = logged
@@ -144,12 +149,58 @@ class JudgeClient:
         return logged.reply
 
     def key(self, call: JudgeCall) -> str:
-        """Return the SHA-256 of what is sent; the model is opened if nobody has given its digest."""
+        """Return the SHA-256 of what is sent; the model is opened if nobody has given its digest.
+
+        Raises CallError where the call has no room.
+        """
         if self.digest is None and self.settings.is_replay:
             raise LlmError("a recorded judge needs its model's digest: replies are found by it. Add it to the model.")
         if self.digest is None:
             self._opened()
-        return request_key(call, self.settings, self.digest)
+        model = self.settings.judge_model
+        values = {
+            "model": model.name,
+            "digest": self.digest,
+            "endpoint": model.base_url,
+            "options": self._options(call),
+            "messages": [[message.role, message.content] for message in self.fitted(call).messages],
+            "schema": call.schema,
+        }
+        return sha256_json(values)
+
+    def _request(self, call: JudgeCall, context: int) -> ChatRequest:
+        """Return the request of a call to an endpoint with so much context."""
+        settings, model, options, room = self.settings, self.settings.judge_model, self._options(call), self._room(call)
+        if model.backend in _SETTABLE_CONTEXT:
+            options["num_ctx"] = settings.context_tokens
+        if room is not None and context < settings.context_tokens:
+            options["num_predict"] = room = min(room, context // 2)
+        messages = call.fitted(context, room or 0).messages
+        schema = call.schema if model.known_profile.structured_output else None
+        return ChatRequest(model.name, self.digest or "", messages, options, schema, adaptable=True)
+
+    def _options(self, call: JudgeCall) -> dict[str, Option]:
+        """Return the options that decide an answer: the profile's, then the user's own; what is None is not sent."""
+        model, profile = self.settings.judge_model, self.settings.judge_model.known_profile
+        usual = {"temperature": profile.temperature, "reasoning_effort": profile.reasoning_effort}
+        options = {name: value for name, value in usual.items() if value is not None}
+        options |= {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
+        if profile.seed or "seed" in model.options:
+            options["seed"] = int(model.options.get("seed", self.settings.seed)) + call.vote
+        if (room := self._room(call)) is not None:
+            options["num_predict"] = room
+        return options
+
+    def _room(self, call: JudgeCall) -> int | None:
+        """Return the room for the answer in tokens; CallError where one that was cut off has no more room."""
+        usual = self.settings.answer_tokens
+        if call.rooms == 1:
+            return usual
+        if usual is None:  # the same call again would be the same reply, counted twice
+            raise CallError("the endpoint cut the answer off, and the profile has no answer_tokens to raise")
+        if (most := min(call.rooms * usual, self.settings.context_tokens // 2)) < 1.5 * usual:
+            raise CallError(f"the answer has more than {usual} tokens, and the context has no more room for it")
+        return most
 
     def count(self, key: str, usage: CallUsage) -> None:
         """Count a call, or all calls of a grading that was finished before, once."""
@@ -197,7 +248,7 @@ class JudgeClient:
         with self._lock:
             self._check_running()
             if self._live is None:
-                served = served_model(model, self.settings.context_tokens)
+                served = _served(model, self.settings.context_tokens)
                 try:
                     backend = self._open_backend(served)
                     digest = pinned_digest(model, backend)
@@ -207,12 +258,14 @@ class JudgeClient:
                     raise self._dead from error
                 self.digest = self.digest or digest
                 neutral = neutral_request(served, adaptable=True)
-                self._live = LiveModel(backend, neutral, self._neutral_seconds, OUTAGE_SECONDS, stopping=self._stopping)
+                seconds = partial(self._seconds_left, _NEUTRAL_SECONDS)
+                self._live = LiveModel(backend, neutral, seconds, OUTAGE_SECONDS, stopping=self._stopping)
             return self._live
 
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
         """Make a call and return it as it is logged: with a reply, or the reason why there is none."""
-        live, reply, reason = self._opened(), None, None
+        live, name = self._opened(), self.settings.judge_model.name
+        logged = partial(LoggedCall, key=key, model=name, leaf=call.leaf, kind=call.kind, vote=call.vote)
         self.called.add(call.leaf)
         try:
             reply = self._reply(live, call)
@@ -220,33 +273,28 @@ class JudgeClient:
             self._check_running()  # what the deadline cut short says nothing about the leaf, or about later gradings
             if isinstance(error, LlmError):
                 raise
-            reason = str(error)
-        else:
-            self._check_answering(reply, is_new=True)  # before it is logged: another model's would stay in the way
-        name = self.settings.judge_model.name
-        return LoggedCall(
-            key=key, reply=reply, reason=reason, model=name, leaf=call.leaf, kind=call.kind, vote=call.vote
-        )
+            return logged(reason=str(error))
+        self._check_answering(reply, is_new=True)  # before it is logged: another model's would stay in the way
+        return logged(reply=reply)
 
     def _reply(self, live: LiveModel, call: JudgeCall, prompts: int = _ANSWERS_TO_LENGTH) -> ChatReply:
         """Ask the model, with less if the endpoint finds the prompt too long, with so many prompts at most."""
         context = self._context
-        outcome = live.ask(request_of(call, self.settings, self.digest, context), self._seconds_left)
+        outcome = live.ask(self._request(call, context), self._seconds_left)
         if outcome.reply is not None:
             return outcome.reply
         error = outcome.error or CallError("the call failed")
         if error.verdict is None or not error.verdict.is_too_long or prompts == 1:
             raise error
-        self._context = min(self._context, less_context(context, error.verdict.context))
+        named = error.verdict.context or 0
+        less = named if _LEAST_CONTEXT <= named < context else int(context * _LESS_CONTEXT)
+        self._context = min(self._context, less)
         return self._reply(live, call, prompts - 1)
 
-    def _seconds_left(self) -> float:
+    def _seconds_left(self, most: float = float("inf")) -> float:
         """Return how long a call that begins now may take; raises GradingEnded if none may begin."""
         self._check_running()
-        return max(_LEAST_SECONDS, min(self.settings.call_seconds, self._ends - time.monotonic()))
-
-    def _neutral_seconds(self) -> float:
-        return min(_NEUTRAL_SECONDS, self._seconds_left())
+        return max(_LEAST_SECONDS, min(most, self.settings.call_seconds, self._ends - time.monotonic()))
 
     def _check_running(self) -> None:
         if (ended := self.ended or self.reason_to_end()) is not None:
@@ -258,9 +306,17 @@ class JudgeClient:
             raise GradingEnded("stop", "the grading was stopped. Grade again to go on.")
 
 
+def _served(model: Model, context: int | None = None) -> Model:
+    """Return a model without the options that are settings of the judge, but with its context where it takes one."""
+    options = {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
+    if context is not None and model.backend in _SETTABLE_CONTEXT:
+        options["num_ctx"] = context
+    return model.model_copy(update={"options": options})
+
+
 def check_judge(model: Model) -> None:
     """Raise LlmError if a judge's model is not where it should be, or is another one than the pinned."""
     if model.backend == "llamacpp":
         model_file(model.name, model.digest)  # not loaded yet: that takes its memory
     elif model.backend != "recorded":
-        pinned_digest(model, open_backend(served_model(model)))
+        pinned_digest(model, open_backend(_served(model)))

@@ -135,7 +135,7 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
         settings.judge,
         tree,
         partial=ended_early,
-        ended_by=client.ended_by if failed else None,
+        ended_by=client.ended.by if client.ended and failed else None,
         warnings=tuple(warnings),
         prompts=settings.prompts,
         model=settings.judge_model.name,
