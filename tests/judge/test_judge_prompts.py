@@ -67,7 +67,7 @@ def test_a_prompt_fits_the_context_with_its_whole_criterion_and_no_material_outs
 
 def test_files_are_whole_in_the_order_of_their_rank_until_the_context_is_full():
     files = [PromptPart("file", f"{name}.py\n" + f"{name} = 1\n" * 200) for name in "cba"]
-    call = call_of("grade", files, order=("a.py", "b.py", "c.py"))  # a cache knows what begins alike
+    call = call_of("grade", files, first=tuple(reversed(files)))  # a cache knows what begins alike
     fitted = call.fitted(1900, 50)
     assert re.findall(r"<file \w+>\n(\w)\.py", fitted.messages[1].content) == ["b", "c"]
     assert 0 == fitted.shown["a.py"] < fitted.shown["b.py"] < 1

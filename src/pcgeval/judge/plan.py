@@ -73,7 +73,9 @@ def plan_grading(name: str, task: GradingTask, client: JudgeClient) -> GradingPl
     judge.rank_all([leaf for leaf, files in ranked if client.knows(judge.rank_call(leaf, files))], 1)
     usual = {kind: _answer_tokens(client, kind) for kind in _USUAL_ANSWERS}
     for leaf in asked:
-        plan.leaves_of_results += leaf.task_category == RESULT_ANALYSIS and judge.zero_reason(leaf) is not None
+        if judge.zero_reason(leaf) is not None:
+            plan.leaves_of_results += leaf.task_category == RESULT_ANALYSIS
+            continue
         for call in judge.planned_calls(leaf):
             if client.knows(call):
                 plan.known_calls += 1

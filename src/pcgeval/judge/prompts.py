@@ -12,12 +12,12 @@ paper's and the rubric's authors wrote stands between tags without the key.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from pcgeval.core.files import sha256_json, sha256_text
+from pcgeval.core.files import sha256_text
 from pcgeval.core.untrusted import well_formed
 from pcgeval.llm.protocol import CallError, Message
 
@@ -30,7 +30,6 @@ _SHARED_SHARE = 2 / 3  # of the context without the answer: what the calls of a 
 _EARLIER_SHARE = 1 / 4  # of what is left: the criteria before the one to be graded have at most
 _TEXTS_KEPT = 128  # texts in memory, each of at most half a megabyte
 _PIECE = 400  # characters at which a long line may be cut
-_KEY_LENGTH = 6  # characters; a short key costs few tokens
 _FIELD = re.compile(r"\{([a-z]+)\}")
 # words, numbers, repeated marks, line ends and indents, and bytes beyond ASCII
 _TOKEN = re.compile(rb"([A-Za-z]+)|([0-9]+)|([\x80-\xff]+)|([!-/:-@\[-`{-~])\4*|\s*\n\s*|\s{2,}")
@@ -39,10 +38,6 @@ _MARKS = re.compile(
     r"(?:<(?=[|｜]|</?s>|/?s>|(?:start|end)_of_turn>|[be]os>|<SYS>>|</SYS>>)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\]))"
 )
-
-
-def _without_marks(text: str) -> str:
-    return _MARKS.sub(lambda mark: f"{mark.group()} ", text)
 
 
 class ContextError(CallError):
@@ -57,16 +52,6 @@ class PromptPart:
     text: str  # the text, whole
     tail: float = 0.0  # if it is cut, the share of what is shown that comes from its end
     is_data: bool = True  # whether it is a submission's, so that its tags have the key
-
-    @cached_property
-    def digest(self) -> str:
-        """The SHA-256 of the text."""
-        return sha256_text(self.text)
-
-    @cached_property
-    def escaped_text(self) -> str:
-        """The text with a space in every mark by which a chat template would end the message or begin another."""
-        return _without_marks(self.text)
 
     @property
     def label(self) -> str:
@@ -86,7 +71,7 @@ class GradingPrompt:
 
     def shown(self, room: int, names: Sequence[str] | None = None) -> list[tuple[PromptPart, str]]:
         """Return the parts, or those with these names, as they are shown in so many tokens: the smallest are whole."""
-        texts = {part: self.keyless(part) for part in self.parts if names is None or part.name in names}
+        texts = {part: escaped(part.text, self.key) for part in self.parts if names is None or part.name in names}
         left, rooms = room, {}
         for number, part in enumerate(sorted(texts, key=lambda part: count_tokens(texts[part]))):
             share = left // (len(texts) - number)
@@ -94,16 +79,8 @@ class GradingPrompt:
             left -= min(count_tokens(texts[part]) + _TAGS, share)
         return [(part, cut(text, rooms[part], part.tail)) for part, text in texts.items()]
 
-    def keyless(self, part: PromptPart) -> str:
-        """Return a part's text with a space in the grading's key wherever it holds it."""
-        text, key = part.escaped_text, self.key
-        while key in text:  # again where two of them overlap
-            text = text.replace(key, f"{key[:3]} {key[3:]}")
-        return text
 
-
-@dataclass(frozen=True)
-class FittedCall:
+class FittedCall(NamedTuple):
     """The messages of a call, and the share of each part that is not shown whole, by its label."""
 
     messages: tuple[Message, ...]
@@ -119,15 +96,14 @@ class JudgeCall:
     prompt: GradingPrompt  # what the calls of the grading have in common
     fields: Mapping[str, str]  # our own text and the criterion, by the field of the template; never cut
     shared: tuple[str, ...] = ()  # the names of the grading's parts that it shows
-    # the criteria before, and for a ranking or an answer to be read, the text that it is about
-    earlier: tuple[PromptPart, ...] = ()
+    # the criteria before, or for a ranking or an answer to be read, the text that it is about
+    earlier: PromptPart | None = None
     files: tuple[PromptPart, ...] = ()  # the files in the order of their rank
-    order: tuple[str, ...] = ()  # the labels of the files in the order in which they are shown
-    last: tuple[str, ...] = ()  # of these, the labels of those that are shown after the criteria before
+    first: tuple[PromptPart, ...] | None = None  # of these, those before the criteria, in this order; None: all
+    last: tuple[PromptPart, ...] = ()  # those after the criteria
     schema: Mapping[str, Any] | None = None  # the JSON schema of the answer, if it is JSON
     vote: int = 0  # the number of the vote, from 0
     rooms: int = 1  # how often the usual room the answer has: 2 after one that was cut off
-    _fitted: dict[tuple[int, int], FittedCall] = field(init=False, default_factory=dict, compare=False, repr=False)
 
     def fitted(self, context: int, answer_tokens: int) -> FittedCall:
         """Return the messages, which have room in a context of so many tokens together with the answer.
@@ -136,11 +112,7 @@ class JudgeCall:
         in the order of their rank until the context is full; the last one ends at a line. Raises ContextError where our
         own text has no room.
         """
-        if (context, answer_tokens) not in self._fitted:
-            self._fitted[context, answer_tokens] = self._fit(context - answer_tokens - 2 * _MESSAGE_OVERHEAD)
-        return self._fitted[context, answer_tokens]
-
-    def _fit(self, room: int) -> FittedCall:
+        room = context - answer_tokens - 2 * _MESSAGE_OVERHEAD
         system, task = self._instructions()
         left = room - count_tokens(system) - count_tokens(task)
         if left < 0:
@@ -153,36 +125,52 @@ class JudgeCall:
             shared = self.prompt.shown(int(left * _SHARED_SHARE), self.shared)
         left -= sum(count_tokens(text) + _TAGS for _, text in shared)
         earlier = []
-        for part in self.earlier:
+        if (part := self.earlier) is not None:
             most = int(left * _EARLIER_SHARE) if self.files else left
-            earlier.append((part, cut(self.prompt.keyless(part), most - _TAGS, part.tail)))
-            left -= count_tokens(earlier[-1][1]) + _TAGS
-        files = []
+            earlier = [(part, cut(escaped(part.text, self.prompt.key), most - _TAGS, part.tail))]
+            left -= count_tokens(earlier[0][1]) + _TAGS
+        texts = dict(shared)
         for part in self.files:
-            whole = self.prompt.keyless(part)
-            if text := cut(whole, left - _TAGS, part.tail):
-                files.append((part, text))
-            left = left - count_tokens(text) - _TAGS if text == whole else 0
-        files.sort(key=lambda pair: self.order.index(pair[0].label) if self.order else 0)
-        first, last = ([pair for pair in files if (pair[0].label in self.last) is is_last] for is_last in (False, True))
+            whole = escaped(part.text, self.prompt.key)
+            texts[part] = cut(whole, left - _TAGS, part.tail)
+            left = left - count_tokens(texts[part]) - _TAGS if texts[part] == whole else 0
+        first, last = (
+            [(part, texts[part]) for part in parts]
+            for parts in (self.files if self.first is None else self.first, self.last)
+        )
         blocks = [self._block(part, text) for part, text in (*shared, *first, *earlier, *last) if text]
         messages = Message("system", system), Message("user", "\n\n".join([*blocks, task]))
-        lengths = {part.label: 0 for part in self.files} | {part.label: len(text) for part, text in (*shared, *files)}
-        wholes = {part.label: len(part.escaped_text) for part in (*self.files, *(part for part, _ in shared))}
-        shares = {label: round(lengths[label] / whole, 3) for label, whole in wholes.items() if whole}
+        wholes = {part: len(escaped(part.text, self.prompt.key)) for part in texts}
+        shares = {part.label: round(len(texts[part]) / whole, 3) for part, whole in wholes.items() if whole}
         return FittedCall(messages, {label: share for label, share in shares.items() if share < 1})
 
     def _instructions(self) -> tuple[str, str]:
+        """Return the system's message and the question."""
         family, about = self.prompt.family, self.prompt.about
-        system = section(family, f"system {'parse' if self.kind == 'parse' else about}")
         fields = {name: _without_marks(text) for name, text in self.fields.items()}
         fields |= {"key": self.prompt.key, "run": self.prompt.run, "about": section(family, f"about {about}")}
-        question = section(family, self.kind)
-        return filled(system, fields), filled(question, fields)
+        names = (f"system {'parse' if self.kind == 'parse' else about}", self.kind)
+        # empty where there is no such field; values are not searched for fields
+        system, question = (_FIELD.sub(lambda name: fields.get(name[1], ""), section(family, name)) for name in names)
+        return system, question
 
     def _block(self, part: PromptPart, text: str) -> str:
         tag = f"{part.name} {self.prompt.key}" if part.is_data else part.name
         return f"<{tag}>\n{text}\n</{tag}>"
+
+
+@lru_cache(_TEXTS_KEPT)
+def escaped(text: str, key: str) -> str:
+    """Return a text without a grading's key and without the marks of chat templates."""
+    text = _without_marks(text)
+    while key in text:  # again where two of them overlap
+        text = text.replace(key, f"{key[:3]} {key[3:]}")
+    return text
+
+
+def _without_marks(text: str) -> str:
+    """Return a text with a space in every mark by which a chat template would end the message or begin another."""
+    return _MARKS.sub(lambda mark: f"{mark.group()} ", text)
 
 
 @lru_cache(_TEXTS_KEPT)
@@ -225,32 +213,18 @@ def cut(text: str, most: int, tail: float) -> str:
     return f"{head}\n[... {len(text) - len(head) - len(end)} characters left out ...]\n{end}"
 
 
-def grading_key(digests: Sequence[str]) -> str:
-    """Return the key of a grading's tags: the beginning of the SHA-256 of what its prompts have in common."""
-    return sha256_json(list(digests))[:_KEY_LENGTH]
-
-
 @cache
-def _sections(family: str) -> Mapping[str, str]:
-    sections = re.split(r"^## (.*)\n", _prompt_file(family), flags=re.MULTILINE)
-    return {name: text.rstrip() for name, text in zip(sections[1::2], sections[2::2], strict=True)}
-
-
 def section(family: str, name: str) -> str:
     """Return a text of a family of prompts by its heading, with `{fields}`."""
-    return _sections(family)[name]
+    _, text = re.split(rf"^## {re.escape(name)}\n", _prompt_file(family), flags=re.MULTILINE)
+    return text.partition("\n## ")[0].rstrip()
 
 
-@cache
 def prompt_version(family: str) -> str:
     """Return the beginning of the SHA-256 of a family's texts; replies to other texts do not count for these."""
     return sha256_text(_prompt_file(family))[:16]
 
 
-def filled(text: str, fields: Mapping[str, str]) -> str:
-    """Return a template with its fields, empty where there is none; the values are not searched for fields."""
-    return _FIELD.sub(lambda field: fields.get(field[1], ""), text)
-
-
+@cache
 def _prompt_file(family: str) -> str:
     return files("pcgeval.judge").joinpath("prompts", f"{family}.md").read_text(encoding="utf-8")

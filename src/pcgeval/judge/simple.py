@@ -13,18 +13,12 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from pcgeval.checks.evidence import PaperEvidence
+from pcgeval.core.files import sha256_json, sha256_text
 from pcgeval.core.parallel import map_in_threads
-from pcgeval.judge.answers import (
-    MAX_PICKED,
-    read_ranking,
-    read_score,
-    read_verdict,
-    reality_of,
-    without_thinking,
-)
+from pcgeval.judge.answers import MAX_PICKED, read_ranking, read_score, read_verdict, reality_of, without_thinking
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.files import CODE, SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
-from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, grading_key, section
+from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, section
 from pcgeval.judge.quotes import find_quote
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
@@ -36,6 +30,7 @@ from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
 MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have
+_KEY_LENGTH = 6  # characters of the key of a grading's tags; a short key costs few tokens
 _MAX_NAMED = 50  # names in the record of a leaf
 _TEXTS_KEPT = 64  # texts in memory, each of at most half a megabyte
 
@@ -59,11 +54,8 @@ class LeafJudge:
         self.file_text = lru_cache(_TEXTS_KEPT)(lambda file: read_file(file.path))
         run, settings = task.run, client.settings
         texts = {"paper" if run else "rules": task.paper, "addendum": task.addendum, "notes": task.judge_addendum}
-        self._background = tuple(
-            PromptPart(name, clean(text).strip(), tail=0.1, is_data=False)
-            for name, text in texts.items()
-            if text.strip()
-        )
+        shown = {name: clean(text).strip() for name, text in texts.items() if text.strip()}
+        self._background = tuple(PromptPart(name, text, tail=0.1, is_data=False) for name, text in shown.items())
         self._run_parts: tuple[PromptPart, ...] = ()
         self._run_texts: dict[str, str] = {}  # of these without our own words
         if run is not None and not settings.code_only:
@@ -73,11 +65,12 @@ class LeafJudge:
             log = "(reproduce.sh was not run)" if run.log is None else self._run_texts[REPRODUCE_LOG]
             self._run_parts = PromptPart(REPRODUCE_SCRIPT, text, 0.3), PromptPart(REPRODUCE_LOG, log, 0.7)
         parts = (*self._background, *self._run_parts)
+        names = [file.name for file in self.files.files]
         self.prompt = GradingPrompt(
             settings.prompts,
             about="competition" if run is None else "paper",
             run="" if run is None else section(settings.prompts, f"run {_origin(run, settings)}"),
-            key=grading_key([*(part.digest for part in parts), *(file.name for file in self.files.files)]),
+            key=sha256_json([*(sha256_text(part.text) for part in parts), *names])[:_KEY_LENGTH],
             parts=parts,
         )
         self.shown: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
@@ -130,10 +123,10 @@ class LeafJudge:
                 pass
         below: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)  # the files of leaves, by the node above
         chosen: defaultdict[str, Counter[str]] = defaultdict(Counter)  # how many leaves below a node chose a file
-        for leaf in asked:
-            names = frozenset(file.name for file in self._rankings.get(leaf.path, FileRanking(())).files)
-            below[leaf.path.rpartition("/")[0]][leaf.path] = names
-            for node in _nodes_above(leaf.path):
+        for path, ranking in self._rankings.items():
+            names = frozenset(file.name for file in ranking.files)
+            below[path.rpartition("/")[0]][path] = names
+            for node in _nodes_above(path):
                 chosen[node].update(names)
         for node, files in below.items():
             counts = [chosen[above] for above in _nodes_above(node)]
@@ -221,8 +214,6 @@ class LeafJudge:
 
     def planned_calls(self, leaf: TaskNode) -> Iterable[JudgeCall]:
         """Yield the calls that a grading would make about a leaf; what the model would choose is not known."""
-        if self.files.fault is not None or self.zero_reason(leaf) is not None:
-            return
         files: Sequence[SubmissionFile] = self.offered(leaf)
         if len(files) > MAX_PICKED:
             call = self.rank_call(leaf, files)
@@ -239,7 +230,7 @@ class LeafJudge:
         schema = _object_schema(files={"type": "array", "items": name, "minItems": 1, "maxItems": MAX_PICKED})
         listed = PromptPart("files", "\n".join(names), tail=0.3)
         shared = tuple(part.name for part in self._background)
-        return JudgeCall("rank", leaf.path, self.prompt, self._fields(leaf), shared, (listed,), schema=schema)
+        return JudgeCall("rank", leaf.path, self.prompt, self._fields(leaf), shared, listed, schema=schema)
 
     def grade_call(self, leaf: TaskNode, files: Sequence[SubmissionFile], vote: int = 0) -> JudgeCall:
         """Ask for a grade in words; `files` are in the order of their rank.
@@ -247,8 +238,10 @@ class LeafJudge:
         The prompts of neighbours begin alike: first stand the files that a neighbour has, too, then the criteria
         before, which grow from one to the next, then the other files.
         """
-        parts = {file.name: self._file_part(file) for file in files}
+        nothing = {"": PromptPart("file", "(there is no file of the kinds that count here)")}
+        parts = {file.name: self._file_part(file) for file in files} or nothing
         order, num_alike = self._orders.get(leaf.path, (sorted(parts), len(parts)))
+        ordered = tuple(parts[name] for name in order)
         most = self._settings.max_prior_nodes if self._task.run else 0  # an entry's criteria stand alone
         before = leaf.get_prior_nodes(self._task.rubric, most)
         criteria = "\n".join(f"- {' '.join(node.requirements.split())}" for node in before)
@@ -261,10 +254,10 @@ class LeafJudge:
             self.prompt,
             self._fields(leaf),
             shared=tuple(part.name for part in (*self._background, *run)),
-            earlier=(earlier,) if before else (),
-            files=tuple(parts.values()) or (PromptPart("file", "(there is no file of the kinds that count here)"),),
-            order=tuple(parts[name].label for name in order),
-            last=tuple(parts[name].label for name in order[num_alike:]),
+            earlier=earlier if before else None,
+            files=tuple(parts.values()),
+            first=ordered[:num_alike],
+            last=ordered[num_alike:],
             vote=vote,
         )
 
@@ -275,7 +268,7 @@ class LeafJudge:
         schema = _object_schema(valid_score={"type": "boolean"}, score=score, explanation={"type": "string"})
         words = PromptPart("answer", clean(answer), tail=0.8)
         fields = self._fields(leaf, scale="parse")
-        return JudgeCall("parse", leaf.path, self.prompt, fields, earlier=(words,), schema=schema, vote=vote)
+        return JudgeCall("parse", leaf.path, self.prompt, fields, earlier=words, schema=schema, vote=vote)
 
     def _file_part(self, file: SubmissionFile) -> PromptPart:
         text = self.file_text(file)
