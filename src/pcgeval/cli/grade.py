@@ -1,7 +1,7 @@
 """The command `pcgeval grade`: a team, a submission that was not run, an attempt at a paper, or a folder of runs."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pcgeval.judge.many import Fault
     from pcgeval.judge.settings import GradingTask, JudgeSettings
     from pcgeval.rubric.grades import JudgeOutput
+    from pcgeval.rubric.runs import RunGrade
 
 GRADES = Path("grades")  # of a folder of runs, below the working directory
 Submission = Annotated[
@@ -104,19 +105,17 @@ def grade(
         (out and out.is_dir() and not are_runs, f"--out {out}: is a directory. Name a file."),
         (is_within, f"--out {out or GRADES}: lies among the runs. Name another folder for the grades."),
     )
-    recordings = [recording] if recording else []
-    if is_team:
-        recordings += filter(Path.is_file, (judge_recording_file(submission), judgement_file(submission)))
+    of_team = (judge_recording_file(submission), judgement_file(submission)) if is_team else ()
+    recordings = [*([recording] if recording else []), *filter(Path.is_file, of_team)]
     if are_runs:
         runs = find_runs(Path(submission), papers)
         gradings = run_gradings(runs, out or GRADES, settings)
     elif paper:
         needs_run = reads_results and not reproduce
-        opened = partial(_attempt, Path(submission), paper, settings, needs_run=needs_run)
-        gradings = [Grading(submission, opened)]
+        gradings = [Grading(submission, partial(_attempt, Path(submission), paper, settings, needs_run=needs_run))]
     else:
-        of_team = partial(competition_task, params, submission, rubric=rubric, checks_file=settings.checks_file)
-        gradings = [Grading(submission, of_team)]
+        opened = partial(competition_task, params, submission, rubric=rubric, checks_file=settings.checks_file)
+        gradings = [Grading(submission, opened)]
     if dry_run:
         print_plans({settings.judge: settings}, lambda *_: gradings, recordings=recordings, json=json)
         return
@@ -128,11 +127,17 @@ def grade(
         title = f"{submission}, {paper}" if paper else submission
         _show_grade(output, settings.max_width, out, page, title, json=json)
         return
-    graded = [RunGrade.of(run, output, settings.max_width) for run, (_, output) in zip(runs, results, strict=True)]
-    print_grade_table(graded, json=json)
-    if number := sum(grade.problem is not None for grade in graded):
+    _show_table(
+        [RunGrade.of(run, output, settings.max_width) for run, (_, output) in zip(runs, results, strict=True)],
+        json=json,
+    )
+
+
+def _show_table(grades: "Sequence[RunGrade]", *, json: bool) -> None:
+    print_grade_table(grades, json=json)
+    if number := sum(grade.problem is not None for grade in grades):
         print_stderr(
-            f"{number} of {len(graded)} gradings do not count. Repeat the command to try them again: finished grades "
+            f"{number} of {len(grades)} gradings do not count. Repeat the command to try them again: finished grades "
             "stay, and no reply is paid for twice."
         )
         raise typer.Exit(EXIT_CHECK_FAILED)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.many import Fault, Grading, grade_all
-from pcgeval.judge.run import attempt, submission_task
+from pcgeval.judge.run import attempt
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.rubric.tree import leaves
 from pcgeval.submissions.reproduction import REPRODUCE_LOG
@@ -114,7 +114,8 @@ def _attacked(submission: Path, paper_id: str, settings: JudgeSettings, attack: 
         for name, text in ATTACKS[attack](criteria).items():
             for file in programs if name == _ALL_PROGRAMS else [copy / name]:
                 _append(file / name if file.is_dir() else file, text)
-        yield submission_task(copy, paper_id, settings)
+        with attempt(copy, paper_id, settings) as attacked:
+            yield attacked
 
 
 def _irregular(folder: str, names: Sequence[str]) -> list[str]:

@@ -101,17 +101,14 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
 
 def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -> JudgeOutput:
     judge, settings, tasks = LeafJudge(task, client), client.settings, list(leaves(task.rubric))
-    asked = [leaf for leaf in tasks if leaf.check is None or settings.ignore_checks]
-    checked = {leaf.path for leaf in tasks} - {leaf.path for leaf in asked}
     verdicts: dict[str, Verdict] = {}
 
     def judged(leaf: TaskNode) -> tuple[TaskNode, Verdict]:
         """Let a check decide its leaf, so that it never costs a call, and the model all others."""
-        verdict_of = partial(check_verdict, task.evidence) if leaf.path in checked else judge.verdict
-        return leaf, _verdict(verdict_of, leaf)
+        return leaf, _verdict(judge.verdict if judge.asks_about(leaf) else partial(check_verdict, task.evidence), leaf)
 
-    judge.rank_all(asked, settings.concurrency)
     at_once = settings.concurrency
+    judge.rank_all(tasks, at_once)
     with Progress(title, len(tasks), failed_as="without a grade") if title else nullcontext() as progress:
         # one at a time in this thread, so that Ctrl-C interrupts the call
         for leaf, verdict in map(judged, tasks) if at_once == 1 else map_in_threads(judged, tasks, at_once):

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pcgeval.checks.checks import Check
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
@@ -28,7 +27,7 @@ from pcgeval.rubric.grade_files import read_graded_tree
 from pcgeval.rubric.grades import GradedTaskNode, rescored
 from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_eval_lines
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer
-from pcgeval.rubric.tree import TaskNode, leaves
+from pcgeval.rubric.tree import leaves
 
 EXPECTED = "expected_result.json"
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
@@ -72,17 +71,11 @@ class Example:
             yield GradingTask(criteria, self.submission, PaperEvidence(self.submission))
             return
         with attempt(self.submission, self.paper_id, settings) as task:
-            if pointer := next(
-                (file.path for file in list_files(task.folder).files if is_lfs_pointer(file.path)), None
-            ):
-                raise GradingError(f"{pointer} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
+            for file in list_files(task.folder).files:
+                if is_lfs_pointer(file.path):
+                    raise GradingError(f"{file.path} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
             checks = {leaf.id: leaf.check for leaf in leaves(task.rubric) if leaf.check}
-            yield replace(task, rubric=_with_checks(criteria, checks))
-
-
-def _with_checks(node: TaskNode, checks: Mapping[str, Check]) -> TaskNode:
-    below = tuple(_with_checks(task, checks) for task in node.sub_tasks)
-    return replace(node, sub_tasks=below, check=None if below else checks.get(node.id))
+            yield replace(task, rubric=criteria.map_leaves(lambda leaf: replace(leaf, check=checks.get(leaf.id))))
 
 
 def read_examples(folder: Path, only: Sequence[str] = ()) -> list[Example]:

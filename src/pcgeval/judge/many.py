@@ -39,9 +39,8 @@ class Grading:
     name: str
     open: Callable[[], AbstractContextManager[GradingTask]]  # gives the submission and its rubric
     file: Path | None = None  # where the grade goes; without one it is never skipped
-    inputs: Callable[[], Sequence[Path]] = (
-        tuple  # the files and folders that decide it; the package's change with its version
-    )
+    # the files and folders that decide it; the package's change with its version
+    inputs: Callable[[], Sequence[Path]] = tuple
 
 
 def grade_all(
@@ -51,7 +50,7 @@ def grade_all(
 
     A computer runs each submission's reproduce.sh first. The title stands before the name above the progress.
     """
-    return for_each(gradings, partial(_grade, client=client, computer=computer, title=title))
+    return _for_each(gradings, partial(_grade, client=client, computer=computer, title=title))
 
 
 def plan_all(gradings: Iterable[Grading], client: JudgeClient) -> Iterator[tuple[str, GradingPlan | Fault]]:
@@ -61,11 +60,10 @@ def plan_all(gradings: Iterable[Grading], client: JudgeClient) -> Iterator[tuple
         with grading.open() as task:
             return plan_grading(grading.name, task, client)
 
-    return for_each(gradings, plan)
+    return _for_each(gradings, plan)
 
 
-def for_each(gradings: Iterable[Grading], act: Callable[[Grading], T]) -> Iterator[tuple[str, T | Fault]]:
-    """Yield the name of each grading, and what `act` returned for it, or the error that it raised."""
+def _for_each(gradings: Iterable[Grading], act: Callable[[Grading], T]) -> Iterator[tuple[str, T | Fault]]:
     for grading in gradings:
         result: T | Fault
         try:
@@ -99,9 +97,9 @@ def _grade(grading: Grading, client: JudgeClient, computer: Computer | None, tit
 def _inputs(grading: Grading, settings: JudgeSettings, computer: Computer | None) -> str:
     """Return a hash of all that decides a grading, as far as names, sizes and times of files tell."""
     places = [*grading.inputs(), *([settings.checks_file] if settings.checks_file else [])]
-    values = settings.model_dump(
-        mode="json", exclude={"model": {"concurrency": True}, **dict.fromkeys(_NOT_DECIDING, True)}
-    )
+    values = settings.model_dump(mode="json", exclude={*_NOT_DECIDING})
+    if settings.model is not None:
+        del values["model"]["concurrency"]
     run_by = None if computer is None else computer_identity(computer)
     files = [(str(place.resolve()), state_of(place)) for place in places]
     return sha256_json([version("pcgeval"), prompt_version(settings.prompts), values, run_by, files])

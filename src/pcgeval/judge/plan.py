@@ -67,7 +67,7 @@ def plan_grading(name: str, task: GradingTask, client: JudgeClient) -> GradingPl
     elif client.digest is None and model.backend == "ollama":  # its list of models: nothing is asked
         client.digest = open_backend(model).digest()
     judge, before = LeafJudge(task, client), ""
-    asked = [leaf for leaf in leaves(task.rubric) if leaf.check is None or settings.ignore_checks]
+    asked = [leaf for leaf in leaves(task.rubric) if judge.asks_about(leaf)]
     # the files that leaves have chosen before decide in which order the prompts show them
     ranked = ((leaf, files) for leaf in asked if len(files := judge.offered(leaf)) > MAX_PICKED)
     judge.rank_all([leaf for leaf, files in ranked if client.knows(judge.rank_call(leaf, files))], 1)

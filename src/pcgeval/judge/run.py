@@ -7,7 +7,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,6 @@ SUBMISSION = "submission"  # the folder in PaperBench's tar files; beside it lie
 _MAX_FILES, _MAX_UNPACKED = 200_000, 20 * 2**30  # of a tar file; bytes
 _MAX_DEPTH = 100  # folders in one another; the sandbox copies fewer
 _RUN: TypeAdapter[ReproductionRun] = TypeAdapter(ReproductionRun)
-_MAX_TIME_BYTES = 100
 
 
 async def run_judge(
@@ -150,8 +149,7 @@ def grade_attempt(
     settings = client.settings
     if computer is None or settings.code_only or not JUDGES[settings.judge].reads_submission:
         return grade(task, client, title, stopping=stopping)
-    with ExitStack() as stack:
-        place = _run_folder(task.folder, stack, is_kept=is_kept)
+    with _run_folder(task.folder, is_kept=is_kept) as place:
         run = _reproduced(computer, task.folder, place)
         blacklist = task.run.blacklist if task.run else ()
         evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, blacklist)
@@ -164,45 +162,37 @@ def grade_attempt(
 
 @contextmanager
 def attempt(submission: Path, paper_id: str, settings: JudgeSettings) -> Iterator[GradingTask]:
-    """Give an attempt to reproduce a paper; one process at a time unpacks its tar file until the end of the block.
+    """Give an attempt to reproduce a paper, with the log of an earlier run; a tar file is unpacked for the block."""
+    with _unpacked(submission) if submission.is_file() else nullcontext(submission) as folder:
+        if not folder.is_dir():
+            raise GradingError(f"{folder}: no folder. Name the folder or the tar file of a submission.")
+        needs_text = settings.judge == "simple"
+        paper = load_paper(Path(settings.papers_dir), paper_id, needs_text=needs_text, checks_file=settings.checks_file)
+        evidence = evidence_as_it_lies(folder, settings, paper.blacklist)
+        texts = (paper.paper, paper.addendum, paper.judge_addendum)
+        yield GradingTask(paper.rubric, folder, evidence, *texts, paper.checks_sha256)
 
-    It is always unpacked at the same place, so that a run of its reproduce.sh that was killed is found again.
-    """
-    if not submission.is_file():
-        yield submission_task(submission, paper_id, settings)
-        return
+
+@contextmanager
+def _unpacked(submission: Path) -> Iterator[Path]:
+    """Unpack a tar file, always at the same place, so that a run of its reproduce.sh that was killed is found again."""
     if is_lfs_pointer(submission):
         raise GradingError(f"{submission} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}.")
     if read_start(submission, len(ZIP_START), follow_link=True) == ZIP_START:
         raise GradingError(f"{submission} is a ZIP file, which tells no times of results. Name a tar file or a folder.")
-    state, status = state_folder(submission), submission.stat()
-    folder = state / "unpacked" / sha256_json([status.st_size, status.st_mtime_ns])[:16]
-    with lock_folder(submission, state / "unpacked.lock"):
+    place = state_folder(submission) / "unpacked"
+    folder = place / sha256_json(state_of(submission))[:16]
+    with lock_folder(submission, place.with_suffix(".lock")):
         if not folder.is_dir():  # else it was left by a process that was killed
-            shutil.rmtree(folder.parent, ignore_errors=True)
+            shutil.rmtree(place, ignore_errors=True)
             unpack(submission, folder, max_files=_MAX_FILES, max_bytes=_MAX_UNPACKED)
         try:
-            yield submission_task(_unpacked_submission(folder), paper_id, settings)
+            # its top if that has a reproduce.sh, else its folder `submission`, or its only folder
+            top = list(folder.iterdir())
+            inner = top[0] if len(top) == 1 else folder / SUBMISSION
+            yield folder if (folder / REPRODUCE_SCRIPT).exists() or not inner.is_dir() else inner
         finally:
-            shutil.rmtree(folder.parent, ignore_errors=True)
-
-
-def _unpacked_submission(folder: Path) -> Path:
-    """Return the top of a tar file if it has a reproduce.sh, else its folder `submission`, or its only folder."""
-    top = list(folder.iterdir())
-    inner = top[0] if len(top) == 1 else folder / SUBMISSION
-    return folder if (folder / REPRODUCE_SCRIPT).exists() or not inner.is_dir() else inner
-
-
-def submission_task(submission: Path, paper_id: str, settings: JudgeSettings) -> GradingTask:
-    """Return an attempt to reproduce a paper as it lies in a folder, with the log of an earlier run."""
-    if not submission.is_dir():
-        raise GradingError(f"{submission}: no folder. Name the folder or the tar file of a submission.")
-    needs_text = settings.judge == "simple"
-    paper = load_paper(Path(settings.papers_dir), paper_id, needs_text=needs_text, checks_file=settings.checks_file)
-    evidence = evidence_as_it_lies(submission, settings, paper.blacklist)
-    texts = (paper.paper, paper.addendum, paper.judge_addendum)
-    return GradingTask(paper.rubric, submission, evidence, *texts, paper.checks_sha256)
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def evidence_as_it_lies(submission: Path, settings: JudgeSettings, blacklist: tuple[str, ...] = ()) -> PaperEvidence:
@@ -216,7 +206,7 @@ def evidence_as_it_lies(submission: Path, settings: JudgeSettings, blacklist: tu
     path, time = submission / REPRODUCE_LOG, submission / CREATION_TIME
     log = read_file(path).text if not path.is_symlink() and path.is_file() else None
     with suppress(UntrustedFileError):
-        if re.fullmatch("[0-9]{1,11}", text := read_bounded_text(time, _MAX_TIME_BYTES).strip()):
+        if re.fullmatch("[0-9]{1,11}", text := read_bounded_text(time, 100).strip()):
             return replace(evidence, log=log or "", started_at=float(text))  # it was run, even if its log is gone
     if log is None:
         return evidence
@@ -229,14 +219,17 @@ def state_folder(submission: Path) -> Path:
     return STATE / "judgements" / state_name(submission)
 
 
-def _run_folder(submission: Path, stack: ExitStack, *, is_kept: bool) -> Path:
-    """Return where reproduce.sh is run: in the kept state and for this grading alone, or in a temporary folder."""
+@contextmanager
+def _run_folder(submission: Path, *, is_kept: bool) -> Iterator[Path]:
+    """Give the place where reproduce.sh is run: in the kept state and for this grading alone, or a temporary one."""
     state = state_folder(submission)
     # a submission that is the present folder has the state within it, where no copy of it may lie
     if not is_kept or state.resolve().is_relative_to(submission.resolve()):
-        return Path(stack.enter_context(tempfile.TemporaryDirectory()), "reproduction")
-    stack.enter_context(lock_folder(submission, state / "reproduction.lock"))
-    return state / "reproduction"
+        with tempfile.TemporaryDirectory() as temporary:
+            yield Path(temporary, "reproduction")
+    else:
+        with lock_folder(submission, state / "reproduction.lock"):
+            yield state / "reproduction"
 
 
 def _reproduced(computer: Computer, submission: Path, place: Path) -> ReproductionRun:

@@ -77,6 +77,10 @@ class LeafJudge:
         self._rankings: dict[str, FileRanking] = {}  # by the leaf
         self._orders: dict[str, tuple[list[str], int]] = {}  # of a leaf's files; so many a neighbour shows first, too
 
+    def asks_about(self, leaf: TaskNode) -> bool:
+        """Return whether no check decides a leaf."""
+        return leaf.check is None or self._settings.ignore_checks
+
     def offered(self, leaf: TaskNode) -> tuple[SubmissionFile, ...]:
         """Return the files that a leaf may be judged by, sorted by name; reproduce.sh is shown to every leaf anyway."""
         files = offered(self.files.files, leaf, self._task.run)
@@ -117,7 +121,8 @@ class LeafJudge:
         So what most leaves below one node chose can stand first in the prompts of them all. Where the model cannot be
         asked any more, rankings are missing.
         """
-        asked = [leaf for leaf in leaves if len(self.offered(leaf)) > MAX_PICKED and not self.zero_reason(leaf)]
+        asked = [leaf for leaf in leaves if self.asks_about(leaf) and not self.zero_reason(leaf)]
+        asked = [leaf for leaf in asked if len(self.offered(leaf)) > MAX_PICKED]
         with suppress(LlmError):
             for _ in map_in_threads(self.rank, asked, concurrency):
                 pass
