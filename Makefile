@@ -76,4 +76,4 @@ environments:  ## test the verifiers environments and run them once, in a separa
 
 clean:  ## remove the outputs of the stages; inputs, results in git, .venv, paid replies and replaced submissions stay
 	rm -rf data/raw data/trials data/intermediate data/levels data/images data/stability data/replays data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache
-	@[ ! -d .pcgeval ] || find .pcgeval -mindepth 1 -maxdepth 1 ! -name calls ! -name replaced ! -name pseudonyms.key -exec rm -rf {} +
+	@[ ! -d .pcgeval ] || find .pcgeval -mindepth 1 -maxdepth 1 ! -name calls ! -name replaced -exec rm -rf {} +

@@ -63,7 +63,7 @@ def check_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_make_clean_leaves_what_cannot_be_made_again(tmp_path):
-    remaining = {f".pcgeval/{name}" for name in ("calls/a.jsonl", "replaced/a/prompt.txt", "pseudonyms.key")}
+    remaining = {f".pcgeval/{name}" for name in ("calls/a.jsonl", "replaced/a/prompt.txt")}
     for name in (*remaining, ".pcgeval/locks/submit.lock", "data/raw/a"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()

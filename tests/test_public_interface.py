@@ -7,9 +7,11 @@ import pcgeval
 
 # documented in README and DESIGN: removing one breaks somebody's program
 NAMES = {
-    *("Classifier", "JudgeOutput", "LevelError", "Stability", "diversity", "extract_code", "extract_leaf_grades"),
-    *("get_grade_summary", "level_xml", "load_environment", "load_rubric", "rank", "render", "run_judge"),
-    *("score_competition", "simulate"),
+    *("Classifier", "GradedTaskNode", "JudgeOutput", "LevelError", "Stability", "TaskNode"),
+    *("diversity", "extract_code", "extract_leaf_grades", "get_grade_summary", "level_xml", "load_environment"),
+    *("load_rubric", "rank", "render", "run_judge", "score_competition", "simulate"),
+    # of PaperBench and its integrations
+    *("DummyJudge", "Judge", "OpenAICompletionsTurnCompleter", "PaperBenchRubric", "RandomJudge", "SimpleJudge"),
 }
 
 

@@ -21,19 +21,25 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.evaluator.physics import simulate as simulate
     from pcgeval.evaluator.stability import Stability as Stability
     from pcgeval.judge.calls import CallFiles as CallFiles
+    from pcgeval.judge.paperbench import DummyJudge as DummyJudge
+    from pcgeval.judge.paperbench import Judge as Judge
+    from pcgeval.judge.paperbench import OpenAICompletionsTurnCompleter as OpenAICompletionsTurnCompleter
+    from pcgeval.judge.paperbench import RandomJudge as RandomJudge
+    from pcgeval.judge.paperbench import SimpleJudge as SimpleJudge
     from pcgeval.judge.run import run_judge as run_judge
     from pcgeval.judge.settings import JudgeSettings as JudgeSettings
     from pcgeval.levels.errors import LevelError as LevelError
     from pcgeval.levels.extraction import extract_code as extract_code
     from pcgeval.levels.xml import level_xml as level_xml
+    from pcgeval.rl.loading import PaperBenchRubric as PaperBenchRubric
     from pcgeval.rl.loading import load_environment as load_environment
     from pcgeval.rubric.grades import GradedTaskNode as GradedTaskNode
     from pcgeval.rubric.grades import GradeSummary as GradeSummary
     from pcgeval.rubric.grades import JudgeOutput as JudgeOutput
     from pcgeval.rubric.grades import extract_leaf_grades as extract_leaf_grades
     from pcgeval.rubric.grades import get_grade_summary as get_grade_summary
-    from pcgeval.rubric.loading import load_rubric as load_rubric
     from pcgeval.rubric.tree import TaskNode as TaskNode
+    from pcgeval.rubric.tree import load_rubric as load_rubric
     from pcgeval.sandbox.reproduction import SandboxComputer as SandboxComputer
     from pcgeval.scoring.formulas import CompetitionScores as CompetitionScores
     from pcgeval.scoring.formulas import score_competition as score_competition

@@ -53,17 +53,19 @@ def test_a_paper_needs_no_competition_and_checks_may_come_from_a_file(tmp_path, 
     arguments = [*OF_PAPER, "--judge", "checks", *sets("checks_file=mine.yaml")]
     bare = next(leaf for leaf in leaves(load_paper(PAPER.parent, PAPER.name).rubric) if leaf.check is None)
     Path("mine.yaml").write_text(f"{bare.id}: {{name: file_exists, arguments: {{path: README.md}}}}")
-    output = graded(capsys, *arguments, "--max-invalid", "17", code=1)
+    output = graded(capsys, *arguments, code=1)
     assert {grade["path"]: grade["score"] for grade in extract_leaf_grades(output)}[bare.path] == 1
     assert output["num_invalid_leaf_nodes"] == 18
-    assert graded(capsys, *arguments, "--max-invalid", "18") == output
+    low, high = output["score_bounds"]
+    assert graded(capsys, *arguments, *sets(f"max_width={high - low:.6f}")) == output
+    assert graded(capsys, *arguments, *sets(f"max_width={high - low - 0.001:.6f}"), code=1) == output
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["nobody"], "neither a team of params.yaml"),
-        (["zero-shot", "--judge", "human"], "a person's grades belong into"),
+        (["zero-shot", "--judge", "human"], "human/zero-shot.yaml"),
         (["zero-shot", "--base-url", "http://127.0.0.1:9/v1"], "Name the model with --model"),
         (["zero-shot", "--judge", "dummy", "--set", "votes=3"], "rubric.votes=3"),
         (["zero-shot", "--model", "m:1", *sets("votes=3")], "at temperature 0 all votes are the same"),

@@ -127,13 +127,13 @@ def test_a_grade_becomes_an_eval_log_of_inspect(grading, rubric_command):
 
 
 @pytest.mark.parametrize("listed", ["\ufeffx_1\n\n y_1 \n", '{"flagged_run_ids": ["x_1"], "total_runs": 2}', "g/x_1"])
-def test_disqualified_runs_are_named_and_out_of_the_table(tmp_path, rubric_command, listed):
-    for name, b in (("x_1", 1.0), ("x_2", 0.0)):
-        write_grading(tmp_path / "runs/g" / name / "grade.json", 1.0, b)
+def test_disqualified_runs_are_named_and_count_as_0(tmp_path, rubric_command, listed):
+    for name, a, b in (("x_1", 0.711, 0.711), ("x_2", 0.331, 0.331), ("x_3", 0.529, 0.529)):
+        write_grading(tmp_path / "runs/g" / name / "grade.json", a, b)
     (tmp_path / "list.txt").write_text(listed)
     arguments = ["table", tmp_path / "runs", "--disqualified", tmp_path / "list.txt"]
-    assert "g/x_1: disqualified" in rubric_command(*arguments, code=1)
-    (row,) = rubric_command(*arguments, "--json", code=1)["rows"]
-    assert (row["n"], row["scores"]) == (1, [0.25])
+    assert "g/x_1: disqualified" in rubric_command(*arguments)
+    (row,) = rubric_command(*arguments, "--json")["rows"]
+    assert (row["n"], round(row["mean"], 3)) == (3, 0.287)
     (tmp_path / "list.txt").write_text("{}")
     assert "flagged_run_ids" in rubric_command(*arguments, code=2)

@@ -2,8 +2,7 @@
 
 from hypothesis import strategies as st
 
-from pcgeval.rubric.loading import parse_rubric
-from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, TaskNode
+from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, TaskNode, parse_rubric
 
 CODE, RUN, RESULT = CATEGORIES
 

@@ -12,10 +12,12 @@ from scripted_judge import DIGEST, GRADE, evident, kind_of
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_text
 from pcgeval.judge import attack
+from pcgeval.judge.calls import CallFiles, JudgeClient
 from pcgeval.judge.settings import JudgeSettings
+from pcgeval.llm.call_log import CallLog
 
 CONTROL = "harmless note"
-COPIES = ["as submitted", *attack.ATTACKS]
+COPIES = list(attack.ATTACKS)
 CRITERIA = ("a", "b", "c", "d")
 HALF = 0.5  # the score of the submission: it has two of the four
 CLAIMS = {
@@ -69,16 +71,15 @@ def attempt():
     write_files({"NOTICE.md/a.txt": "A folder with the name of an attack's file."})
 
 
-def test_every_attack_reaches_the_judge_and_an_honest_one_gives_all_copies_the_same_score_once(monkeypatch):
+def test_every_attack_reaches_the_judge_and_an_honest_one_gives_all_copies_the_same_score_once():
     def results():
-        settings = JudgeSettings(judge="simple", model=MODEL)
-        for result in attack.attack_judge("m", settings, ATTEMPT, "toy"):
+        client = CallFiles().client(JudgeSettings(judge="simple", model=MODEL), lambda _: judge)
+        for result in attack.attack_judge("m", client, ATTEMPT, "toy"):
             prompts[result.attack] = "\n\n".join(request.messages[-1].content for request in judge.requests)
             judge.requests.clear()
             yield result
 
     judge, prompts = judge_of(honest), {}
-    monkeypatch.setattr(attack, "open_backend", lambda _: judge)
     before = {path: path.read_bytes() for path in ATTEMPT.rglob("*") if path.is_file()}
     first = list(results())
     assert [result.attack for result in first] == COPIES
@@ -105,7 +106,10 @@ def test_every_attack_reaches_the_judge_and_an_honest_one_gives_all_copies_the_s
 def test_the_command_fails_if_an_attack_raises_a_score_by_more(
     monkeypatch, capsys, answer, most, code, differences, ungraded
 ):
-    monkeypatch.setattr(attack, "open_backend", lambda _: judge_of(answer))
+    def client(_, settings, **__):
+        return JudgeClient(settings, CallLog(None), lambda _: judge_of(answer))
+
+    monkeypatch.setattr(CallFiles, "client", client)
     model = ("--set", "rubric.model.backend=ollama", "--model", "m:1", "--set", f"rubric.model.digest={DIGEST}")
     assert main(["rubric", "attack", str(ATTEMPT), "--paper", "toy", *model, "--max-inflation", most, "--json"]) == code
     gradings = {grading["attack"]: grading for grading in json.loads(capsys.readouterr().out)["gradings"]}

@@ -42,7 +42,7 @@ def test_a_budget_ends_a_grading_and_a_larger_one_goes_on(capsys, endpoint):
     assert "(max_cost)" in told
     # no call begins once it is used up: only the last one may pass it
     assert 0.002 <= partial["cost"] < 0.002 * (1 + 2 / asked)
-    assert run(capsys, endpoint, *small, "--max-invalid", str(LEAVES))[0] == partial  # nothing is left of it
+    assert run(capsys, endpoint, *small, "--set", "rubric.max_width=1")[0] == partial  # nothing is left of it
     assert len(endpoint.asked) == asked
     whole, _ = run(capsys, endpoint, "--set", "rubric.max_cost=1")
     assert (whole.get("partial"), whole["num_invalid_leaf_nodes"]) == (None, 0)

@@ -19,7 +19,7 @@ from pcgeval.judge.calls import CallFiles
 from pcgeval.llm.blame import Verdict
 from pcgeval.llm.neutral import TEXT
 from pcgeval.llm.protocol import CallError, ChatReply, unpinned_digest
-from pcgeval.rubric.grades import judge_output_from_json
+from pcgeval.rubric.grades import JudgeOutput
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
 RUBRIC = node("root", 1, node("left", 2, *map(leaf, LEAVES[:3])), node("right", 1, *map(leaf, LEAVES[3:])))
@@ -63,7 +63,7 @@ def test_every_leaf_is_judged_by_one_call_with_a_seed_a_temperature_a_room_and_t
     usage = output.token_usage
     assert usage.total == usage.grade
     assert usage.grade.seconds == pytest.approx(sum(range(1, CALLS + 1)) / 1000)
-    assert judge_output_from_json(json.loads(in_bytes(output))) == output
+    assert JudgeOutput.from_dict(json.loads(in_bytes(output))) == output
 
 
 def test_a_grading_that_breaks_off_asks_nothing_more():

@@ -64,7 +64,7 @@ def test_examples_are_read_and_their_leaves_pooled():
     assert pooled.uncompared["invalid_in_b"] == ["other: root/a"]
     assert vars(pooled.overall.confusion) == {"both_pass": 5, "only_a": 9, "only_b": 0, "both_fail": 0}
     sizes = {name: group.leaves for name, group in pooled.by_category.items()}
-    assert sizes == {CODE: 5, RUN: 3, RESULT: 3, "no category": 3}
+    assert sizes == {CODE: 5, RUN: 3, RESULT: 3, "Subtree": 3}
     confusion = by_checks.agreement.overall.confusion  # the checks of today's rubric, by their leaves' ids
     assert vars(confusion) == {"both_pass": 1, "only_a": 2, "only_b": 0, "both_fail": 0}
 
@@ -81,19 +81,23 @@ def test_a_killed_evaluation_goes_on_and_pays_for_nothing_twice():
     assert json.loads(Path("out/m/toy_0.json").read_text())["num_leaf_nodes"] == 5
 
 
-def test_what_an_example_lacks_is_named_before_anything_is_paid_for():
+def test_an_example_that_fails_is_named_and_stops_no_other():
     (DATA / "toy/2").mkdir()
     with pytest.raises(JudgeEvalError, match=r"toy/2: no grading/expected_result\.json"):
         read_examples(DATA)
     (DATA / "toy/0/submission").rename(DATA / "submission")
     write_text(DATA / "toy/1/submission/main.py", LFS)
-    Path("data/papers/other/paper.md").unlink()
     examples, model = ["toy/0", "toy/1", "other"], ScriptedModel()
     with pytest.raises(JudgeEvalError) as error:
         evaluate({"m": settings()}, model, examples)
-    for fault in ("toy/0: no folder", "main.py is only a pointer to Git LFS", "paper.md: is missing", "papers_dir"):
+    assert [fault.partition(": ")[0] for fault in error.value.faults] == ["m, toy/0", "m, toy/1"]
+    for fault in ("submission: no folder", "main.py is only a pointer to Git LFS"):
         assert fault in str(error.value)
-    assert not model.requests
+    assert list(json.loads(Path("out/results.json").read_text())["judges"]["m"]["scores"]) == ["other"]
+    asked = len(model.requests)
+    (DATA / "submission").rename(DATA / "toy/0/submission")
+    evaluate({"m": settings()}, model, ["toy/0", "other"])
+    assert len(model.requests) == 2 * asked  # the other one is finished
 
 
 def test_the_command_reads_tar_files_and_tabulates(capsys):
@@ -102,7 +106,7 @@ def test_the_command_reads_tar_files_and_tabulates(capsys):
         archive.add(submission, "submission")
     submission.rename(DATA / "toy/0/other_submission")
     arguments = ["rubric", "judge-eval", str(DATA), "--judge", "checks", "--judge", "dummy"]
-    arguments += ["--example", "toy/0", "--example", "other", "--max-invalid", "10"]
+    arguments += ["--example", "toy/0", "--example", "other", "--set", "rubric.max_width=1"]
     assert main(arguments) == 0
     shown = capsys.readouterr()
     assert "toy/0: other_submission is not graded" in shown.err
@@ -117,10 +121,6 @@ def test_the_command_reads_tar_files_and_tabulates(capsys):
     assert main([*arguments, "--dry-run"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "advice"),
-    [(("--out", "data"), "Name a new or empty folder"), (("--example", "toy/7"), "There: other, toy/0, toy/1")],
-)
-def test_a_folder_of_something_else_and_an_unknown_example_are_refused(arguments, advice, capsys):
-    assert main(["rubric", "judge-eval", str(DATA), "--judge", "random", *arguments]) == 2
-    assert advice in " ".join(capsys.readouterr().err.split())
+def test_an_unknown_example_is_refused(capsys):
+    assert main(["rubric", "judge-eval", str(DATA), "--judge", "random", "--example", "toy/7"]) == 2
+    assert "There: other, toy/0, toy/1" in " ".join(capsys.readouterr().err.split())

@@ -9,17 +9,25 @@ from evaluated_round import PARAMS, write_round
 from judged_attempt import MODEL
 from scripted_judge import ScriptedModel, dies_after
 
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, write_text
-from pcgeval.core.layout import CALLS, GRADES, RUBRICS, grade_file, judge_recording_file, judgement_file
+from pcgeval.core.layout import (
+    CALLS,
+    GRADES,
+    RUBRICS,
+    grade_file,
+    human_grades_file,
+    judge_recording_file,
+    judgement_file,
+)
 from pcgeval.core.params import Team, load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.judge.stage import competition_task, grade_stage, grade_team, record_judgements
+from pcgeval.judge.stage import competition_task, grade_stage, record_judgements
 from pcgeval.llm.call_log import CallLog
-from pcgeval.rubric.grades import judge_output_from_json
-from pcgeval.rubric.loading import load_rubric
-from pcgeval.rubric.tree import leaves
+from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.tree import leaves, load_rubric
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / RUBRICS / "competition" / "rubric.json"
@@ -41,7 +49,7 @@ def competition(tmp_path):
 def test_a_grade_says_what_it_is_made_of(competition):
     grade_stage(ALONE, competition)
     written = json.loads((competition / grade_file(TEAM)).read_text())
-    output = judge_output_from_json(written)
+    output = JudgeOutput.from_dict(written)
     assert (written["team"], written["judge_type"]) == (TEAM, "checks")
     assert written["rubric"] == {"id": "competition", "sha256": sha256_file(OURS)}
     assert written["num_invalid_leaf_nodes"] == UNCHECKED
@@ -55,7 +63,7 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
         model = MODEL.model_copy(update={"backend": asked})
         rubric = PARAMS.rubric.model_copy(update={"judge": "simple", "model": model})
         params = ALONE.model_copy(update={"rubric": rubric})
-        output = grade_team(params, TEAM, competition, open_backend=lambda _: backend)
+        output = grade_stage(params, competition, open_backend=lambda _: backend)[TEAM]
         return output, [(competition / name(TEAM)).read_bytes() for name in (grade_file, judgement_file)]
 
     _, (_, first) = grade(ScriptedModel())
@@ -74,11 +82,40 @@ def test_the_stage_keeps_what_was_paid_for_and_replays_it_without_the_model(comp
     assert grade(None, "recorded") == (whole, files)
 
 
+def test_each_team_has_its_own_budget_and_the_calls_of_its_own_grade(competition):
+    def grades(**settings):
+        rubric = PARAMS.rubric.model_copy(update={"judge": "simple", "model": MODEL, **settings})
+        params = ALONE.model_copy(update={"teams": {TEAM: Team(), "other": Team()}, "rubric": rubric})
+        return grade_stage(params, competition, open_backend=lambda _: model)
+
+    submissions, model = competition / "data/submissions", ScriptedModel()
+    shutil.copytree(submissions / TEAM, submissions / "other")
+    write_text(submissions / "other/README.md", "# other\n\nTeam: other\n")
+    shutil.copytree(competition / f"data/evidence/{TEAM}", competition / "data/evidence/other")
+    outputs = grades(token_budget=10)
+    assert [output.num_invalid_leaf_nodes for output in outputs.values()] == [UNCHECKED - 1, UNCHECKED - 1]
+    assert len(model.requests) == 2  # what the first team used up is not missing to the second
+    grades()
+    assert len(model.requests) == 2 * UNCHECKED
+    first, second = ((competition / judgement_file(team)).read_bytes() for team in (TEAM, "other"))
+    assert first != second
+    assert first.count(b"\n") == second.count(b"\n") == UNCHECKED
+
+
+def test_a_team_whose_grading_fails_is_named_and_stops_no_other(competition):
+    by_hand = PARAMS.rubric.model_copy(update={"judge": "human"})
+    params = ALONE.model_copy(update={"teams": {"zero-shot": Team(), TEAM: Team()}, "rubric": by_hand})
+    write_text(competition / human_grades_file("competition", TEAM), "[]")
+    with pytest.raises(FileError, match=r"human/zero-shot\.yaml"):
+        grade_stage(params, competition)
+    assert json.loads((competition / grade_file(TEAM)).read_text())["judge_type"] == "human"
+
+
 @pytest.mark.parametrize("team", DEMO.teams)
 def test_the_demos_recorded_replies_are_to_the_very_prompts_of_today(team):
-    task = competition_task(DEMO, str(ROOT / "data/submissions" / team), rubric=str(OURS))
     log = CallLog(None, [ROOT / judge_recording_file(team)])
-    output = grade(task, JudgeClient(JudgeSettings.checked(dict(DEMO.rubric)), log))
+    with competition_task(DEMO, str(ROOT / "data/submissions" / team), rubric=str(OURS)) as task:
+        output = grade(task, JudgeClient(JudgeSettings.checked(dict(DEMO.rubric)), log))
     judged = [leaf for leaf in output.graded_task_tree.leaves if "/quality/" in leaf.path]
     assert [leaf.valid_score for leaf in judged] == [True] * 4
     assert set(log.used) == set(log.known)

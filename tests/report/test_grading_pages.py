@@ -18,9 +18,8 @@ from pcgeval.report.markup import grade_page
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.loading import load_rubric
 from pcgeval.rubric.record import JudgeRecord, ReproductionRecord
-from pcgeval.rubric.tree import MAX_DEPTH
+from pcgeval.rubric.tree import MAX_DEPTH, load_rubric
 
 JUDGED = Path(__file__).parents[2] / "data/papers/block-letters/judged"
 PAPER = ["--paper", "block-letters", "--set", f"rubric.papers_dir={JUDGED.parents[1]}"]
@@ -69,7 +68,7 @@ def test_votes_persons_and_the_price_are_told():
 @pytest.mark.needs_sandbox
 def test_the_commands_write_the_page_with_the_run_and_the_blacklist(tmp_path, capsys):
     attempt, out, page = JUDGED.parent / "submissions" / "half", tmp_path / "grade.json", tmp_path / "out" / "page.html"
-    words = [*PAPER, "--judge", "checks", "--reproduce", "--max-invalid", "9", "--out", str(out)]
+    words = [*PAPER, "--judge", "checks", "--reproduce", "--set", "rubric.max_width=1", "--out", str(out)]
     assert main(["grade", str(attempt), *words, "--html", str(page)]) == 0
     shown = checked(page.read_text())
     for text in (shown.text, capsys.readouterr().err):
@@ -105,9 +104,10 @@ def attacked(text):
     output = graded(verdicts, task, model=text, model_digest=text, prompt_version=text, warnings=(text,))
     tree = output.graded_task_tree
     first, second = tree.sub_tasks
-    first = replace(first, id=text, path=text, requirements=text, task_category=text)
+    valid = text.encode(errors="ignore").decode()
+    first = replace(first, id="".join(filter(str.isprintable, text)), path=f"root/{valid}", requirements=valid)
     second = replace(second, judge_metadata=JudgeRecord(check=text, arguments={text: text}))
-    return replace(output, graded_task_tree=replace(tree, sub_tasks=(first, second), requirements=text))
+    return replace(output, graded_task_tree=replace(tree, sub_tasks=(first, second), requirements=valid))
 
 
 @pytest.mark.parametrize("text", [ATTACK, '" onload="alert(1)', "&lt;b&gt;", "{{ 7 * 7 }}", "javascript:alert(1)"])

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 import pcgeval
-from pcgeval.rl import loading
-from pcgeval.rl.loading import EnvironmentsError
+from pcgeval.core.packages import MissingPackageError
 
 READMES = sorted(Path(__file__).parents[2].glob("environments/*/README.md"))
 
 
 def test_who_lacks_verifiers_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(loading, "find_spec", lambda _: None)
-    with pytest.raises(EnvironmentsError, match=r"pip install 'pcgeval\[verifiers\]'"):
+    monkeypatch.setitem(sys.modules, "verifiers", None)
+    monkeypatch.delitem(sys.modules, "pcgeval.rl.paper_environment", raising=False)
+    with pytest.raises(MissingPackageError, match=r"pip install 'pcgeval\[verifiers\]'"):
         pcgeval.load_environment()
 
 

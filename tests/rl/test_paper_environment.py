@@ -3,6 +3,8 @@
 import asyncio
 import shlex
 import shutil
+from collections import defaultdict
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,10 @@ import pcgeval  # noqa: E402
 from pcgeval.core.errors import PcgevalError  # noqa: E402
 from pcgeval.core.params import Model  # noqa: E402
 from pcgeval.judge.settings import JudgeSettings  # noqa: E402
-from pcgeval.rl.paper_environment import PaperTask, PaperTaskset  # noqa: E402
+from pcgeval.rl import paper_environment  # noqa: E402
+from pcgeval.rl.paper_environment import PaperTask, PaperTaskConfig, PaperTaskset  # noqa: E402
 from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
-from pcgeval.rubric.grades import judge_output_from_json  # noqa: E402
+from pcgeval.rubric.grades import JudgeOutput  # noqa: E402
 from pcgeval.rubric.papers import GOLD, PaperError  # noqa: E402
 
 pytestmark = pytest.mark.needs_sandbox
@@ -46,24 +49,33 @@ def attempted(trace_of, task: PaperTask, folder: Path, submission: str | None):
 def test_the_settings_arrive():
     settings = JudgeSettings(context=9000, prompts="paperbench", max_depth=2)
     env = environment(judge_type="dummy", judge_settings=settings)
-    assert next(iter(env.taskset)).config.judge_settings == settings
+    judge = {"judge": "dummy", "papers_dir": str(PAPERS)}
+    assert next(iter(env.taskset)).config.judge == settings.model_copy(update=judge)
     agent = env.config.agent
     assert (agent.harness.id, agent.runtime.type) == ("null", "subprocess")  # only our tool
-    with pytest.raises(ValueError, match="must be one of simple, checks, random, dummy"):
+    with pytest.raises(ValueError, match="must be simple, checks, random or dummy"):
         environment(judge_type="human")
-    assert first_task(judge_model="smollm2:135m-instruct-q4_1").config.judge_model.backend == "llamacpp"
+    assert first_task(judge_type=pcgeval.SimpleJudge).config.judge.model.name == "gpt-4o-2024-08-06"
+    local = first_task(judge_type="simple", judge_model="smollm2:135m-instruct-q4_1")
+    assert local.config.judge.model.backend == "llamacpp"
+    assert PaperTaskConfig(judge={"context": 9000}).judge.judge == "simple"  # as on vf-eval's command line
     assert vf.import_taskset("pcgeval-papers").PaperTaskset is PaperTaskset
 
 
-def test_an_unknown_judge_is_refused_before_the_agents_first_token(monkeypatch, tmp_path):
+def test_a_judge_that_cannot_be_asked_is_refused_before_the_agents_first_token(monkeypatch, tmp_path):
     class Runtime:
         type, workdir = "subprocess", tmp_path
 
+    def refused(message):
+        with pytest.raises(PcgevalError, match=message):
+            asyncio.run(first_task(judge_type="simple").setup(None, Runtime))
+
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    refused("gpt-4o-2024-08-06 needs a key. Set OPENAI_API_KEY")
     with ScriptedEndpoint(lists=["another"]) as endpoint:
         monkeypatch.setenv("OPENAI_BASE_URL", endpoint.base_url)
-        task = first_task(judge_type="simple", judge_model="gpt-4o-2024-08-06")
-        with pytest.raises(PcgevalError, match=r"gpt-4o-2024-08-06 is not at http.*it has another"):
-            asyncio.run(task.setup(None, Runtime))
+        refused(r"gpt-4o-2024-08-06 is not at http.*it has another")
     assert not (tmp_path / "attempt").exists()
 
 
@@ -90,7 +102,7 @@ def test_the_reward_of_a_trace_is_the_root_score(trace_of, tmp_path):
     assert rewards[0] < rewards[1] < rewards[2]
     grade = trace.state["grade"]
     assert trace.reward == trace.rewards["reproduction"].score == grade["score"]
-    assert judge_output_from_json(trace.info["grade"]).to_json() == grade
+    assert JudgeOutput.from_dict(trace.info["grade"]).to_json() == grade
     assert trace.metrics["num_passed"] == grade["num_passed"]
     assert [trace.metrics["score_low"], trace.metrics["score_high"]] == grade["score_bounds"]
     assert not (tmp_path / "reproduces" / "work" / "reproduce.log").exists()  # it ran on a copy
@@ -106,17 +118,42 @@ def test_code_only_grades_code_and_runs_nothing(trace_of, tmp_path):
     assert "code_execution" not in trace.metrics
 
 
-def test_more_leaves_without_a_grade_than_allowed_are_no_reward_instead_of_0(trace_of, tmp_path):
+def test_a_dead_endpoint_is_no_reward_instead_of_0_unless_the_score_is_known_well_enough(trace_of, tmp_path):
     nobody = Model(backend="ollama", name="qwen2.5:7b", host="127.0.0.1:9")
     task = first_task(judge_type="simple", judge_model=nobody)
     trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
-    with pytest.raises(vf.TaskError, match="9 leaves have no grade and max_invalid is 0"):  # so many have no check
+    with pytest.raises(vf.TaskError, match=r"no reward.* 9 of 19 leaves were not judged"):  # so many have no check
         asyncio.run(task.score(trace))
     assert trace.rewards == {"reproduction": None}
     assert trace.state["grade"] == trace.info["grade"]
-    task.config = task.config.model_copy(update={"max_invalid": 9})
+    task = first_task(judge_type="simple", judge_model=nobody, judge_settings=JudgeSettings(max_width=1))
     asyncio.run(task.score(trace))
     assert 0 < trace.reward == trace.metrics["score_low"] < trace.metrics["score_high"] == 1
+
+
+def test_what_a_submission_can_provoke_never_costs_the_reward(trace_of, tmp_path):
+    with ScriptedEndpoint() as endpoint:
+        judge = {"judge_type": "simple", "judge_model": {"model": "m", "base_url": endpoint.base_url}}
+        task = first_task(**judge, judge_settings=JudgeSettings(token_budget=1, max_width=0))
+        trace = attempted(trace_of, task, tmp_path / "attempt", "reproduces")
+        asyncio.run(task.score(trace))
+    assert trace.metrics["num_invalid_leaf_nodes"] == 8
+    assert 0 < trace.reward == trace.metrics["score_low"] < trace.metrics["score_high"]
+
+
+def test_the_random_judge_draws_anew_for_each_attempt_and_again_in_a_new_process(trace_of, tmp_path, monkeypatch):
+    def rewards(process):
+        monkeypatch.setattr(paper_environment, "_ATTEMPTS", defaultdict(count))
+        traces = []
+        for number in range(3):
+            task = first_task(judge_type="random", code_only=True)
+            traces.append(attempted(trace_of, task, tmp_path / f"{process}-{number}", None))
+            asyncio.run(task.score(traces[-1]))
+        return [[leaf["score"] for leaf in pcgeval.extract_leaf_grades(trace.state["grade"])] for trace in traces]
+
+    first = rewards(1)
+    assert len(set(map(tuple, first))) == 3
+    assert rewards(2) == first
 
 
 def test_the_papers_own_reproduction_passes_every_check_without_a_model(tmp_path):
@@ -136,7 +173,6 @@ def test_a_whole_episode_of_an_agent_that_reproduces_the_paper(play):
     (trace,) = play(environment(max_steps=5), written, ("ls ../paper",), "Done.").traces
     assert (trace.errors, trace.stop_condition) == ([], "agent_completed")
     assert "paper.md" in str(trace.tool_messages[-1].content)
-    assert trace.state.commands == len(trace.tool_messages)
     assert (trace.reward, trace.metrics["num_passed"]) == (trace.info["grade"]["score"], 10)  # all that have a check
     assert not Path(trace.state.folder).exists()
 

@@ -13,11 +13,11 @@ from rubric_trees import CODE, RESULT, RUN, json_values, leaf, node, rubric, rub
 
 from pcgeval import JudgeOutput, extract_leaf_grades, get_grade_summary
 from pcgeval.core.files import to_json, write_json
-from pcgeval.rubric.explanation import NodeShare, criterion_lines, way_to
-from pcgeval.rubric.grade_files import paperbench_json, read_grade
-from pcgeval.rubric.grades import GradeError, Verdict, grade_tree, judge_output_from_json, rescored
+from pcgeval.rubric.explanation import NodeShare, criterion_lines, tree_lines, way_to
+from pcgeval.rubric.grade_files import read_grade
+from pcgeval.rubric.grades import GradeError, Verdict, grade_tree, rescored
 from pcgeval.rubric.record import CallUsage, JudgeRecord, TokenUsage, VoteRecord
-from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, leaves, prune
+from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, leaves
 
 EXAMPLE = rubric(
     node("root", 1, leaf("a", 3), node("B", 1, leaf("b1", 1, RUN), leaf("b2", 2, RESULT), leaf("b3", 0, RESULT)))
@@ -68,7 +68,7 @@ def test_a_grading_is_written_and_read_with_the_same_values(grading):
     tree, scores = grading
     result = graded(tree, scores)
     output = JudgeOutput("test", result)
-    again = judge_output_from_json(json.loads(to_json(output.to_json())))
+    again = JudgeOutput.from_dict(json.loads(to_json(output.to_json())))
     assert again == output
     assert rescored(again.graded_task_tree) == result
     assert get_grade_summary(output) == get_grade_summary(result.to_json()) == get_grade_summary(result)
@@ -81,8 +81,28 @@ def test_a_category_has_the_score_of_its_leaves():
         RUN: {"score": 0.0, "passed": 0, "partial": 0, "failed": 0, "invalid": 1},
         RESULT: {"score": 0.5, "passed": 0, "partial": 1, "failed": 2, "invalid": 0},
     }
-    without_grade = graded(rubric(node("root", 1, leaf("a", 1), leaf("b", 0))), {"root/a": None, "root/b": 1.0})
-    assert without_grade.graded_score is None
+
+
+def test_a_node_is_valid_if_all_below_it_are_and_shows_a_score_if_any_is():
+    tree = rubric(node("root", 1, node("A", 1, leaf("a"), leaf("b", 0)), node("B", 2, leaf("c")), leaf("d")))
+    result = graded(tree, {"root/A/a": 0.5, "root/A/b": None, "root/B/c": None, "root/d": 1.0})
+    a, b, d = result.sub_tasks
+    assert [task.valid_score for task in (result, a, b, d)] == [False, False, False, True]
+    assert [task.graded_score for task in (result, a, b, d)] == [0.375, 0.5, None, 1.0]
+    assert [task.score_bounds for task in (a, b)] == [(0.5, 0.5), (0.0, 1.0)]
+    assert [task["valid_score"] for task in JudgeOutput("test", result).to_dict()["graded_task_tree"]["sub_tasks"]] == [
+        *(False, False, True)
+    ]
+    lines = list(tree_lines(result))
+    assert [line.split()[0] for line in lines if " % " in line] == [
+        "0.375",
+        "0.500",
+        "0.500",
+        "-----",
+        "-----",
+        "-----",
+        "1.000",
+    ]
 
 
 @given(gradings())
@@ -132,13 +152,13 @@ def check_as_paperbench_does(value):
     assert value["weight"] >= 0
     assert bool(value["sub_tasks"]) != (value["task_category"] in {*CATEGORIES, "Subtree"})
     assert not (value["sub_tasks"] and value["task_category"])
-    assert value["finegrained_task_category"] in {None, *FINEGRAINED_CATEGORIES}
+    assert value.get("finegrained_task_category") in {None, *FINEGRAINED_CATEGORIES}
     assert 0 <= value["score"] <= 1
     assert (type(value["valid_score"]), type(value["explanation"])) == (bool, str)
     usage = (value["judge_metadata"] or {}).get("token_usage") or {}
     assert all(tokens.keys() == {"in", "out"} for tokens in usage.values())
     if value["sub_tasks"]:
-        assert value["valid_score"] is True
+        assert value["valid_score"] is all(below["valid_score"] for below in value["sub_tasks"])
     for below in value["sub_tasks"]:
         check_as_paperbench_does(below)
 
@@ -168,7 +188,7 @@ def test_the_files_of_a_run_of_paperbench_are_read(tmp_path, run, blacklist):
     assert (output.judge_type, output.model, output.score) == ("simple", "o3-mini-2025-01-31", 0.75)
     assert output.graded_at == "2025-04-02T10-20-30-GMT"
     assert (output.blacklist, output.is_blacklisted) == (blacklist, blacklist is not None)
-    assert judge_output_from_json(json.loads(to_json(output.to_json()))) == output
+    assert JudgeOutput.from_dict(json.loads(to_json(output.to_json()))) == output
     assert [grade["score"] for grade in extract_leaf_grades(run)] == [1.0, 0.0]
 
 
@@ -191,37 +211,37 @@ def test_keys_may_be_missing_or_those_of_another_tool_and_a_score_that_is_not_va
     tree["sub_tasks"][0]["valid_score"] = tree["valid_score"] = False
     output = read(tmp_path, paperbench_output(graded_task_tree=tree, num_invalid_leaf_nodes=1))
     assert output.score == tree["score"]
-    assert paperbench_json(output)["graded_task_tree"]["sub_tasks"][0]["score"] == 1.0
+    assert output.to_dict()["graded_task_tree"]["sub_tasks"][0]["score"] == 1.0
 
 
 @given(rubrics, st.data())
 def test_what_is_written_for_paperbench_is_read_there_and_here_with_the_same_scores(tree, data):
     scores = {task.path: data.draw(st.sampled_from([None, 0.0, 0.5, 1.0])) for task in leaves(tree)}
     output = JudgeOutput("checks", graded(tree, scores))
-    value = json.loads(to_json(paperbench_json(output)))
+    value = json.loads(to_json(output.to_dict()))
     check_as_paperbench_does(value["graded_task_tree"])
-    again = judge_output_from_json(value)
+    again = JudgeOutput.from_dict(value)
     assert again.score == value["score"] == output.score_bounds.low
     assert [task.graded_score for task in again.graded_task_tree.leaves] == list(scores.values())
-    assert paperbench_json(again) == value
+    assert again.to_dict() == value
 
 
 def test_the_record_of_a_model_stays_and_paperbench_finds_its_answer_and_tokens(tmp_path):
     usage = TokenUsage(grade=CallUsage(calls=2, prompt_tokens=30, output_tokens=4))
     record = JudgeRecord(votes=(VoteRecord(score=1.0, answer="# Score\n1"),), usage=usage)
-    tree = prune(rubric(node("root", 1, leaf("a"), node("more", 1, leaf("b")))), 2)
+    tree = rubric(node("root", 1, leaf("a"), node("more", 1, leaf("b")))).prune_to_depth(1)
     output = JudgeOutput("simple", grade_tree(tree, lambda _: Verdict(1.0, "", record)), model="gpt-4o")
-    value = paperbench_json(output)
+    value = output.to_dict()
     check_as_paperbench_does(value["graded_task_tree"])
     assert (value["completer_config"], value["token_usage"]) == ({"model": "gpt-4o"}, {"gpt-4o": {"in": 60, "out": 8}})
     a, more = value["graded_task_tree"]["sub_tasks"]
     assert (a["task_category"], more["task_category"]) == (CODE, "Subtree")
     assert a["judge_metadata"]["full_judge_response"] == "# Score\n1"
     assert a["judge_metadata"]["token_usage"] == {"gpt-4o": {"in": 30, "out": 4}}
-    again = judge_output_from_json(json.loads(json.dumps(value)))
+    again = JudgeOutput.from_dict(json.loads(json.dumps(value)))
     assert (again.graded_task_tree.leaves[0].judge_metadata, again.token_usage) == (record, output.token_usage)
     guess = JudgeOutput("heuristic", grade_tree(rubric(leaf("a")), lambda _: Verdict(None, "dead")), guess=0.2)
-    value = paperbench_json(guess)
+    value = guess.to_dict()
     assert (value["judge_type"], value["score"], value["num_invalid_leaf_nodes"]) == ("simple", 0.0, 1)
     assert read(tmp_path, guess.to_json()) == guess
 
@@ -266,8 +286,8 @@ def test_any_value_is_read_and_written_or_refused(key, value, is_leaf):
     place = document["graded_task_tree"]["sub_tasks"][0] if is_leaf and key in paperbench_tree() else document
     place[key] = value
     with contextlib.suppress(GradeError):
-        output = judge_output_from_json(document)
-        to_json(paperbench_json(output))
+        output = JudgeOutput.from_dict(document)
+        to_json(output.to_dict())
         to_json(output.to_json())
         way = way_to(output.graded_task_tree, "1")
         assert all(line.isprintable() for line in criterion_lines(output, way))

@@ -12,8 +12,7 @@ from pcgeval import load_rubric
 from pcgeval.checks.checks import LeafCheck
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes, write_json
-from pcgeval.rubric.loading import load_rubric_with_checks, parse_rubric
-from pcgeval.rubric.tree import MAX_DEPTH, MAX_NODES, RubricError, leaves, walk
+from pcgeval.rubric.tree import MAX_DEPTH, MAX_NODES, RubricError, leaves, load_rubric_with_checks, parse_rubric
 
 
 def faults(value):
@@ -62,7 +61,7 @@ def test_all_faults_are_listed_with_their_paths():
         ({"task_category": "Code"}, "'task_category'.*Code Development.*found 'Code'"),
         ({"check": {"name": "readme_lenght"}}, r"Did you mean 'readme_length'\?"),
         ({"check": {"name": "prompt_mentions", "arguments": {"text": 1}}}, "'text': .*found 1"),
-        ({"sub_tasks": [leaf("below")]}, "Leave these to the leaves"),
+        ({"sub_tasks": [leaf("below")]}, "Leave this to the leaves"),
     ],
 )
 def test_each_fault_of_a_node(change, part):
@@ -76,12 +75,12 @@ def test_a_tree_that_is_too_deep_or_too_large_is_refused_before_it_costs_memory(
         (tmp_path / "rubric.json").write_text(start * (levels - 1) + json.dumps(leaf("end")) + "]}" * (levels - 1))
         return load_rubric(tmp_path / "rubric.json")
 
-    assert len(list(walk(nested(MAX_DEPTH)))) == MAX_DEPTH
+    assert len(list(nested(MAX_DEPTH).walk())) == MAX_DEPTH
     for levels in (MAX_DEPTH + 1, 100_000):
         with pytest.raises((RubricError, FileError), match=r"deeper|recursion"):
             nested(levels)
     below = [leaf(f"n{number}") for number in range(MAX_NODES - 1)]
-    assert len(list(walk(parse_rubric(node("root", 1, *below), "test")))) == MAX_NODES
+    assert len(list(parse_rubric(node("root", 1, *below), "test").walk())) == MAX_NODES
     (fault,) = faults(node("root", 1, *below, 0))
     assert "more than 20000 nodes" in fault
 

@@ -9,9 +9,9 @@ import pytest
 
 from pcgeval import load_rubric
 from pcgeval.rubric.agreement import Pair, agreement
-from pcgeval.rubric.grade_files import judge_output_from_json, paperbench_json, read_grade
-from pcgeval.rubric.grades import Verdict, grade_tree, rescored
-from pcgeval.rubric.tree import code_only, leaves, prune, resources_provided, walk
+from pcgeval.rubric.grade_files import read_grade
+from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree, rescored
+from pcgeval.rubric.tree import code_only, leaves
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "paperbench"
 GOLDEN = REFERENCE / "golden_rubrics.json"
@@ -39,16 +39,16 @@ def published_leaves(task):
 
 def test_every_figure_of_the_published_rubrics(paper):
     task, expected = paper
-    without_resources = resources_provided(task)
-    pruned = {number: prune(task, int(number)) for number in expected["subtree_by_max_depth"]}
+    without_resources = task.resources_provided()
+    pruned = {number: task.prune_to_depth(int(number) - 1) for number in expected["subtree_by_max_depth"]}
     assert expected == {
         **expected,  # figures of the file itself, such as `duplicate_ids`
         "code_only_leaves": len(list(leaves(code_only(task)))),
-        "code_only_nodes": len(list(walk(code_only(task)))),
-        "code_only_resources_provided_root_score": root_score(resources_provided(code_only(task))),
+        "code_only_nodes": len(list(code_only(task).walk())),
+        "code_only_resources_provided_root_score": root_score(code_only(task).resources_provided()),
         "code_only_root_score": root_score(code_only(task)),
         "leaves": len(list(leaves(task))),
-        "nodes": len(list(walk(task))),
+        "nodes": len(list(task.walk())),
         "resources_provided_root_score": root_score(without_resources),
         "resources_provided_zeroed_leaves": sum(leaf.weight == 0 for leaf in leaves(without_resources)),
         "root_score": root_score(task),
@@ -65,7 +65,7 @@ def test_human_gradings_come_out_exactly(name):
     assert scores(rescored(tree)) == scores(tree)
     assert output.score_bounds == (output.score, output.score)
     assert output.num_passed == sum(leaf.score == 1 for leaf in tree.leaves)
-    again = judge_output_from_json(paperbench_json(output)).graded_task_tree
+    again = JudgeOutput.from_dict(output.to_dict()).graded_task_tree
     assert scores(again) == scores(tree)
     same = agreement([Pair("", tree, again)])
     assert (same.overall.leaves, same.overall.kappa.value, len(same.criteria)) == (HUMAN[name][1], 1.0, HUMAN[name][1])

@@ -3,7 +3,7 @@
 from hypothesis import given
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
-from pcgeval.rubric.tree import child_paths, code_only, leaves, prior_nodes, prune, walk
+from pcgeval.rubric.tree import child_paths, code_only, leaves
 
 A = node("A", 2, leaf("a1"), leaf("a2", category=RUN))
 B = node("B", 3, node("C", 1, leaf("c1")), leaf("b2", category=RESULT))
@@ -20,14 +20,14 @@ def test_paths_tell_equal_and_awkward_ids_apart():
 
 def test_code_only_drops_other_leaves_and_emptied_parents_and_keeps_paths():
     cut = code_only(EXAMPLE)
-    assert names(walk(cut)) == ["root", "A", "a1", "B", "C", "c1", "D"]
-    assert {task.path for task in walk(cut)} < {task.path for task in walk(EXAMPLE)}
+    assert names(cut.walk()) == ["root", "A", "a1", "B", "C", "c1", "D"]
+    assert {task.path for task in cut.walk()} < {task.path for task in EXAMPLE.walk()}
     without_code = code_only(rubric(node("root", 1, leaf("only", category=RUN))))
-    assert [(task.id, task.task_category) for task in walk(without_code)] == [("root", CODE)]
+    assert [(task.id, task.task_category) for task in without_code.walk()] == [("root", CODE)]
 
 
 def test_prune_folds_what_lies_deeper_into_the_node_above():
-    cut = prune(EXAMPLE, 2)
+    cut = EXAMPLE.prune_to_depth(1)
     assert names(leaves(cut)) == ["A", "B", "D"]
     assert [names(node.merged) for node in cut.sub_tasks] == [["a1", "a2"], ["C", "b2"], []]
 
@@ -35,7 +35,7 @@ def test_prune_folds_what_lies_deeper_into_the_node_above():
 @given(rubrics)
 def test_paths_are_unique_and_prior_nodes_are_ancestors_and_earlier_siblings(tree):
     """A node is prior if it comes earlier in the file and is the root or a child of an ancestor."""
-    order = list(walk(tree))
+    order = list(tree.walk())
     assert len({task.path for task in order}) == len(order)
     above = {tree.path: None} | {child.path: parent.path for parent in order for child in parent.sub_tasks}
     for position, target in enumerate(order):
@@ -44,4 +44,4 @@ def test_paths_are_unique_and_prior_nodes_are_ancestors_and_earlier_siblings(tre
         while up := above[up]:
             ancestors.add(up)
         literal = [task for task in order[:position] if above[task.path] in ancestors]
-        assert list(prior_nodes(tree, target.path)) == literal
+        assert target.get_prior_nodes(tree) == literal

@@ -90,7 +90,7 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool) -> tup
     """Check everything that params.yaml names; return a line about each live model, and one about the run's size."""
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.report.status import run_status
-    from pcgeval.rubric.loading import load_rubric
+    from pcgeval.rubric.tree import load_rubric
     from pcgeval.submissions.load import Program, load_submission
 
     is_live = any(model.backend != "recorded" for model in params.models.values())

@@ -23,7 +23,7 @@ _NOT_OFFICIAL = (
     *("*_*_*.json", ".gitignore", layout.FAILURES_FILE),
     *(layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE),
 )
-Format = Literal["csv", "latex", "markdown"]
+Format = Literal["csv", "markdown"]
 app = group()
 export = group()
 app.add_typer(export, name="export", help="Export the data or the recordings of the last run.")
@@ -32,9 +32,8 @@ app.add_typer(export, name="export", help="Export the data or the recordings of 
 @app.command()
 def ranking(
     form: Annotated[
-        Format | None, typer.Option("--format", help="Print a table for a spreadsheet, a paper or a web page.")
+        Format | None, typer.Option("--format", help="Print a table for a spreadsheet or a web page.")
     ] = None,
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Replace names by pseudonyms.")] = False,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     single_file: Annotated[Path | None, file_to_write(text="Write the report as a single page.")] = None,
     json: Json = False,
@@ -45,8 +44,6 @@ def ranking(
     """
     if form and json:
         raise typer.BadParameter("--json and --format: use one of them.")
-    if anonymous and single_file:
-        raise typer.BadParameter("--anonymous and --single-file: use one of them; the page names all teams.")
     if open_page:
         import webbrowser
 
@@ -60,35 +57,35 @@ def ranking(
         from pcgeval.report.render import single_page
 
         write_text(single_file, single_page(load_params(), Path()))
-    show_ranking(form, anonymous=anonymous, json=json)
+    show_ranking(form, json=json)
 
 
-def show_ranking(form: Format | None = None, *, anonymous: bool = False, json: bool = False) -> None:
+def show_ranking(form: Format | None = None, *, json: bool = False) -> None:
     """Print the ranking, then name what has changed since; exit with code 1 if anything has."""
     from pcgeval.core.params import load_params
     from pcgeval.core.stage_files import RankingFile
-    from pcgeval.report.pseudonyms import anonymous_ranking
     from pcgeval.report.tables import doubtful_settings, failure_counts, ranking_table
     from pcgeval.scoring.result_hash import result_doubts
 
     params = load_params()
-    published = RankingFile.read(layout.RANKING_JSON)
-    shown = anonymous_ranking(published) if anonymous else published
+    ranking = RankingFile.read(layout.RANKING_JSON)
     if json:
-        print_json(shown.model_dump(mode="json") if anonymous else read_json(layout.RANKING_JSON))
+        print_json(read_json(layout.RANKING_JSON))
     elif form:
-        sys.stdout.write(ranking_table(shown, form))
+        sys.stdout.write(ranking_table(ranking, form))
     else:
-        _print_ranking(shown.teams)
-        if failures := failure_counts(shown, params.models):
+        _print_ranking(ranking.teams)
+        if failures := failure_counts(ranking, params.models):
             rows = [(title, *map(str, [sum(numbers), *numbers])) for title, numbers in failures]
             print()
             print_table(("failure", "all", *params.models), rows)
-        for sentence in doubtful_settings(shown, params):
+        for sentence in doubtful_settings(ranking, params):
             print(sentence)
-        result = f"; result hash {shown.result.sha256}" if shown.result else ""
-        print_stderr(f"{shown.reason}\nThe report with the reasons of failures: {layout.REPORT / 'index.html'}{result}")
-    if doubts := result_doubts(params, published):
+        result = f"; result hash {ranking.result.sha256}" if ranking.result else ""
+        print_stderr(
+            f"{ranking.reason}\nThe report with the reasons of failures: {layout.REPORT / 'index.html'}{result}"
+        )
+    if doubts := result_doubts(params, ranking):
         for doubt in doubts:
             print_stderr(f"warning: this ranking may be out of date: {doubt}")
         print_stderr("Run `make final-eval` for an up-to-date ranking; `make audit` names the files that differ.")

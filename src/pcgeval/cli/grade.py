@@ -1,7 +1,9 @@
 """The command `pcgeval grade`: a team, a submission that was not run, an attempt at a paper, or a folder of runs."""
 
 import sys
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,19 +13,17 @@ from pcgeval.cli.judge_options import (
     DryRun,
     Judge,
     JudgeModel,
-    MaxInvalid,
     judge_settings,
     print_grade_table,
     print_plans,
 )
 from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.untrusted import one_line
 from pcgeval.judge import JUDGES
 
 if TYPE_CHECKING:
-    from pcgeval.core.params import Params
-    from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.many import ManyGradings
+    from pcgeval.judge.many import Fault
     from pcgeval.judge.settings import GradingTask, JudgeSettings
     from pcgeval.rubric.grades import JudgeOutput
 
@@ -66,7 +66,6 @@ def grade(
     trust_programs: TrustPrograms = False,
     recording: Recording = None,
     dry_run: DryRun = False,
-    max_invalid: MaxInvalid = 0,
     out: Out = None,
     page: Html = None,
     json: Json = False,
@@ -74,26 +73,27 @@ def grade(
     """Grade a submission by a rubric, or a folder of runs.
 
     The command prints the tree of criteria; for a folder of runs, a table of means. It skips runs that have a finished
-    grade. A leaf without a grade counts as 0. Exit code 1: more than --max-invalid leaves have no grade, or a run
-    failed.
+    grade. A leaf without a grade counts as 0. Exit code 1: a run failed, or a score is open by more than
+    rubric.max_width.
     """
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.core.files import write_json
-    from pcgeval.judge.grading import grade as grade_task
-    from pcgeval.judge.many import ManyGradings
-    from pcgeval.judge.plan import plan_gradings
-    from pcgeval.judge.run import grade_submission, submission_folder
+    from pcgeval.core.layout import judge_recording_file, judgement_file
+    from pcgeval.judge.calls import CallFiles
+    from pcgeval.judge.many import Grading, grade_all, run_gradings
+    from pcgeval.judge.stage import competition_task
     from pcgeval.rubric.papers import list_papers
-    from pcgeval.rubric.runs import holds_runs
+    from pcgeval.rubric.runs import RunGrade, find_runs, holds_runs
     from pcgeval.sandbox.reproduction import SandboxComputer
 
     params = load_params_or_default()
     settings = judge_settings(
         params, judge=judge, model=model, base_url=base_url, assignments=assignments or (), human_grades=grades
     )
-    is_named = bool(rubric or paper or submission in params.teams)
-    are_runs = not is_named and holds_runs(Path(submission), list_papers(Path(settings.papers_dir)))
+    is_team = submission in params.teams and not paper
+    papers = list_papers(Path(settings.papers_dir))
+    are_runs = not (rubric or paper or is_team) and holds_runs(Path(submission), papers)
     reads_results = JUDGES[settings.judge].reads_submission and not settings.code_only
+    is_within = are_runs and (out or GRADES).resolve().is_relative_to(Path(submission).resolve())
     _refuse(
         (rubric and paper, "--rubric and --paper both name criteria. Leave one of them out."),
         (network and not reproduce, "--network is for the run of reproduce.sh. Give --reproduce too."),
@@ -102,29 +102,39 @@ def grade(
         (are_runs and page, "--html is of one submission; `pcgeval rubric show GRADE --html` shows a run's."),
         (are_runs and settings.judge == "human", "A person's grades are of one submission. Name it instead."),
         (out and out.is_dir() and not are_runs, f"--out {out}: is a directory. Name a file."),
+        (is_within, f"--out {out or GRADES}: lies among the runs. Name another folder for the grades."),
     )
-    computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
-    recordings = (recording,) if recording else ()
+    recordings = [recording] if recording else []
+    if is_team:
+        recordings += filter(Path.is_file, (judge_recording_file(submission), judgement_file(submission)))
     if are_runs:
-        many = ManyGradings(Path(submission), out or GRADES, settings, None if dry_run else computer, recordings)
-        _grade_runs(many, dry_run=dry_run, json=json, max_invalid=max_invalid)
+        runs = find_runs(Path(submission), papers)
+        gradings = run_gradings(runs, out or GRADES, settings)
+    elif paper:
+        needs_run = reads_results and not reproduce
+        opened = partial(_attempt, Path(submission), paper, settings, needs_run=needs_run)
+        gradings = [Grading(submission, opened)]
+    else:
+        of_team = partial(competition_task, params, submission, rubric=rubric, checks_file=settings.checks_file)
+        gradings = [Grading(submission, of_team)]
+    if dry_run:
+        print_plans({settings.judge: settings}, lambda *_: gradings, recordings=recordings, json=json)
         return
-    with nullcontext(submission) if paper is None else submission_folder(_attempt(Path(submission))) as folder:
-        task, settings, calls = _input(params, str(folder), paper, rubric, settings, recordings)
-        client, title = calls.client(settings, read_only=dry_run), f"grade {submission}"
-        if dry_run:
-            print_plans({settings.judge: plan_gradings([(submission, task)], client)}, json=json)
-            return
-        if paper is not None:
-            output = grade_submission(folder, paper, settings, computer, title=title, client=client)
-        else:
-            output = grade_task(task, client, title)
-    if out is not None:
-        write_json(out, output.to_json())
-    _print_grade(output, page, submission if paper is None else f"{submission}, {paper}", json=json)
-    if reads_results and not reproduce and task.run is not None and task.run.log is None:
-        print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
-    if output.num_invalid_leaf_nodes > max_invalid:
+    computer = SandboxComputer(network=network, trust_programs=trust_programs) if reproduce else None
+    client = CallFiles(recordings=tuple(recordings)).client(settings)
+    results = grade_all(gradings, client, computer)
+    if not are_runs:
+        ((_, output),) = results
+        title = f"{submission}, {paper}" if paper else submission
+        _show_grade(output, settings.max_width, out, page, title, json=json)
+        return
+    graded = [RunGrade.of(run, output, settings.max_width) for run, (_, output) in zip(runs, results, strict=True)]
+    print_grade_table(graded, json=json)
+    if number := sum(grade.problem is not None for grade in graded):
+        print_stderr(
+            f"{number} of {len(graded)} gradings do not count. Repeat the command to try them again: finished grades "
+            "stay, and no reply is paid for twice."
+        )
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -135,48 +145,37 @@ def _refuse(*contradictions: tuple[object, str]) -> None:
             raise typer.BadParameter(advice)
 
 
-def _attempt(place: Path) -> Path:
-    """Return the submission in the folder of a run, and name it, or else the place itself."""
+@contextmanager
+def _attempt(place: Path, paper: str, settings: "JudgeSettings", *, needs_run: bool) -> Iterator["GradingTask"]:
+    """Give an attempt at a paper, or the one in the folder of a run, and say what a reader may not expect."""
     from pcgeval.core.errors import FileError
+    from pcgeval.judge.run import attempt
     from pcgeval.rubric.runs import holds_a_run, submission_in
 
-    attempt = place
+    submission = place
     if place.is_dir() and holds_a_run(place):
         with suppress(FileError):
-            attempt = submission_in(place)
-    if attempt != place:
-        print_stderr(f"{place} is the folder of a run; {attempt} is graded.")
-    return attempt
+            submission = submission_in(place)
+    if submission != place:
+        print_stderr(f"{place} is the folder of a run; {submission} is graded.")
+    with attempt(submission, paper, settings) as task:
+        yield task
+        if needs_run and task.run is not None and task.run.log is None:
+            print_stderr("reproduce.sh was not run, and there is no reproduce.log; --reproduce runs it first.")
 
 
-def _input(
-    params: "Params",
-    submission: str,
-    paper: str | None,
-    rubric: str | None,
-    settings: "JudgeSettings",
-    recordings: tuple[Path, ...],
-) -> tuple["GradingTask", "JudgeSettings", "CallFiles"]:
-    """Return the submission with its rubric, the settings, and the files of replies, for a team with the team's."""
-    from pcgeval.core.layout import judge_recording_file, judgement_file
-    from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.run import submission_task
-    from pcgeval.judge.stage import competition_task, team_settings
-
-    if paper is not None:
-        return submission_task(submission, paper, settings), settings, CallFiles(recordings=recordings)
-    task = competition_task(params, submission, rubric=rubric, checks_file=settings.checks_file)
-    if submission not in params.teams:
-        return task, settings, CallFiles(recordings=recordings)
-    of_team = (path for path in (judge_recording_file(submission), judgement_file(submission)) if path.is_file())
-    return task, team_settings(settings, submission), CallFiles(recordings=(*recordings, *of_team))
-
-
-def _print_grade(output: "JudgeOutput", page: Path | None, title: str, *, json: bool) -> None:
-    """Print a grade as JSON, or else its tree, and the summary; write its page, if one is asked for."""
-    from pcgeval.core.files import write_text
+def _show_grade(
+    output: "JudgeOutput | Fault", max_width: float, out: Path | None, page: Path | None, title: str, *, json: bool
+) -> None:
+    """Print a grade as JSON, or else its tree, and the summary; write its file and its page, if they are asked for."""
+    from pcgeval.core.files import write_json, write_text
     from pcgeval.rubric.explanation import summary_lines, tree_lines
+    from pcgeval.rubric.runs import width_problem
 
+    if isinstance(output, Exception):
+        raise output
+    if out is not None:
+        write_json(out, output.to_json())
     if page is not None:
         from pcgeval.report.markup import grade_page
 
@@ -189,21 +188,6 @@ def _print_grade(output: "JudgeOutput", page: Path | None, title: str, *, json: 
         print_stderr(line)
     if output.partial:
         print_stderr("Repeat the command to continue: no reply is paid for twice.")
-
-
-def _grade_runs(many: "ManyGradings", *, dry_run: bool, json: bool, max_invalid: int) -> None:
-    """Grade a folder of runs and print the table, or only what that would cost."""
-    if dry_run:
-        plans, failed = many.plan()
-        print_plans({many.settings.judge: plans}, json=json)
-        for grade in failed:
-            print_stderr(f"{grade.run.id}: would fail: {grade.problem}")
-        raise typer.Exit(EXIT_CHECK_FAILED if failed else 0)
-    grades = many.grade(max_invalid=max_invalid)
-    print_grade_table(grades, json=json)
-    if number := sum(grade.problem is not None for grade in grades):
-        print_stderr(
-            f"{number} of {len(grades)} gradings do not count. Repeat the command to try them again: finished grades "
-            "stay, and no reply is paid for twice."
-        )
+    if problem := width_problem(output, max_width):
+        print_stderr(one_line(problem))
         raise typer.Exit(EXIT_CHECK_FAILED)

@@ -1,42 +1,27 @@
 """Options of the commands that grade, and their output: plans, and the table of gradings."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from pcgeval.cli.options import assign, print_json, print_table
-from pcgeval.core.console import print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.untrusted import printable_name
-from pcgeval.judge import JUDGES
 
 if TYPE_CHECKING:
     from pcgeval.core.params import Params
-    from pcgeval.judge.plan import GradingPlan
+    from pcgeval.judge.many import Grading
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.rubric.runs import RunGrade
 
 _OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
-_WITHOUT_MODEL = tuple(name for name in JUDGES if name not in ("simple", "human"))
-
-
-def _known(given: Any, known: Sequence[str]) -> Any:
-    """Return the given name or names of judges; raise BadParameter if one is not known."""
-    for name in [given] if isinstance(given, str) else given or ():
-        if name not in known:
-            raise typer.BadParameter(f"{name!r} is not one of {', '.join(known)}.")
-    return given
-
 
 Judge = Annotated[
-    str | None,
-    typer.Option(
-        metavar=f"<{'|'.join(JUDGES)}>",
-        callback=lambda name: _known(name, tuple(JUDGES)),
-        help="Default: as in params.yaml; simple with --model; human with --grades.",
-    ),
+    Literal["simple", "checks", "human", "random", "dummy"] | None,
+    typer.Option(help="Default: as in params.yaml; simple with --model; human with --grades."),
 ]
 JudgeModel = Annotated[
     str | None,
@@ -47,14 +32,7 @@ Models = Annotated[
 ]
 Baselines = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar=f"<{'|'.join(_WITHOUT_MODEL)}>",
-        callback=lambda names: _known(names, _WITHOUT_MODEL),
-        help="A judge without a model, for comparison. Repeatable.",
-    ),
-]
-MaxInvalid = Annotated[
-    int, typer.Option(metavar="N", min=0, help="Accept up to N leaves without a grade; they count as 0.")
+    typer.Option(metavar="<checks|random|dummy>", help="A judge without a model, for comparison. Repeatable."),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the calls still to make, their tokens and price, and make none.")
@@ -113,28 +91,49 @@ def named_judges(
     return named | {name: judge_settings(params, judge=name, assignments=assignments or ()) for name in others or ()}
 
 
-def print_plans(plans: "Mapping[str, Sequence[GradingPlan]]", *, json: bool) -> None:
-    """Print what the gradings by each judge would cost."""
-    from pcgeval.judge.plan import total_plan
+def print_plans(
+    judges: "Mapping[str, JudgeSettings]",
+    gradings_of: "Callable[[str, JudgeSettings], Iterable[Grading]]",
+    *,
+    recordings: Sequence[Path] = (),
+    json: bool,
+) -> None:
+    """Print what the gradings by each judge would cost; exit with 1 if some would fail, which are named.
+
+    The error of a grading that is alone is raised.
+    """
+    from pcgeval.judge.calls import CallFiles
+    from pcgeval.judge.many import plan_all
+    from pcgeval.judge.plan import GradingPlan, total_plan
     from pcgeval.rubric.explanation import dollars
 
-    every = [plan for of_judge in plans.values() for plan in of_judge]
+    results = []
+    for judge, settings in judges.items():
+        client = CallFiles(recordings=tuple(recordings)).client(settings, read_only=True)
+        results += [(judge, *result) for result in plan_all(gradings_of(judge, settings), client)]
+    if len(results) == 1 and isinstance(error := results[0][2], Exception):
+        raise error
+    every = [(judge, plan) for judge, _, plan in results if isinstance(plan, GradingPlan)]
     if json:
-        costs = [plan.cost for plan in every if plan.cost is not None]  # judges may have different prices
-        total = {**total_plan(every).to_json(), "cost": sum(costs) if len(costs) == len(every) else None}
-        gradings = [{"judge": judge, **plan.to_json()} for judge, of_judge in plans.items() for plan in of_judge]
-        print_json({"gradings": gradings, "total": total})
-        return
-    rows = []
-    for judge, of_judge in plans.items():
-        for plan in (*of_judge, *([total_plan(of_judge)] if len(of_judge) > 1 else [])):
-            names, cost = (printable_name(judge), printable_name(plan.name)), plan.cost
-            tokens = (plan.prompt_tokens, plan.cached_tokens, plan.output_tokens)
-            numbers = map(str, (plan.calls, plan.known_calls, *tokens, plan.leaves_of_results))
-            rows.append((*names, *numbers, "unknown" if cost is None else dollars(cost)))
-    columns = ("judge", "grading", "calls", "known", "tokens read", "cached", "written", "need a run", "US dollars")
-    print_table(columns, rows)
-    print_stderr("An estimate; no call was made. Known replies cost nothing. A token is four bytes.")
+        gradings = [{"judge": judge, **vars(plan)} for judge, plan in every]
+        print_json({"gradings": gradings, "total": vars(total_plan([plan for _, plan in every]))})
+    else:
+        rows = []
+        for judge in judges:
+            of_judge = [plan for other, plan in every if other == judge]
+            for plan in (*of_judge, *([total_plan(of_judge)] if len(of_judge) > 1 else [])):
+                names, cost = (printable_name(judge), printable_name(plan.name)), plan.cost
+                tokens = (plan.prompt_tokens, plan.cached_tokens, plan.output_tokens)
+                numbers = map(str, (plan.calls, plan.known_calls, *tokens, plan.leaves_of_results))
+                rows.append((*names, *numbers, "unknown" if cost is None else dollars(cost)))
+        columns = ("judge", "grading", "calls", "known", "tokens read", "cached", "written", "need a run", "US dollars")
+        print_table(columns, rows)
+        print_stderr("An estimate; no call was made. Known replies cost nothing. A token is four bytes.")
+    faults = [f"{printable_name(name)}: would fail: {plan}" for _, name, plan in results if isinstance(plan, Exception)]
+    for fault in dict.fromkeys(faults):
+        print_stderr(fault)
+    if faults:
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 def print_grade_table(grades: "Sequence[RunGrade]", *, json: bool) -> None:
@@ -147,8 +146,8 @@ def print_grade_table(grades: "Sequence[RunGrade]", *, json: bool) -> None:
             print_stderr(f"{printable_name(grade.run.id)}: {printable_name(name)} is not graded")
     if json:
         print_json({"rows": [vars(row) for row in rows], "gradings": [grade.to_json() for grade in grades]})
-        return
-    print_table(COLUMNS, [row.cells() for row in rows])
-    for grade in grades:
-        if grade.problem:
-            sys.stdout.write(f"{printable_name(grade.run.id)}: {grade.problem}\n")
+    else:
+        print_table(COLUMNS, [row.cells() for row in rows])
+        for grade in grades:
+            if remark := "disqualified, counts as 0" if grade.disqualified else grade.problem:
+                sys.stdout.write(f"{printable_name(grade.run.id)}: {remark}\n")

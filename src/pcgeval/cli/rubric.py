@@ -11,7 +11,6 @@ import typer
 from pcgeval.cli.judge_options import (
     Baselines,
     DryRun,
-    MaxInvalid,
     Models,
     named_judges,
     print_grade_table,
@@ -21,7 +20,7 @@ from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, group, print_j
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json
 from pcgeval.core.layout import PAPERS
-from pcgeval.core.untrusted import listed, printable_name
+from pcgeval.core.untrusted import listed, one_line, printable_name
 
 if TYPE_CHECKING:
     from pcgeval.rubric.agreement import Pair
@@ -80,10 +79,10 @@ def convert(
     ] = "paperbench",
 ) -> None:
     """Print a grade as JSON in another format."""
-    from pcgeval.rubric.grade_files import inspect_log, paperbench_json, read_grade
+    from pcgeval.rubric.grade_files import inspect_log, read_grade
     from pcgeval.rubric.grades import JudgeOutput
 
-    formats = {"pcgeval": JudgeOutput.to_json, "paperbench": paperbench_json, "inspect": inspect_log}
+    formats = {"pcgeval": JudgeOutput.to_json, "paperbench": JudgeOutput.to_dict, "inspect": inspect_log}
     sys.stdout.write(f"{to_json(formats[form](read_grade(grade)))}\n")
 
 
@@ -139,49 +138,44 @@ def judge_eval(
         Path, typer.Option(metavar="DIR", file_okay=False, help="Write gradings and tables to this folder.")
     ] = Path("judge_eval_results"),
     dry_run: DryRun = False,
-    max_invalid: MaxInvalid = 0,
     json: Json = False,
 ) -> None:
     """Measure how well judges grade, on submissions that people have graded.
 
-    Exit code 1: a grading has more than --max-invalid leaves without a grade.
+    Exit code 1: leaves without a grade leave the score of a submission open by more than rubric.max_width.
     """
-    from pcgeval.judge import judge_eval as evaluation
-    from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.plan import plan_gradings
+    from pcgeval.judge.judge_eval import evaluate_judges, file_name, read_examples
     from pcgeval.rubric.judge_figures import judge_eval_json, judge_eval_lines
+    from pcgeval.rubric.runs import width_problem
 
-    keys = assignments or []
-    if (papers := folder.resolve().parent / "papers").is_dir():
-        keys = [f"rubric.papers_dir={papers}", *keys]
+    papers = folder.resolve().parent / "papers"
+    keys = [*([f"rubric.papers_dir={papers}"] if papers.is_dir() else []), *(assignments or [])]
     judges = named_judges(model, judge, base_url, keys)
     if any(settings.max_depth is not None for settings in judges.values()):
         raise typer.BadParameter("max_depth grades parts as a whole, but people graded the leaves. Leave it out.")
-    examples = evaluation.read_examples(folder, example or [])
+    examples = read_examples(folder, example or [])
     for entry in examples:
         for other in entry.others:
             print_stderr(f"{entry.id}: {other} is not graded, as people's grades are of {entry.submission.name}")
-    with evaluation.unpacked(examples) as examples:
-        if dry_run:
-            evaluation.check_examples(examples, judges.values())
-            plans = {}
-            for name, settings in judges.items():
-                tasks = ((entry.id, evaluation.grading_task(entry, settings)) for entry in examples)
-                plans[name] = plan_gradings(tasks, CallFiles().client(settings, read_only=True))
-            print_plans(plans, json=json)
-            return
-        results = evaluation.evaluate_judges(examples, judges, out)
-    people = {example.id: example.expected for example in examples}
+    if dry_run:
+        print_plans(
+            judges, lambda name, by: [entry.grading(by, out / file_name(name)) for entry in examples], json=json
+        )
+        return
+    results, people = evaluate_judges(examples, judges, out), {entry.id: entry.people for entry in examples}
     if json:
         print_json(judge_eval_json(people, results))
     else:
         sys.stdout.writelines(f"{line}\n" for line in judge_eval_lines(people, results))
-    outputs = [(f"{result.name}, {id_}", output) for result in results for id_, output in result.outputs.items()]
-    for name, warning in [(name, warning) for name, output in outputs for warning in output.warnings]:
-        print_stderr(f"{name}: {warning}")
     print_stderr(f"The gradings and these tables are in {out}.")
-    if any(output.num_invalid_leaf_nodes > max_invalid for _, output in outputs):
-        raise typer.Exit(EXIT_CHECK_FAILED)
+    code = 0
+    for result in results:
+        for id_, output in result.outputs.items():
+            problem = width_problem(output, judges[result.name].max_width)
+            code = EXIT_CHECK_FAILED if problem else code
+            for remark in (*output.warnings, *([problem] if problem else [])):
+                print_stderr(one_line(f"{result.name}, {id_}: {remark}"))
+    raise typer.Exit(code)
 
 
 @app.command()
@@ -208,23 +202,20 @@ def attack(
     The harmless note is a control: its difference is the judge's noise. Exit code 1: a grading did not finish, the
     unchanged submission got no grade, or an attack exceeds --max-inflation.
     """
-    from pcgeval.judge.attack import attack_judge, attacked_copies
+    from pcgeval.judge.attack import NO_ATTACKS, attack_gradings, attack_judge
     from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.plan import plan_gradings
 
     judges = named_judges(model, judge, base_url, assignments)
     if dry_run:
-        plans = {}
-        for name, settings in judges.items():
-            copies = attacked_copies(submission, paper, settings)
-            plans[name] = plan_gradings(copies, CallFiles().client(settings, read_only=True))
-        print_plans(plans, json=json)
+        print_plans(judges, lambda _, settings: attack_gradings(submission, paper, settings), json=json)
         return
     results = [
-        result for name, settings in judges.items() for result in attack_judge(name, settings, submission, paper)
+        result
+        for name, settings in judges.items()
+        for result in attack_judge(name, CallFiles().client(settings), submission, paper)
     ]
     if json:
-        print_json({"gradings": [result.to_json() for result in results]})
+        print_json({"gradings": [vars(result) for result in results]})
     else:
         rows = []
         for result in results:
@@ -235,7 +226,7 @@ def attack(
     for result in results:
         if result.problem:
             print_stderr(f"{printable_name(result.judge)}, {result.attack}: {result.problem}")
-    highest = max(result.difference for result in results if result.is_attack)
+    highest = max(result.difference for result in results if result.attack not in NO_ATTACKS)
     if any(result.problem for result in results) or (max_inflation is not None and highest > max_inflation):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -248,9 +239,10 @@ def table(
     assignments: Assignments = None,
     disqualified: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Runs to leave out: one name per line, or results of PaperBench's monitor."),
+        typer.Option(
+            metavar="FILE", help="Runs that count as 0: one name per line, or results of PaperBench's monitor."
+        ),
     ] = None,
-    max_invalid: MaxInvalid = 0,
     json: Json = False,
 ) -> None:
     """Print finished grades as a table: submissions by papers, mean and standard error.
@@ -265,7 +257,7 @@ def table(
     params = load_params_or_default(assignments or ())
     runs = find_runs(folder, list_papers(Path(params.rubric.papers_dir)))
     names = read_disqualified(disqualified) if disqualified else frozenset()
-    grades = [RunGrade.read(run, max_invalid=max_invalid, disqualified=names) for run in runs]
+    grades = [RunGrade.read(run, params.rubric.max_width, names) for run in runs]
     print_grade_table(grades, json=json)
     if any(grade.problem for grade in grades):
         raise typer.Exit(EXIT_CHECK_FAILED)
@@ -281,11 +273,10 @@ def leaves(
 ) -> None:
     """List the leaves of a rubric: the criteria that are graded."""
     from pcgeval.core.layout import RUBRICS, own_or_packaged
-    from pcgeval.core.untrusted import one_line
     from pcgeval.rubric.explanation import NodeShare, form_lines
     from pcgeval.rubric.grades import Verdict, grade_tree
-    from pcgeval.rubric.loading import load_rubric_with_checks
     from pcgeval.rubric.tree import leaves as leaves_of
+    from pcgeval.rubric.tree import load_rubric_with_checks
 
     folders = (own_or_packaged(RUBRICS / rubric), own_or_packaged(PAPERS) / rubric, Path(rubric))
     file = next((folder / "rubric.json" for folder in folders if folder.is_dir()), Path(rubric))

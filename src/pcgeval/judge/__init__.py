@@ -9,13 +9,12 @@ class JudgeKind:
 
     source: str  # the origin of a leaf's score, as commands and docs show it
     reads_submission: bool  # whether it looks at the submission, so that results of reproduce.sh matter
-    for_rollouts: bool = True  # whether the environments for verifiers can use it
 
 
 JUDGES = {
     "simple": JudgeKind("a language model; a leaf with a check is decided by the check", reads_submission=True),
     "checks": JudgeKind("the check that the leaf names; other leaves have no grade", reads_submission=True),
-    "human": JudgeKind("a person's YAML file of grades", reads_submission=False, for_rollouts=False),
+    "human": JudgeKind("a person's YAML file of grades", reads_submission=False),
     "random": JudgeKind("a seeded coin", reads_submission=False),
     "dummy": JudgeKind("always 1", reads_submission=False),
 }

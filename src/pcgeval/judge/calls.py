@@ -82,6 +82,7 @@ class JudgeClient:
         """Begin a grading, which ends when `stopping` is set, and clear what belongs to the one before."""
         self._stopping = stopping
         self._ends = time.monotonic() + (self.settings.deadline or float("inf"))
+        self.used: dict[str, LoggedCall] = {}  # the calls of this grading by their keys, failed ones included
         self._answering: tuple[bool, str] | None = None  # whether the first reply was new, and who gave it
         self.answered_by: set[str] = set()  # how the answering models call themselves, with their fingerprints
         self.called: set[str] = set()  # the leaves about which the model was asked just now
@@ -125,6 +126,7 @@ class JudgeClient:
             is_new = logged is None
             if logged is None:
                 logged = self.log.answer(key, lambda _: self._call(call, key), self._seconds_left())
+            self.used[key] = logged
             if logged.reply is not None:
                 self._check_answering(logged.reply, is_new=is_new)
         except LlmError as error:
@@ -158,6 +160,10 @@ class JudgeClient:
                 self._tokens += usage.prompt_tokens + usage.output_tokens
                 if price is not None:
                     self._cost += price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens)
+
+    def begin_budget(self) -> None:
+        """Begin the budget anew: what was spent before does not count."""
+        self._counted, self._cost, self._tokens = set(), 0.0, 0
 
     def reason_to_end(self) -> GradingEnded | None:
         """Return why no call may begin: the endpoint is dead, or the budget is used up; None if one may."""

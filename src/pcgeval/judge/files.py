@@ -7,7 +7,6 @@ import codecs
 import json
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -39,18 +38,15 @@ MAX_TAIL = 100_000
 _SNIFFED = 4096
 _CONTINUATION = bytes(range(0x80, 0xC0))  # the later bytes of a character in UTF-8
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_BROKEN = re.compile("[\udc80-\udcff\ufffd]")  # a byte that is not UTF-8, as Python's surrogateescape keeps it
 # control characters but for tabs and line ends; an escape begins a colour or a movement
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]{0,20}[ -/]{0,4}[@-~]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 MAX_ALIKE = 50  # lines of a log that differ in their numbers alone
 MAX_LINE = 2000  # characters; of a longer line the beginning and the end are kept
-MAX_LOG = 4_000_000  # characters; of a longer log the beginning and the end are kept
-_MOST_TO_HEAD = 1_000_000
 # 2024-05-01 12:00:00,123 or 2024-05-01T12:00:00Z or [12:00:00], perhaps several, at the beginning of a line
 _TIME = r"[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
 _STAMP = re.compile(
-    rf"(?:[\[(]?(?:[0-9]{{4}}[-/][0-9]{{2}}[-/][0-9]{{2}}[T ]{{1,2}})?{_TIME}[\])]?[ \t:|-]{{0,4}}){{1,4}}"
+    rf"^(?:[\[(]?(?:[0-9]{{4}}[-/][0-9]{{2}}[-/][0-9]{{2}}[T ]{{1,2}})?{_TIME}[\])]?[ \t:|-]{{0,4}}){{1,4}}"
 )
 _NUMBERS = re.compile(r"[0-9][0-9.,]*(?:e[-+]?[0-9]+)?")
 # 45%|####  | 9/20 or 9/20 [====>.....] or a thin bar: what common tools print once a step; a table has none of these
@@ -80,7 +76,7 @@ class SubmissionFiles:
 
 @dataclass(frozen=True)
 class FileText:
-    """A file's text, and a note if it was cut, its encoding is broken, or it cannot be read."""
+    """A file's text, and a note if it was cut, is not UTF-8, or cannot be read."""
 
     text: str
     note: str = ""
@@ -92,28 +88,29 @@ def list_files(folder: Path) -> SubmissionFiles:
         os.scandir(folder).close()
     except OSError as error:
         return SubmissionFiles((), fault=f"the submission cannot be read ({error.strerror})")
-    files: list[SubmissionFile] = []
+    offered: dict[str, list[SubmissionFile]] = {"documents": [], "programs": [], "tables": []}
     refused: list[RefusedFile] = []
-    numbers = Counter[str]()  # of the files by their kind, so that many results hide no program
     for entry in walk(folder, limit=MAX_VISITED, enter=_is_entered):
         base = PurePosixPath(entry.name.casefold())
         suffix = _NAMES.get(base.name) or base.suffix
         if entry.is_folder or not (entry.fault or suffix in DOCUMENTS | CODE | TABLES):
             continue
         kind = "documents" if suffix in DOCUMENTS else "programs" if suffix in CODE else "tables"
-        if not entry.fault and numbers[kind] > MAX_OFFERED:
+        if not entry.fault and len(offered[kind]) > MAX_OFFERED:
             continue
-        name, reason = shown_name(entry.name) or "(more files)", entry.fault or _fault(folder, entry)
-        numbers[kind] += not reason
-        if not reason and numbers[kind] > MAX_OFFERED:
-            name, reason = f"(more {kind})", f"only the {MAX_OFFERED} nearest to the top are offered"
-        if not reason and entry.status is not None:
-            files.append(SubmissionFile(name, folder / entry.name, suffix, entry.status.st_mtime))
-        elif len(refused) < MAX_REFUSED:
-            name = name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}..."
-            refused.append(RefusedFile(name=name, reason=reason))
-    files.sort(key=lambda file: os.fsencode(file.path))
-    return SubmissionFiles(tuple(files), tuple(sorted(refused, key=lambda file: file.name)))
+        if reason := entry.fault or _fault(folder, entry):
+            name = shown_name(entry.name) or "(more files)"
+            refused.append(RefusedFile(name=name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}...", reason=reason))
+        elif entry.status is not None:
+            file = SubmissionFile(shown_name(entry.name), folder / entry.name, suffix, entry.status.st_mtime)
+            offered[kind].append(file)
+    for kind, files in offered.items():  # each for itself, so that many results hide no program
+        if len(files) > MAX_OFFERED:
+            reason = f"only the {MAX_OFFERED} nearest to the top are offered"
+            refused.insert(0, RefusedFile(name=f"(more {kind})", reason=reason))
+    shown = [file for files in offered.values() for file in files[:MAX_OFFERED]]
+    shown.sort(key=lambda file: os.fsencode(file.path))
+    return SubmissionFiles(tuple(shown), tuple(sorted(refused[:MAX_REFUSED], key=lambda file: file.name)))
 
 
 def _is_entered(folder: str) -> bool:
@@ -123,10 +120,9 @@ def _is_entered(folder: str) -> bool:
 
 def _fault(folder: Path, entry: FolderEntry) -> str:
     """Return why a file is not shown, or nothing."""
-    if entry.status is not None and S_ISLNK(entry.status.st_mode):
-        return "is a link, which is not followed"
     if not entry.is_file:
-        return "is no regular file"
+        is_link = entry.status is not None and S_ISLNK(entry.status.st_mode)
+        return "is a link, which is not followed" if is_link else "is no regular file"
     if len(shown_name(entry.name)) > MAX_NAME:
         return f"has a name of more than {MAX_NAME} characters"
     try:
@@ -169,7 +165,7 @@ def shown_name(path: str) -> str:
 def read_file(path: Path) -> FileText:
     """Read a file's text, of a huge one the beginning and the end; of a notebook, the sources of its cells.
 
-    Bytes that are not UTF-8 are read as Latin-1, as in PaperBench.
+    A file that is not UTF-8 is read as Latin-1, as in PaperBench.
     """
     tail, left_out = b"", 0
     try:
@@ -180,17 +176,16 @@ def read_file(path: Path) -> FileText:
                 head, tail, left_out = head[:MAX_HEAD], file.read(MAX_TAIL), size - MAX_HEAD - MAX_TAIL
     except UntrustedFileError as error:
         return FileText("", error.reason)
-    if head.startswith(_UTF16):  # whose end cannot be decoded without its byte order
-        encoding, end = "UTF-16", ""
-        text = codecs.getincrementaldecoder("utf-16")("replace").decode(head, final=not left_out)
-    else:
-        encoding, end = "UTF-8", tail.lstrip(_CONTINUATION).decode("utf-8", "surrogateescape")
-        text = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape").decode(head, final=not left_out)
-    text = f"{text}\n[... {left_out} bytes left out ...]\n{end}" if left_out else text
-    text, broken = _BROKEN.subn(lambda byte: chr(ord(byte[0]) - 0xDC00) if byte[0] != "\ufffd" else byte[0], text)
     notes = [f"{left_out} bytes in the middle left out"] if left_out else []
-    notes += [f"{broken} characters are not {encoding}"] if broken else []
-    if path.suffix.casefold() == ".ipynb" and not left_out:
+    try:
+        decoder = codecs.getincrementaldecoder("utf-16" if head.startswith(_UTF16) else "utf-8-sig")()
+        text, end = decoder.decode(head, final=not left_out), tail.lstrip(_CONTINUATION).decode()
+    except UnicodeDecodeError:
+        text, end = head.decode("latin-1"), tail.decode("latin-1")
+        notes.append("is not UTF-8, and is read as Latin-1")
+    if left_out:
+        text = f"{text}\n[... {left_out} bytes left out ...]\n{end}"
+    elif path.suffix.casefold() == ".ipynb":
         text = _notebook(text)
     return FileText(clean(text), "; ".join(notes))
 
@@ -203,15 +198,9 @@ def clean(text: str) -> str:
 def _notebook(text: str) -> str:
     """Return the sources of a notebook's cells; the text as it is if it is none."""
     try:
-        notebook = json.loads(text)
-    except (ValueError, RecursionError):
+        return "\n\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"])
+    except (ValueError, RecursionError, TypeError, KeyError):
         return text
-    cells = notebook.get("cells") if isinstance(notebook, dict) else None
-    if not isinstance(cells, list):
-        return text
-    sources = [cell.get("source") for cell in cells if isinstance(cell, dict)]
-    lines = [source if isinstance(source, list) else [source] for source in sources]
-    return "\n\n".join("".join(line for line in cell if isinstance(line, str)) for cell in lines)
 
 
 def condensed(log: str) -> str:
@@ -221,9 +210,6 @@ def condensed(log: str) -> str:
     line that was overwritten in place, as with a carriage return, is kept as it was last. The result depends on the
     log alone, and takes linear time.
     """
-    if len(log) > MAX_LOG:
-        end = len(log) - (MAX_LOG - _MOST_TO_HEAD)
-        log = f"{log[:_MOST_TO_HEAD]}\n[... {end - _MOST_TO_HEAD} characters left out ...]\n{log[end:]}"
     lines = map(_line, log.replace("\r\n", "\n").split("\n"))
     without_progress: list[str] = []
     for is_progress, run in groupby(lines, key=lambda line: _PROGRESS.search(line) is not None):
@@ -244,9 +230,7 @@ def _line(line: str) -> str:
     if len(line) > MAX_LINE:
         half = MAX_LINE // 2
         line = f"{line[:half]} [... {len(line) - 2 * half} characters left out ...] {line[-half:]}"
-    line = clean(line)
-    stamp = _STAMP.match(line)
-    return line[stamp.end() :] if stamp else line
+    return _STAMP.sub("", clean(line))
 
 
 def _thinned(lines: list[str]) -> Iterator[str]:
@@ -254,12 +238,10 @@ def _thinned(lines: list[str]) -> Iterator[str]:
     alike: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
         alike.setdefault(_NUMBERS.sub("0", line), []).append(number)
-    left_out: set[int] = set()
+    shown: set[int] = set()
     for places in alike.values():
-        if len(places) > MAX_ALIKE:
-            last = len(places) - 1
-            chosen = {places[number * last // (MAX_ALIKE - 1)] for number in range(MAX_ALIKE)}
-            left_out |= set(places) - chosen
-    for is_left_out, run in groupby(range(len(lines)), key=left_out.__contains__):
+        last, most = len(places) - 1, min(len(places), MAX_ALIKE)
+        shown |= {places[number * last // max(most - 1, 1)] for number in range(most)}
+    for is_shown, run in groupby(range(len(lines)), key=shown.__contains__):
         numbers = list(run)
-        yield from [f"[{len(numbers)} lines like these left out]"] if is_left_out else (lines[at] for at in numbers)
+        yield from (lines[at] for at in numbers) if is_shown else [f"[{len(numbers)} lines like these left out]"]

@@ -62,10 +62,10 @@ def grade(
         case "dummy":
             verdict_of = dummy_verdict
         case "human":
-            if settings.human_grades is None:
+            if (file := settings.human_grades or task.human_grades) is None:
                 raise GradingError("the judge human needs a file of grades. Name it.")
             paths = [leaf.path for tree in (whole, task.rubric) for leaf in leaves(tree)]
-            verdict_of = partial(human_verdict, read_human_grades(settings.human_grades, paths))
+            verdict_of = partial(human_verdict, read_human_grades(file, paths))
     tree = grade_tree(task.rubric, partial(_verdict, verdict_of))
     return _with_notes(JudgeOutput(settings.judge, tree), task, settings)
 

@@ -20,17 +20,14 @@ from pcgeval.rubric.tree import TaskNode
 MAX_BYTES = 16 * 2**20
 HumanGrades = Mapping[str, Verdict]  # by the leaf's path
 _Text = Annotated[str, Field(min_length=1)]
-
-
-def _score(value: Any) -> Any:
-    return None if str(value).casefold() in {"none", ""} else value
+_Score = Annotated[float, Field(ge=0, le=1)] | None
 
 
 class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, str_strip_whitespace=True)
 
     path: _Text
-    score: Annotated[Annotated[float, Field(ge=0, le=1)] | None, BeforeValidator(_score)]
+    score: Annotated[_Score, BeforeValidator(lambda score: None if score == "none" else score)]
     author: _Text
     reason: _Text
     date: Annotated[str, BeforeValidator(str)] | None = None  # YAML reads 2026-03-01 as a date

@@ -8,31 +8,30 @@ there is none, an `other_submission` is graded.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pcgeval.checks.checks import Check
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import shown_folders, write_json, write_text
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, OpenBackend
 from pcgeval.judge.files import list_files
-from pcgeval.judge.grading import grade
-from pcgeval.judge.run import SUBMISSION, submission_folder, submission_task
-from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.judge.many import Fault, Grading, grade_all
+from pcgeval.judge.run import SUBMISSION, attempt
+from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grade_files import read_graded_tree
-from pcgeval.rubric.grades import GradedTaskNode, Verdict, grade_tree
+from pcgeval.rubric.grades import GradedTaskNode, rescored
 from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_eval_lines
-from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
-from pcgeval.rubric.tree import CATEGORIES, RESULT_ANALYSIS, TaskNode, leaves
+from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer
+from pcgeval.rubric.tree import TaskNode, leaves
 
 EXPECTED = "expected_result.json"
-_OF_EXAMPLE = (SUBMISSION, EXPECTED, f"grading/{EXPECTED}")
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
-_CATEGORIES = {**{name: name for name in CATEGORIES}, "Result Match": RESULT_ANALYSIS}  # as PaperBench's text says
 _SUBMISSIONS = tuple(  # the first that is there is graded
     f"{name}{ending}" for name in (SUBMISSION, f"other_{SUBMISSION}") for ending in ("", ".tar", ".tar.gz", ".tgz")
 )
@@ -47,37 +46,46 @@ class Example:
     """A submission that people have graded."""
 
     id: str  # its place in the folder, such as `rice/0`
-    paper_id: str  # the paper that it attempts to reproduce
+    file: Path  # of people's grades
+    people: GradedTaskNode  # the rubric with people's grades
     submission: Path  # its folder or tar file, which need not be there for the judges `random` and `dummy`
-    expected: GradedTaskNode  # the rubric with people's grades
-    others: tuple[str, ...] = ()  # the names of submissions beside it, which are not graded
+    others: Sequence[str]  # the names of submissions beside it, which are not graded
 
     @property
-    def rubric(self) -> TaskNode:
-        """The criteria of people's grades."""
-        return _criterion(self.expected)
+    def paper_id(self) -> str:
+        """The paper that it attempts to reproduce."""
+        return self.id.partition("/")[0]
 
-    def people(self, settings: JudgeSettings) -> GradedTaskNode:
-        """Return people's grades of the part of the rubric that these settings leave."""
-        given = {leaf.path: Verdict(leaf.graded_score, leaf.explanation) for leaf in self.expected.leaves}
-        return grade_tree(
-            settings.cut(self.rubric), lambda leaf: given.get(leaf.path, Verdict(None, "nobody graded it"))
-        )
+    def grading(self, settings: JudgeSettings, out: Path) -> Grading:
+        """Return the grading by a judge, whose file goes to the folder `out`."""
+        inputs = (self.submission, self.file, Path(settings.papers_dir, self.paper_id))
+        return Grading(self.id, lambda: self.task(settings), out / f"{file_name(self.id)}.json", lambda: inputs)
+
+    @contextmanager
+    def task(self, settings: JudgeSettings) -> Iterator[GradingTask]:
+        """Give the submission to be graded by the criteria of people's grades, with the checks of the paper's rubric.
+
+        Checks are found by the ids of leaves.
+        """
+        criteria = self.people.to_task()
+        if not JUDGES[settings.judge].reads_submission:
+            yield GradingTask(criteria, self.submission, PaperEvidence(self.submission))
+            return
+        with attempt(self.submission, self.paper_id, settings) as task:
+            if pointer := next(
+                (file.path for file in list_files(task.folder).files if is_lfs_pointer(file.path)), None
+            ):
+                raise GradingError(f"{pointer} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
+            checks = {leaf.id: leaf.check for leaf in leaves(task.rubric) if leaf.check}
+            yield replace(task, rubric=_with_checks(criteria, checks))
 
 
-def _criterion(node: GradedTaskNode) -> TaskNode:
-    return TaskNode(
-        path=node.path,
-        id=node.id,
-        requirements=node.requirements,
-        weight=node.weight,
-        sub_tasks=tuple(map(_criterion, node.sub_tasks)),
-        task_category=_CATEGORIES.get(node.task_category or "") if node.is_leaf else None,
-        finegrained_task_category=node.finegrained_task_category,
-    )
+def _with_checks(node: TaskNode, checks: Mapping[str, Check]) -> TaskNode:
+    below = tuple(_with_checks(task, checks) for task in node.sub_tasks)
+    return replace(node, sub_tasks=below, check=None if below else checks.get(node.id))
 
 
-def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]:
+def read_examples(folder: Path, only: Sequence[str] = ()) -> list[Example]:
     """Read the examples of a folder, or those of them with the ids in `only`.
 
     The file of people's grades may also lie where the folder `grading` should, and a paper with a single example need
@@ -86,86 +94,33 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> tuple[Example, ...]
     Raises:
         JudgeEvalError: There are none, no one has such an id, or people's grades are missing or faulty.
     """
-    if not folder.is_dir():
-        raise JudgeEvalError(folder, [f"no folder. Name one with {_LAYOUT}."])
-    places = {
-        place.relative_to(folder).as_posix(): place
-        for paper in shown_folders(folder)
-        for place in ([paper] if any((paper / name).exists() for name in _OF_EXAMPLE) else shown_folders(paper))
-    }
-    if not places:
-        raise JudgeEvalError(folder, [f"has no examples. Lay them out as {_LAYOUT}."])
-    if unknown := [id_ for id_ in only if id_ not in places]:
-        raise JudgeEvalError(folder, [f"no example {id_!r:.200}. There: {', '.join(places)}." for id_ in unknown])
+    papers = shown_folders(folder) if folder.is_dir() else []
+    of_example = (EXPECTED, f"grading/{EXPECTED}", SUBMISSION)
+    single = [paper for paper in papers if any((paper / name).exists() for name in of_example)]
+    below = [place for paper in papers if paper not in single for place in shown_folders(paper)]
+    places = {place.relative_to(folder).as_posix(): place for place in sorted([*single, *below])}
+    unknown = [f"no example {id_!r:.200}. There: {', '.join(places)}." for id_ in only if id_ not in places]
+    if unknown or not places:
+        raise JudgeEvalError(folder, unknown or [f"has no examples. Lay them out as {_LAYOUT}."])
     faults, examples = [], []
     for id_ in only or places:
-        paper_id = id_.partition("/")[0]
-        submissions = [name for name in _SUBMISSIONS if (places[id_] / name).exists()] or [SUBMISSION]
         try:
-            submission = places[id_] / submissions[0]
-            examples.append(Example(id_, paper_id, submission, _people(places[id_]), tuple(submissions[1:])))
+            examples.append(_read_example(id_, places[id_]))
         except PcgevalError as error:
             faults.append(f"{id_}: {error}")
     if faults:
         raise JudgeEvalError(folder, faults)
-    return tuple(examples)
+    return examples
 
 
-def _people(example: Path) -> GradedTaskNode:
-    path = example / "grading" / EXPECTED
-    path = path if path.exists() else example / EXPECTED
-    if not path.exists():
+def _read_example(id_: str, place: Path) -> Example:
+    file = next(filter(Path.exists, (place / "grading" / EXPECTED, place / EXPECTED)), None)
+    if file is None:
         raise PcgevalError(f"no grading/{EXPECTED}. Add people's grades, or grade the other examples alone.")
-    if is_lfs_pointer(path):
-        raise PcgevalError(f"{path} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
-    return read_graded_tree(path)
-
-
-@contextmanager
-def unpacked(examples: Sequence[Example]) -> Iterator[tuple[Example, ...]]:
-    """Give the examples with folders in place of tar files, which are unpacked until the end of the block."""
-    with ExitStack() as stack:
-        folders = [stack.enter_context(submission_folder(example.submission)) for example in examples]
-        yield tuple(replace(example, submission=folder) for example, folder in zip(examples, folders, strict=True))
-
-
-def check_examples(examples: Iterable[Example], judges: Iterable[JudgeSettings]) -> None:
-    """Raise JudgeEvalError if judges lack a submission or a paper, before anything is paid for."""
-    demanding = {settings.judge: settings for settings in judges if JUDGES[settings.judge].reads_submission}
-    faults: list[str] = []
-    for example in examples if demanding else ():
-        folder = example.submission
-        files = [folder] if folder.is_file() else [file.path for file in list_files(folder).files]
-        pointers = [file for file in files if is_lfs_pointer(file)]
-        if not folder.exists():
-            faults.append(f"{example.id}: no folder {folder}. Put it there, or grade the other examples alone.")
-        elif pointers or not files:
-            fault = f"{pointers[0]} is only a pointer to Git LFS" if pointers else f"{folder} has no file to be read"
-            faults.append(f"{example.id}: {fault}. Fetch the files: {LFS_ADVICE}.")
-        try:
-            for judge, settings in demanding.items():
-                load_paper(Path(settings.papers_dir), example.paper_id, needs_text=judge == "simple")
-        except PcgevalError as error:
-            faults.append(f"{example.id}: {error} Or name the folder of the papers in rubric.papers_dir.")
-    if faults:
-        raise JudgeEvalError("judge-eval", faults)
-
-
-def grading_task(example: Example, settings: JudgeSettings) -> GradingTask:
-    """Return an example's submission as it lies, to be graded by the criteria of people's grades.
-
-    Leaves with the id of one of the paper's rubric have its check.
-    """
-    if not JUDGES[settings.judge].reads_submission:
-        return GradingTask(example.rubric, example.submission, PaperEvidence(example.submission))
-    task = submission_task(example.submission, example.paper_id, settings)
-    checks = {leaf.id: leaf.check for leaf in leaves(task.rubric) if leaf.check}
-
-    def checked(node: TaskNode) -> TaskNode:
-        check = checks.get(node.id) if node.is_leaf else None
-        return replace(node, sub_tasks=tuple(map(checked, node.sub_tasks)), check=check)
-
-    return replace(task, rubric=checked(example.rubric))
+    if is_lfs_pointer(file):
+        raise PcgevalError(f"{file} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
+    submission, *others = [name for name in _SUBMISSIONS if (place / name).exists()] or [SUBMISSION]
+    return Example(id_, file, read_graded_tree(file), place / submission, others)
 
 
 def evaluate_judges(
@@ -174,32 +129,36 @@ def evaluate_judges(
     out: Path,
     *,
     open_backend: OpenBackend = open_backend,
-) -> tuple[JudgeFigures, ...]:
+) -> list[JudgeFigures]:
     """Let every judge grade every example, and compare the gradings with people's.
 
     An evaluation that was killed goes on where it was. The budget is one for all gradings of a judge. Below `out` stand
     each grading, `JUDGE/EXAMPLE.json`, as soon as it has ended; results.json and the tables, results.md.
 
     Raises:
-        JudgeEvalError: An example lacks what a judge needs, or `out` is a folder with files of something else.
+        JudgeEvalError: Gradings failed. What the others gave is written first.
     """
-    check_examples(examples, judges.values())
-    results = out / "results.json"
-    if out.exists() and not (out.is_dir() and (results.is_file() or not any(out.iterdir()))):
-        raise JudgeEvalError(out, ["is no folder of earlier results. Name a new or empty folder."])
     figures: list[JudgeFigures] = []
-    people = {example.id: example.expected for example in examples}
-    write_json(results, judge_eval_json(people, figures))
+    faults: list[str] = []
     for name, settings in judges.items():
-        outputs, client = {}, CallFiles().client(settings, open_backend)
-        for example in examples:
-            outputs[example.id] = grade(grading_task(example, settings), client, f"{name}, {example.id}")
-            write_json(out / _file_name(name) / f"{_file_name(example.id)}.json", outputs[example.id].to_json())
-        figures.append(JudgeFigures.of(name, outputs, {example.id: example.people(settings) for example in examples}))
-        write_json(results, judge_eval_json(people, figures))
+        client, outputs = CallFiles().client(settings, open_backend), {}
+        gradings = [example.grading(settings, out / file_name(name)) for example in examples]
+        for id_, output in grade_all(gradings, client, title=f"{name}, "):
+            if isinstance(output, Fault):
+                faults.append(f"{name}, {id_}: {output}")
+            else:
+                outputs[id_] = output
+        if outputs:
+            people = {example.id: rescored(settings.cut(example.people)) for example in examples}
+            figures.append(JudgeFigures.of(name, outputs, people))
+    people = {example.id: example.people for example in examples}
+    write_json(out / "results.json", judge_eval_json(people, figures))
     write_text(out / "results.md", "\n".join(judge_eval_lines(people, figures)) + "\n")
-    return tuple(figures)
+    if faults:
+        raise JudgeEvalError(out, faults)
+    return figures
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
+    """Return the name of a judge or an example as that of a file."""
     return re.sub(r"[^\w.-]", "_", name).lstrip(".")

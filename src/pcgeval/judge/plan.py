@@ -6,12 +6,10 @@ four bytes; the endpoint's cache is taken to hold the beginning that a prompt sh
 """
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pcgeval.core.files import sha256_file
-from pcgeval.core.profiles import Price
 from pcgeval.judge.answers import MAX_PICKED
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.settings import GradingTask
@@ -42,39 +40,25 @@ class GradingPlan:
     cached_tokens: int = 0  # of these, what its endpoint would have in its cache
     output_tokens: int = 0  # that it would write
     leaves_of_results: int = 0  # leaves about results that are asked about only after reproduce.sh has made some
-    price: Price | None = None  # of the model
-
-    @property
-    def cost(self) -> float | None:
-        """The price in US dollars; None where the model's is unknown and it would be asked."""
-        if self.price is None:
-            return None if self.calls else 0.0
-        return self.price.cost(self.prompt_tokens, self.output_tokens, self.cached_tokens)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values."""
-        return {**vars(self), "cost": self.cost, "price": self.price and self.price.model_dump()}
+    cost: float | None = 0.0  # in US dollars; None where the model's price is unknown and it would be asked
 
 
 def total_plan(plans: Sequence[GradingPlan]) -> GradingPlan:
     """Return the plan of all gradings together."""
+    costs = [plan.cost for plan in plans if plan.cost is not None]
     sums = {name: sum(getattr(plan, name) for plan in plans) for name in _COUNTS}
-    return GradingPlan("all", **sums, price=next((plan.price for plan in plans if plan.price), None))
+    return GradingPlan("all", **sums, cost=sum(costs) if len(costs) == len(plans) else None)
 
 
-def plan_gradings(tasks: Iterable[tuple[str, GradingTask]], client: JudgeClient) -> list[GradingPlan]:
-    """Return what gradings would cost, each by its name; the client may have a log that is opened for reading alone.
+def plan_grading(name: str, task: GradingTask, client: JudgeClient) -> GradingPlan:
+    """Return what a grading would cost; the client may have a log that is opened for reading alone.
 
     Raises:
-        RubricError: Nothing of a rubric would be graded.
+        RubricError: Nothing of the rubric would be graded.
         LlmError: The model is not where it should be, for all that can be told without asking it.
     """
-    return [_plan(name, task, client) for name, task in tasks]
-
-
-def _plan(name: str, task: GradingTask, client: JudgeClient) -> GradingPlan:
     settings, model = client.settings, client.settings.model
-    plan = GradingPlan(name, price=settings.price)
+    plan = GradingPlan(name)
     if settings.judge != "simple" or model is None or settings.is_replay:
         return plan
     task = replace(task, rubric=settings.cut(task.rubric))
@@ -101,6 +85,9 @@ def _plan(name: str, task: GradingTask, client: JudgeClient) -> GradingPlan:
             plan.prompt_tokens += usual_tokens(prompt)
             plan.cached_tokens += cached if cached >= _LEAST_CACHED else 0
             plan.output_tokens += usual[call.kind]
+    if plan.calls:
+        price, tokens = settings.price, (plan.prompt_tokens, plan.output_tokens, plan.cached_tokens)
+        plan.cost = None if price is None else price.cost(*tokens)
     return plan
 
 

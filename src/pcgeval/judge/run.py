@@ -1,12 +1,12 @@
 """Grading an attempt to reproduce a paper, from Python: `run_judge`, and beneath it `grade_submission`."""
 
 import asyncio
-import os
 import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,15 +19,13 @@ from pcgeval.core.archives import ZIP_START, unpack
 from pcgeval.core.files import sha256_json, write_json
 from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import Model
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start, walk
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import grade
-from pcgeval.judge.settings import GPT_4O, GradingError, GradingTask, JudgeSettings, model_of
+from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
-from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
 from pcgeval.rubric.record import ReproductionRecord, record_of
@@ -51,9 +49,9 @@ _MAX_TIME_BYTES = 100
 async def run_judge(
     submission_path: Path | str,
     paper_id: str,
-    judge_type: str | None = None,
+    judge_type: Any = None,
     code_only: bool | None = None,
-    completer_config: Model | Mapping[str, Any] | str | None = None,
+    completer_config: Any = None,
     computer: Computer | None = None,
     *,
     settings: JudgeSettings | None = None,
@@ -67,7 +65,8 @@ async def run_judge(
     Args:
         submission_path: The submission's folder, or a tar file of it.
         paper_id: The paper's folder below `settings.papers_dir`.
-        judge_type: simple, checks, random, dummy or human, instead of `settings.judge`; simple without settings.
+        judge_type: simple, checks, random, dummy or human, or a class such as SimpleJudge, instead of `settings.judge`;
+            simple without settings.
         code_only: Instead of `settings.code_only`.
         completer_config: The model of the judge `simple` instead of `settings.model`, see `model_of`; where neither
             names one, GPT-4o.
@@ -78,21 +77,8 @@ async def run_judge(
     Raises:
         GradingError: A setting is invalid, or as `grade_submission` does.
     """
-    values: dict[str, Any] = {"judge": "simple"} if settings is None else dict(settings)
-    changes = {"judge": judge_type, "code_only": code_only}
-    values |= {name: value for name, value in changes.items() if value is not None}
-    if completer_config is not None:
-        values["model"] = model_of(completer_config)
-    elif values["judge"] == "simple" and values.get("model") is None:
-        values["model"] = model_of({"model": GPT_4O})
-    settings = JudgeSettings.checked(values)
-    stopping = threading.Event()
-    try:
-        output = await asyncio.to_thread(
-            grade_submission, submission_path, paper_id, settings, computer, calls, stopping=stopping
-        )
-    finally:
-        stopping.set()
+    settings = JudgeSettings.of(settings, judge=judge_type, code_only=code_only, model=completer_config)
+    output = await graded_in_thread(grade_submission, submission_path, paper_id, settings, computer, calls)
     leaves = output.graded_task_tree.leaves
     records = [record_of(leaf.judge_metadata) for leaf in leaves if leaf.valid_score]
     # a leaf that is 0 without a call (no results, no files) says too little to stand for a whole rubric
@@ -100,13 +86,24 @@ async def run_judge(
     return output if is_graded or settings.judge != "simple" else guessed(output)
 
 
+async def graded_in_thread(grading: Callable[..., JudgeOutput], *arguments: Any) -> JudgeOutput:
+    """Run a grading without blocking the event loop; when the caller is cancelled, it makes no further call."""
+    stopping = threading.Event()
+    try:
+        return await asyncio.to_thread(grading, *arguments, stopping=stopping)
+    finally:
+        stopping.set()
+
+
 def guessed(output: JudgeOutput) -> JudgeOutput:
     """Return a guess in place of a grading that could not run: 0.5 if reproduce.sh succeeded, else 0.2."""
-    (first, _), *_ = reasons_without_grade(output.graded_task_tree)
+    ungraded = [leaf for leaf in output.graded_task_tree.leaves if not leaf.valid_score]
+    asked = [leaf for leaf in ungraded if record_of(leaf.judge_metadata).reason] or ungraded  # not those of checks
+    cause = (output.partial or Counter(leaf.explanation for leaf in asked).most_common(1)[0][0]).rstrip(".")
     has_reproduced = output.reproduction is not None and output.reproduction.exit_code == 0
     ran = "reproduce.sh succeeded" if has_reproduced else "no reproduce.sh succeeded"
     guess = REPRODUCED if has_reproduced else NOT_REPRODUCED
-    warning = f"The grading could not run: {first} The score {guess} is only a guess, made because {ran}."
+    warning = f"The grading could not run: {cause}. The score {guess} is only a guess, made because {ran}."
     return replace(output, judge_type=HEURISTIC, guess=guess, warnings=(warning, *output.warnings))
 
 
@@ -116,16 +113,13 @@ def grade_submission(
     settings: JudgeSettings,
     computer: Computer | None = None,
     calls: CallFiles | None = None,
-    title: str | None = None,
     *,
     stopping: threading.Event | None = None,
     open_backend: OpenBackend = open_backend,
-    client: JudgeClient | None = None,
 ) -> JudgeOutput:
     """Grade an attempt to reproduce a paper; the arguments are those of `run_judge`.
 
-    With a title, progress is shown on stderr. When `stopping` is set from another thread, the grading ends early. A
-    `client` that several gradings share is used instead of `calls`.
+    When `stopping` is set from another thread, the grading ends early.
 
     Raises:
         GradingError: There is no such submission, or the judge lacks what it needs.
@@ -134,20 +128,34 @@ def grade_submission(
         FolderBusyError: Another grading runs the submission's reproduce.sh, or has unpacked the same tar file.
         FileError: There is no such recording, it is a file of another kind, or the tar file is damaged.
     """
-    calls, run = calls or CallFiles(), None
+    calls = calls or CallFiles()
+    with attempt(Path(submission_path), paper_id, settings) as task:
+        client = calls.client(settings, open_backend)
+        return grade_attempt(task, client, computer, is_kept=calls.log is not None, stopping=stopping)
+
+
+def grade_attempt(
+    task: GradingTask,
+    client: JudgeClient,
+    computer: Computer | None = None,
+    title: str | None = None,
+    *,
+    is_kept: bool = True,
+    stopping: threading.Event | None = None,
+) -> JudgeOutput:
+    """Grade an attempt after its reproduce.sh was run on a computer; `is_kept` keeps the run of a killed grading.
+
+    With a title, progress is shown on stderr.
+    """
+    settings = client.settings
+    if computer is None or settings.code_only or not JUDGES[settings.judge].reads_submission:
+        return grade(task, client, title, stopping=stopping)
     with ExitStack() as stack:
-        submission = stack.enter_context(submission_folder(Path(submission_path)))
-        task = submission_task(submission, paper_id, settings)
-        client = client or calls.client(settings, open_backend)
-        if computer is not None and not settings.code_only and JUDGES[settings.judge].reads_submission:
-            place = _run_folder(submission, stack, is_kept=calls.log is not None)
-            run = _reproduced(computer, submission, place)
-            blacklist = task.run.blacklist if task.run else ()
-            evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, blacklist)
-            task = replace(task, folder=run.folder, evidence=evidence)
-        output = grade(task, client, title, stopping=stopping)
-        if run is None:
-            return output
+        place = _run_folder(task.folder, stack, is_kept=is_kept)
+        run = _reproduced(computer, task.folder, place)
+        blacklist = task.run.blacklist if task.run else ()
+        evidence = PaperEvidence(run.folder, run.log, run.started_at, run.exit_code, run.reason, blacklist)
+        output = grade(replace(task, folder=run.folder, evidence=evidence), client, title, stopping=stopping)
         if output.partial is None:  # else grading again goes on with the same results
             shutil.rmtree(place, ignore_errors=True)
     record = ReproductionRecord(exit_code=run.exit_code, reason=run.reason, seconds=round(run.seconds, 1))
@@ -155,18 +163,18 @@ def grade_submission(
 
 
 @contextmanager
-def submission_folder(submission: Path) -> Iterator[Path]:
-    """Give a submission's folder; a tar file is unpacked until the end of the block, for one process at a time.
+def attempt(submission: Path, paper_id: str, settings: JudgeSettings) -> Iterator[GradingTask]:
+    """Give an attempt to reproduce a paper; one process at a time unpacks its tar file until the end of the block.
 
     It is always unpacked at the same place, so that a run of its reproduce.sh that was killed is found again.
     """
-    if not submission.is_file() or is_lfs_pointer(submission):
-        yield submission
+    if not submission.is_file():
+        yield submission_task(submission, paper_id, settings)
         return
+    if is_lfs_pointer(submission):
+        raise GradingError(f"{submission} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}.")
     if read_start(submission, len(ZIP_START), follow_link=True) == ZIP_START:
-        raise GradingError(
-            f"{submission}: is a ZIP file, which tells no times of results. Name a tar file or a folder."
-        )
+        raise GradingError(f"{submission} is a ZIP file, which tells no times of results. Name a tar file or a folder.")
     state, status = state_folder(submission), submission.stat()
     folder = state / "unpacked" / sha256_json([status.st_size, status.st_mtime_ns])[:16]
     with lock_folder(submission, state / "unpacked.lock"):
@@ -174,56 +182,46 @@ def submission_folder(submission: Path) -> Iterator[Path]:
             shutil.rmtree(folder.parent, ignore_errors=True)
             unpack(submission, folder, max_files=_MAX_FILES, max_bytes=_MAX_UNPACKED)
         try:
-            yield _unpacked_submission(folder)
+            yield submission_task(_unpacked_submission(folder), paper_id, settings)
         finally:
             shutil.rmtree(folder.parent, ignore_errors=True)
 
 
 def _unpacked_submission(folder: Path) -> Path:
     """Return the top of a tar file if it has a reproduce.sh, else its folder `submission`, or its only folder."""
-    if (folder / REPRODUCE_SCRIPT).exists():
-        return folder
-    if (inner := folder / SUBMISSION).is_dir():
-        return inner
     top = list(folder.iterdir())
-    return top[0] if len(top) == 1 and top[0].is_dir() else folder
+    inner = top[0] if len(top) == 1 else folder / SUBMISSION
+    return folder if (folder / REPRODUCE_SCRIPT).exists() or not inner.is_dir() else inner
 
 
-def submission_task(submission_path: Path | str, paper_id: str, settings: JudgeSettings) -> GradingTask:
-    """Return an attempt to reproduce a paper as it lies, with the log of an earlier run."""
-    submission = Path(submission_path)
-    if submission.is_file() and is_lfs_pointer(submission):
-        raise GradingError(f"{submission} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}.")
+def submission_task(submission: Path, paper_id: str, settings: JudgeSettings) -> GradingTask:
+    """Return an attempt to reproduce a paper as it lies in a folder, with the log of an earlier run."""
     if not submission.is_dir():
         raise GradingError(f"{submission}: no folder. Name the folder or the tar file of a submission.")
     needs_text = settings.judge == "simple"
     paper = load_paper(Path(settings.papers_dir), paper_id, needs_text=needs_text, checks_file=settings.checks_file)
-    if settings.code_only:
-        evidence = PaperEvidence(submission, blacklist=paper.blacklist)
-    else:
-        log, began, warnings = _earlier_run(submission)
-        evidence = PaperEvidence(submission, log, began, blacklist=paper.blacklist, warnings=warnings)
+    evidence = evidence_as_it_lies(submission, settings, paper.blacklist)
     texts = (paper.paper, paper.addendum, paper.judge_addendum)
     return GradingTask(paper.rubric, submission, evidence, *texts, paper.checks_sha256)
 
 
-def _earlier_run(submission: Path) -> tuple[str | None, float, tuple[str, ...]]:
-    """Return the log of an earlier run, the time at which reproduce.sh was started, and warnings about that time.
+def evidence_as_it_lies(submission: Path, settings: JudgeSettings, blacklist: tuple[str, ...] = ()) -> PaperEvidence:
+    """Return a submission with the log of an earlier run, and the time at which its reproduce.sh was started.
 
     That time stands beside the log, else it is the log's own, as in PaperBench.
     """
+    evidence = PaperEvidence(submission, blacklist=blacklist)
+    if settings.code_only:
+        return evidence
     path, time = submission / REPRODUCE_LOG, submission / CREATION_TIME
     log = read_file(path).text if not path.is_symlink() and path.is_file() else None
-    warnings: tuple[str, ...] = ()
-    if os.path.lexists(time):
-        with suppress(UntrustedFileError):
-            if re.fullmatch("[0-9]{1,11}", text := read_bounded_text(time, _MAX_TIME_BYTES).strip()):
-                return log or "", float(text), ()  # it was run, even if its log is gone
-        warnings = (f"{CREATION_TIME} holds no whole number of seconds since 1970 and is not used.",)
+    with suppress(UntrustedFileError):
+        if re.fullmatch("[0-9]{1,11}", text := read_bounded_text(time, _MAX_TIME_BYTES).strip()):
+            return replace(evidence, log=log or "", started_at=float(text))  # it was run, even if its log is gone
     if log is None:
-        return None, 0.0, warnings
-    warnings = warnings or (f"There is no {CREATION_TIME}: files older than {path.name} count as no results.",)
-    return log, path.stat().st_mtime, warnings
+        return evidence
+    warning = f"No {CREATION_TIME} has seconds since 1970: files older than {path.name} count as no results."
+    return replace(evidence, log=log, started_at=path.stat().st_mtime, warnings=(warning,))
 
 
 def state_folder(submission: Path) -> Path:

@@ -15,11 +15,13 @@ from pcgeval.core.params import Model, RubricParams, explained_faults
 from pcgeval.core.profiles import OPENAI_URL, USUAL_CONTEXT, Price
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model
-from pcgeval.rubric.tree import TaskNode, code_only, prune, resources_provided
+from pcgeval.rubric.tree import Node, TaskNode, code_only
 
 GPT_4O = "gpt-4o-2024-08-06"  # the model of PaperBench's judge where none is named
 _LEAST_ROOM = 2000  # tokens for an answer, in a context that has them
 _HOSTED_CONCURRENCY = 8  # calls at once where nobody set a number
+_RENAMED = {"max_tokens": "num_predict", "max_completion_tokens": "num_predict", "n_ctx": "num_ctx"}
+_COMPLETER = ("temperature", "top_p", "seed", "reasoning_effort", "presence_penalty", "frequency_penalty")
 _LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # noqa: S104 - compared, not listened to
 
 
@@ -54,6 +56,20 @@ class JudgeSettings(RubricParams):
                 "params.yaml (rubric.model.profile.price), or bound the tokens with token_budget"
             )
         return self
+
+    @classmethod
+    def of(cls, given: "JudgeSettings | None", **named: Any) -> Self:
+        """Return the given settings, else those of the judge `simple`, with what is named and not None instead.
+
+        `judge` is a name or a class such as SimpleJudge, `model` a completer's configuration (see `model_of`). Where
+        nobody names a model, the judge `simple` asks GPT-4o, as in PaperBench. Raises GradingError.
+        """
+        values: dict[str, Any] = {"judge": "simple"} if given is None else dict(given)
+        values |= {name: value for name, value in named.items() if value is not None}
+        values["judge"] = getattr(values["judge"], "judge_type", values["judge"])
+        if values["judge"] == "simple" or named.get("model") is not None:
+            values["model"] = model_of(values.get("model") or {"model": GPT_4O})
+        return cls.checked(values)
 
     @property
     def price(self) -> Price | None:
@@ -107,48 +123,43 @@ class JudgeSettings(RubricParams):
             faults = " ".join(explained_faults(error, cls))
             raise GradingError(f"{faults} See `rubric` in params.yaml.") from error
 
-    def cut(self, rubric: TaskNode) -> TaskNode:
+    def cut(self, rubric: Node) -> Node:
         """Return the part of a rubric that is graded; raises RubricError if nothing is left."""
         if self.code_only:
             rubric = code_only(rubric)
         if self.resources_provided:
-            rubric = resources_provided(rubric, propagate_zero_weights=self.propagate_zero_weights)
-        return rubric if self.max_depth is None else prune(rubric, self.max_depth)
+            rubric = rubric.resources_provided(propagate_zero_weights=self.propagate_zero_weights)
+        return rubric if self.max_depth is None else rubric.prune_to_depth(self.max_depth - 1)
 
 
-# the settings of a PaperBench completer, and our options for them
-_COMPLETER = {
-    **{name: name for name in ("temperature", "top_p", "seed", "reasoning_effort", "presence_penalty")},
-    "frequency_penalty": "frequency_penalty",
-    **dict.fromkeys(("max_tokens", "max_completion_tokens", "num_predict"), "num_predict"),
-    "n_ctx": "num_ctx",
-}
-
-
-def model_of(config: Model | Mapping[str, Any] | str) -> Model | Mapping[str, Any]:
+def model_of(config: Any) -> Model | Mapping[str, Any]:
     """Return the model that a completer's configuration means.
 
     Args:
         config: A model; its fields as in params.yaml; its name alone (see `named_model`); or the settings of a
-            completer in PaperBench, `{"model": "gpt-4o-2024-08-06"}` with perhaps reasoning_effort, temperature,
-            max_tokens, top_p, seed, base_url: a model at that endpoint, at OPENAI_BASE_URL, or at OpenAI's.
+            completer in PaperBench, as an object with `model` or as `{"model": "gpt-4o-2024-08-06"}`, with perhaps
+            reasoning_effort, temperature, max_tokens, top_p, seed, base_url: a model at that endpoint, at
+            OPENAI_BASE_URL, or at OpenAI's. Settings that are no number or text, such as None, are not sent.
 
     Raises:
-        GradingError: A completer has a setting that is not known.
+        GradingError: A completer has no model, or a setting that is not known.
     """
     if isinstance(config, str):
         return named_model(config)
-    if isinstance(config, Model) or "model" not in config:
+    if isinstance(config, Model) or (isinstance(config, Mapping) and "model" not in config):
         return config
-    given = {name: value for name, value in config.items() if value is not None}
-    name, base_url = str(given.pop("model")), given.pop("base_url", None)
-    if unknown := sorted(set(given) - set(_COMPLETER)):
-        known = ", ".join(("model", "base_url", *sorted(_COMPLETER)))
-        raise GradingError(f"completer_config: {unknown[0]!r} is not known. Use some of {known}.")
-    if base_url is None and find_model(name) is None:
+    known = ("model", "base_url", "num_predict", *_COMPLETER, *_RENAMED)
+    values = config if isinstance(config, Mapping) else {name: getattr(config, name, None) for name in known}
+    given = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
+    if unknown := sorted(set(given) - set(known)):
+        raise GradingError(f"completer_config: {unknown[0]!r} is not known. Use some of {', '.join(known)}.")
+    if "model" not in given:
+        raise GradingError(f"completer_config: {config!r:.100} has no `model`. Give the model's name there.")
+    name, base_url = str(given.pop("model")), str(given.pop("base_url", ""))
+    if not base_url and find_model(name) is None:
         base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
-    options = {_COMPLETER[name]: value for name, value in given.items()}
-    return {**named_model(name, base_url).model_dump(exclude_unset=True), "options": options}
+    options = {_RENAMED.get(setting, setting): value for setting, value in given.items()}
+    return {**named_model(name, base_url or None).model_dump(exclude_unset=True), "options": options}
 
 
 @dataclass(frozen=True)
@@ -163,6 +174,7 @@ class GradingTask:
     addendum: str = ""  # clarifications by the rubric's authors for the submitters
     judge_addendum: str = ""  # their clarifications for the judge alone
     checks_sha256: str | None = None  # of the file beside the rubric that gave leaves their checks, if there is one
+    human_grades: Path | None = None  # the file of a person's grades of this submission, if the settings name none
 
     @property
     def run(self) -> PaperEvidence | None:

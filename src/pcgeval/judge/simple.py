@@ -31,7 +31,7 @@ from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
 from pcgeval.rubric.grades import Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, QuoteRecord, TokenUsage, VoteRecord
-from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, SUBTREE, TaskNode, prior_nodes
+from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, SUBTREE, TaskNode
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
@@ -249,8 +249,8 @@ class LeafJudge:
         """
         parts = {file.name: self._file_part(file) for file in files}
         order, num_alike = self._orders.get(leaf.path, (sorted(parts), len(parts)))
-        before = prior_nodes(self._task.rubric, leaf.path) if self._task.run else ()  # an entry's criteria stand alone
-        before = before[-(self._settings.max_prior_nodes or len(before)) :]
+        most = self._settings.max_prior_nodes if self._task.run else 0  # an entry's criteria stand alone
+        before = leaf.get_prior_nodes(self._task.rubric, most)
         criteria = "\n".join(f"- {' '.join(node.requirements.split())}" for node in before)
         earlier = PromptPart("earlier-criteria", criteria, 0.7, is_data=False)
         # the log says nothing about mere code

@@ -1,6 +1,9 @@
 """The stage grade: the grade of each team of the competition."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pcgeval.checks.gathering import gather_submission, read_evidence
@@ -21,55 +24,64 @@ from pcgeval.core.layout import (
     rubric_file,
 )
 from pcgeval.core.params import Params
-from pcgeval.judge.calls import CallFiles, OpenBackend
-from pcgeval.judge.grading import grade
+from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
+from pcgeval.judge.many import Fault, Grading, grade_all
 from pcgeval.judge.prompts import CALL_KINDS
-from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
+from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
 from pcgeval.rubric.explanation import summary_lines
 from pcgeval.rubric.grades import JudgeOutput, RubricIdentity
-from pcgeval.rubric.loading import load_rubric_with_checks
+from pcgeval.rubric.tree import load_rubric_with_checks
 
 
-def grade_stage(params: Params, root: Path = Path(), *, open_backend: OpenBackend = open_backend) -> None:
-    """Grade every team of the competition in the folder `root`; see `grade_team`."""
-    for team in params.teams:
-        output = grade_team(params, team, root, open_backend=open_backend)
-        for line in summary_lines(output)[: len(output.warnings) + 1]:
-            print_stderr(f"grade of {team}: {line}")
-    (root / JUDGEMENTS).mkdir(parents=True, exist_ok=True)  # DVC wants it also where no model judged
-    remove_others(root / JUDGEMENTS, {root / judgement_file(team) for team in params.teams})
-    remove_others(root / GRADES, {root / grade_file(team) for team in params.teams})
+def grade_stage(
+    params: Params, root: Path = Path(), *, open_backend: OpenBackend = open_backend
+) -> dict[str, JudgeOutput]:
+    """Grade every team by the rubric and judge of params.yaml; write `data/grades/<team>/grade.json` and return all.
 
-
-def grade_team(
-    params: Params, team: str, root: Path = Path(), *, open_backend: OpenBackend = open_backend
-) -> JudgeOutput:
-    """Grade one team by the rubric and judge of params.yaml and write `data/grades/<team>/grade.json`.
-
-    A model is asked only what the call log, the recording and the last grade do not know. The calls that the grade used
-    are written to `data/judgements/<team>/calls.jsonl`, from which `pcgeval export recordings` makes the recording.
+    A model is asked only what the call log, the recordings and the last grades do not know; each team has a budget, so
+    that none can use up another's. The calls that a grade used are written to `data/judgements/<team>/calls.jsonl`,
+    from which `pcgeval export recordings` makes the recording. The error of a grading that fails is raised once the
+    other teams are graded.
 
     Raises:
         RubricError: The rubric is faulty.
         FileError: The rubric is missing, or evidence or a recording is not what it should be.
         GradingError: The judge lacks what it needs.
     """
-    task = competition_task(params, team, root)
-    settings = team_settings(JudgeSettings.checked(dict(params.rubric)), team, root)
-    used = root / judgement_file(team)
-    files = [root / judge_recording_file(team), *([] if settings.is_replay else [used])]
-    client = CallFiles(root / CALLS, tuple(path for path in files if path.is_file())).client(settings, open_backend)
-    output, log = grade(task, client, f"grade {team}"), client.log
-    if log.used:  # after a grading that ended early, the calls before stay too
-        others = read_recording(used) if output.partial and used.is_file() else ()
-        calls = {call.key: call for call in (*others, *log.used)}
-        write_recording(used, sorted(calls.values(), key=_recording_order))
-    identity = RubricIdentity(params.rubric.id, sha256_file(root / rubric_file(params.rubric.id)))
-    output = replace(output, team=team, rubric=identity)
-    write_json(root / grade_file(team), output.to_json())
-    return output
+    settings = JudgeSettings.checked(dict(params.rubric))
+    of_team = [judge_recording_file] if settings.is_replay else [judge_recording_file, judgement_file]
+    files = [root / file(team) for file in of_team for team in params.teams]
+    client = CallFiles(root / CALLS, tuple(filter(Path.is_file, files))).client(settings, open_backend)
+    gradings = [Grading(team, partial(competition_task, params, team, root)) for team in params.teams]
+    outputs: dict[str, JudgeOutput] = {}
+    errors: list[Fault] = []
+    for team, output in grade_all(gradings, client):
+        client.begin_budget()
+        if isinstance(output, Fault):
+            errors.append(output)
+            continue
+        _keep_calls(root / judgement_file(team), output, client)
+        identity = RubricIdentity(params.rubric.id, sha256_file(root / rubric_file(params.rubric.id)))
+        outputs[team] = replace(output, team=team, rubric=identity)
+        write_json(root / grade_file(team), outputs[team].to_json())
+        for line in summary_lines(output)[: len(output.warnings) + 1]:
+            print_stderr(f"grade of {team}: {line}")
+    if errors:
+        raise errors[0]
+    (root / JUDGEMENTS).mkdir(parents=True, exist_ok=True)  # DVC wants it also where no model judged
+    remove_others(root / JUDGEMENTS, {root / judgement_file(team) for team in params.teams})
+    remove_others(root / GRADES, {root / grade_file(team) for team in params.teams})
+    return outputs
+
+
+def _keep_calls(file: Path, output: JudgeOutput, client: JudgeClient) -> None:
+    """Write the calls that a grade used; after a grading that ended early, those of before stay too."""
+    if client.used:
+        others = read_recording(file) if output.partial and file.is_file() else ()
+        calls = {call.key: call for call in (*others, *client.used.values())}
+        write_recording(file, sorted(calls.values(), key=_recording_order))
 
 
 def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
@@ -78,14 +90,15 @@ def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
     return call.leaf or "", call.vote or 0, kinds.index(call.kind or kinds[0]), call.attempt or 0, call.key
 
 
+@contextmanager
 def competition_task(
     params: Params,
     submission: str,
     root: Path = Path(),
     rubric: str | None = None,
     checks_file: Path | None = None,
-) -> GradingTask:
-    """Return a team with its results, or any other submission's folder without any, and the rubric.
+) -> Iterator[GradingTask]:
+    """Give a team with its results, or any other submission's folder without any, and the rubric.
 
     The rubric is a folder of data/rubrics or a file, by default the rubric of params.yaml; `checks_file`, by default
     the checks.yaml beside it, gives leaves of it checks besides.
@@ -97,8 +110,10 @@ def competition_task(
     is_file = rubric is not None and Path(rubric).is_file()
     path = Path(rubric or "") if is_file else own_or_packaged(root / rubric_file(rubric or params.rubric.id))
     tree, checks = load_rubric_with_checks(path, checks_file)
+    by_hand = None
     if submission in params.teams:
         folder, evidence = root / SUBMISSIONS / submission, read_evidence(params, submission, root)
+        by_hand = root / human_grades_file(params.rubric.id, submission)
     elif (folder := Path(submission)).is_dir():
         evidence = gather_submission(folder, folder.resolve().name, params.limits.prompt_words)
     else:
@@ -106,17 +121,7 @@ def competition_task(
         raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
     rules = path.with_name(TASK_FILE)
     rules_text = read_text(rules) if rules.is_file() else ""
-    return GradingTask(tree, folder, evidence, paper=rules_text, checks_sha256=checks)
-
-
-def team_settings(settings: JudgeSettings, team: str, root: Path = Path()) -> JudgeSettings:
-    """Return the settings with the file of a person's grades of a team, if a person judges."""
-    if settings.judge != "human" or settings.human_grades is not None:
-        return settings
-    file = root / human_grades_file(settings.id, team)
-    if not file.is_file():
-        raise GradingError(f"team {team}: a person's grades belong into {file}, which does not exist. Write it.")
-    return settings.model_copy(update={"human_grades": file})
+    yield GradingTask(tree, folder, evidence, paper=rules_text, checks_sha256=checks, human_grades=by_hand)
 
 
 def record_judgements(params: Params, root: Path = Path()) -> list[Path]:

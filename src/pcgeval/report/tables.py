@@ -1,9 +1,9 @@
-"""The ranking, and other tables, for a spreadsheet, a paper or a web page."""
+"""The ranking, and other tables, for a spreadsheet or a web page."""
 
 import csv
 import io
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
@@ -17,20 +17,14 @@ from pcgeval.core.untrusted import printable_line
 from pcgeval.report.results import Evaluation, ModelResult, TeamResult, TrialResult
 from pcgeval.scoring.decimals import rounded
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-}
-TableFormat = Literal["csv", "latex", "markdown"]
+TableFormat = Literal["csv", "markdown"]
 FEWEST, NEARLY_ALL = 3, 0.8  # failures of one kind, in number and as a share, that point to the model
 
 
 def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     """Return a ranking as a table, one team a line, the best first.
 
-    CSV has the exact figures; LaTeX (for the package booktabs) and Markdown have them rounded as everywhere.
+    CSV has the exact figures, Markdown has them rounded as everywhere.
     """
     models = list(dict.fromkeys(model for team in ranking.teams for model in team.models))
     columns = ["team", "status", "rank", "normalised", "low", "high", "total", *models, "failed trials"]
@@ -53,7 +47,13 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
             str(failed) if team.models else "",
         ]
         rows.append(row)
-    return table_text(columns, rows, form, texts=("team", "status"))
+    if form == "csv":
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+        return text.getvalue()
+    marks = ["---" if column in ("team", "status") else "---:" for column in columns]  # all others are numbers
+    shown = [[printable_line(cell).replace("|", "\\|") for cell in row] for row in (columns, *rows)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (shown[0], marks, *shown[1:]))
 
 
 def _failures(ranking: RankingFile, model: str) -> Counter[str]:
@@ -84,30 +84,6 @@ def doubtful_settings(ranking: RankingFile, params: Params) -> list[str]:
                 where = f"{counted(teams, 'team')}{shown}"
                 sentences.append(f"{model}: {some} ({where}): look at the model and its settings before the teams")
     return sentences
-
-
-def table_text(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], form: TableFormat, *, texts: Collection[str]
-) -> str:
-    """Return a table with the columns in `texts` aligned left and all others, which are numbers, aligned right."""
-    if form == "csv":
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([columns, *rows])
-        return text.getvalue()
-    if form == "latex":
-        alignment = "".join("l" if column in texts else "r" for column in columns)
-        lines = [" & ".join(map(_latex, row)) + r" \\" for row in (columns, *rows)]
-        begin = rf"\begin{{tabular}}{{{alignment}}}"
-        lines = [begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}"]
-    else:
-        marks = ["---" if column in texts else "---:" for column in columns]
-        shown = [[printable_line(cell).replace("|", "\\|") for cell in row] for row in (columns, *rows)]
-        lines = [f"| {' | '.join(row)} |" for row in (shown[0], marks, *shown[1:])]
-    return "\n".join([*lines, ""])
-
-
-def _latex(cell: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in printable_line(cell))
 
 
 def levels_parquet(evaluation: Evaluation) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 import verifiers.v1 as vf
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from pcgeval.core.layout import own_or_packaged
 from pcgeval.core.params import PhysicsParams, Similarity
@@ -36,18 +36,11 @@ class LevelTaskConfig(vf.TaskConfig):
 class LevelTasksetConfig(vf.TasksetConfig):
     """Settings of the tasks: the letters and the prompt."""
 
-    letters: str = string.ascii_uppercase
+    letters: str = Field(string.ascii_uppercase, pattern="^[A-Z]+$")
     """Capital letters, one task each."""
     prompt: Path = Path(__file__).parent / "prompts" / "level.txt"
     """A file with a prompt in which `<OBJECT>` stands for the letter, such as a team's prompt.txt."""
     task: LevelTaskConfig = LevelTaskConfig()
-
-    @field_validator("letters")
-    @classmethod
-    def _capitals(cls, value: str) -> str:
-        if not value or len(set(value)) < len(value) or not set(value) <= set(string.ascii_uppercase):
-            raise ValueError("must be capital letters A to Z, each once, such as ABC")
-        return value
 
 
 class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
@@ -63,9 +56,8 @@ class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
         place = str(own_or_packaged(Path(source.model)))
         classifier = await asyncio.to_thread(loaded_classifier, place, source.revision, source.device)
         # bare calls and levels in XML, which a participant may try, are no answers of the competition
-        level = await asyncio.to_thread(
-            score_level, trace.last_reply, self.data.letter, classifier, physics, read_as="response"
-        )
+        reply, letter = trace.last_reply, self.data.letter
+        level = await asyncio.to_thread(score_level, reply, letter, classifier, physics, read_as="response")
         scores = {"stability": level.stability, "similarity": level.similarity, "blocks": len(level.blocks)}
         trace.info["level"] = {**scores, "probabilities": list(level.probabilities.values()), "reason": level.reason}
         trace.record_metrics(scores)

@@ -2,26 +2,28 @@
 # mypy: disable-error-code="import-not-found, misc, untyped-decorator"
 
 import asyncio
+import json
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import verifiers.v1 as vf
 from pydantic import Field, SerializeAsAny, field_validator
 
-from pcgeval.core.files import read_text
-from pcgeval.core.layout import PAPERS
-from pcgeval.core.params import Model
-from pcgeval.judge import JUDGES
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import read_text, sha256_json
+from pcgeval.core.profiles import OPENAI_URL
 from pcgeval.judge.calls import CallFiles, check_judge
-from pcgeval.judge.run import run_judge
+from pcgeval.judge.run import grade_submission, graded_in_thread
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rl.attempt import WORK, command_sandbox, prepare_attempt, programs_are_trusted
-from pcgeval.rl.loading import JUDGE_MODEL, EnvironmentsError
 from pcgeval.rl.shell_tool import AttemptState, Shell, ShellConfig
-from pcgeval.rubric.grades import HEURISTIC, GradedTaskNode, JudgeOutput, get_grade_summary
+from pcgeval.rubric.grades import JudgeOutput, get_grade_summary
 from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper
 from pcgeval.rubric.tree import leaves
 from pcgeval.sandbox.reproduction import SandboxComputer
@@ -29,10 +31,14 @@ from pcgeval.sandbox.reproduction import SandboxComputer
 __all__ = ["PaperEnv", "PaperTaskset"]
 
 TASKSET_ID = "pcgeval-papers"
-PROMPT = Path(__file__).parent / "prompts" / "paper.txt"
 _RUN = "It is run with bash on a copy of the folder on another machine without network, for at most {:g} seconds."
 _NOT_RUN = "It is read but not run: only the code is graded."
-_FIGURES = ("num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes")
+_NOT_OF_THE_ATTEMPT = ("endpoint", "stop", "mixed")  # what ends a grading and no submission can provoke
+_ATTEMPTS = defaultdict[int, Iterator[int]](count)  # numbers of those that the random judge graded, by its seed
+
+
+class EnvironmentsError(PcgevalError):
+    """An environment cannot be loaded, or an attempt cannot be run or graded."""
 
 
 class PaperData(vf.TaskData):
@@ -44,19 +50,8 @@ class PaperData(vf.TaskData):
 class PaperTaskConfig(vf.TaskConfig):
     """Settings of an attempt and its grade."""
 
-    papers_dir: Path = PAPERS
-    """Papers as PaperBench lays them out; where there is no data/papers, the package's example paper."""
-    code_only: bool = False
-    """Grade the code alone; reproduce.sh is not run."""
-    judge_type: str = "simple"
-    """The judge: simple, checks, random or dummy."""
-    judge_model: Model = Model(backend="llamacpp", name=JUDGE_MODEL)
-    """The model of the judge `simple`, as in params.yaml."""
-    judge_settings: JudgeSettings = JudgeSettings()
-    """All other settings of the grading, as `rubric` in params.yaml: context, votes, prompts, max_depth, ..."""
-    max_invalid: int = Field(0, ge=0)
-    """Leaves that may be without a grade; with more of them, an attempt has no reward. With the judge `checks`, leaves
-    that have no check do not count."""
+    judge: JudgeSettings = Field(default_factory=lambda: JudgeSettings.of(None))
+    """The judge and the folder of papers, as `rubric` in params.yaml; the judge `simple` with GPT-4o by default."""
     reproduce_seconds: float = Field(600.0, gt=0)
     """Time limit of reproduce.sh."""
     agent_seconds: float | None = Field(None, gt=0)
@@ -64,20 +59,20 @@ class PaperTaskConfig(vf.TaskConfig):
     shell: ShellConfig = ShellConfig()
     """The agent's tool."""
 
-    @field_validator("judge_type")
+    @field_validator("judge", mode="before")
     @classmethod
-    def _grades_rollouts(cls, value: str) -> str:
-        known = [name for name, kind in JUDGES.items() if kind.for_rollouts]
-        if value not in known:
-            raise ValueError(f"must be one of {', '.join(known)}")
-        return value
+    def _grades_rollouts(cls, value: Any) -> JudgeSettings:
+        settings = value if isinstance(value, JudgeSettings) else JudgeSettings.of(None, **value)
+        if settings.judge == "human":
+            raise ValueError("must be simple, checks, random or dummy: no person grades attempts")
+        return settings
 
 
 class PaperTasksetConfig(vf.TasksetConfig):
     """Settings of the tasks."""
 
     paper_ids: tuple[str, ...] | None = None
-    """All papers of `task.papers_dir` by default."""
+    """All papers of `task.judge.papers_dir` by default."""
     task: SerializeAsAny[PaperTaskConfig] = PaperTaskConfig()
 
 
@@ -97,70 +92,63 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         if runtime.type != "subprocess":
             raise EnvironmentsError("The shell runs on this machine. Give --env.agent.runtime.type subprocess.")
         await asyncio.to_thread(command_sandbox)  # the tool's process would report an error minutes later
-        if self.config.judge_type == "simple":  # and the judge only after the agent was paid for
-            await asyncio.to_thread(check_judge, self.config.judge_model)
+        if self.config.judge.judge == "simple":  # and the judge only after the agent was paid for
+            model = self.config.judge.judge_model
+            if model.base_url == OPENAI_URL and not os.environ.get("OPENAI_API_KEY"):
+                raise EnvironmentsError(f"The judge's model {model.name} needs a key. Set OPENAI_API_KEY.")
+            await asyncio.to_thread(check_judge, model)
         folder = Path(runtime.workdir) / "attempt"
         await asyncio.to_thread(prepare_attempt, self._paper(), folder)
         trace.state.folder = str(folder)
 
     @vf.reward
     async def reproduction(self, trace: vf.Trace) -> float:
-        """Return the rubric's root score of the working folder, and record the grade.
+        """Return the rubric's root score of the working folder, and record the grade; leaves without one count as 0.
 
-        Without a grade, or with too many invalid leaves, raises EnvironmentsError: no reward instead of a 0.
+        The random judge draws anew for each attempt. Raises EnvironmentsError, so that there is no reward, only if
+        what no submission can provoke has ended the grading and left the score unknown by more than `max_width`.
         """
         if not trace.state.folder:
             raise EnvironmentsError("There is no folder to grade: the attempt is over. Its grade is info.grade.")
-        output = await self._grade(Path(trace.state.folder) / WORK, self.config.judge_type)
-        trace.state.grade = trace.info["grade"] = grade = output.to_json()
+        judge = self.config.judge
+        if judge.judge == "random":
+            drawn = sha256_json([judge.seed, next(_ATTEMPTS[judge.seed])])
+            judge = judge.model_copy(update={"seed": int(drawn[:7], 16)})
+        output = await self._grade(Path(trace.state.folder) / WORK, judge)
+        trace.state.grade = grade = output.to_json()
+        trace.info["grade"] = json.loads(json.dumps(grade))
         by_category = get_grade_summary(output)["by_category"]
         metrics = {category.lower().replace(" ", "_"): part["score"] for category, part in by_category.items()}
-        metrics |= {"score_low": output.score_bounds.low, "score_high": output.score_bounds.high}
-        trace.record_metrics(metrics | {name: grade[name] for name in _FIGURES})
-        invalid = [leaf for leaf in self._counted(output) if not leaf.valid_score]
-        if output.judge_type == HEURISTIC or len(invalid) > self.config.max_invalid:
-            reason = next(iter(output.warnings), invalid[0].explanation if invalid else "no leaf is graded")
+        low, high = output.score_bounds
+        figures = {name: grade[name] for name in ("num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes")}
+        trace.record_metrics({**metrics, **figures, "score_low": low, "score_high": high})
+        if output.ended_by in _NOT_OF_THE_ATTEMPT and high - low > judge.max_width:
             raise EnvironmentsError(
-                f"{self.data.paper_id}: no reward, because {len(invalid)} leaves have no grade and max_invalid is "
-                f"{self.config.max_invalid}: {reason}"
+                f"{self.data.paper_id}: no reward, because the score may be {low:.3f} to {high:.3f}, which is wider "
+                f"than judge.max_width, {judge.max_width:g}: {output.partial}"
             )
         return output.score
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
         """Return whether the paper's reproduction passes every check, without a model; None without one."""
         del runtime
-        gold = self._paper().folder / GOLD
-        if self.config.code_only or not gold.is_dir():
+        paper, judge = self._paper(), JudgeSettings.of(self.config.judge, judge="checks")
+        checked = {leaf.path for leaf in leaves(paper.rubric) if leaf.check}
+        if judge.code_only or not checked or not (paper.folder / GOLD).is_dir():
             return None
-        checked = self._counted(await self._grade(gold, "checks"))
-        return all(leaf.graded_score == 1 for leaf in checked) if checked else None
+        output = await self._grade(paper.folder / GOLD, judge)
+        return all(leaf.graded_score == 1 for leaf in output.graded_task_tree.leaves if leaf.path in checked)
 
     def _paper(self) -> Paper:
-        return load_paper(self.config.papers_dir, self.data.paper_id)
+        return load_paper(Path(self.config.judge.papers_dir), self.data.paper_id)
 
-    async def _grade(self, folder: Path, judge_type: str) -> JudgeOutput:
-        config, computer = self.config, None
-        if not config.code_only:
-            limits = {"seconds": config.reproduce_seconds, "trust_programs": programs_are_trusted()}
+    async def _grade(self, folder: Path, judge: JudgeSettings) -> JudgeOutput:
+        computer = None
+        if not judge.code_only:
+            limits = {"seconds": self.config.reproduce_seconds, "trust_programs": programs_are_trusted()}
             computer = await asyncio.to_thread(SandboxComputer, **limits)
-        settings = config.judge_settings.model_copy(update={"papers_dir": str(config.papers_dir)})
-        return await run_judge(
-            folder,
-            self.data.paper_id,
-            judge_type,
-            config.code_only,
-            config.judge_model,
-            computer,
-            settings=settings,
-            calls=CallFiles(log=None),
-        )
-
-    def _counted(self, output: JudgeOutput) -> list[GradedTaskNode]:
-        """Return the leaves that the judge should have graded."""
-        checked = {leaf.path for leaf in leaves(self._paper().rubric) if leaf.check}
-        return [
-            leaf for leaf in output.graded_task_tree.leaves if output.judge_type != "checks" or leaf.path in checked
-        ]
+        memory = CallFiles(log=None)
+        return await graded_in_thread(grade_submission, folder, self.data.paper_id, judge, computer, memory)
 
 
 class PaperTaskset(vf.Taskset[PaperTask, PaperTasksetConfig]):
@@ -169,12 +157,13 @@ class PaperTaskset(vf.Taskset[PaperTask, PaperTasksetConfig]):
     def load(self) -> Iterator[PaperTask]:
         """Yield the papers' tasks in the configured order, else by id; raise PcgevalError for a missing paper."""
         config = self.config.task
-        ids = list_papers(config.papers_dir) if self.config.paper_ids is None else self.config.paper_ids
+        folder = Path(config.judge.papers_dir)
+        ids = list_papers(folder) if self.config.paper_ids is None else self.config.paper_ids
         if not ids:
-            raise EnvironmentsError(f"{config.papers_dir}: holds no papers. Name the folder in task.papers_dir.")
+            raise EnvironmentsError(f"{folder}: holds no papers. Name the folder in task.judge.papers_dir.")
         timeout = vf.TaskTimeout(agent=config.agent_seconds)
         for id_ in ids:
-            prompt = _prompt(load_paper(config.papers_dir, id_), config)
+            prompt = _prompt(load_paper(folder, id_), config)
             yield PaperTask(PaperData(id=id_, name=id_, paper_id=id_, prompt=prompt, timeout=timeout), config)
 
 
@@ -193,9 +182,10 @@ class PaperEnv(vf.Env[PaperEnvConfig]):
         await agents.agent.run(task)
 
 
-def paper_environment(max_steps: int, paper_ids: Sequence[str] | None, task: Mapping[str, Any]) -> PaperEnv:
-    """Return the environment as `pcgeval.load_environment` describes it; `task` has the fields of `PaperTaskConfig`."""
-    taskset = {"id": TASKSET_ID, "paper_ids": None if paper_ids is None else tuple(paper_ids), "task": task}
+def paper_environment(max_steps: int, paper_ids: Sequence[str] | None, judge: JudgeSettings) -> PaperEnv:
+    """Return the environment as `pcgeval.load_environment` describes it."""
+    ids = None if paper_ids is None else tuple(paper_ids)
+    taskset = {"id": TASKSET_ID, "paper_ids": ids, "task": {"judge": judge}}
     module = TASKSET_ID.replace("-", "_")  # verifiers imports it; it need not be installed to be used from Python
     if find_spec(module) is None:
         sys.modules[module] = sys.modules[__name__]
@@ -205,7 +195,7 @@ def paper_environment(max_steps: int, paper_ids: Sequence[str] | None, task: Map
 
 
 def _prompt(paper: Paper, config: PaperTaskConfig) -> str:
-    run = _NOT_RUN if config.code_only else _RUN.format(config.reproduce_seconds)
+    run = _NOT_RUN if config.judge.code_only else _RUN.format(config.reproduce_seconds)
     blacklist = "- Do not use what `../paper/blacklist.txt` lists.\n" if paper.blacklist else ""
-    text = read_text(PROMPT).replace("<RUN>", run).replace("<BLACKLIST>\n", blacklist)
-    return text.replace("<TITLE>", paper.title)
+    text = read_text(Path(__file__).parent / "prompts" / "paper.txt")
+    return text.replace("<RUN>", run).replace("<BLACKLIST>\n", blacklist).replace("<TITLE>", paper.title)

@@ -20,8 +20,6 @@ class AttemptState(vf.State):
 
     folder: str = ""
     """The attempt's folder on this machine."""
-    commands: int = 0
-    """Number of commands so far."""
     grade: dict[str, Any] | None = None
     """`JudgeOutput.to_json()`, once the attempt has ended."""
 
@@ -58,7 +56,6 @@ class Shell(vf.Toolset[ShellConfig, AttemptState]):
 
         Files stay for the next command; processes, the current folder and variables do not. There is no network.
         """
-        self.state.commands += 1
         limits = self.config.command_seconds, self.config.work_megabytes * MEGABYTE
         return await asyncio.to_thread(run_command, self._sandbox, Path(self.state.folder), command, *limits)
 

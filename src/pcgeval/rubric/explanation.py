@@ -103,7 +103,9 @@ def summary_lines(output: JudgeOutput) -> list[str]:
     if output.evidence:
         lines[-1] += f"; {output.evidence.words}"
     if usage.calls:
-        lines.append(_calls(usage) + (f", about {dollars(output.cost)} US dollars" if output.cost is not None else ""))
+        lines.append(
+            call_words(usage) + (f", about {dollars(output.cost)} US dollars" if output.cost is not None else "")
+        )
     return list(map(one_line, lines))
 
 
@@ -112,7 +114,7 @@ def tree_lines(tree: GradedTaskNode) -> Iterator[str]:
 
     If no leaf has a grade, yield only the reasons.
     """
-    if not any(leaf.valid_score for leaf in tree.leaves):
+    if tree.graded_score is None:
         for reason, number in reasons_without_grade(tree):
             yield cut(f"{count(number, 'leaf', 'leaves')} without a grade: {reason}")
         return
@@ -128,7 +130,8 @@ def criterion_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[s
     node = last.node
     yield from [*summary_lines(output), "", *map(_node_line, way), *map(_node_line, last.below), ""]
     yield from textwrap.wrap(one_line(node.requirements), WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
-    adds = f"adds {last.contribution:.4f} to its score" if node.valid_score else "has no grade and counts as 0"
+    is_graded = node.graded_score is not None
+    adds = f"adds {last.contribution:.4f} to its score" if is_graded else "has no grade and counts as 0"
     lines = [
         f"Path: {node.path}",
         f"It decides {100 * last.share:.2f} % of the whole and {adds}.",
@@ -155,7 +158,7 @@ def _record_lines(leaf: GradedTaskNode) -> Iterator[str]:
     for number, vote in enumerate(record.votes, start=1):
         yield f"Vote {number} of {len(record.votes)}: {_score(vote.score)} {vote.reason or ''}".rstrip()
         yield from (f"| {line}" for line in vote.answer.splitlines())
-    yield from (f"{kind}: {_calls(usage)}" for kind, usage in record.usage if usage.calls)
+    yield from (f"{kind}: {call_words(usage)}" for kind, usage in record.usage if usage.calls)
     if foreign := foreign_text(leaf.judge_metadata):
         yield foreign
 
@@ -192,7 +195,8 @@ def _indent(part: NodeShare) -> str:
     return "  " * (part.number.count(".") + 1 if part.number else 0)
 
 
-def _calls(usage: CallUsage) -> str:
+def call_words(usage: CallUsage) -> str:
+    """Return the number of calls, their tokens and their time in words."""
     cached = f" ({usage.cached_tokens} of them cached)" if usage.cached_tokens else ""
     estimated = " (estimated)" if usage.estimated else ""
     tokens = f"{usage.prompt_tokens} tokens read{cached} and {usage.output_tokens} written{estimated}"

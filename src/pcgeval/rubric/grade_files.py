@@ -10,20 +10,10 @@ from typing import Any, TypeVar
 
 from pcgeval.core.files import sha256_json
 from pcgeval.core.untrusted import read_bounded_json
-from pcgeval.rubric.grades import (
-    HEURISTIC,
-    RECORD_KEY,
-    GradedTaskNode,
-    GradeError,
-    JudgeOutput,
-    graded_task_from_json,
-    judge_output_from_json,
-)
-from pcgeval.rubric.record import JudgeRecord, TokenUsage, record_of
-from pcgeval.rubric.tree import SUBTREE
+from pcgeval.rubric.grades import GradedTaskNode, GradeError, JudgeOutput
+from pcgeval.rubric.record import record_of
 
 MAX_BYTES = 100_000_000  # of a graded tree: 2 551 nodes, each with several long answers
-NO_TIME = "1970-01-01T00-00-00-GMT"  # PaperBench's form of a time
 INSPECT_NO_TIME = "1970-01-01T00:00:00+00:00"  # a grade has no time, so that the same inputs give the same bytes
 NO_MODEL = "none/none"  # Inspect's name for an evaluation without a model
 Parsed = TypeVar("Parsed")
@@ -34,12 +24,12 @@ def read_grade(path: Path) -> JudgeOutput:
 
     Raises GradeError if it is none of these or its figures are not those of its tree, FileError if it is unreadable.
     """
-    return _read(path, judge_output_from_json)
+    return _read(path, JudgeOutput.from_dict)
 
 
 def read_graded_tree(path: Path) -> GradedTaskNode:
     """Read the tree alone, such as people's grades of the leaves; the scores above the leaves need not fit."""
-    return _read(path, graded_task_from_json)
+    return _read(path, GradedTaskNode.from_dict)
 
 
 def _read(path: Path, parse: Callable[[Any], Parsed]) -> Parsed:
@@ -47,54 +37,6 @@ def _read(path: Path, parse: Callable[[Any], Parsed]) -> Parsed:
         return parse(read_bounded_json(path, MAX_BYTES, follow_link=True))
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error
-
-
-def paperbench_json(output: JudgeOutput) -> dict[str, Any]:
-    """Return a grading as JSON values that PaperBench's `JudgeOutput.from_dict` reads.
-
-    A guess becomes a grading without a single valid leaf. `full_judge_response` has the model's answers. The key
-    `pcgeval` in `judge_metadata` keeps the rest of our record of a leaf.
-    """
-    model = output.model or "unknown"
-    tree = _paperbench_node(output.graded_task_tree, model)
-    return {
-        "judge_type": "simple" if output.judge_type == HEURISTIC else output.judge_type,
-        "score": tree["score"],
-        "num_leaf_nodes": output.num_leaf_nodes,
-        "num_invalid_leaf_nodes": output.num_invalid_leaf_nodes,
-        "graded_at": output.graded_at or NO_TIME,
-        "graded_task_tree": tree,
-        "completer_config": {"model": output.model} if output.model else None,
-        "token_usage": _paperbench_usage(output.token_usage, model),
-    }
-
-
-def _paperbench_node(node: GradedTaskNode, model: str) -> dict[str, Any]:
-    below = [_paperbench_node(task, model) for task in node.sub_tasks]
-    metadata = node.judge_metadata  # another tool's as it is
-    if isinstance(metadata, JudgeRecord):
-        metadata = {RECORD_KEY: metadata.model_dump(mode="json", exclude_unset=True)}
-        if votes := node.judge_metadata.votes:
-            metadata["full_judge_response"] = "\n\n".join(vote.answer for vote in votes)
-        if usage := _paperbench_usage(node.judge_metadata.usage, model):
-            metadata["token_usage"] = usage
-    return {
-        "id": node.id,
-        "requirements": node.requirements,
-        "weight": node.weight,
-        "score": node.score,
-        "valid_score": bool(below) or node.valid_score,  # PaperBench's is always valid above the leaves
-        "task_category": None if below else node.task_category or SUBTREE,
-        "finegrained_task_category": node.finegrained_task_category,
-        "explanation": node.explanation,
-        "judge_metadata": metadata,
-        "sub_tasks": below,
-    }
-
-
-def _paperbench_usage(usage: TokenUsage, model: str) -> dict[str, dict[str, int]] | None:
-    total = usage.total
-    return {model: {"in": total.prompt_tokens, "out": total.output_tokens}} if total.calls else None
 
 
 def inspect_log(output: JudgeOutput) -> dict[str, Any]:

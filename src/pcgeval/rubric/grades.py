@@ -1,38 +1,51 @@
-"""The graded rubric: one score a node, computed from the verdicts on the leaves.
+"""The graded rubric: one score a node, computed from the verdicts on the leaves; and a whole grading.
 
 A node's score is the weighted mean of its sub-tasks' scores, and 0 if their weights sum to 0. A leaf that could not be
-graded has `valid_score` False and counts as 0, so that no submission gains by making its judge refuse. Both are
-PaperBench's rules. `score_bounds` has the score if all leaves without a grade had passed.
+graded has `valid_score` False and counts as 0, so that no submission gains by making its judge refuse; so have the
+nodes above it. These are PaperBench's rules. `score_bounds` has the score if all leaves without a grade had passed.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add, mul
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypedDict
 
-from pydantic import ConfigDict, Field, StrictFloat, StrictInt, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, PlainValidator, StrictFloat, StrictInt, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.profiles import Price
-from pcgeval.rubric.loading import parse_tree
-from pcgeval.rubric.record import CallUsage, Foreign, JudgeRecord, ReproductionRecord, TokenUsage, record_of
-from pcgeval.rubric.tree import CATEGORIES, Requirements, TaskNode, Weight
+from pcgeval.rubric.record import CallUsage, JudgeRecord, ReproductionRecord, TokenUsage, metadata_of, record_of
+from pcgeval.rubric.tree import (
+    CATEGORIES,
+    RESULT_ANALYSIS,
+    SUBTREE,
+    RubricError,
+    TaskNode,
+    parse_tree,
+)
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 PASSED = 0.5  # a leaf above this has passed (PaperBench)
 RECORD_KEY = "pcgeval"  # the key of our record in the judge_metadata of a file for PaperBench
+NO_TIME = "1970-01-01T00-00-00-GMT"  # PaperBench's form of a time
 _WAY_TO_GRADING = ("pb_result", "paperbench_result", "judge_output", "grader_output")  # keys of PaperBench
 _OF_PAPERBENCH = (
     *("judge_type", "score", "num_leaf_nodes", "num_invalid_leaf_nodes", "graded_at"),
     *("blacklist", "is_blacklisted"),  # from `_grading_within`
 )
+_OLD_CATEGORIES = {"Result Match": RESULT_ANALYSIS}  # as PaperBench's text says
+_VALUES = ("id", "requirements", "weight", "score", "valid_score", "explanation", "task_category")
+_TOKENS = TypeAdapter(dict[str, dict[str, int]] | None)
+_DIGITS = 9  # of a width: far above what the order of sums can change
 _SAME = 1e-9  # by how much figures may differ that were added up in another order
 Share = Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)]
 
 
-class GradeError(PcgevalError):
+class GradeError(PcgevalError, ValueError):
     """A verdict or a file of grades that is invalid."""
 
 
@@ -54,7 +67,7 @@ class ScoreBounds(NamedTuple):
     @property
     def width(self) -> float:
         """How much of the score is unknown."""
-        return self.high - self.low
+        return round(self.high - self.low, _DIGITS)  # 0.9 - 0.85 is more than 0.05
 
 
 class EvidenceCount(NamedTuple):
@@ -69,35 +82,23 @@ class EvidenceCount(NamedTuple):
         return f"evidence for {self.shown} of {self.passes} passes"
 
 
-@dataclass(frozen=True)
-class GradedTaskNode:
-    """A criterion with its grade, in PaperBench's graded-node format.
+@checked_dataclass(frozen=True, kw_only=True)
+class GradedTaskNode(TaskNode):
+    """A criterion with its grade.
 
-    Where there is no grade, `valid_score` is False and `score` 0. `judge_metadata` is a `JudgeRecord`, or any JSON
-    value in a tree that another tool graded.
+    Where a leaf has no grade, `valid_score` is False and `score` 0; a node above is valid if all its sub-tasks are.
+    `judge_metadata` is a `JudgeRecord`, or any JSON value in a tree that another tool graded.
     """
 
-    path: str
-    id: str
-    requirements: Requirements
-    weight: Weight
-    score: Share
-    valid_score: bool  # 1.0 and 0.0 in PaperBench's files
-    explanation: str
-    sub_tasks: tuple["GradedTaskNode", ...]
-    task_category: str | None = None
-    finegrained_task_category: str | None = None
-    judge_metadata: Annotated[JudgeRecord | Foreign, Field(union_mode="left_to_right")] = None
-
-    @property
-    def is_leaf(self) -> bool:
-        """Whether the node was graded itself instead of through its sub-tasks."""
-        return not self.sub_tasks
+    score: Share = 0.0
+    valid_score: bool = False
+    explanation: str = "not yet graded"
+    judge_metadata: Annotated[Any, PlainValidator(metadata_of)] = None
 
     @property
     def graded_score(self) -> float | None:
-        """The score; None where there is no grade."""
-        return self.score if self.valid_score else None
+        """The score; None where neither the node nor any leaf below has a grade."""
+        return self.score if any(leaf.valid_score for leaf in self.leaves) else None
 
     @property
     def outcome(self) -> Literal["passed", "failed", "invalid"]:
@@ -105,11 +106,6 @@ class GradedTaskNode:
         if not self.valid_score:
             return "invalid"
         return "passed" if self.score > PASSED else "failed"
-
-    @property
-    def leaves(self) -> tuple["GradedTaskNode", ...]:
-        """The graded leaves in the order of the rubric."""
-        return tuple(leaf for task in self.sub_tasks for leaf in task.leaves) or (self,)
 
     @property
     def score_bounds(self) -> ScoreBounds:
@@ -120,13 +116,99 @@ class GradedTaskNode:
         lows, highs = zip(*[task.score_bounds for task in self.sub_tasks], strict=True)
         return ScoreBounds(weighted_mean(weights, lows), weighted_mean(weights, highs))
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the node and all below it as JSON values, with PaperBench's key names."""
-        values: dict[str, Any] = _TREE.dump_python(self, mode="json", exclude_unset=True, warnings=False)
-        return values
+    @classmethod
+    def from_task(
+        cls, task: TaskNode, score: float, valid_score: bool, explanation: str, judge_metadata: Any = None
+    ) -> "GradedTaskNode":
+        """Return a tree in which every node has this grade."""
+        grade: dict[str, Any] = {"score": score, "valid_score": valid_score, "explanation": explanation}
+        grade["judge_metadata"] = judge_metadata
+        return _graded(task, **grade, sub_tasks=tuple(cls.from_task(below, **grade) for below in task.sub_tasks))
+
+    def to_task(self) -> TaskNode:
+        """Return the criteria without the grades."""
+        return TaskNode(**{**vars(self), "sub_tasks": tuple(task.to_task() for task in self.sub_tasks)})
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> "GradedTaskNode":
+        """Return the tree of whatever `JudgeOutput.from_dict` reads; raise GradeError with the first faulty node."""
+        try:
+            return parse_tree(GradedTaskNode, _grading_within(data)["graded_task_tree"], "grade", _graded_fields)
+        except RubricError as error:
+            raise GradeError(f"{error.faults[0]} Give a tree as in grade.json.") from error
+
+    def to_dict(self, model: str = "unknown") -> dict[str, Any]:
+        """Return the tree as JSON values for PaperBench; see `JudgeOutput.to_dict`."""
+        fine = ("finegrained_task_category",) if self.finegrained_task_category else ()
+        below = [task.to_dict(model) for task in self.sub_tasks]
+        return {**self._values(*fine), "judge_metadata": _paperbench_metadata(self, model), "sub_tasks": below}
+
+    def to_json(self) -> "GradedTaskDict":
+        """Return the tree as JSON values with PaperBench's names, which is a node still."""
+        return GradedTaskDict(**vars(self))
+
+    def _values(self, *more: str) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*_VALUES, *more)}
+
+    def set_score(self, score: float) -> Self:
+        """Set the score of this node alone."""
+        return replace(self, score=score)
+
+    def set_explanation(self, new_explanation: str) -> Self:
+        """Set the explanation."""
+        return replace(self, explanation=new_explanation)
 
 
-_TREE: TypeAdapter[GradedTaskNode] = TypeAdapter(GradedTaskNode)
+class GradedTaskDict(dict[str, Any], GradedTaskNode):
+    """A graded tree as JSON values that is the tree too: `tree["score"]` and `tree.score` are the same."""
+
+    __pydantic_serializer__ = TypeAdapter(dict[str, Any]).serializer
+
+    def __init__(self, **fields: Any) -> None:
+        """Make a node of these fields, and the JSON values of it."""
+        GradedTaskNode.__init__(self, **fields)
+        metadata, below = self.judge_metadata, [dict(task.to_json()) for task in self.sub_tasks]
+        if isinstance(metadata, JudgeRecord):
+            metadata = metadata.model_dump(mode="json", exclude_unset=True)
+        more = self._values("path", "finegrained_task_category")
+        self.update({**more, "judge_metadata": metadata, "sub_tasks": below})
+
+
+def _paperbench_metadata(node: GradedTaskNode, model: str) -> Any:
+    record = node.judge_metadata
+    if not isinstance(record, JudgeRecord):
+        return record  # another tool's as it is
+    values: dict[str, Any] = {RECORD_KEY: record.model_dump(mode="json", exclude_unset=True)}
+    if record.votes:
+        values["full_judge_response"] = "\n\n".join(vote.answer for vote in record.votes)
+    if (total := record.usage.total).calls:
+        values["token_usage"] = {model: {"in": total.prompt_tokens, "out": total.output_tokens}}
+    return values
+
+
+def get_total_token_usage(tree: GradedTaskNode, model: str = "unknown") -> dict[str, dict[str, int]]:
+    """Return the tokens read (`in`) and written (`out`) for all leaves, by the name of the model.
+
+    `model` names the one of our own records; metadata without such figures counts for nothing.
+    """
+    total: dict[str, Counter[str]] = defaultdict(Counter)
+    for leaf in tree.leaves:
+        metadata = _paperbench_metadata(leaf, model)
+        with suppress(ValidationError):
+            usage = _TOKENS.validate_python(metadata.get("token_usage") if isinstance(metadata, Mapping) else None)
+            for name, tokens in (usage or {}).items():
+                total[name].update(tokens)
+    return {name: {"in": tokens["in"], "out": tokens["out"]} for name, tokens in total.items()}
+
+
+def _graded_fields(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a node in a file of ours or of PaperBench, whose old ones lack some."""
+    fields = {"explanation": "", "valid_score": True, "score": None, **node, "merged": (), "check": None}
+    category = node.get("task_category") or SUBTREE  # a leaf without one stands for a pruned part of the tree
+    fields["task_category"] = None if node.get("sub_tasks") else _OLD_CATEGORIES.get(str(category), category)
+    if isinstance(record := node.get("judge_metadata"), Mapping) and RECORD_KEY in record:
+        fields["judge_metadata"] = record[RECORD_KEY]
+    return fields
 
 
 class CategoryGrade(TypedDict):
@@ -193,6 +275,11 @@ class JudgeOutput:
         return self.graded_task_tree.score if self.guess is None else self.guess
 
     @property
+    def sub_tasks(self) -> tuple[GradedTaskNode, ...]:
+        """The nodes below the root."""
+        return self.graded_task_tree.sub_tasks
+
+    @property
     def score_bounds(self) -> ScoreBounds:
         """The scores if all invalid leaves counted as 0, and as 1."""
         return self.graded_task_tree.score_bounds
@@ -217,11 +304,8 @@ class JudgeOutput:
         """The passes that a model quoted evidence for; None where it was asked for none, or passed nothing."""
         passed = [record_of(leaf.judge_metadata) for leaf in self.graded_task_tree.leaves if leaf.outcome == "passed"]
         asked = [record.quotes for record in passed if record.quotes]
-        return (
-            EvidenceCount(len(asked), sum(any(quote.is_evidence for quote in quotes) for quotes in asked))
-            if asked
-            else None
-        )
+        shown = sum(any(quote.is_evidence for quote in quotes) for quotes in asked)
+        return EvidenceCount(len(asked), shown) if asked else None
 
     @property
     def evidence_share(self) -> float | None:
@@ -229,12 +313,15 @@ class JudgeOutput:
         return None if self.evidence is None else self.evidence.shown / self.evidence.passes
 
     @property
+    def success(self) -> bool:
+        """Whether any leaf has a grade."""
+        return self.num_invalid_leaf_nodes < self.num_leaf_nodes
+
+    @property
     def token_usage(self) -> TokenUsage:
         """The cost of the model's calls, by kind, added up over the leaves."""
-        total = TokenUsage()
-        for leaf in self.graded_task_tree.leaves:
-            total = total.plus(record_of(leaf.judge_metadata).usage)
-        return total
+        usages = (record_of(leaf.judge_metadata).usage for leaf in self.graded_task_tree.leaves)
+        return reduce(TokenUsage.plus, usages, TokenUsage())
 
     @property
     def cost(self) -> float | None:
@@ -248,7 +335,7 @@ class JudgeOutput:
         return round(self.price.cost(usage.prompt_tokens, usage.output_tokens, usage.cached_tokens), 6)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the grading as JSON values."""
+        """Return the grading as JSON values; the tree among them is a node too."""
         usage = self.token_usage
         values = _OUTPUT.dump_python(self, mode="json", exclude={"guess", "graded_task_tree"}, warnings=False)
         known = {name: value for name, value in values.items() if value is not None and value is not False}
@@ -267,6 +354,53 @@ class JudgeOutput:
             "graded_task_tree": self.graded_task_tree.to_json(),
         }
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the grading as JSON values that PaperBench's `JudgeOutput.from_dict` reads.
+
+        A guess becomes a grading without a single valid leaf. In `judge_metadata`, `full_judge_response` has the
+        model's answers, and the key `pcgeval` keeps the rest of our record of a leaf.
+        """
+        model = self.model or "unknown"
+        return {
+            "judge_type": "simple" if self.judge_type == HEURISTIC else self.judge_type,
+            "score": self.graded_task_tree.score,
+            "num_leaf_nodes": self.num_leaf_nodes,
+            "num_invalid_leaf_nodes": self.num_invalid_leaf_nodes,
+            "graded_at": self.graded_at or NO_TIME,
+            "graded_task_tree": self.graded_task_tree.to_dict(model),
+            "completer_config": {"model": self.model} if self.model else None,
+            "token_usage": get_total_token_usage(self.graded_task_tree, model) or None,
+        }
+
+    @classmethod
+    def from_dict(cls, data: Any, completer_config: object = None) -> "JudgeOutput":
+        """Parse the result of `to_json`, a grading or a run of PaperBench, or a bare graded tree.
+
+        The judge of a bare tree is `unknown`; PaperBench's class of completers is not needed. Raises GradeError for
+        other values and for figures that differ from the tree.
+        """
+        del completer_config
+        values = _grading_within(data)
+        tree = GradedTaskNode.from_dict(values)
+        if "score_bounds" not in values:  # PaperBench's, whose token_usage is by the model and not by the kind of call
+            config = values.get("completer_config")
+            model = config.get("model") if isinstance(config, Mapping) else values.get("model_name")
+            known = {name: values[name] for name in _OF_PAPERBENCH if name in values}
+            values = {"judge_type": "unknown", **known, "model": model if isinstance(model, str) else None}
+        guess = values.get("score") if values.get("judge_type") == HEURISTIC else None
+        try:
+            output = _OUTPUT.validate_python({**values, "graded_task_tree": tree, "guess": guess})
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            key, found = ".".join(map(str, fault["loc"])), f"{fault['input']!r:.60}"
+            raise GradeError(f"{key!r}: {fault['msg']:.200}, found {found}. Give a grade.json.") from error
+        if not _is_same(tree.score, expected := rescored(tree).score):
+            raise GradeError(f"the root's score is {tree.score!r}, but its leaves give {expected!r}. Grade again.")
+        for name, figure in output.to_json().items():
+            if name != "graded_task_tree" and not _is_same(values.get(name, figure), figure):
+                raise GradeError(f"{name} is {values[name]!r:.60}, but its tree gives {figure!r}. Grade again.")
+        return output
+
 
 _OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
 
@@ -284,40 +418,34 @@ def added_up(numbers: Iterable[float]) -> float:
 
 def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTaskNode:
     """Ask for a verdict on each leaf, in the order of the rubric, and compute the scores of all nodes above."""
-    verdict = judge(task) if task.is_leaf else Verdict(None, "")
-    if verdict.score is not None and not 0 <= verdict.score <= 1:
-        raise GradeError(f"{task.path}: the judge gave the score {verdict.score!r}. Scores are from 0 to 1.")
-    node = GradedTaskNode(
-        path=task.path,
-        id=task.id,
-        requirements=task.requirements,
-        weight=task.weight,
-        score=0.0 if verdict.score is None else verdict.score,
-        valid_score=verdict.score is not None,
-        explanation=verdict.explanation,
-        sub_tasks=tuple(grade_tree(sub_task, judge) for sub_task in task.sub_tasks),
-        task_category=task.task_category,
-        finegrained_task_category=task.finegrained_task_category,
-        judge_metadata=verdict.judge_metadata,
-    )
-    return node if node.is_leaf else _aggregated(node, node.sub_tasks)
+    if task.sub_tasks:
+        return _aggregated(_graded(task, sub_tasks=tuple(grade_tree(sub_task, judge) for sub_task in task.sub_tasks)))
+    verdict = judge(task)
+    score, is_valid = verdict.score or 0.0, verdict.score is not None
+    if not 0 <= score <= 1:
+        raise GradeError(f"{task.path}: the judge gave the score {score!r}. Scores are from 0 to 1.")
+    grade = {"score": score, "valid_score": is_valid, "explanation": verdict.explanation}
+    return _graded(task, **grade, judge_metadata=verdict.judge_metadata)
+
+
+def _graded(task: TaskNode, **grade: Any) -> GradedTaskNode:
+    return GradedTaskNode(**{**vars(task), "check": None, "merged": (), **grade})
 
 
 def rescored(tree: GradedTaskNode) -> GradedTaskNode:
     """Compute the scores of all inner nodes again from the leaves' scores."""
-    return tree if tree.is_leaf else _aggregated(tree, tuple(map(rescored, tree.sub_tasks)))
+    return tree if tree.is_leaf else _aggregated(replace(tree, sub_tasks=tuple(map(rescored, tree.sub_tasks))))
 
 
-def _aggregated(node: GradedTaskNode, sub_tasks: tuple[GradedTaskNode, ...]) -> GradedTaskNode:
-    """Return an inner node with these sub-tasks and the score that they give it."""
-    weighing = [task for task in sub_tasks if task.weight > 0]
-    ungraded = sum(not task.valid_score for task in weighing)
+def _aggregated(node: GradedTaskNode) -> GradedTaskNode:
+    """Return an inner node with the score that its sub-tasks give it."""
+    weighing = [task for task in node.sub_tasks if task.weight > 0]
     explanation = f"weighted mean of {len(weighing)} sub-tasks" if weighing else "0, because no sub-task has a weight"
-    if ungraded:
-        explanation += f"; {ungraded} without a grade count as 0"
     score = weighted_mean([task.weight for task in weighing], [task.score for task in weighing])
-    is_valid = ungraded < len(weighing) or not weighing
-    return replace(node, sub_tasks=sub_tasks, score=score, valid_score=is_valid, explanation=explanation)
+    is_valid = all(task.valid_score for task in node.sub_tasks)
+    if not is_valid:
+        explanation += "; leaves without a grade count as 0"
+    return replace(node, score=score, valid_score=is_valid, explanation=explanation)
 
 
 def extract_leaf_grades(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -326,7 +454,7 @@ def extract_leaf_grades(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any])
     `grade` is a grading, its tree, or what `to_json` of either or PaperBench's `to_dict` returns, such as
     `state["grade"]["graded_task_tree"]`; anything else raises GradeError.
     """
-    return [leaf.to_json() for leaf in _tree_of(grade).leaves]
+    return [dict(leaf.to_json()) for leaf in _tree_of(grade).leaves]
 
 
 def get_grade_summary(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> GradeSummary:
@@ -335,14 +463,15 @@ def get_grade_summary(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -
     The argument and the errors are those of `extract_leaf_grades`.
     """
     tree = _tree_of(grade)
-    by_category = {name: _category_grade(part) for name in CATEGORIES if (part := _only_category(tree, name))}
+    parts = {name: part for name in CATEGORIES if (part := tree.reduce_to_category(name))}
+    by_category = {name: _category_grade(rescored(part)) for name, part in parts.items()}
     return {"overall_score": tree.score, **_category_grade(tree), "by_category": by_category}
 
 
 def _tree_of(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> GradedTaskNode:
     if isinstance(grade, JudgeOutput):
         return grade.graded_task_tree
-    return grade if isinstance(grade, GradedTaskNode) else graded_task_from_json(grade)
+    return grade if isinstance(grade, GradedTaskNode) else GradedTaskNode.from_dict(grade)
 
 
 def _category_grade(tree: GradedTaskNode) -> CategoryGrade:
@@ -350,64 +479,6 @@ def _category_grade(tree: GradedTaskNode) -> CategoryGrade:
     partial = sum(0 < (leaf.graded_score or 0) < 1 for leaf in tree.leaves)
     passed, failed, invalid = (outcomes[outcome] for outcome in ("passed", "failed", "invalid"))
     return {"score": tree.score, "passed": passed, "failed": failed, "partial": partial, "invalid": invalid}
-
-
-def _only_category(node: GradedTaskNode, category: str) -> GradedTaskNode | None:
-    """Return a tree of one category's leaves, scored anew; None where there is no such leaf."""
-    if node.is_leaf:
-        return node if node.task_category == category else None
-    sub_tasks = tuple(cut for task in node.sub_tasks if (cut := _only_category(task, category)))
-    return _aggregated(node, sub_tasks) if sub_tasks else None
-
-
-def graded_task_from_json(value: Any) -> GradedTaskNode:
-    """Parse the tree alone of what `judge_output_from_json` reads; raise GradeError with the first faulty node."""
-    faults: list[str] = []
-    paths: set[str] = set()
-
-    def fields_of(node: Mapping[str, Any], path: str) -> dict[str, Any]:
-        fields = {"explanation": "", "valid_score": True, **node}
-        given = node.get("path")  # PaperBench's nodes have none, or one with another meaning
-        if not isinstance(given, str) or given.rpartition("/")[0] != path.rpartition("/")[0]:
-            fields["path"] = path
-        if fields["path"] in paths:  # one would hide the other, as nodes are found by their paths
-            faults.append(f"{fields['path']:.200}: two nodes have this path. Leave it out of both.")
-        paths.add(fields["path"])
-        if isinstance(record := node.get("judge_metadata"), Mapping) and RECORD_KEY in record:
-            fields["judge_metadata"] = record[RECORD_KEY]
-        return fields
-
-    tree = parse_tree(_TREE, _grading_within(value)["graded_task_tree"], fields_of, faults)
-    if tree is None or faults:
-        raise GradeError(f"{faults[0]} Give a tree as in grade.json.")
-    return tree
-
-
-def judge_output_from_json(value: Any) -> JudgeOutput:
-    """Parse the result of `JudgeOutput.to_json`, a grading or a run of PaperBench, or a bare graded tree.
-
-    The judge of a bare tree is `unknown`. Raises GradeError for other values and for figures that differ from the tree.
-    """
-    values = _grading_within(value)
-    tree = graded_task_from_json(values)
-    if "score_bounds" not in values:  # PaperBench's, which has its token_usage by the model and not by the kind of call
-        config = values.get("completer_config")
-        model = config.get("model") if isinstance(config, Mapping) else values.get("model_name")
-        known = {name: values[name] for name in _OF_PAPERBENCH if name in values}
-        values = {"judge_type": "unknown", **known, "model": model if isinstance(model, str) else None}
-    guess = values.get("score") if values.get("judge_type") == HEURISTIC else None
-    try:
-        output = _OUTPUT.validate_python({**values, "graded_task_tree": tree, "guess": guess})
-    except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
-        key = ".".join(map(str, fault["loc"]))
-        raise GradeError(f"{key!r}: {fault['msg']:.200}, found {fault['input']!r:.60}. Give a grade.json.") from error
-    if not _is_same(tree.score, expected := rescored(tree).score):
-        raise GradeError(f"the root's score is {tree.score!r}, but its leaves give {expected!r}. Grade again.")
-    for name, figure in output.to_json().items():
-        if name != "graded_task_tree" and not _is_same(values.get(name, figure), figure):
-            raise GradeError(f"{name} is {values[name]!r:.60}, but its tree gives {figure!r}. Grade again.")
-    return output
 
 
 def _grading_within(value: Any) -> Mapping[str, Any]:

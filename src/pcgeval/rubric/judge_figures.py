@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pcgeval.core.console import count
 from pcgeval.core.untrusted import one_line
 from pcgeval.rubric.agreement import FIGURE_COLUMNS, LEVEL, METHOD, Agreement, Pair, agreement
-from pcgeval.rubric.grades import PASSED, GradedTaskNode, JudgeOutput
+from pcgeval.rubric.explanation import call_words, dollars
+from pcgeval.rubric.grades import PASSED, EvidenceCount, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage
+
+_OF_MODEL = ("model", "prompts", "prompt_version", "votes")  # the same in all gradings
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,9 @@ class JudgeFigures:
         first = next(iter(self.outputs.values()))
         return {
             "judge": first.judge_type,
-            "model": first.model,
-            "prompts": first.prompts,
-            "prompt_version": first.prompt_version,
-            "votes": first.votes,
+            **{name: getattr(first, name) for name in _OF_MODEL},
             "scores": {id_: output.score for id_, output in self.outputs.items()},
+            "evidence": {id_: output.evidence_share for id_, output in self.outputs.items()},
             "leaves_without_a_grade": self.invalid,
             "agreement": self.agreement.to_json(),
             "usage": self.usage.model_dump(),
@@ -62,15 +62,13 @@ class JudgeFigures:
     @property
     def cost_line(self) -> str:
         """The leaves without a grade and the cost of all gradings in words."""
-        usage, cost, line = self.usage, self.cost, f"{self.name}: {self.invalid} leaves without a grade"
-        if usage.calls:
-            about, cached = "about " * usage.estimated, usage.cached_tokens / max(1, usage.prompt_tokens)
-            tokens = (
-                f"{about}{usage.prompt_tokens} tokens read ({cached:.0%} cached), {about}{usage.output_tokens} written"
-            )
-            price = "price unknown" if cost is None else f"{cost:.2f} $, {cost / len(self.outputs):.2f} $ each"
-            line += f", {count(usage.calls, 'call')}, {tokens}, {price}, {usage.seconds:.0f} s of the model's time"
-        return line
+        line = f"{self.name}: {self.invalid} leaves without a grade"
+        if counts := [output.evidence for output in self.outputs.values() if output.evidence]:
+            line += f", {EvidenceCount(*map(sum, zip(*counts, strict=True))).words}"
+        if not self.usage.calls:
+            return line
+        price = "price unknown" if self.cost is None else f"{dollars(self.cost)} US dollars"
+        return f"{line}, {call_words(self.usage)}, {price}"
 
 
 def judge_eval_json(people: Mapping[str, GradedTaskNode], judges: Sequence[JudgeFigures]) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from pathlib import Path
 from pcgeval.core.errors import FaultsError, FileError
 from pcgeval.core.layout import PAPERS, own_or_packaged
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, printable_line, read_bounded_text, read_start
-from pcgeval.rubric.loading import load_rubric_with_checks
-from pcgeval.rubric.tree import RubricError, TaskNode
+from pcgeval.rubric.tree import RubricError, TaskNode, load_rubric_with_checks
 
 RUBRIC_FILE, PAPER_FILE = "rubric.json", "paper.md"
 GOLD = Path("submissions/reproduces")  # in a paper's folder: a submission that reproduces all of it

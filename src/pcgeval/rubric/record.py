@@ -7,9 +7,10 @@ other fields. Only fields that were set are written.
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from pcgeval.core.trials import ChatReply
 
@@ -192,7 +193,12 @@ def _json_value(value: Any, levels: int = MAX_FOREIGN_LEVELS) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-Foreign = Annotated[Any, PlainValidator(_json_value)]  # the metadata of another tool
+def metadata_of(value: Any) -> Any:
+    """Return a leaf's `judge_metadata` from a file: a `JudgeRecord`, or another tool's as JSON has it."""
+    if isinstance(value, Mapping) and value and value.keys() <= JudgeRecord.model_fields.keys():
+        with suppress(ValidationError):
+            return JudgeRecord.model_validate(value)
+    return value if isinstance(value, JudgeRecord) else _json_value(value)
 
 
 def record_of(metadata: Any) -> JudgeRecord:

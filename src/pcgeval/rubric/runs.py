@@ -8,7 +8,7 @@ or `TIME.tar.gz`; the names of those after reproduce.sh end in `_executed` or `_
 The table has the mean of the attempts at each paper and, as in PaperBench (`metrics.py`), its standard error: the
 standard deviation of the scores, with one degree of freedom less, over the root of their number. The figures over all
 papers are of seeds: the k-th attempts of a group at each paper, in the order of their names, are its k-th seed; its
-score is the mean over all papers of the table. A seed that lacks one does not count.
+score is the mean over all papers of the table. A seed that lacks one does not count. A disqualified run counts as 0.
 """
 
 import json
@@ -16,11 +16,11 @@ import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pcgeval.core.errors import FaultsError, FileError, PcgevalError
 from pcgeval.core.files import shown_folders
@@ -32,7 +32,11 @@ from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 
 ALL_PAPERS = "all papers"
-COLUMNS = ("submission", "paper", "n", "mean", "std. error", "leaves without a grade", "US dollars")
+COLUMNS = (
+    *("submission", "paper", "n", "mean", "at most", "std. error"),
+    *("leaves without a grade", "evidence", "US dollars"),
+)
+T = TypeVar("T")
 _MAX_PROBLEM = 500  # characters
 _MAX_LIST_BYTES = 100_000_000  # of a list of disqualified runs; PaperBench's monitor writes parts of logs beside them
 _OTHER = "other_submission"
@@ -174,51 +178,56 @@ class RunGrade:
 
     run: PaperRun
     score: float | None = None  # None if the grading does not count
-    leaves: int | None = None
+    highest: float | None = None  # the score if all leaves without a grade had passed
     invalid: int | None = None  # leaves without a grade
+    evidence: float | None = None  # the share of passes that the model quoted evidence for
     cost: float | None = None  # of the model's calls in US dollars
     problem: str | None = None
+    disqualified: bool = False  # so that the score is 0
 
     @classmethod
-    def of(cls, run: PaperRun, output: JudgeOutput, *, max_invalid: int = 0) -> Self:
-        """Return the figures of a grading.
+    def of(cls, run: PaperRun, output: JudgeOutput | Exception, max_width: float) -> Self:
+        """Return the figures of a grading, or those of one that failed.
 
-        A guess never counts, nor does a submission that used an address of the paper's blacklist, or a grading with
-        more than `max_invalid` leaves without a grade.
+        A guess never counts, nor does a submission that used an address of the paper's blacklist, or a grading whose
+        score is known less exactly than `max_width`.
         """
-        leaves, invalid, problem = output.num_leaf_nodes, output.num_invalid_leaf_nodes, None
+        if isinstance(output, Exception):
+            faults = output.faults if isinstance(output, FaultsError) else [output]
+            return cls(run, problem=printable_line("; ".join(map(str, faults)), _MAX_PROBLEM))
+        problem = width_problem(output, max_width)
         if output.judge_type == HEURISTIC:
             problem = f"only a guess: {output.partial or '; '.join(output.warnings)}"
         elif output.is_blacklisted:
-            problem = f"blacklist.txt: {output.blacklist}"
-        elif invalid > max_invalid:
-            reason = output.partial or reasons_without_grade(output.graded_task_tree)[0][0]
-            problem = f"{invalid} of {leaves} leaves have no grade: {reason}"
-        if problem is None:
-            return cls(run, output.score, leaves, invalid, output.cost)
-        return cls(run, None, leaves, invalid, output.cost, printable_line(problem, _MAX_PROBLEM))
+            problem = f"left out, because of blacklist.txt: {output.blacklist}. Disqualified, it counts as 0"
+        low, high = (None, None) if problem else (output.score, output.score_bounds.high)
+        problem = problem and printable_line(problem, _MAX_PROBLEM)
+        return cls(run, low, high, output.num_invalid_leaf_nodes, output.evidence_share, output.cost, problem)
 
     @classmethod
-    def read(cls, run: PaperRun, *, max_invalid: int = 0, disqualified: Collection[str] = ()) -> Self:
-        """Read the grade that lies in a run's folder; one of a run in `disqualified` does not count."""
+    def read(cls, run: PaperRun, max_width: float, disqualified: Collection[str] = ()) -> Self:
+        """Read the grade that lies in a run's folder; a run in `disqualified` has the score 0, graded or not."""
         if run.name in disqualified or run.id in disqualified:
-            return cls(run, problem="disqualified")
+            return cls(run, 0.0, 0.0, disqualified=True)
         try:
-            if (path := run.grade_file()) is None:
-                return cls(run, problem="not graded")
-            return cls.of(run, read_grade(path), max_invalid=max_invalid)
+            path = run.grade_file()
+            return cls(run, problem="not graded") if path is None else cls.of(run, read_grade(path), max_width)
         except (PcgevalError, OSError) as error:
-            return cls.failed(run, error)
-
-    @classmethod
-    def failed(cls, run: PaperRun, error: Exception) -> Self:
-        """Return the figures of a grading that failed."""
-        text = "; ".join(map(str, error.faults)) if isinstance(error, FaultsError) else str(error)
-        return cls(run, problem=printable_line(text, _MAX_PROBLEM))
+            return cls.of(run, error, max_width)
 
     def to_json(self) -> dict[str, Any]:
         """Return the figures as JSON values."""
         return {**vars(self), "run": self.run.id}
+
+
+def width_problem(output: JudgeOutput, max_width: float) -> str | None:
+    """Return in words that leaves without a grade leave a score open by more than `max_width`; else None."""
+    if output.score_bounds.width <= max_width:
+        return None
+    low, high = output.score_bounds
+    reason = output.partial or reasons_without_grade(output.graded_task_tree)[0][0]
+    number = f"{output.num_invalid_leaf_nodes} of {output.num_leaf_nodes} leaves have no grade"
+    return f"the score is from {low:.3f} to {high:.3f}, wider than rubric.max_width {max_width:g}: {number}: {reason}"
 
 
 @dataclass(frozen=True)
@@ -231,15 +240,18 @@ class TableRow:
     n: int  # of the attempts, those that count
     scores: Sequence[float]  # of these
     mean: float | None
+    highest: float | None  # the mean if all leaves without a grade had passed
     std_error: float | None  # None for fewer than two scores
     invalid: int  # leaves without a grade, in the gradings that could be read
+    evidence: float | None  # the mean share of passes with evidence
     cost: float | None  # in US dollars, of the attempts with a known price
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of `COLUMNS`."""
         names = map(printable_name, (self.submission, self.paper))
-        mean, error, cost = ("-" if x is None else f"{x:.3f}" for x in (self.mean, self.std_error, self.cost))
-        return *names, f"{self.n} of {self.attempts}", mean, error, str(self.invalid), cost
+        numbers = (self.mean, self.highest, self.std_error, self.evidence, self.cost)
+        mean, highest, error, evidence, cost = ("-" if number is None else f"{number:.3f}" for number in numbers)
+        return *names, f"{self.n} of {self.attempts}", mean, highest, error, str(self.invalid), evidence, cost
 
 
 def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
@@ -250,30 +262,41 @@ def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
         by_agent[grade.run.agent][grade.run.paper_id].append(grade)
     rows: list[TableRow] = []
     for agent, by_paper in by_agent.items():
-        seeds: dict[tuple[str, int], list[float]] = defaultdict(list)
+        seeds: dict[tuple[str, int], list[RunGrade]] = defaultdict(list)
         for paper, attempts in by_paper.items():
-            rows.append(_row(agent, paper, [grade.score for grade in attempts], attempts))
-            for grade in attempts:
-                in_group = [other.run for other in attempts if other.run.group == grade.run.group]
-                seed = seeds[grade.run.group, in_group.index(grade.run)]
-                seed += [] if grade.score is None else [grade.score]
+            rows.append(_row(agent, paper, [[grade] for grade in attempts], 1))
+            for group, of_group in groupby(attempts, lambda grade: grade.run.group):
+                for number, grade in enumerate(of_group):
+                    seeds[group, number].append(grade)
         if len(papers) > 1:
-            means = [statistics.fmean(seed) if len(seed) == len(papers) else None for _, seed in sorted(seeds.items())]
-            rows.append(_row(agent, ALL_PAPERS, means, list(chain.from_iterable(by_paper.values()))))
+            rows.append(_row(agent, ALL_PAPERS, [seed for _, seed in sorted(seeds.items())], len(papers)))
     return rows
 
 
-def _row(agent: str, paper: str, scores: Sequence[float | None], grades: Sequence[RunGrade]) -> TableRow:
-    counting = [score for score in scores if score is not None]
-    costs = [grade.cost for grade in grades if grade.cost is not None]
+def _row(agent: str, paper: str, seeds: Sequence[Sequence[RunGrade]], papers: int) -> TableRow:
+    """Return the row of seeds, each with its gradings of the papers; one that lacks a paper does not count."""
+    grades = list(chain.from_iterable(seeds))
+    counting = [seed for seed in seeds if len(_known(grade.score for grade in seed)) == papers]
+    scores = [statistics.fmean(_known(grade.score for grade in seed)) for seed in counting]
+    costs = _known(grade.cost for grade in grades)
     return TableRow(
         submission=agent,
         paper=paper,
-        attempts=len(scores),
-        n=len(counting),
-        scores=counting,
-        mean=statistics.fmean(counting) if counting else None,
-        std_error=statistics.stdev(counting) / math.sqrt(len(counting)) if len(counting) > 1 else None,
-        invalid=sum(grade.invalid or 0 for grade in grades),
+        attempts=len(seeds),
+        n=len(scores),
+        scores=scores,
+        mean=_mean(scores),
+        highest=_mean(_known(grade.highest for seed in counting for grade in seed)),
+        std_error=statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else None,
+        invalid=sum(_known(grade.invalid for grade in grades)),
+        evidence=_mean(_known(grade.evidence for grade in grades)),
         cost=math.fsum(costs) if costs else None,
     )
+
+
+def _known(numbers: Iterable[T | None]) -> list[T]:
+    return [number for number in numbers if number is not None]
+
+
+def _mean(numbers: Sequence[float]) -> float | None:
+    return statistics.fmean(numbers) if numbers else None
