@@ -113,11 +113,9 @@ class JudgeClient:
             return False
 
     def ask(self, call: JudgeCall) -> ChatReply:
-        """Return the reply to a call.
+        """Return the reply to a call; raises CallError if it fails, now or when it was recorded, or was not recorded.
 
-        Raises:
-            CallError: This call failed, now or when it was recorded; or it was not recorded.
-            LlmError: No call can be made any more.
+        Raises LlmError if no call can be made any more.
         """
         try:
             key = self.key(call)
@@ -149,10 +147,7 @@ class JudgeClient:
         return logged.reply
 
     def key(self, call: JudgeCall) -> str:
-        """Return the SHA-256 of what is sent; the model is opened if nobody has given its digest.
-
-        Raises CallError where the call has no room.
-        """
+        """Return the SHA-256 of what is sent, for which the model's digest is needed; raises CallError as `fitted`."""
         if self.digest is None and self.settings.is_replay:
             raise LlmError("a recorded judge needs its model's digest: replies are found by it. Add it to the model.")
         if self.digest is None:

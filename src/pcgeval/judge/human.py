@@ -43,12 +43,7 @@ def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:
 
 
 def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
-    """Read a file of grades of these leaves, a list of entries in YAML.
-
-    Raises:
-        HumanGradesError: Every error in the file, with its line.
-        FileError: It cannot be read.
-    """
+    """Read a file of grades of these leaves; raises HumanGradesError with all its errors, FileError if unreadable."""
     text = read_bounded_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
     try:
         values = parse_yaml(text)

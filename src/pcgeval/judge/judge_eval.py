@@ -82,10 +82,7 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> list[Example]:
     """Read the examples of a folder, or those of them with the ids in `only`.
 
     The file of people's grades may also lie where the folder `grading` should, and a paper with a single example need
-    have no folder for it.
-
-    Raises:
-        JudgeEvalError: There are none, no one has such an id, or people's grades are missing or faulty.
+    have no folder for it. Raises JudgeEvalError: there are none, no one has such an id, or people's grades are faulty.
     """
     papers = shown_folders(folder) if folder.is_dir() else []
     of_example = (EXPECTED, f"grading/{EXPECTED}", SUBMISSION)
@@ -126,10 +123,8 @@ def evaluate_judges(
     """Let every judge grade every example, and compare the gradings with people's.
 
     An evaluation that was killed goes on where it was. The budget is one for all gradings of a judge. Below `out` stand
-    each grading, `JUDGE/EXAMPLE.json`, as soon as it has ended; results.json and the tables, results.md.
-
-    Raises:
-        JudgeEvalError: Gradings failed. What the others gave is written first.
+    each grading, `JUDGE/EXAMPLE.json`, as soon as it has ended; results.json and the tables, results.md. If gradings
+    fail, a JudgeEvalError is raised once all this is written.
     """
     figures: list[JudgeFigures] = []
     faults: list[str] = []

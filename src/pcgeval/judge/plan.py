@@ -53,9 +53,7 @@ def total_plan(plans: Sequence[GradingPlan]) -> GradingPlan:
 def plan_grading(name: str, task: GradingTask, client: JudgeClient) -> GradingPlan:
     """Return what a grading would cost; the client may have a log that is opened for reading alone.
 
-    Raises:
-        RubricError: Nothing of the rubric would be graded.
-        LlmError: The model is not where it should be, for all that can be told without asking it.
+    Raises RubricError if nothing would be graded, and LlmError if the model is not where it should be.
     """
     settings, model = client.settings, client.settings.model
     plan = GradingPlan(name)

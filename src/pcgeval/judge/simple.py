@@ -174,27 +174,23 @@ class LeafJudge:
 
     def _vote(self, leaf: TaskNode, vote: int, files: Sequence[SubmissionFile], usage: list[TokenUsage]) -> VoteRecord:
         """Let the model grade a leaf once."""
-        words = ""
+        words, continuous = "", leaf.task_category == SUBTREE
         try:
             call = self.grade_call(leaf, files, vote)
             reply = self._ask(call, usage)
             self.shown |= {(leaf.path, name): share for name, share in self._client.fitted(call).shown.items()}
             words = _words_of(reply)
-            score, explanation = self._read(leaf, vote, words, usage)
+            verdict = Verdict(read_score(words, continuous=continuous), reality_of(words))
+            if verdict.score is None:  # in doubt: the model copies it as JSON
+                reply = self._ask(self.parse_call(leaf, words, vote), usage)
+                no_score = Verdict(None, "the answer has no one score, neither for the rule nor for a parse call")
+                verdict = read_verdict(reply.text, continuous=continuous) or no_score
         except CallError as error:
-            return VoteRecord(score=None, explanation="", reason=str(error), answer=words)
+            verdict = Verdict(None, str(error))
+        if verdict.score is None:
+            return VoteRecord(score=None, explanation="", reason=verdict.explanation, answer=words)
         quote = self._quote(leaf, words, files) if self._settings.prompts == "pcgeval" else None
-        return VoteRecord(score=score, explanation=explanation, answer=words, quote=quote)
-
-    def _read(self, leaf: TaskNode, vote: int, words: str, usage: list[TokenUsage]) -> tuple[float | None, str]:
-        """Return the score of an answer and its reason; if the score is in doubt, the model copies it as JSON."""
-        continuous = leaf.task_category == SUBTREE
-        if (score := read_score(words, continuous=continuous)) is not None:
-            return score, reality_of(words)
-        verdict = read_verdict(self._ask(self.parse_call(leaf, words, vote), usage).text, continuous=continuous)
-        if verdict is None:
-            raise CallError("the answer has no one score, neither for the rule nor for a parse call")
-        return verdict.score, verdict.explanation
+        return VoteRecord(score=verdict.score, explanation=verdict.explanation, answer=words, quote=quote)
 
     def _quote(self, leaf: TaskNode, words: str, files: Sequence[SubmissionFile]) -> QuoteRecord:
         """Return what an answer quotes as evidence; only code shows development, the log a run, and results results."""

@@ -43,12 +43,7 @@ def grade_stage(
     A model is asked only what the call log, the recordings and the last grades do not know; each team has a budget, so
     that none can use up another's. The calls that a grade used are written to `data/judgements/<team>/calls.jsonl`,
     from which `pcgeval export recordings` makes the recording. The error of a grading that fails is raised once the
-    other teams are graded.
-
-    Raises:
-        RubricError: The rubric is faulty.
-        FileError: The rubric is missing, or evidence or a recording is not what it should be.
-        GradingError: The judge lacks what it needs.
+    other teams are graded: a RubricError, a FileError for what is missing, a GradingError if the judge lacks something.
     """
     settings = JudgeSettings.checked(dict(params.rubric))
     of_team = [judge_recording_file] if settings.is_replay else [judge_recording_file, judgement_file]
@@ -78,16 +73,15 @@ def grade_stage(
 
 def _keep_calls(file: Path, output: JudgeOutput, client: JudgeClient) -> None:
     """Write the calls that a grade used; after a grading that ended early, those of before stay too."""
+
+    def order(call: LoggedCall) -> tuple[str, int, int, str]:
+        return call.leaf or "", call.vote or 0, kinds.index(call.kind or "rank"), call.key
+
+    kinds: list[str] = [*CALL_KINDS]
     if client.used:
         others = read_recording(file) if output.partial and file.is_file() else ()
         calls = {call.key: call for call in (*others, *client.used.values())}
-        write_recording(file, sorted(calls.values(), key=_recording_order))
-
-
-def _recording_order(call: LoggedCall) -> tuple[str, int, int, int, str]:
-    """Return the place of a call in a recording: by leaf, vote, kind and attempt, whenever it was made."""
-    kinds: tuple[str, ...] = CALL_KINDS
-    return call.leaf or "", call.vote or 0, kinds.index(call.kind or kinds[0]), call.attempt or 0, call.key
+        write_recording(file, sorted(calls.values(), key=order))
 
 
 @contextmanager
@@ -101,11 +95,7 @@ def competition_task(
     """Give a team with its results, or any other submission's folder without any, and the rubric.
 
     The rubric is a folder of data/rubrics or a file, by default the rubric of params.yaml; `checks_file`, by default
-    the checks.yaml beside it, gives leaves of it checks besides.
-
-    Raises:
-        RubricError: The rubric is faulty.
-        FileError: There is no such submission, or the rubric or its task is missing or unreadable.
+    the checks.yaml beside it, gives leaves of it checks besides. Raises RubricError, or FileError for what is missing.
     """
     is_file = rubric is not None and Path(rubric).is_file()
     path = Path(rubric or "") if is_file else own_or_packaged(root / rubric_file(rubric or params.rubric.id))
