@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pcgeval.core.errors import FaultsError, FileError, PcgevalError
 from pcgeval.core.files import shown_folders
@@ -36,7 +36,6 @@ COLUMNS = (
     *("submission", "paper", "n", "mean", "at most", "std. error"),
     *("leaves without a grade", "evidence", "US dollars"),
 )
-T = TypeVar("T")
 _MAX_PROBLEM = 500  # characters
 _MAX_LIST_BYTES = 100_000_000  # of a list of disqualified runs; PaperBench's monitor writes parts of logs beside them
 _OTHER = "other_submission"
@@ -130,8 +129,7 @@ def _is_run(folder: Path, paper_ids: Sequence[str]) -> bool:
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether this is a folder and no link, which may lead to another submission."""
-    return not path.is_symlink() and path.is_dir()
+    return not path.is_symlink() and path.is_dir()  # a link may lead to another submission
 
 
 def holds_a_run(folder: Path) -> bool:
@@ -286,17 +284,17 @@ def _row(agent: str, paper: str, seeds: Sequence[Sequence[RunGrade]], papers: in
         n=len(scores),
         scores=scores,
         mean=_mean(scores),
-        highest=_mean(_known(grade.highest for seed in counting for grade in seed)),
+        highest=_mean(grade.highest for seed in counting for grade in seed),
         std_error=statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else None,
-        invalid=sum(_known(grade.invalid for grade in grades)),
-        evidence=_mean(_known(grade.evidence for grade in grades)),
+        invalid=sum(grade.invalid or 0 for grade in grades),
+        evidence=_mean(grade.evidence for grade in grades),
         cost=math.fsum(costs) if costs else None,
     )
 
 
-def _known(numbers: Iterable[T | None]) -> list[T]:
+def _known(numbers: Iterable[float | None]) -> list[float]:
     return [number for number in numbers if number is not None]
 
 
-def _mean(numbers: Sequence[float]) -> float | None:
-    return statistics.fmean(numbers) if numbers else None
+def _mean(numbers: Iterable[float | None]) -> float | None:
+    return statistics.fmean(known) if (known := _known(numbers)) else None

@@ -146,15 +146,10 @@ class TaskNode:
 
     def find_path_to_descendant(self, descendant_id: str) -> list[Self] | None:
         """Return the nodes from this one to the first with this path or, if none has it, this id; None without one."""
-        return self._way("path", descendant_id) or self._way("id", descendant_id) or None
-
-    def _way(self, key: str, name: str) -> list[Self]:
-        if getattr(self, key) == name:
-            return [self]
-        for task in self.sub_tasks:
-            if below := task._way(key, name):  # noqa: SLF001
-                return [self, *below]
-        return []
+        nodes = list(self.walk())
+        named = (node.path for key in ("path", "id") for node in nodes if getattr(node, key) == descendant_id)
+        target = next(named, None)
+        return None if target is None else [node for node in nodes if f"{target}/".startswith(f"{node.path}/")]
 
     def contains(self, node_id: str) -> bool:
         """Return whether a node has this path or id."""
@@ -168,9 +163,9 @@ class TaskNode:
 
     def get_parent(self, node_id: str) -> Self:
         """Return the node above; raise ValueError for the root and without such a node."""
-        if self.find(node_id) is self:
+        if (node := self.find(node_id)) is self:
             raise ValueError("the root has no parent")
-        return (self.find_path_to_descendant(node_id) or [])[-2]
+        return self.find(node.path.rpartition("/")[0])
 
     def get_prior_nodes(self, root: "TaskNode", max_prior_nodes: int | None = None) -> list["TaskNode"]:
         """Return the ancestors, and their and the node's earlier siblings: what a reader knows before the node.
