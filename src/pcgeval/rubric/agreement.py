@@ -111,9 +111,8 @@ class Agreement:
                 yield f"  {UNCOMPARED_WORDS[reason]}: {len(paths)}"
                 yield from _first([f"    {self.criteria[path]}" for path in paths])
         yield f"disagreements: {len(self.disagreements)}"
-        yield from _first(
-            [f"  A {leaf.a:.2f}  B {leaf.b:.2f}  {self.criteria[leaf.path]}" for leaf in self.disagreements]
-        )
+        differing = self.disagreements
+        yield from _first([f"  A {leaf.a:.2f}  B {leaf.b:.2f}  {self.criteria[leaf.path]}" for leaf in differing])
 
 
 def _first(lines: Sequence[str]) -> Iterator[str]:

@@ -67,8 +67,7 @@ def reasons_without_grade(tree: GradedTaskNode) -> list[tuple[str, int]]:
 def way_to(tree: GradedTaskNode, name: str) -> tuple[NodeShare, ...]:
     """Return the nodes from the root to the one with this number or path, or with a path that alone ends so.
 
-    Raises:
-        GradeError: No node is named so, or several are.
+    Raises GradeError if no node is named so, or several are.
     """
     parts = {part.node.path: part for part in NodeShare(tree).walk()}
     matches = [path for path, part in parts.items() if name in (path, part.number)]

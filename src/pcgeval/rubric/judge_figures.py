@@ -82,10 +82,10 @@ def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[Judg
         f"precision, recall and F1 are means over the classes pass and fail; {METHOD}"
     )
     yield ""
-    rows = [
-        (judge.name, *figures.cells(group)) for judge in judges for group, figures in judge.agreement.groups.items()
-    ]
-    cells = [("judge", *FIGURE_COLUMNS), *([one_line(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    rows: list[tuple[str, ...]] = [("judge", *FIGURE_COLUMNS)]
+    for judge in judges:
+        rows += [(judge.name, *figures.cells(group)) for group, figures in judge.agreement.groups.items()]
+    cells = [[one_line(cell).replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     head, *body = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
     yield from (head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *body, "")

@@ -17,6 +17,7 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
@@ -64,11 +65,10 @@ class PaperRun:
     def left_out(self) -> tuple[str, ...]:
         """Return the names of other submissions in the folder, which are not graded."""
         others = sorted(self.folder.glob(f"{_OTHER}*"))
-        try:
-            submission = submission_in(self.folder) if others else self.folder
-        except (FileError, OSError):  # whoever reads the run reports it
-            return ()
-        return tuple(path.name for path in others if submission not in (path, self.folder))
+        with suppress(FileError, OSError):  # whoever reads the run reports it
+            if others and (submission := submission_in(self.folder)) != self.folder:
+                return tuple(path.name for path in others if path != submission)
+        return ()
 
     def grade_file(self) -> Path | None:
         """Return the file of its grade: grade.json, or else the last grader_output of PaperBench."""
@@ -102,9 +102,9 @@ def holds_runs(folder: Path, paper_ids: Sequence[str]) -> bool:
     if not folder.is_dir():
         return False
     below = shown_folders(folder)
-    if any(_is_run(path, paper_ids) for group in (folder, *below) for path in shown_folders(group)):
-        return True
-    return bool(below) and not any(path.is_file() and not path.name.startswith(".") for path in folder.iterdir())
+    has_runs = any(_is_run(path, paper_ids) for group in (folder, *below) for path in shown_folders(group))
+    has_files = any(path.is_file() and not path.name.startswith(".") for path in folder.iterdir())
+    return has_runs or (bool(below) and not has_files)
 
 
 def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
@@ -139,7 +139,7 @@ def holds_a_run(folder: Path) -> bool:
 
 def _paper_id(name: str, known: Sequence[str]) -> str:
     """Return the longest known id with which a name begins, else what stands before its last `_`."""
-    begun = [paper_id for paper_id in known if name == paper_id or name.startswith(f"{paper_id}_")]
+    begun = [paper_id for paper_id in known if f"{name}_".startswith(f"{paper_id}_")]
     return max(begun, key=len, default=name.rpartition("_")[0] or name)
 
 
@@ -158,8 +158,7 @@ def _snapshots(folder: Path) -> Iterator[tuple[str, str, Path]]:
 def read_disqualified(path: Path) -> frozenset[str]:
     """Return the names of disqualified runs: PaperBench's list, a name a line, or the results of its monitor.
 
-    Raises:
-        FileError: It is missing, unreadable, too large or not UTF-8, or is JSON and not of the monitor.
+    Raises FileError if it cannot be read, or is JSON and not of the monitor.
     """
     text = read_bounded_text(path, _MAX_LIST_BYTES, follow_link=True).removeprefix("\ufeff")
     if not text.lstrip().startswith("{"):
