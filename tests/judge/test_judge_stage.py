@@ -115,9 +115,10 @@ def test_a_team_whose_grading_fails_is_named_and_stops_no_other(competition):
 def test_the_demos_recorded_replies_are_to_the_very_prompts_of_today(team):
     log = CallLog(None, [ROOT / judge_recording_file(team)])
     with competition_task(DEMO, str(ROOT / "data/submissions" / team), rubric=str(OURS)) as task:
-        output = grade(task, JudgeClient(JudgeSettings.checked(dict(DEMO.rubric)), log))
+        client = JudgeClient(JudgeSettings.checked(dict(DEMO.rubric)), log)
+        output = grade(task, client)
     judged = [leaf for leaf in output.graded_task_tree.leaves if "/quality/" in leaf.path]
     assert [leaf.valid_score for leaf in judged] == [True] * 4
-    assert set(log.used) == set(log.known)
+    assert set(client.used.values()) == set(log.known)
     published = json.loads((ROOT / GRADES / team / "grade.json").read_text())
     assert published["prompt_version"] == output.prompt_version

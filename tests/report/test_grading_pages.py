@@ -17,7 +17,7 @@ from pcgeval.judge.run import guessed
 from pcgeval.report.markup import grade_page
 from pcgeval.report.render import write_report
 from pcgeval.rubric.grade_files import read_grade
-from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree, rescored
 from pcgeval.rubric.record import JudgeRecord, ReproductionRecord
 from pcgeval.rubric.tree import MAX_DEPTH, load_rubric
 
@@ -36,21 +36,27 @@ def kinds(markup, anchor):
 
 
 def test_a_graded_paper_shows_scores_bounds_words_files_and_tokens():
-    markup = grade_page(read_grade(JUDGED / "half.json"), "half")
+    grade = read_grade(JUDGED / "half.json")
+    ungraded = {"score": 0.0, "valid_score": False}
+    tree = grade.graded_task_tree.map_leaves(
+        lambda leaf: replace(leaf, **ungraded) if leaf.id == "random-tilt" else leaf
+    )
+    markup = grade_page(replace(grade, graded_task_tree=rescored(tree)), "half")
     page = checked(markup)
     for words in (
-        "Score 0.45",
-        "30 calls: 41,997 tokens read (26,907 of them from the endpoint's cache), 2,127 written",
+        "Score 0.55",
+        "11 calls: 27,336 tokens read (19,786 of them from the endpoint's cache), 3,253 written",
+        "evidence for 2 of 5 passes",
         "10 of 19 leaves by checks",
         "weight 3, 30.0 % of all",
-        "0.17 – 0.33",
-        "Files shown, 2 of 3: results.json, stand.py",
+        "0.50 – 0.67",
+        "Files shown, 3 of 3: README.md, results.json, stand.py",
         "result_entries(at_least=10, key=bare, path=results.json)",
     ):
         assert words in page.text
     assert kinds(markup, "node-random-tilt") == ["not graded"]
     row = re.search(r'<th scope="row">Code Development</th>(.*?)</tr>', markup)[1]
-    assert re.findall(r">([^<]+)<", row) == ["8", "0.31", "3", "4", "0", "1"]
+    assert re.findall(r">([^<]+)<", row) == ["8", "0.44", "4", "3", "0", "1"]
 
 
 def test_votes_persons_and_the_price_are_told():

@@ -52,7 +52,7 @@ def test_every_letter_is_a_task_once_and_a_teams_prompt_can_be_asked(tmp_path):
 
 @pytest.mark.parametrize(
     ("reply", "reason"),
-    [(OTHER_I, None), (NO_LEVEL, "no closed fenced block"), (None, "the response is empty")],
+    [(OTHER_I, None), (NO_LEVEL, "no drop_block call"), (None, "the response is empty")],
 )
 def test_the_reward_of_a_trace_is_stability_times_similarity_and_0_without_a_level(trace_of, reply, reason):
     task, level = task_of_i(), expected(reply or "")

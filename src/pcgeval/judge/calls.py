@@ -126,7 +126,6 @@ class JudgeClient:
             is_new = logged is None
             if logged is None:
                 logged = self.log.answer(key, lambda _: self._call(call, key), self._seconds_left())
-            self.used[key] = logged
             if logged.reply is not None:
                 self._check_answering(logged.reply, is_new=is_new)
         except LlmError as error:
@@ -136,6 +135,7 @@ class JudgeClient:
             self.ended = self.ended or ended
             self.failed[call.leaf] = str(self.ended)
             raise
+        self.used[key] = logged
         if logged.reply is None:
             self.failed[call.leaf] = logged.reason or "the call failed"
             raise CallError(self.failed[call.leaf])

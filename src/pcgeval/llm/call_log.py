@@ -134,7 +134,6 @@ class CallLog:
         self._is_written = self._folder is not None and not read_only
         self._calls: dict[str, dict[str | None, LoggedCall]] = {}  # by their keys and the answering models
         self._recorded_failures: dict[str, LoggedCall] = {}
-        self._used: dict[str, LoggedCall] = {}
         self._read_until: dict[Path, int] = {}  # bytes of whole lines of each file in the folder
         self._lock = threading.Lock()
         for path in recordings:
@@ -143,12 +142,6 @@ class CallLog:
                     self._add(call)
                 elif call.key not in self._calls:
                     self._recorded_failures.setdefault(call.key, call)
-
-    @property
-    def used(self) -> tuple[LoggedCall, ...]:
-        """The calls that were found or made so far, failed ones included."""
-        with self._lock:
-            return tuple(self._used.values())
 
     @property
     def known(self) -> tuple[LoggedCall, ...]:
@@ -168,10 +161,7 @@ class CallLog:
                 self._read_new_lines()
             calls = self._calls.get(key, {})
             answered = calls.get(answering) if answering else next(iter(calls.values()), None)
-            call = (self._recorded_failures.get(key) if failed_too else None) or answered
-            if call is not None:
-                self._used[key] = call
-            return call
+            return (self._recorded_failures.get(key) if failed_too else None) or answered
 
     def answer(
         self, key: str, ask: Callable[[float], LoggedCall], seconds: float, answering: str | None = None
@@ -219,9 +209,7 @@ class CallLog:
                     _append(self._file, line.encode())
                 except OSError as error:
                     raise self._cannot_keep(error.strerror) from error
-            call = self._add(call) if call.reply else call
-            self._used[call.key] = call
-        return call
+            return self._add(call) if call.reply else call
 
     def _add(self, call: LoggedCall) -> LoggedCall:
         """Add an answered call, and return the first one of the same key and answering model."""

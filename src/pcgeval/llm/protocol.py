@@ -76,7 +76,7 @@ class Backend(Protocol):
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer within `timeout` seconds; raises CallError for this call or LlmError for all of them.
 
-        A request of a trial is sent once; an adaptable one is sent again while the server fails.
+        A request is sent once; an adaptable one is sent again without a field that the server refuses.
         """
 
 

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 import httpx
 
+from pcgeval.core.console import duration
 from pcgeval.core.untrusted import printable_line
 from pcgeval.llm.blame import REFUSAL, Answer, Sent, Verdict, is_count, verdict_on
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, usual_tokens
@@ -106,17 +107,18 @@ class ModelServer(ABC):
 
     def digest(self) -> str:
         """Return the digest that the server has for the model; raises LlmError without server or model."""
-        deadline = time.monotonic() + _LIST_SECONDS
+        started = time.monotonic()
         for number in range(_LIST_REQUESTS):
             try:
-                return self._exchanged(self._listed_digest, deadline)
+                return self._exchanged(self._listed_digest, started + _LIST_SECONDS)
             except NoReply as no_reply:
                 answer = no_reply.answer
                 if number + 1 < _LIST_REQUESTS:
                     time.sleep(PAUSE * 2**number)
         words = f"{answer.trouble or answer.status}: {self._printable(said_in(answer.body))}"
         advice = "Look at the server's log." if answer.status else self._start_advice
-        raise LlmError(f"{self.address} does not list its models: {words}. {advice}")
+        seconds = duration(time.monotonic() - started)
+        raise LlmError(f"{self.address} has not listed its models in {seconds}: {words}. {advice}")
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer within `timeout` seconds; raises CallError for this call, or LlmError for all of them.

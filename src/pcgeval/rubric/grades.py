@@ -429,7 +429,6 @@ def rescored(tree: GradedTaskNode) -> GradedTaskNode:
 
 
 def _aggregated(node: GradedTaskNode) -> GradedTaskNode:
-    """Return an inner node with the score that its sub-tasks give it."""
     weighing = [task for task in node.sub_tasks if task.weight > 0]
     explanation = f"weighted mean of {len(weighing)} sub-tasks" if weighing else "0, because no sub-task has a weight"
     score = weighted_mean([task.weight for task in weighing], [task.score for task in weighing])

@@ -254,13 +254,12 @@ class TableRow:
 def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     """Return the rows of a table: each submission's papers, and below them a row for all of these."""
     papers = {grade.run.paper_id for grade in grades}
-    by_agent: dict[str, dict[str, list[RunGrade]]] = defaultdict(lambda: defaultdict(list))
-    for grade in sorted(grades, key=lambda grade: grade.run):
-        by_agent[grade.run.agent][grade.run.paper_id].append(grade)
     rows: list[TableRow] = []
-    for agent, by_paper in by_agent.items():
+    ordered = sorted(grades, key=lambda grade: grade.run)
+    for agent, of_agent in groupby(ordered, lambda grade: grade.run.agent):
         seeds: dict[tuple[str, int], list[RunGrade]] = defaultdict(list)
-        for paper, attempts in by_paper.items():
+        for paper, of_paper in groupby(of_agent, lambda grade: grade.run.paper_id):
+            attempts = list(of_paper)
             rows.append(_row(agent, paper, [[grade] for grade in attempts], 1))
             for group, of_group in groupby(attempts, lambda grade: grade.run.group):
                 for number, grade in enumerate(of_group):
