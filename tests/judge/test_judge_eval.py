@@ -62,11 +62,11 @@ def test_examples_are_read_and_their_leaves_pooled():
     figures, by_checks = evaluate({"dummy": settings("dummy"), "checks": settings("checks")})
     pooled = figures.agreement
     assert pooled.uncompared["invalid_in_b"] == ["other: root/a"]
-    assert vars(pooled.overall.confusion) == {"both_pass": 5, "only_a": 9, "only_b": 0, "both_fail": 0}
+    assert pooled.overall.confusion == {"both_pass": 5, "only_a": 9, "only_b": 0, "both_fail": 0}
     sizes = {name: group.leaves for name, group in pooled.by_category.items()}
     assert sizes == {CODE: 5, RUN: 3, RESULT: 3, "Subtree": 3}
     confusion = by_checks.agreement.overall.confusion  # the checks of today's rubric, by their leaves' ids
-    assert vars(confusion) == {"both_pass": 1, "only_a": 2, "only_b": 0, "both_fail": 0}
+    assert confusion == {"both_pass": 1, "only_a": 2, "only_b": 0, "both_fail": 0}
 
 
 def test_a_killed_evaluation_goes_on_and_pays_for_nothing_twice():

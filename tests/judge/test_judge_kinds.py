@@ -14,7 +14,7 @@ from pcgeval.judge import JUDGES
 from pcgeval.judge.human import HumanGradesError
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.rubric.agreement import Pair, agreement
+from pcgeval.rubric.agreement import agreement
 from pcgeval.rubric.grade_files import read_grade
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ def test_the_measured_gradings_agree_with_a_person_as_the_docs_say(name, differe
     by_hand = grade_submission(EXAMPLE / "submissions" / name, EXAMPLE.name, human)
     assert judged.model == "qwen2.5-coder:1.5b-instruct-q4_K_M"
     assert (judged.num_invalid_leaf_nodes, judged.token_usage.grade.calls) == (0, 9)
-    measured = agreement([Pair("", by_hand.graded_task_tree, judged.graded_task_tree)])
+    measured = agreement({"": (by_hand.graded_task_tree, judged.graded_task_tree)})
     assert len(measured.disagreements) == differences
     assert measured.overall.accuracy.value == pytest.approx(1 - differences / 19)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pcgeval import load_rubric
-from pcgeval.rubric.agreement import Pair, agreement
+from pcgeval.rubric.agreement import agreement
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree, rescored
 from pcgeval.rubric.tree import code_only, leaves
@@ -67,7 +67,7 @@ def test_human_gradings_come_out_exactly(name):
     assert output.num_passed == sum(leaf.score == 1 for leaf in tree.leaves)
     again = JudgeOutput.from_dict(output.to_dict()).graded_task_tree
     assert scores(again) == scores(tree)
-    same = agreement([Pair("", tree, again)])
+    same = agreement({"": (tree, again)})
     assert (same.overall.leaves, same.overall.kappa.value, len(same.criteria)) == (HUMAN[name][1], 1.0, HUMAN[name][1])
 
 

@@ -126,7 +126,6 @@ class _Table(NamedTuple):
 
 
 def _figure(path: str, results: Any, key: str) -> float:
-    """Return the figure at a key; raise NotMet without one."""
     value = _value(path, results, key)
     if _is_figure(value):
         return float(value)

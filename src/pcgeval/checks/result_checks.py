@@ -4,6 +4,8 @@ As in the rules of the competition, a trial that failed counts as one that does 
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 
 from pcgeval.checks.evidence import CheckResult, Evidence, Share, Text, TrialEvidence, Undecided
 from pcgeval.core.stage_files import STAGE_NAMES, StageName
@@ -27,10 +29,9 @@ def trials_without(evidence: Evidence, *, stage: StageName, reason: Text) -> Che
 
 def models_pass(evidence: Evidence, *, stage: StageName, at_least: Share) -> CheckResult:
     """Share of the models with which at least such a share of the trials passed a stage."""
-    by_model: dict[str, list[bool]] = {}
-    for trial in _trials(evidence):
-        by_model.setdefault(trial.model, []).append(_passes(stage)(trial))
-    shares = {model: passed.count(True) / len(passed) for model, passed in by_model.items()}
+    _trials(evidence)  # there are some
+    passes = _passes(stage)
+    shares = {of.model: sum(map(passes, of.trials)) / len(of.trials) for of in evidence.models if of.trials}
     good = sum(passed >= at_least for passed in shares.values())
     figures = ", ".join(f"{model} {passed:.2f}" for model, passed in shares.items())
     words = f"models with at least {at_least:g} of the trials past {stage} ({figures})"
@@ -147,8 +148,6 @@ def _share(met: Sequence[tuple[str, bool]], words: str) -> CheckResult:
 
 
 def _mean(values: Sequence[float | None], name: str) -> CheckResult:
-    total = 0.0
-    for value in values:  # one by one: Python's `sum` rounds differently from version 3.12 on
-        total += value or 0.0
+    total = reduce(add, (value or 0.0 for value in values))  # Python's `sum` rounds differently from version 3.12 on
     mean, with_level = total / len(values), sum(value is not None for value in values)
     return CheckResult(mean, f"mean {name} {mean:.4f} over {len(values)} trials, {with_level} of them with a level")

@@ -64,7 +64,6 @@ def prompt_mentions(evidence: Evidence, *, text: Text) -> CheckResult:
 
 
 def _text(document: Document) -> str:
-    """Return a document's text; raise NotMet or Undecided without one."""
     if document.status == "unreadable":
         raise Undecided(document.reason)
     if document.status == "refused":

@@ -1,7 +1,7 @@
 """The commands `pcgeval rubric ...`."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,7 +23,7 @@ from pcgeval.core.layout import PAPERS
 from pcgeval.core.untrusted import listed, one_line, printable_name
 
 if TYPE_CHECKING:
-    from pcgeval.rubric.agreement import Pair
+    from pcgeval.rubric.grades import GradedTaskNode
 
 MAX_NAMES = 20  # in one message
 Grade = Annotated[Path, typer.Argument(metavar="GRADE", help="A grade.json, or a grading of PaperBench.")]
@@ -100,15 +100,14 @@ def agreement(
     """Measure how far two gradings by one rubric agree, and where A is right if B is the truth."""
     from pcgeval.rubric.agreement import FIGURE_COLUMNS, METHOD, agreement
 
-    result = agreement(list(_read_pairs(a, b)))
+    result = agreement(_read_pairs(a, b))
     if not json:
         print_table(FIGURE_COLUMNS, [figures.cells(name) for name, figures in result.groups.items()])
     _print(result.to_json(), [METHOD, *result.lines()], json=json)
 
 
-def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
-    """Yield the gradings that belong together: two files, or those of the same name in two folders."""
-    from pcgeval.rubric.agreement import Pair
+def _read_pairs(a: Path, b: Path) -> "dict[str, tuple[GradedTaskNode, GradedTaskNode]]":
+    """Return the gradings that belong together: two files, or those of the same name in two folders."""
     from pcgeval.rubric.grade_files import read_graded_tree
     from pcgeval.rubric.grades import GradeError
 
@@ -119,8 +118,7 @@ def _read_pairs(a: Path, b: Path) -> Iterator["Pair"]:
     if not in_a or in_a.keys() != in_b.keys():
         lacking = listed(sorted(in_a.keys() ^ in_b.keys()), MAX_NAMES)
         raise GradeError(f"{a} and {b}: give two files, or two folders with the same files. Only one has {lacking}.")
-    for name in sorted(in_a):
-        yield Pair(name, read_graded_tree(in_a[name]), read_graded_tree(in_b[name]))
+    return {name: (read_graded_tree(in_a[name]), read_graded_tree(in_b[name])) for name in sorted(in_a)}
 
 
 @app.command()

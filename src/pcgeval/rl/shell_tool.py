@@ -25,7 +25,7 @@ class AttemptState(vf.State):
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a field by name, or the default where there is none."""
-        return self[key] if key in type(self).model_fields else default
+        return dict(self).get(key, default)
 
     def __getitem__(self, key: str) -> Any:
         """Return a field by name."""

@@ -26,6 +26,7 @@ UNCOMPARED_WORDS = {
     "invalid_in_b": "not graded in B",
     "other_criterion": "with another criterion",
 }
+CONFUSION = ("both_pass", "only_a", "only_b", "both_fail")  # who passed a leaf
 FIGURE_COLUMNS = (
     *("category", "leaves", "accuracy", "precision", "recall", "macro F1", "kappa"),
     "pass: both, A, B, none",
@@ -38,34 +39,16 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ResampleInterval:
-    """The central 90 % of a measure over resamples of the leaves."""
-
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Measure:
-    """A figure, None if it is not defined."""
+    """A figure, and the central 90 % of it over resamples of the leaves; None if it is not defined."""
 
     value: float | None
-    interval: ResampleInterval | None
+    interval: Mapping[str, float] | None  # `low` and `high`
 
     def __str__(self) -> str:
         """Return the figure and its interval, `0.72 [0.56, 0.89]`."""
         value = "-" if self.value is None else f"{self.value:.2f}"
-        return value + (f" [{self.interval.low:.2f}, {self.interval.high:.2f}]" if self.interval else "")
-
-
-@dataclass(frozen=True)
-class Confusion:
-    """How many leaves passed with both, with one alone, or with none."""
-
-    both_pass: int
-    only_a: int
-    only_b: int
-    both_fail: int
+        return value + (f" [{self.interval['low']:.2f}, {self.interval['high']:.2f}]" if self.interval else "")
 
 
 @dataclass(frozen=True)
@@ -76,7 +59,7 @@ class Figures:
     """
 
     leaves: int
-    confusion: Confusion
+    confusion: Mapping[str, int]  # by `CONFUSION`
     accuracy: Measure  # the share of leaves that both pass or both fail
     precision: Measure  # both / number in A: how often A is right if B is the truth
     recall: Measure  # both / number in B: how much of B's classes A finds
@@ -86,7 +69,7 @@ class Figures:
     def cells(self, category: str) -> tuple[str, ...]:
         """Return the cells of `FIGURE_COLUMNS`."""
         measures = (self.accuracy, self.precision, self.recall, self.macro_f1, self.kappa)
-        passed = ", ".join(map(str, vars(self.confusion).values()))
+        passed = ", ".join(map(str, self.confusion.values()))
         return category, str(self.leaves), *map(str, measures), passed
 
 
@@ -128,9 +111,8 @@ class Agreement:
                 yield f"  {UNCOMPARED_WORDS[reason]}: {len(paths)}"
                 yield from _first([f"    {self.criteria[path]}" for path in paths])
         yield f"disagreements: {len(self.disagreements)}"
-        yield from _first(
-            [f"  A {leaf.a:.2f}  B {leaf.b:.2f}  {self.criteria[leaf.path]}" for leaf in self.disagreements]
-        )
+        differing = self.disagreements
+        yield from _first([f"  A {leaf.a:.2f}  B {leaf.b:.2f}  {self.criteria[leaf.path]}" for leaf in differing])
 
 
 def _first(lines: Sequence[str]) -> Iterator[str]:
@@ -139,36 +121,30 @@ def _first(lines: Sequence[str]) -> Iterator[str]:
         yield f"    and {len(lines) - _SHOWN} more; --json names all"
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two gradings of one submission; `name` is a prefix of the paths if several pairs are compared."""
+def agreement(pairs: Mapping[str, tuple[GradedTaskNode, GradedTaskNode]]) -> Agreement:
+    """Compare pairs of gradings, their leaves matched by path, as if all leaves were of one tree.
 
-    name: str
-    a: GradedTaskNode
-    b: GradedTaskNode
-
-
-def agreement(pairs: Sequence[Pair]) -> Agreement:
-    """Compare pairs of gradings, their leaves matched by path, as if all leaves were of one tree."""
+    The name of a pair is a prefix of its paths; that of a single pair may be empty.
+    """
     compared: list[ComparedLeaf] = []
     uncompared: dict[str, list[str]] = {reason: [] for reason in UNCOMPARED_WORDS}
     criteria: dict[str, str] = {}
-    for pair in pairs:
-        in_a, in_b = ({leaf.path: leaf for leaf in tree.leaves} for tree in (pair.a, pair.b))
-        prefix = f"{pair.name}: " if pair.name else ""
+    for name, trees in pairs.items():
+        in_a, in_b = ({leaf.path: leaf for leaf in tree.leaves} for tree in trees)
+        prefix = f"{name}: " if name else ""
         for path, leaf in {**in_a, **in_b}.items():  # in the order of the rubric of A, then the leaves that only B has
-            name, a, b = f"{prefix}{path}", in_a.get(path), in_b.get(path)
-            criteria[name] = f"{prefix}{leaf.requirements}"
+            place, a, b = f"{prefix}{path}", in_a.get(path), in_b.get(path)
+            criteria[place] = f"{prefix}{leaf.requirements}"
             if a is None or b is None:
-                uncompared["missing_in_a" if a is None else "missing_in_b"].append(name)
+                uncompared["missing_in_a" if a is None else "missing_in_b"].append(place)
             elif a.requirements != b.requirements:
-                uncompared["other_criterion"].append(name)
+                uncompared["other_criterion"].append(place)
             elif a.valid_score and b.valid_score:
                 category = a.task_category or b.task_category or NO_CATEGORY
-                compared.append(ComparedLeaf(name, category, a.score, b.score))
+                compared.append(ComparedLeaf(place, category, a.score, b.score))
             else:
-                uncompared["invalid_in_a"] += [] if a.valid_score else [name]
-                uncompared["invalid_in_b"] += [] if b.valid_score else [name]
+                uncompared["invalid_in_a"] += [] if a.valid_score else [place]
+                uncompared["invalid_in_b"] += [] if b.valid_score else [place]
     categories = [*CATEGORIES, *sorted({leaf.category for leaf in compared} - {*CATEGORIES})]
     groups = {category: [leaf for leaf in compared if leaf.category == category] for category in categories}
     return Agreement(
@@ -183,12 +159,12 @@ def agreement(pairs: Sequence[Pair]) -> Agreement:
 def _figures(leaves: Sequence[ComparedLeaf]) -> Figures:
     """Work out all measures, with intervals from leaves drawn with replacement."""
     number = len(leaves)
-    cells = np.array([2 * (leaf.a <= PASSED) + (leaf.b <= PASSED) for leaf in leaves])  # in the order of Confusion
+    cells = np.array([2 * (leaf.a <= PASSED) + (leaf.b <= PASSED) for leaf in leaves])  # in the order of CONFUSION
     drawn = np.random.default_rng(SEED).integers(max(1, number), size=(RESAMPLES if number > 1 else 0, number))
     rows = np.vstack([np.arange(number), drawn])  # the leaves themselves, and the resamples
     counts = np.stack([(cells[rows] == cell).sum(axis=1) for cell in range(4)])
     measures = [_measure(values) for values in _measures(counts.astype(np.float64))]
-    return Figures(number, Confusion(*counts[:, 0].tolist()), *measures)
+    return Figures(number, dict(zip(CONFUSION, counts[:, 0].tolist(), strict=True)), *measures)
 
 
 def _measures(counts: Floats) -> tuple[Floats, ...]:
@@ -207,10 +183,9 @@ def _measures(counts: Floats) -> tuple[Floats, ...]:
 
 def _measure(values: Floats) -> Measure:
     """Return the first value with the interval of the others, without those that are not defined."""
-    value, drawn = values[0], values[1:]
-    defined = drawn[~np.isnan(drawn)]
+    value, defined = values[0], values[1:][~np.isnan(values[1:])]
     interval = None
     if defined.size:
-        ends = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).round(_DIGITS)
-        interval = ResampleInterval(*ends.tolist())
+        low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).round(_DIGITS).tolist()
+        interval = {"low": low, "high": high}
     return Measure(None if np.isnan(value) else float(value), interval)

@@ -67,8 +67,7 @@ def reasons_without_grade(tree: GradedTaskNode) -> list[tuple[str, int]]:
 def way_to(tree: GradedTaskNode, name: str) -> tuple[NodeShare, ...]:
     """Return the nodes from the root to the one with this number or path, or with a path that alone ends so.
 
-    Raises:
-        GradeError: No node is named so, or several are.
+    Raises GradeError if no node is named so, or several are.
     """
     parts = {part.node.path: part for part in NodeShare(tree).walk()}
     matches = [path for path, part in parts.items() if name in (path, part.number)]
@@ -89,9 +88,7 @@ def summary_lines(output: JudgeOutput) -> list[str]:
         lines[-1] += f" with the model {output.model}"
         prompts = " ".join(filter(None, (output.prompts, output.prompt_version or "unknown")))
         answered = f"answered as {', '.join(output.answered_by)}, " if output.answered_by else ""
-        lines.append(
-            f"{answered}model digest {output.model_digest or 'unknown'}, prompts {prompts}, votes {output.votes}"
-        )
+        lines += [f"{answered}model digest {output.model_digest or 'unknown'}, prompts {prompts}, votes {output.votes}"]
     if output.reproduction:
         lines.append(output.reproduction.words)
     lines.append(
@@ -103,9 +100,8 @@ def summary_lines(output: JudgeOutput) -> list[str]:
     if output.evidence:
         lines[-1] += f"; {output.evidence.words}"
     if usage.calls:
-        lines.append(
-            call_words(usage) + (f", about {dollars(output.cost)} US dollars" if output.cost is not None else "")
-        )
+        lines.append(call_words(usage))
+        lines[-1] += "" if output.cost is None else f", about {dollars(output.cost)} US dollars"
     return list(map(one_line, lines))
 
 
@@ -126,8 +122,7 @@ def tree_lines(tree: GradedTaskNode) -> Iterator[str]:
 
 def criterion_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[str]:
     """Yield the explanation of a criterion: the nodes from the root to it, then the judge's record."""
-    last = way[-1]
-    node = last.node
+    last, node = way[-1], way[-1].node
     yield from [*summary_lines(output), "", *map(_node_line, way), *map(_node_line, last.below), ""]
     yield from textwrap.wrap(one_line(node.requirements), WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
     is_graded = node.graded_score is not None
@@ -185,10 +180,8 @@ def _score(score: float | None) -> str:
 
 
 def _node_line(part: NodeShare) -> str:
-    number = f"{part.number}  " if part.number else ""
-    return cut(
-        f"{_score(part.node.graded_score)}  {100 * part.share:5.1f} %  {_indent(part)}{number}{part.node.requirements}"
-    )
+    number = f"{_indent(part)}{part.number}  " if part.number else ""
+    return cut(f"{_score(part.node.graded_score)}  {100 * part.share:5.1f} %  {number}{part.node.requirements}")
 
 
 def _indent(part: NodeShare) -> str:

@@ -48,8 +48,9 @@ def inspect_log(output: JudgeOutput) -> dict[str, Any]:
     tree, judge, model = output.graded_task_tree, output.judge_type, output.model or NO_MODEL
     rubric = output.rubric.id if output.rubric else tree.id
     samples = [_sample(leaf, judge, model) for leaf in tree.leaves]
-    metrics = {"score": output.score, "lowest": output.score_bounds.low, "highest": output.score_bounds.high}
-    metrics |= {} if output.evidence_share is None else {"evidence": output.evidence_share}
+    figures = {"score": output.score, "lowest": output.score_bounds.low, "highest": output.score_bounds.high}
+    figures |= {} if output.evidence_share is None else {"evidence": output.evidence_share}
+    metrics = {name: {"name": name, "value": value} for name, value in figures.items()}
     usage = output.token_usage.total
     tokens = {"input_tokens": usage.prompt_tokens, "output_tokens": usage.output_tokens}
     tokens |= {"total_tokens": sum(tokens.values()), "input_tokens_cache_read": usage.cached_tokens}
@@ -70,13 +71,7 @@ def inspect_log(output: JudgeOutput) -> dict[str, Any]:
         "results": {
             "total_samples": len(samples),
             "completed_samples": len(samples) - output.num_invalid_leaf_nodes,
-            "scores": [
-                {
-                    "name": judge,
-                    "scorer": judge,
-                    "metrics": {name: {"name": name, "value": value} for name, value in metrics.items()},
-                }
-            ],
+            "scores": [{"name": judge, "scorer": judge, "metrics": metrics}],
         },
         "stats": {"started_at": INSPECT_NO_TIME, "completed_at": INSPECT_NO_TIME, "model_usage": {model: tokens}},
         "samples": samples,

@@ -18,15 +18,9 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.profiles import Price
+from pcgeval.core.stage_files import refusal
 from pcgeval.rubric.record import CallUsage, JudgeRecord, ReproductionRecord, TokenUsage, metadata_of, record_of
-from pcgeval.rubric.tree import (
-    CATEGORIES,
-    RESULT_ANALYSIS,
-    SUBTREE,
-    RubricError,
-    TaskNode,
-    parse_tree,
-)
+from pcgeval.rubric.tree import CATEGORIES, RESULT_ANALYSIS, SUBTREE, RubricError, TaskNode, parse_tree
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading
 PASSED = 0.5  # a leaf above this has passed (PaperBench)
@@ -139,16 +133,15 @@ class GradedTaskNode(TaskNode):
 
     def to_dict(self, model: str = "unknown") -> dict[str, Any]:
         """Return the tree as JSON values for PaperBench; see `JudgeOutput.to_dict`."""
-        fine = ("finegrained_task_category",) if self.finegrained_task_category else ()
+        values = {name: getattr(self, name) for name in _VALUES}
+        if self.finegrained_task_category:
+            values["finegrained_task_category"] = self.finegrained_task_category
         below = [task.to_dict(model) for task in self.sub_tasks]
-        return {**self._values(*fine), "judge_metadata": _paperbench_metadata(self, model), "sub_tasks": below}
+        return {**values, "judge_metadata": _paperbench_metadata(self, model), "sub_tasks": below}
 
     def to_json(self) -> "GradedTaskDict":
         """Return the tree as JSON values with PaperBench's names, which is a node still."""
         return GradedTaskDict(**vars(self))
-
-    def _values(self, *more: str) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in (*_VALUES, *more)}
 
     def set_score(self, score: float) -> Self:
         """Set the score of this node alone."""
@@ -170,8 +163,8 @@ class GradedTaskDict(dict[str, Any], GradedTaskNode):
         metadata, below = self.judge_metadata, [dict(task.to_json()) for task in self.sub_tasks]
         if isinstance(metadata, JudgeRecord):
             metadata = metadata.model_dump(mode="json", exclude_unset=True)
-        more = self._values("path", "finegrained_task_category")
-        self.update({**more, "judge_metadata": metadata, "sub_tasks": below})
+        self.update((name, getattr(self, name)) for name in (*_VALUES, "path", "finegrained_task_category"))
+        self.update(judge_metadata=metadata, sub_tasks=below)
 
 
 def _paperbench_metadata(node: GradedTaskNode, model: str) -> Any:
@@ -391,9 +384,7 @@ class JudgeOutput:
         try:
             output = _OUTPUT.validate_python({**values, "graded_task_tree": tree, "guess": guess})
         except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
-            key, found = ".".join(map(str, fault["loc"])), f"{fault['input']!r:.60}"
-            raise GradeError(f"{key!r}: {fault['msg']:.200}, found {found}. Give a grade.json.") from error
+            raise GradeError(str(refusal("the grading", error, "Give a grade.json."))) from error
         if not _is_same(tree.score, expected := rescored(tree).score):
             raise GradeError(f"the root's score is {tree.score!r}, but its leaves give {expected!r}. Grade again.")
         for name, figure in output.to_json().items():
@@ -421,11 +412,11 @@ def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTa
     if task.sub_tasks:
         return _aggregated(_graded(task, sub_tasks=tuple(grade_tree(sub_task, judge) for sub_task in task.sub_tasks)))
     verdict = judge(task)
-    score, is_valid = verdict.score or 0.0, verdict.score is not None
+    score = verdict.score or 0.0
     if not 0 <= score <= 1:
         raise GradeError(f"{task.path}: the judge gave the score {score!r}. Scores are from 0 to 1.")
-    grade = {"score": score, "valid_score": is_valid, "explanation": verdict.explanation}
-    return _graded(task, **grade, judge_metadata=verdict.judge_metadata)
+    grade = score, verdict.score is not None, verdict.explanation, verdict.judge_metadata
+    return GradedTaskNode.from_task(task, *grade)
 
 
 def _graded(task: TaskNode, **grade: Any) -> GradedTaskNode:
@@ -438,7 +429,6 @@ def rescored(tree: GradedTaskNode) -> GradedTaskNode:
 
 
 def _aggregated(node: GradedTaskNode) -> GradedTaskNode:
-    """Return an inner node with the score that its sub-tasks give it."""
     weighing = [task for task in node.sub_tasks if task.weight > 0]
     explanation = f"weighted mean of {len(weighing)} sub-tasks" if weighing else "0, because no sub-task has a weight"
     score = weighted_mean([task.weight for task in weighing], [task.score for task in weighing])

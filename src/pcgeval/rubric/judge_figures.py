@@ -6,7 +6,7 @@ from functools import reduce
 from typing import Any
 
 from pcgeval.core.untrusted import one_line
-from pcgeval.rubric.agreement import FIGURE_COLUMNS, LEVEL, METHOD, Agreement, Pair, agreement
+from pcgeval.rubric.agreement import FIGURE_COLUMNS, LEVEL, METHOD, Agreement, agreement
 from pcgeval.rubric.explanation import call_words, dollars
 from pcgeval.rubric.grades import PASSED, EvidenceCount, GradedTaskNode, JudgeOutput
 from pcgeval.rubric.record import CallUsage
@@ -21,28 +21,22 @@ class JudgeFigures:
     name: str
     outputs: Mapping[str, JudgeOutput]
     agreement: Agreement
+    usage: CallUsage  # of all gradings
+    cost: float | None  # of all gradings in US dollars; None where it is unknown, and without a model
+    invalid: int  # leaves to which the judge gave no grade
 
     @classmethod
     def of(cls, name: str, outputs: Mapping[str, JudgeOutput], people: Mapping[str, GradedTaskNode]) -> "JudgeFigures":
         """Compare a judge's gradings with people's, both by the example, the leaves of all taken together."""
-        pairs = [Pair(id_, output.graded_task_tree, people[id_]) for id_, output in outputs.items()]
-        return cls(name, outputs, agreement(pairs))
-
-    @property
-    def usage(self) -> CallUsage:
-        """The calls of all gradings."""
-        return reduce(CallUsage.plus, (output.token_usage.total for output in self.outputs.values()), CallUsage())
-
-    @property
-    def cost(self) -> float | None:
-        """The price of all gradings in US dollars; None where it is unknown, and without a model."""
-        costs = [output.cost for output in self.outputs.values() if output.cost is not None]
-        return round(sum(costs), 6) if costs and len(costs) == len(self.outputs) else None
-
-    @property
-    def invalid(self) -> int:
-        """The number of leaves to which the judge gave no grade."""
-        return sum(output.num_invalid_leaf_nodes for output in self.outputs.values())
+        costs = [output.cost for output in outputs.values() if output.cost is not None]
+        return cls(
+            name,
+            outputs,
+            agreement({id_: (output.graded_task_tree, people[id_]) for id_, output in outputs.items()}),
+            usage=reduce(CallUsage.plus, (output.token_usage.total for output in outputs.values()), CallUsage()),
+            cost=round(sum(costs), 6) if costs and len(costs) == len(outputs) else None,
+            invalid=sum(output.num_invalid_leaf_nodes for output in outputs.values()),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return all of it but the graded trees as JSON values."""
@@ -88,10 +82,10 @@ def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[Judg
         f"precision, recall and F1 are means over the classes pass and fail; {METHOD}"
     )
     yield ""
-    rows = [
-        (judge.name, *figures.cells(group)) for judge in judges for group, figures in judge.agreement.groups.items()
-    ]
-    cells = [("judge", *FIGURE_COLUMNS), *([one_line(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    rows: list[tuple[str, ...]] = [("judge", *FIGURE_COLUMNS)]
+    for judge in judges:
+        rows += [(judge.name, *figures.cells(group)) for group, figures in judge.agreement.groups.items()]
+    cells = [[one_line(cell).replace("|", "\\|") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     head, *body = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
     yield from (head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *body, "")

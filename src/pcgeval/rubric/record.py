@@ -135,10 +135,9 @@ class FilesRecord(_Record):
     @property
     def all_notes(self) -> tuple[str, ...]:
         """The notes as lines: how files were chosen, which were cut, and which were not looked at."""
-        lines = [self.how] if self.how else []
-        lines += [f"{name}: {note}" for name, note in self.notes.items()]
-        lines += [f"not looked at: {file.name}, {file.reason}" for file in self.refused]
-        return tuple(lines)
+        cuts = [f"{name}: {note}" for name, note in self.notes.items()]
+        refused = [f"not looked at: {file.name}, {file.reason}" for file in self.refused]
+        return tuple(filter(None, (self.how, *cuts, *refused)))
 
 
 class ReproductionRecord(_Record):
@@ -176,10 +175,9 @@ class JudgeRecord(_Record):
     @property
     def check_call(self) -> str:
         """The check as it would be called, `name(argument=value)`; empty if no check decided."""
-        arguments = ", ".join(
-            f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in self.arguments.items()
-        )
-        return "" if self.check is None else f"{self.check}({arguments})"
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in self.arguments.items()}
+        call = ", ".join(f"{name}={text}" for name, text in texts.items())
+        return "" if self.check is None else f"{self.check}({call})"
 
 
 def _json_value(value: Any, levels: int = MAX_FOREIGN_LEVELS) -> Any:

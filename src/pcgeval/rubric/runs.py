@@ -17,10 +17,11 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pcgeval.core.errors import FaultsError, FileError, PcgevalError
 from pcgeval.core.files import shown_folders
@@ -36,7 +37,6 @@ COLUMNS = (
     *("submission", "paper", "n", "mean", "at most", "std. error"),
     *("leaves without a grade", "evidence", "US dollars"),
 )
-T = TypeVar("T")
 _MAX_PROBLEM = 500  # characters
 _MAX_LIST_BYTES = 100_000_000  # of a list of disqualified runs; PaperBench's monitor writes parts of logs beside them
 _OTHER = "other_submission"
@@ -65,11 +65,10 @@ class PaperRun:
     def left_out(self) -> tuple[str, ...]:
         """Return the names of other submissions in the folder, which are not graded."""
         others = sorted(self.folder.glob(f"{_OTHER}*"))
-        try:
-            submission = submission_in(self.folder) if others else self.folder
-        except (FileError, OSError):  # whoever reads the run reports it
-            return ()
-        return tuple(path.name for path in others if submission not in (path, self.folder))
+        with suppress(FileError, OSError):  # whoever reads the run reports it
+            if others and (submission := submission_in(self.folder)) != self.folder:
+                return tuple(path.name for path in others if path != submission)
+        return ()
 
     def grade_file(self) -> Path | None:
         """Return the file of its grade: grade.json, or else the last grader_output of PaperBench."""
@@ -103,9 +102,9 @@ def holds_runs(folder: Path, paper_ids: Sequence[str]) -> bool:
     if not folder.is_dir():
         return False
     below = shown_folders(folder)
-    if any(_is_run(path, paper_ids) for group in (folder, *below) for path in shown_folders(group)):
-        return True
-    return bool(below) and not any(path.is_file() and not path.name.startswith(".") for path in folder.iterdir())
+    has_runs = any(_is_run(path, paper_ids) for group in (folder, *below) for path in shown_folders(group))
+    has_files = any(path.is_file() and not path.name.startswith(".") for path in folder.iterdir())
+    return has_runs or (bool(below) and not has_files)
 
 
 def find_runs(folder: Path, paper_ids: Sequence[str]) -> list[PaperRun]:
@@ -130,8 +129,7 @@ def _is_run(folder: Path, paper_ids: Sequence[str]) -> bool:
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether this is a folder and no link, which may lead to another submission."""
-    return not path.is_symlink() and path.is_dir()
+    return not path.is_symlink() and path.is_dir()  # a link may lead to another submission
 
 
 def holds_a_run(folder: Path) -> bool:
@@ -141,7 +139,7 @@ def holds_a_run(folder: Path) -> bool:
 
 def _paper_id(name: str, known: Sequence[str]) -> str:
     """Return the longest known id with which a name begins, else what stands before its last `_`."""
-    begun = [paper_id for paper_id in known if name == paper_id or name.startswith(f"{paper_id}_")]
+    begun = [paper_id for paper_id in known if f"{name}_".startswith(f"{paper_id}_")]
     return max(begun, key=len, default=name.rpartition("_")[0] or name)
 
 
@@ -160,8 +158,7 @@ def _snapshots(folder: Path) -> Iterator[tuple[str, str, Path]]:
 def read_disqualified(path: Path) -> frozenset[str]:
     """Return the names of disqualified runs: PaperBench's list, a name a line, or the results of its monitor.
 
-    Raises:
-        FileError: It is missing, unreadable, too large or not UTF-8, or is JSON and not of the monitor.
+    Raises FileError if it cannot be read, or is JSON and not of the monitor.
     """
     text = read_bounded_text(path, _MAX_LIST_BYTES, follow_link=True).removeprefix("\ufeff")
     if not text.lstrip().startswith("{"):
@@ -257,13 +254,12 @@ class TableRow:
 def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     """Return the rows of a table: each submission's papers, and below them a row for all of these."""
     papers = {grade.run.paper_id for grade in grades}
-    by_agent: dict[str, dict[str, list[RunGrade]]] = defaultdict(lambda: defaultdict(list))
-    for grade in sorted(grades, key=lambda grade: grade.run):
-        by_agent[grade.run.agent][grade.run.paper_id].append(grade)
     rows: list[TableRow] = []
-    for agent, by_paper in by_agent.items():
+    ordered = sorted(grades, key=lambda grade: grade.run)
+    for agent, of_agent in groupby(ordered, lambda grade: grade.run.agent):
         seeds: dict[tuple[str, int], list[RunGrade]] = defaultdict(list)
-        for paper, attempts in by_paper.items():
+        for paper, of_paper in groupby(of_agent, lambda grade: grade.run.paper_id):
+            attempts = list(of_paper)
             rows.append(_row(agent, paper, [[grade] for grade in attempts], 1))
             for group, of_group in groupby(attempts, lambda grade: grade.run.group):
                 for number, grade in enumerate(of_group):
@@ -286,17 +282,17 @@ def _row(agent: str, paper: str, seeds: Sequence[Sequence[RunGrade]], papers: in
         n=len(scores),
         scores=scores,
         mean=_mean(scores),
-        highest=_mean(_known(grade.highest for seed in counting for grade in seed)),
+        highest=_mean(grade.highest for seed in counting for grade in seed),
         std_error=statistics.stdev(scores) / math.sqrt(len(scores)) if len(scores) > 1 else None,
-        invalid=sum(_known(grade.invalid for grade in grades)),
-        evidence=_mean(_known(grade.evidence for grade in grades)),
+        invalid=sum(grade.invalid or 0 for grade in grades),
+        evidence=_mean(grade.evidence for grade in grades),
         cost=math.fsum(costs) if costs else None,
     )
 
 
-def _known(numbers: Iterable[T | None]) -> list[T]:
+def _known(numbers: Iterable[float | None]) -> list[float]:
     return [number for number in numbers if number is not None]
 
 
-def _mean(numbers: Sequence[float]) -> float | None:
-    return statistics.fmean(numbers) if numbers else None
+def _mean(numbers: Iterable[float | None]) -> float | None:
+    return statistics.fmean(known) if (known := _known(numbers)) else None

@@ -146,15 +146,10 @@ class TaskNode:
 
     def find_path_to_descendant(self, descendant_id: str) -> list[Self] | None:
         """Return the nodes from this one to the first with this path or, if none has it, this id; None without one."""
-        return self._way("path", descendant_id) or self._way("id", descendant_id) or None
-
-    def _way(self, key: str, name: str) -> list[Self]:
-        if getattr(self, key) == name:
-            return [self]
-        for task in self.sub_tasks:
-            if below := task._way(key, name):  # noqa: SLF001
-                return [self, *below]
-        return []
+        nodes = list(self.walk())
+        named = (node.path for key in ("path", "id") for node in nodes if getattr(node, key) == descendant_id)
+        target = next(named, None)
+        return None if target is None else [node for node in nodes if f"{target}/".startswith(f"{node.path}/")]
 
     def contains(self, node_id: str) -> bool:
         """Return whether a node has this path or id."""
@@ -168,9 +163,9 @@ class TaskNode:
 
     def get_parent(self, node_id: str) -> Self:
         """Return the node above; raise ValueError for the root and without such a node."""
-        if self.find(node_id) is self:
+        if (node := self.find(node_id)) is self:
             raise ValueError("the root has no parent")
-        return (self.find_path_to_descendant(node_id) or [])[-2]
+        return self.find(node.path.rpartition("/")[0])
 
     def get_prior_nodes(self, root: "TaskNode", max_prior_nodes: int | None = None) -> list["TaskNode"]:
         """Return the ancestors, and their and the node's earlier siblings: what a reader knows before the node.
@@ -314,9 +309,7 @@ def code_only(task: Node) -> Node:
 def load_rubric(path: Path | str) -> TaskNode:
     """Read and check a rubric in PaperBench's node format; a leaf may have a `check` besides; other keys are ignored.
 
-    Raises:
-        RubricError: The file is no rubric; the message lists the faults.
-        FileError: The file is missing, too large, unreadable or not JSON in UTF-8.
+    Raises RubricError with all faults, or FileError if the file cannot be read as JSON.
     """
     return parse_rubric(read_bounded_json(Path(path), MAX_BYTES, follow_link=True), str(path))
 
@@ -329,15 +322,15 @@ def load_rubric_with_checks(path: Path, checks_file: Path | None = None) -> tupl
     and the SHA-256 of the file of checks, None without one. Raises as `load_rubric` does.
     """
     rubric = load_rubric(path)
-    if checks_file is None:
-        checks_file = path.with_name(CHECKS_FILE)
-        if not checks_file.exists() and not checks_file.is_symlink():
-            return rubric, None
+    beside = path.with_name(CHECKS_FILE)
+    if checks_file is None and not (beside.exists() or beside.is_symlink()):
+        return rubric, None
+    checks_file = checks_file or beside
     text = read_bounded_text(checks_file, _MAX_CHECKS_BYTES, follow_link=True)
     try:
         checks = TypeAdapter(dict[str, Check]).validate_python(parse_yaml(text) or {})
     except ValidationError as error:
-        faults = [f"{quoted('.'.join(map(str, fault['loc'])))}: {_message(fault)}." for fault in error.errors()]
+        faults = [f"{_quoted('.'.join(map(str, fault['loc'])))}: {_message(fault)}." for fault in error.errors()]
         raise RubricError(checks_file, faults) from error
     except ValueError as error:
         raise RubricError(checks_file, [f"not valid YAML: {printable_line(str(error))}. Correct it."]) from error
@@ -350,7 +343,7 @@ def _with_checks(rubric: TaskNode, checks: Mapping[str, LeafCheck], source: Path
     for name, check in checks.items():
         if len(named := [leaf.path for leaf in graded if name in (leaf.path, leaf.id)]) != 1:
             of = f"of {len(named)} leaves; give a path: {', '.join(named[:5])}" if named else "of no leaf"
-            faults.append(f"{quoted(name)}: is the id {of}.")
+            faults.append(f"{_quoted(name)}: is the id {of}.")
         elif chosen[named[0]] is not None:
             faults.append(f"{named[0]}: has two checks. Keep one.")
         else:
@@ -411,16 +404,15 @@ def _faults(values: dict[str, Any], error: ValidationError) -> Iterator[tuple[st
         while len(place) > 1 and place[0] == "sub_tasks" and isinstance(place[1], int):
             node, place = node["sub_tasks"][place[1]], place[2:]
         at, key = f"{node['path']}: {str(place[0])!r}", str(place[0])
-        yield at, f"{at}: {_message(fault)}{f', found {quoted(node[key])}' if key in node else ''}."
+        yield at, f"{at}: {_message(fault)}{f', found {_quoted(node[key])}' if key in node else ''}."
 
 
 def _message(fault: Mapping[str, Any]) -> str:
     return str(fault["msg"]).removeprefix("Value error, ")[:400]
 
 
-def quoted(value: Any) -> str:
-    """Return a value for a message, with at most sixty characters and no control characters."""
-    if isinstance(value, list | tuple | Mapping):
+def _quoted(value: Any) -> str:
+    if isinstance(value, list | Mapping):
         return f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)}"
     text = ascii(value)
     return text if len(text) <= 62 else f"{text[:59]}..."
