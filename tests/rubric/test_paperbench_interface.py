@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric_values
 
 from pcgeval import GradedTaskNode, JudgeOutput, TaskNode, extract_leaf_grades, get_grade_summary
-from pcgeval.rubric.grades import get_total_token_usage, rescored
+from pcgeval.rubric.grades import disqualify, get_total_token_usage, rescored
 from pcgeval.rubric.tree import FINEGRAINED_CATEGORIES, code_only
 
 
@@ -228,3 +228,9 @@ def test_a_grading_is_written_and_read_by_paperbenchs_names():
         del lacking["graded_task_tree"]["sub_tasks"][0][key]
         with pytest.raises(ValueError, match=key):
             JudgeOutput.from_dict(lacking, Config)
+
+
+def test_a_disqualified_tree_has_0_at_every_node():
+    tree = disqualify(GRADED)
+    assert {node.score for node in tree.walk()} == {0.0}
+    assert all("disqualified" in leaf.explanation for leaf in tree.leaves)

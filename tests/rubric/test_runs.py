@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import leaf, node, rubric
 
+from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, Verdict, grade_tree
@@ -157,3 +158,11 @@ def test_a_disqualified_run_counts_as_0_graded_or_not(tmp_path):
         (row,) = grade_table(grades)
         assert (row.scores, row.mean) == (scores, pytest.approx(sum(scores) / len(scores)))
         assert {grade.run.name for grade in grades if grade.disqualified} == {name[-3:] for name in names}
+
+
+def test_a_table_of_two_judges_says_that_its_means_mix_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for number, model in enumerate(("gpt-4o-2024-05-13", "gpt-4o-2024-08-06")):
+        write_json(tmp_path / f"g/p_{number}/grade.json", a_grade(0.5, model=model).to_json())
+        main(["rubric", "table", "."])
+        assert ("mix gradings of 2 judges" in capsys.readouterr().err) == (number == 1)

@@ -144,6 +144,9 @@ def print_grade_table(grades: "Sequence[RunGrade]", *, json: bool) -> None:
     for grade in grades:
         for name in grade.run.left_out():
             print_stderr(f"{printable_name(grade.run.id)}: {printable_name(name)} is not graded")
+    judges = sorted({grade.judge for grade in grades if grade.judge and grade.score is not None})
+    if len(judges) > 1:
+        print_stderr(f"WARNING: means of this table mix gradings of {len(judges)} judges: {'; '.join(judges)}")
     if json:
         print_json({"rows": [vars(row) for row in rows], "gradings": [grade.to_json() for grade in grades]})
     else:

@@ -120,7 +120,8 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         by_category = get_grade_summary(output)["by_category"]
         metrics = {category.lower().replace(" ", "_"): part["score"] for category, part in by_category.items()}
         low, high = output.score_bounds
-        figures = {name: grade[name] for name in ("num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes")}
+        names = ("num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes", "evidence_share")
+        figures = {name: grade[name] for name in names if name in grade}
         trace.record_metrics({**metrics, **figures, "score_low": low, "score_high": high})
         if output.ended_by in _NOT_OF_THE_ATTEMPT and high - low > judge.max_width:
             raise EnvironmentsError(

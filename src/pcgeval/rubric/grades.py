@@ -306,6 +306,11 @@ class JudgeOutput:
         return None if self.evidence is None else self.evidence.shown / self.evidence.passes
 
     @property
+    def judge_words(self) -> str:
+        """The judge in a few words: its kind, its model and the version of its prompts, as far as they are known."""
+        return " ".join(filter(None, (self.judge_type, self.model, self.prompt_version)))
+
+    @property
     def success(self) -> bool:
         """Whether any leaf has a grade."""
         return self.num_invalid_leaf_nodes < self.num_leaf_nodes
@@ -421,6 +426,12 @@ def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTa
 
 def _graded(task: TaskNode, **grade: Any) -> GradedTaskNode:
     return GradedTaskNode(**{**vars(task), "check": None, "merged": (), **grade})
+
+
+def disqualify(tree: GradedTaskNode) -> GradedTaskNode:
+    """Return the tree of a disqualified submission, in which every leaf has the score 0 (PaperBench)."""
+    explanation = "the submission was disqualified"
+    return rescored(tree.map_leaves(lambda leaf: replace(leaf, score=0.0, explanation=explanation)))
 
 
 def rescored(tree: GradedTaskNode) -> GradedTaskNode:

@@ -181,6 +181,7 @@ class RunGrade:
     cost: float | None = None  # of the model's calls in US dollars
     problem: str | None = None
     disqualified: bool = False  # so that the score is 0
+    judge: str | None = None  # who graded: kind, model and the version of the prompts
 
     @classmethod
     def of(cls, run: PaperRun, output: JudgeOutput | Exception, max_width: float) -> Self:
@@ -196,10 +197,12 @@ class RunGrade:
         if output.judge_type == HEURISTIC:
             problem = f"only a guess: {output.partial or '; '.join(output.warnings)}"
         elif output.is_blacklisted:
-            problem = f"left out, because of blacklist.txt: {output.blacklist}. Disqualified, it counts as 0"
+            problem = f"left out, because of blacklist.txt: {output.blacklist}. Look at the run; "
+            problem += "it counts as 0 in a list for --disqualified"
         low, high = (None, None) if problem else (output.score, output.score_bounds.high)
         problem = problem and printable_line(problem, _MAX_PROBLEM)
-        return cls(run, low, high, output.num_invalid_leaf_nodes, output.evidence_share, output.cost, problem)
+        invalid, judge = output.num_invalid_leaf_nodes, output.judge_words
+        return cls(run, low, high, invalid, output.evidence_share, output.cost, problem, judge=judge)
 
     @classmethod
     def read(cls, run: PaperRun, max_width: float, disqualified: Collection[str] = ()) -> Self:
