@@ -223,6 +223,13 @@ def test_lines_are_found_in_whatever_way_they_are_quoted(lines, form):
     assert (quote.status, quote.is_evidence) == ("found", True)
 
 
+def test_only_the_quoted_lines_are_recorded():
+    (quote,) = leaf_of(quoting("src/mean.py", "import random\ndef mean(n):")).judge_metadata.quotes
+    assert (quote.first_line, quote.last_line, quote.text) == (1, 4, "import random\n\n\ndef mean(n):")
+    (quote,) = leaf_of(quoting("src/mean.py", "import random\n...\nfor _ in range(n)) / n")).judge_metadata.quotes
+    assert quote.text == "import random\n...\n               for _ in range(n)) / n"
+
+
 def test_the_removed_lines_of_a_diff_are_not_looked_for():
     diff = "```diff\n@@ -4 +4 @@\n-def average(values):\n+def mean(n):\n```\n# Score\nScore: 1"
     assert leaf_of(f"# Evidence\nFile: src/mean.py\n{diff}").judge_metadata.quotes[0].status == "found"

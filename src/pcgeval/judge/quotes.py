@@ -9,7 +9,7 @@ import unicodedata
 from bisect import bisect
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from pcgeval.rubric.record import QuoteRecord
 
@@ -43,15 +43,14 @@ def find_quote(answer: str, texts: Mapping[str, str], counting: Collection[str])
     pieces = [piece for piece in _quoted(section[named.end() if named else 0 :]) if piece not in titles]
     names = sorted(texts, key=lambda name: _is_named(written, name), reverse=True)
     for name in names if pieces else ():
-        if (lines := _place(pieces, texts[name])) is not None:
-            first, last = lines
+        if lines := _lines_of(pieces, texts[name]):
             return QuoteRecord(
                 status="found" if _is_named(written, name) else "elsewhere",
                 counts=name in counting,
                 file=name,
-                first_line=first + 1,
-                last_line=last + 1,
-                text="\n".join(texts[name].split("\n")[first : last + 1])[:MAX_QUOTE],
+                first_line=lines[0] + 1,
+                last_line=lines[-1] + 1,
+                text=_excerpt(texts[name].split("\n"), lines)[:MAX_QUOTE],
             )
     return QuoteRecord(status="missing", file=written[:MAX_QUOTE])
 
@@ -80,23 +79,32 @@ def _plain(line: str) -> str:
     return "".join(line.split()).strip(_AROUND)
 
 
-def _place(pieces: Sequence[str], text: str) -> tuple[int, int] | None:
-    """Return the first and the last line of a text in which pieces stand: as lines, in order, or else anywhere."""
+def _lines_of(pieces: Sequence[str], text: str) -> Sequence[int]:
+    """Return the numbers of the lines of a text in which pieces stand: as lines, in order, or else anywhere."""
     numbers, lines, ends = _plain_lines(text)
     before, found, _ = f"\n{lines}\n".partition("\n".join(["", *pieces, ""]))
     if found:
         first = before.count("\n")
-        return numbers[first], numbers[first + len(pieces) - 1]
+        return numbers[first : first + len(pieces)]
     if max(map(len, pieces)) < _LEAST:
-        return None
-    whole, places, start = lines.replace("\n", ""), [], 0
+        return ()
+    whole, places, start = lines.replace("\n", ""), set[int](), 0
     for piece in pieces:
         at = whole.find(piece, start)
         if at < 0 and (at := whole.find(piece)) < 0:
-            return None
+            return ()
         start = at + len(piece)
-        places += [bisect(ends, at), bisect(ends, start - 1)]
-    return numbers[min(places)], numbers[max(places)]
+        places.update(range(bisect(ends, at), bisect(ends, start - 1) + 1))
+    return [numbers[place] for place in sorted(places)]
+
+
+def _excerpt(lines: Sequence[str], numbers: Sequence[int]) -> str:
+    """Return these lines of a text, with an ellipsis where lines between them are left out."""
+    shown = [lines[numbers[0]]]
+    for before, number in pairwise(numbers):
+        between = lines[before + 1 : number]
+        shown += [*(["..."] if any(map(str.strip, between)) else between), lines[number]]
+    return "\n".join(shown)
 
 
 @lru_cache(_TEXTS_KEPT)
