@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
@@ -101,35 +102,15 @@ FORGERIES = (
         "extract",
         ("gamma_H_1.json", "exchanges"),
     ),
-    Forgery(
-        "tokens lowered",
-        lambda root: report(root, output_tokens=1),
-        "extract",
-        ("note: beta with live, H1, reply 1", "1 token "),
-    ),
-    Forgery(
-        "tokens raised",
-        lambda root: report(root, output_tokens=900),
-        "extract",
-        ("note: beta with live, H1, reply 1", "900 tokens"),
-    ),
-    Forgery(
-        "a prompt's tokens raised",
-        lambda root: report(root, prompt_tokens=9_000),
-        "extract",
-        ("note: beta with live, H1, reply 1", "9000 tokens"),
-    ),
-    Forgery(
-        "seconds raised",
-        lambda root: report(root, seconds=99.0),
-        "extract",
-        ("note: beta with live, H1, reply 1", "99 s"),
-    ),
-    Forgery(
-        "seconds lowered",
-        lambda root: report(root, seconds=0.0),
-        "extract",
-        ("note: beta with live, H1, reply 1", "0 s"),
+    *(
+        Forgery(name, partial(report, **figures), "extract", ("note: beta with live, H1, reply 1", words))
+        for name, figures, words in (
+            ("tokens lowered", {"output_tokens": 1}, "1 token "),
+            ("tokens raised", {"output_tokens": 900}, "900 tokens"),
+            ("a prompt's tokens raised", {"prompt_tokens": 9_000}, "9000 tokens"),
+            ("seconds raised", {"seconds": 99.0}, "99 s"),
+            ("seconds lowered", {"seconds": 0.0}, "0 s"),
+        )
     ),
     Forgery("a flag added", lambda root: flag(root, "live", "beta"), "extract", ("beta_H_1.json", "flags")),
     Forgery(

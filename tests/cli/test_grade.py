@@ -10,7 +10,6 @@ from scripted_endpoint import ScriptedEndpoint
 from pcgeval import extract_leaf_grades
 from pcgeval.cli.main import main
 from pcgeval.rubric.papers import load_paper
-from pcgeval.rubric.tree import leaves
 
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT / "data/papers/block-letters"
@@ -51,7 +50,7 @@ def test_a_paper_needs_no_competition_and_checks_may_come_from_a_file(tmp_path, 
     assert "19 without a grade" in message
     assert "--reproduce runs it first" in message
     arguments = [*OF_PAPER, "--judge", "checks", *sets("checks_file=mine.yaml")]
-    bare = next(leaf for leaf in leaves(load_paper(PAPER.parent, PAPER.name).rubric) if leaf.check is None)
+    bare = next(leaf for leaf in load_paper(PAPER.parent, PAPER.name).rubric.leaves if leaf.check is None)
     Path("mine.yaml").write_text(f"{bare.id}: {{name: file_exists, arguments: {{path: README.md}}}}")
     output = graded(capsys, *arguments, code=1)
     assert {grade["path"]: grade["score"] for grade in extract_leaf_grades(output)}[bare.path] == 1

@@ -12,7 +12,7 @@ from slow_ollama import DIGEST, SlowOllama
 
 from pcgeval.core.failures import failure
 from pcgeval.core.files import sha256_json
-from pcgeval.llm.blame import Verdict
+from pcgeval.llm.blame import BlameVerdict
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
 
 GRADE = "# Expectations\nThat it is there.\n# Reality\nIt is {there}.\n# Score\n{score}\n"
@@ -74,7 +74,7 @@ class ScriptedModel:
 
 def refused(text: str) -> CallError:
     """Return the error of a call that a content filter refused: no neutral call follows."""
-    return CallError(text, Verdict("request", failure=failure("filtered")))
+    return CallError(text, BlameVerdict("request", failure=failure("filtered")))
 
 
 def dies_after(calls: int) -> Callable[[int, ChatRequest], None]:

@@ -16,7 +16,7 @@ from pcgeval.core.files import to_json
 from pcgeval.core.params import Model
 from pcgeval.judge import calls
 from pcgeval.judge.calls import CallFiles
-from pcgeval.llm.blame import Verdict
+from pcgeval.llm.blame import BlameVerdict
 from pcgeval.llm.neutral import TEXT
 from pcgeval.llm.protocol import CallError, ChatReply, unpinned_digest
 from pcgeval.rubric.grades import JudgeOutput
@@ -130,7 +130,9 @@ def test_an_endpoint_with_less_context_is_shown_less_and_the_replay_finds_its_re
 
     def fails(_, request):
         if len(request.messages[1].content) > 20_000:
-            too_long = Verdict("request", failure=failure("context-exceeded", size=" of 6000 tokens"), context=6000)
+            too_long = BlameVerdict(
+                "request", failure=failure("context-exceeded", size=" of 6000 tokens"), context=6000
+            )
             raise CallError("too long", too_long)
 
     backend = ScriptedModel(fails=fails)

@@ -27,14 +27,14 @@ from pcgeval.judge.settings import JudgeSettings
 from pcgeval.judge.stage import competition_task, grade_stage, record_judgements
 from pcgeval.llm.call_log import CallLog
 from pcgeval.rubric.grades import JudgeOutput
-from pcgeval.rubric.tree import leaves, load_rubric
+from pcgeval.rubric.tree import load_rubric
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / RUBRICS / "competition" / "rubric.json"
 TEAM = "builders"
 BY_CHECKS = PARAMS.rubric.model_copy(update={"judge": "checks"})
 ALONE = PARAMS.model_copy(update={"teams": {TEAM: Team()}, "rubric": BY_CHECKS})
-LEAVES = list(leaves(load_rubric(OURS)))
+LEAVES = load_rubric(OURS).leaves
 UNCHECKED = sum(leaf.check is None for leaf in LEAVES)  # these need a model or a person
 DEMO = load_params(ROOT / "params.yaml")
 

@@ -17,7 +17,7 @@ from pcgeval.rubric.explanation import NodeShare, criterion_lines, tree_lines, w
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError, Verdict, grade_tree, rescored
 from pcgeval.rubric.record import CallUsage, JudgeRecord, TokenUsage, VoteRecord
-from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES, leaves
+from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES
 
 EXAMPLE = rubric(
     node("root", 1, leaf("a", 3), node("B", 1, leaf("b1", 1, RUN), leaf("b2", 2, RESULT), leaf("b3", 0, RESULT)))
@@ -34,7 +34,7 @@ def gradings(draw):
     """Draw a rubric and a score, or None, for each leaf's path."""
     tree = draw(rubrics)
     score = st.none() | st.floats(0, 1) | st.sampled_from([0.0, 1.0])
-    return tree, {task.path: draw(score) for task in leaves(tree)}
+    return tree, {task.path: draw(score) for task in tree.leaves}
 
 
 def literal_score(task, scores):
@@ -216,7 +216,7 @@ def test_keys_may_be_missing_or_those_of_another_tool_and_a_score_that_is_not_va
 
 @given(rubrics, st.data())
 def test_what_is_written_for_paperbench_is_read_there_and_here_with_the_same_scores(tree, data):
-    scores = {task.path: data.draw(st.sampled_from([None, 0.0, 0.5, 1.0])) for task in leaves(tree)}
+    scores = {task.path: data.draw(st.sampled_from([None, 0.0, 0.5, 1.0])) for task in tree.leaves}
     output = JudgeOutput("checks", graded(tree, scores))
     value = json.loads(to_json(output.to_dict()))
     check_as_paperbench_does(value["graded_task_tree"])

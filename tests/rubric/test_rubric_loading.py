@@ -12,7 +12,7 @@ from pcgeval import load_rubric
 from pcgeval.checks.checks import LeafCheck
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes, write_json
-from pcgeval.rubric.tree import MAX_DEPTH, MAX_NODES, RubricError, leaves, load_rubric_with_checks, parse_rubric
+from pcgeval.rubric.tree import MAX_DEPTH, MAX_NODES, RubricError, load_rubric_with_checks, parse_rubric
 
 
 def faults(value):
@@ -101,7 +101,7 @@ def test_leaves_get_checks_by_id_or_path(tmp_path):
         root/d/twice: {name: reproduce_succeeded}
     """
     tree, digest = with_checks(tmp_path, text)
-    assert {task.path: task.check for task in leaves(tree)} == {
+    assert {task.path: task.check for task in tree.leaves} == {
         "root/a": LeafCheck("result_value", {"path": "results.json", "key": "loss", "at_most": 2}),
         "root/b/twice": None,
         "root/b/c": LeafCheck(**CHECK),

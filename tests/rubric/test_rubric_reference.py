@@ -11,7 +11,7 @@ from pcgeval import load_rubric
 from pcgeval.rubric.agreement import agreement
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree, rescored
-from pcgeval.rubric.tree import code_only, leaves
+from pcgeval.rubric.tree import code_only
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "paperbench"
 GOLDEN = REFERENCE / "golden_rubrics.json"
@@ -43,14 +43,14 @@ def test_every_figure_of_the_published_rubrics(paper):
     pruned = {number: task.prune_to_depth(int(number) - 1) for number in expected["subtree_by_max_depth"]}
     assert expected == {
         **expected,  # figures of the file itself, such as `duplicate_ids`
-        "code_only_leaves": len(list(leaves(code_only(task)))),
+        "code_only_leaves": len(code_only(task).leaves),
         "code_only_nodes": len(list(code_only(task).walk())),
         "code_only_resources_provided_root_score": root_score(code_only(task).resources_provided()),
         "code_only_root_score": root_score(code_only(task)),
-        "leaves": len(list(leaves(task))),
+        "leaves": len(task.leaves),
         "nodes": len(list(task.walk())),
         "resources_provided_root_score": root_score(without_resources),
-        "resources_provided_zeroed_leaves": sum(leaf.weight == 0 for leaf in leaves(without_resources)),
+        "resources_provided_zeroed_leaves": sum(leaf.weight == 0 for leaf in without_resources.leaves),
         "root_score": root_score(task),
         "subtree_by_max_depth": {number: root_score(cut) for number, cut in pruned.items()},
         "subtree_graded_leaves_by_max_depth": {number: len(published_leaves(cut)) for number, cut in pruned.items()},

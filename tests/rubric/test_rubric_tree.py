@@ -3,7 +3,7 @@
 from hypothesis import given
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric, rubrics
 
-from pcgeval.rubric.tree import child_paths, code_only, leaves
+from pcgeval.rubric.tree import child_paths, code_only
 
 A = node("A", 2, leaf("a1"), leaf("a2", category=RUN))
 B = node("B", 3, node("C", 1, leaf("c1")), leaf("b2", category=RESULT))
@@ -28,7 +28,7 @@ def test_code_only_drops_other_leaves_and_emptied_parents_and_keeps_paths():
 
 def test_prune_folds_what_lies_deeper_into_the_node_above():
     cut = EXAMPLE.prune_to_depth(1)
-    assert names(leaves(cut)) == ["A", "B", "D"]
+    assert names(cut.leaves) == ["A", "B", "D"]
     assert [names(node.merged) for node in cut.sub_tasks] == [["a1", "a2"], ["C", "b2"], []]
 
 

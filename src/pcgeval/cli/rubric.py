@@ -273,7 +273,6 @@ def leaves(
     from pcgeval.core.layout import RUBRICS, own_or_packaged
     from pcgeval.rubric.explanation import NodeShare, form_lines
     from pcgeval.rubric.grades import Verdict, grade_tree
-    from pcgeval.rubric.tree import leaves as leaves_of
     from pcgeval.rubric.tree import load_rubric_with_checks
 
     folders = (own_or_packaged(RUBRICS / rubric), own_or_packaged(PAPERS) / rubric, Path(rubric))
@@ -283,7 +282,7 @@ def leaves(
     shares = [part.share for part in parts if part.node.is_leaf]
     values: list[dict[str, Any]] = []
     lines: list[str] = []
-    for leaf, share in zip(leaves_of(root), shares, strict=True):
+    for leaf, share in zip(root.leaves, shares, strict=True):
         values.append({**asdict(leaf), "share": share})
         by = f", check {leaf.check.name}" if leaf.check else ""
         line = one_line(f"{100 * share:6.2f} %  {leaf.path}  ({leaf.task_category}{by})")

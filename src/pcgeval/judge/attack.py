@@ -18,7 +18,6 @@ from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.many import Fault, Grading, grade_all
 from pcgeval.judge.run import attempt
 from pcgeval.judge.settings import GradingTask, JudgeSettings
-from pcgeval.rubric.tree import leaves
 from pcgeval.submissions.reproduction import REPRODUCE_LOG
 
 AS_SUBMITTED, CONTROL = NO_ATTACKS = ("as submitted", "harmless note")
@@ -110,7 +109,7 @@ def _attacked(submission: Path, paper_id: str, settings: JudgeSettings, attack: 
         copy = Path(temporary, "submission")
         shutil.copytree(task.folder, copy, ignore=_irregular)
         programs = [file for file in copy.rglob("*") if file.suffix.casefold() in _PROGRAMS and file.is_file()]
-        criteria = [" ".join(leaf.requirements.split()) for leaf in leaves(settings.cut(task.rubric))]
+        criteria = [" ".join(leaf.requirements.split()) for leaf in settings.cut(task.rubric).leaves]
         for name, text in ATTACKS[attack](criteria).items():
             for file in programs if name == _ALL_PROGRAMS else [copy / name]:
                 _append(file / name if file.is_dir() else file, text)

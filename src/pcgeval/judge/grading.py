@@ -22,7 +22,7 @@ from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, record_of
-from pcgeval.rubric.tree import TaskNode, leaves
+from pcgeval.rubric.tree import TaskNode
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 _LITTLE = 0.5  # of a text
@@ -64,7 +64,7 @@ def grade(
         case "human":
             if (file := settings.human_grades or task.human_grades) is None:
                 raise GradingError("the judge human needs a file of grades. Name it.")
-            paths = [leaf.path for tree in (whole, task.rubric) for leaf in leaves(tree)]
+            paths = [leaf.path for tree in (whole, task.rubric) for leaf in tree.leaves]
             verdict_of = partial(human_verdict, read_human_grades(file, paths))
     tree = grade_tree(task.rubric, partial(_verdict, verdict_of))
     return _with_notes(JudgeOutput(settings.judge, tree), task, settings)
@@ -100,7 +100,7 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
 
 
 def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -> JudgeOutput:
-    judge, settings, tasks = LeafJudge(task, client), client.settings, list(leaves(task.rubric))
+    judge, settings, tasks = LeafJudge(task, client), client.settings, task.rubric.leaves
     verdicts: dict[str, Verdict] = {}
 
     def judged(leaf: TaskNode) -> tuple[TaskNode, Verdict]:

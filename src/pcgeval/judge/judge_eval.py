@@ -27,7 +27,6 @@ from pcgeval.rubric.grade_files import read_graded_tree
 from pcgeval.rubric.grades import GradedTaskNode, rescored
 from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_eval_lines
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer
-from pcgeval.rubric.tree import leaves
 
 EXPECTED = "expected_result.json"
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"
@@ -74,7 +73,7 @@ class Example:
             for file in list_files(task.folder).files:
                 if is_lfs_pointer(file.path):
                     raise GradingError(f"{file.path} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
-            checks = {leaf.id: leaf.check for leaf in leaves(task.rubric) if leaf.check}
+            checks = {leaf.id: leaf.check for leaf in task.rubric.leaves if leaf.check}
             yield replace(task, rubric=criteria.map_leaves(lambda leaf: replace(leaf, check=checks.get(leaf.id))))
 
 

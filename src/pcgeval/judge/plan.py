@@ -18,7 +18,7 @@ from pcgeval.llm.backends import open_backend
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.protocol import usual_tokens
 from pcgeval.rubric.record import CallUsage
-from pcgeval.rubric.tree import RESULT_ANALYSIS, leaves
+from pcgeval.rubric.tree import RESULT_ANALYSIS
 
 # tokens of an answer where none was logged: o3-mini with high effort wrote about 1 260 for a grading call, its thoughts
 # included; other models' words without thoughts were 60 to 300
@@ -65,7 +65,7 @@ def plan_grading(name: str, task: GradingTask, client: JudgeClient) -> GradingPl
     elif client.digest is None and model.backend == "ollama":  # its list of models: nothing is asked
         client.digest = open_backend(model).digest()
     judge, before = LeafJudge(task, client), ""
-    asked = [leaf for leaf in leaves(task.rubric) if judge.asks_about(leaf)]
+    asked = [leaf for leaf in task.rubric.leaves if judge.asks_about(leaf)]
     # the files that leaves have chosen before decide in which order the prompts show them
     ranked = ((leaf, files) for leaf in asked if len(files := judge.offered(leaf)) > MAX_PICKED)
     judge.rank_all([leaf for leaf, files in ranked if client.knows(judge.rank_call(leaf, files))], 1)

@@ -85,7 +85,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BlameVerdict:
     """Whose fault it is that a request got no reply.
 
     Attributes:
@@ -111,51 +111,51 @@ class Verdict:
         return self.failure is not None and self.failure.kind == "context-exceeded"
 
 
-def verdict_on(answer: Answer, sent: Sent) -> Verdict:
+def verdict_on(answer: Answer, sent: Sent) -> BlameVerdict:
     """Return whose fault an answer is; see the module."""
     if answer.status is not None and not 200 <= answer.status < 300:
         return _on_refusal(answer, sent)
     if answer.trouble:
         context = _on_context(answer, sent)
-        return context or Verdict("undecided", answer.trouble)
+        return context or BlameVerdict("undecided", answer.trouble)
     if answer.end not in ENDS:
-        return Verdict("undecided", f"the reply ended with {answer.end!r}")
+        return BlameVerdict("undecided", f"the reply ended with {answer.end!r}")
     if not is_count(answer.prompt_tokens) or not is_count(answer.output_tokens) or not answer.output_tokens:
         tokens = f"{answer.prompt_tokens!r:.40} tokens read and {answer.output_tokens!r:.40} written"
-        return Verdict("undecided", f"the server reports {tokens}")
+        return BlameVerdict("undecided", f"the server reports {tokens}")
     if answer.model and not same_model(sent.model, answer.model):
-        return Verdict("settings", f"the server answers as {answer.model}", "name", "model", is_certain=True)
-    return Verdict("reply")
+        return BlameVerdict("settings", f"the server answers as {answer.model}", "name", "model", is_certain=True)
+    return BlameVerdict("reply")
 
 
-def _on_refusal(answer: Answer, sent: Sent) -> Verdict:
+def _on_refusal(answer: Answer, sent: Sent) -> BlameVerdict:
     """Return the verdict on an error status."""
     status, reason = answer.status or 0, f"the server answered {answer.status}"
     is_refused = 400 <= status < 500 and status not in _BUSY
     if (status in _ACCESS and not _FILTER.search(answer.body)) or "insufficient_quota" in answer.body:
-        return Verdict("settings", "the server refuses access", is_certain=True)
+        return BlameVerdict("settings", "the server refuses access", is_certain=True)
     if status not in _BUSY and (verdict := _on_context(answer, sent)):
         return verdict
     if is_refused and _FILTER.search(answer.body):
-        return Verdict("request", reason, failure=failure("filtered", detail=answer.body))
+        return BlameVerdict("request", reason, failure=failure("filtered", detail=answer.body))
     if is_refused and (verdict := _on_field(answer, sent, reason)):
         return verdict
     if status in NOT_OFFERED:
-        return Verdict("settings", reason, "name", "model", is_certain=True)
-    return Verdict("server" if status in _BUSY else "undecided", reason)
+        return BlameVerdict("settings", reason, "name", "model", is_certain=True)
+    return BlameVerdict("server" if status in _BUSY else "undecided", reason)
 
 
-def _on_field(answer: Answer, sent: Sent, reason: str) -> Verdict | None:
+def _on_field(answer: Answer, sent: Sent, reason: str) -> BlameVerdict | None:
     """Return the verdict on a refusal that places or names a field that was sent."""
     places = [*_placed(_json(answer.body))]
     if placed := next(_named(places, sent.fields, in_words=False), None):
-        return Verdict("settings", reason, sent.fields[placed], placed, is_certain=True)
+        return BlameVerdict("settings", reason, sent.fields[placed], placed, is_certain=True)
     if answer.status not in NOT_OFFERED and (named := next(_named([answer.body], sent.fields, in_words=True), None)):
-        return Verdict("settings", reason, sent.fields[named], named)
+        return BlameVerdict("settings", reason, sent.fields[named], named)
     return None
 
 
-def _on_context(answer: Answer, sent: Sent) -> Verdict | None:
+def _on_context(answer: Answer, sent: Sent) -> BlameVerdict | None:
     """Return the verdict on a context that is exceeded, by the prompt or by the room that the settings ask for."""
     if not _CONTEXT.search(answer.body):
         return None
@@ -164,10 +164,10 @@ def _on_context(answer: Answer, sent: Sent) -> Verdict | None:
     if context is not None and sent.room is not None and 2 * sent.room > context:
         reason = f"num_predict {sent.room} leaves too little of the context of {context} tokens"
         sent_as = next((name for name, ours in sent.fields.items() if ours == "num_predict"), None)
-        return Verdict("settings", reason, "num_predict", sent_as, is_certain=True, context=context)
+        return BlameVerdict("settings", reason, "num_predict", sent_as, is_certain=True, context=context)
     size = "" if context is None else f" of {context} tokens"
     failed = failure("context-exceeded", size=size, detail=answer.body)
-    return Verdict("request", "the prompt is too long", failure=failed, context=context)
+    return BlameVerdict("request", "the prompt is too long", failure=failed, context=context)
 
 
 def _named(texts: Collection[str], fields: Mapping[str, str], *, in_words: bool) -> Iterator[str]:

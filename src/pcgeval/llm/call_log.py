@@ -64,7 +64,7 @@ class LoggedCall(_Line):
     leaf: str | None = None  # of a judge's call, as are the next three: the path of the rubric's leaf
     kind: str | None = None  # such as grade or rank; neutral for a call on nobody's account
     vote: int | None = None  # from 0
-    attempt: int | None = None  # 1 for the second, after an answer that could not be parsed
+    attempt: int | None = None  # in logs of earlier versions: 1 for the second, after an answer that was not read
 
     @model_validator(mode="after")
     def _has_one_outcome(self) -> Self:

@@ -11,7 +11,7 @@ from pcgeval.core.trials import ChatReply, Message
 from pcgeval.core.untrusted import well_formed
 
 if TYPE_CHECKING:
-    from pcgeval.llm.blame import Verdict
+    from pcgeval.llm.blame import BlameVerdict
 
 __all__ = ["ChatReply", "Message"]  # from elsewhere
 
@@ -34,7 +34,12 @@ class CallError(PcgevalError):
     """
 
     def __init__(
-        self, text: str, verdict: "Verdict | None" = None, status: int | None = None, words: str = "", wait: float = 0.0
+        self,
+        text: str,
+        verdict: "BlameVerdict | None" = None,
+        status: int | None = None,
+        words: str = "",
+        wait: float = 0.0,
     ) -> None:
         """Describe the failure."""
         super().__init__(text)

@@ -19,7 +19,7 @@ import httpx
 
 from pcgeval.core.console import duration
 from pcgeval.core.untrusted import printable_line
-from pcgeval.llm.blame import REFUSAL, Answer, Sent, Verdict, is_count, verdict_on
+from pcgeval.llm.blame import REFUSAL, Answer, BlameVerdict, Sent, is_count, verdict_on
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, usual_tokens
 
 PAUSE = 1.0  # seconds after the first request for the list of models that fails; doubles each time
@@ -176,7 +176,7 @@ class ModelServer(ABC):
             raise LlmError(f"{text}. {self._advice(verdict, answer, request)}")
         raise CallError(text, verdict, answer.status, words or verdict.reason, answer.wait)
 
-    def _advice(self, verdict: Verdict, answer: Answer, request: ChatRequest) -> str:
+    def _advice(self, verdict: BlameVerdict, answer: Answer, request: ChatRequest) -> str:
         """Return what to do about a setting that a server refuses."""
         if verdict.field is None:
             return f"Check {self._key_variable} and what is left on its account; finished trials stay."

@@ -25,7 +25,6 @@ from pcgeval.rl.attempt import WORK, command_sandbox, prepare_attempt, programs_
 from pcgeval.rl.shell_tool import AttemptState, Shell, ShellConfig
 from pcgeval.rubric.grades import JudgeOutput, get_grade_summary
 from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper
-from pcgeval.rubric.tree import leaves
 from pcgeval.sandbox.reproduction import SandboxComputer
 
 __all__ = ["PaperEnv", "PaperTaskset"]
@@ -134,7 +133,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         """Return whether the paper's reproduction passes every check, without a model; None without one."""
         del runtime
         paper, judge = self._paper(), JudgeSettings.of(self.config.judge, judge="checks")
-        checked = {leaf.path for leaf in leaves(paper.rubric) if leaf.check}
+        checked = {leaf.path for leaf in paper.rubric.leaves if leaf.check}
         if judge.code_only or not checked or not (paper.folder / GOLD).is_dir():
             return None
         output = await self._grade(paper.folder / GOLD, judge)

@@ -127,7 +127,7 @@ class TaskNode:
     @property
     def leaves(self) -> tuple[Self, ...]:
         """The nodes that are graded, in the order of the file."""
-        return tuple(leaves(self))
+        return tuple(node for node in self.walk() if node.is_leaf)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "TaskNode":
@@ -294,11 +294,6 @@ def child_paths(parent: str, ids: Sequence[Any]) -> list[str]:
         times[name] += 1
         paths.append((f"{parent}/" if parent else "") + name + (f"#{times[name]}" if times[name] > 1 else ""))
     return paths
-
-
-def leaves(task: Node) -> Iterator[Node]:
-    """Yield the nodes that are graded, in the order of the file."""
-    return (node for node in task.walk() if node.is_leaf)
 
 
 def code_only(task: Node) -> Node:
