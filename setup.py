@@ -1,7 +1,7 @@
 """Put the default classifier, the rubric, the example paper and what `pcgeval init` writes into the package.
 
 They lie in data/, stages/ and dvc.yaml for the DVC stages. A checkout, also an editable installation, reads them there;
-`pcgeval.core.layout` names the places. The rest is in pyproject.toml.
+`pcgeval.formats.layout` names the places. The rest is in pyproject.toml.
 """
 
 from pathlib import Path

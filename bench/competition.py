@@ -29,9 +29,9 @@ from typing import Any
 
 import yaml
 
-from pcgeval.core.layout import RUBRICS, SUBMISSIONS, recording_file, trials
-from pcgeval.core.params import Params, load_params
-from pcgeval.core.trials import ChatReply
+from pcgeval.formats.layout import RUBRICS, SUBMISSIONS, recording_file
+from pcgeval.formats.params import Params, load_params
+from pcgeval.formats.trials import ChatReply
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
 from pcgeval.submissions.load import load_submission
@@ -153,7 +153,7 @@ def replies(params: Params, model: str, team: str, wish: str) -> list[LoggedCall
     )
     known = designs()
     calls = []
-    for trial in trials(params):
+    for trial in params.trials():
         chance = random.Random(f"{model}/{team}/{wish}/{trial}")  # noqa: S311 - a level, no secret
         reply = ChatReply(text(chance, known[trial.letter]), 200, 100, "stop", 1.0)
         key = task.request(trial).key

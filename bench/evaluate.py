@@ -17,8 +17,8 @@ from pathlib import Path
 from distributed import LocalCluster
 
 from pcgeval.bulk.evaluate import evaluate
-from pcgeval.core import cluster as cluster_module
-from pcgeval.core.parallel import map_batches
+from pcgeval.parallel import cluster as cluster_module
+from pcgeval.parallel.processes import map_batches
 
 GOLDEN = Path(__file__).parents[1] / "tests/golden/physics/physics.jsonl.gz"
 LEVELS = 256

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.image import level_png
 from pcgeval.evaluator.physics import simulate
-from pcgeval.evaluator.stability import Stability
-from pcgeval.levels.xml import level_xml
+from pcgeval.evaluator.world import Stability
+from pcgeval.formats.params import PhysicsParams
+from pcgeval.levels.conversion import level_xml
 
 GOLDEN = Path(__file__).parents[1] / "tests/golden/physics/physics.jsonl.gz"
 TIMES = 3  # others may slow the machine down

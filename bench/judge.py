@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.files import sha256_text, write_text
-from pcgeval.core.params import Model
+from pcgeval.formats.params import Model
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings

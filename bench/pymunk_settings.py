@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator import pymunk_world, world
 from pcgeval.evaluator.physics import simulate
-from pcgeval.levels.errors import LevelError
-from pcgeval.levels.xml import level_xml
+from pcgeval.formats.params import PhysicsParams
+from pcgeval.levels.conversion import level_xml
+from pcgeval.levels.extraction import LevelError
 
 GOLDEN = Path(__file__).parents[1] / "tests/golden/physics/physics.jsonl.gz"
 VALUES = {

@@ -21,10 +21,10 @@ from transformers import (
     ViTImageProcessor,
 )
 
-from pcgeval.core.layout import stage_dir, trial_file, trials
-from pcgeval.core.params import ANY_CLASSIFIER, parse_params
-from pcgeval.similarity.classifier import Classifier, Precision
-from pcgeval.similarity.source import LABELS
+from pcgeval.formats.layout import stage_dir, trial_file
+from pcgeval.formats.params import ANY_CLASSIFIER, parse_params
+from pcgeval.similarity.classifier import Classifier
+from pcgeval.similarity.source import LABELS, Precision
 from pcgeval.similarity.stage import classify_stage
 
 PRECISIONS: tuple[Precision, ...] = ("float64", "float32", "bfloat16")
@@ -49,7 +49,7 @@ def main() -> None:
     began = time.process_time()
     classifier = Classifier.load(CLASSIFIER, device="cpu")
     print(f"similarity.load {time.process_time() - began:.1f} cpu_s")
-    images = [picture(seed) for seed, _ in enumerate(trials(PARAMS))]
+    images = [picture(seed) for seed, _ in enumerate(PARAMS.trials())]
     began = time.process_time()
     classifier.predict(images)
     print(f"similarity.predict {len(images) / (time.process_time() - began):.0f} pictures/cpu_s")
@@ -120,7 +120,7 @@ def picture(seed: int) -> Image.Image:
 
 
 def print_stage(root: Path, images: list[Image.Image]) -> None:
-    for trial, image in zip(trials(PARAMS), images, strict=True):
+    for trial, image in zip(PARAMS.trials(), images, strict=True):
         path = trial_file(root / stage_dir("images", "m", "bench"), "images", "bench", trial)
         path.parent.mkdir(parents=True, exist_ok=True)
         image.save(path)

@@ -38,8 +38,8 @@ from tampered_competition import edit_calls, edit_json, make_competition, summar
 from wheels_for_tests import package_index
 from workspace import evaluate
 
-from pcgeval.core.failures import failure
-from pcgeval.core.layout import letter_file, recording_file, stage_dir, trial_file
+from pcgeval.formats.failures import failure
+from pcgeval.formats.layout import letter_file, recording_file, stage_dir, trial_file
 from pcgeval.proof.audit import audit
 
 

@@ -1,7 +1,6 @@
 """Classify the pictures of the levels: letter probabilities and embeddings."""
 
-from pcgeval.core.console import run_stage
-from pcgeval.pipeline import classify
+from pcgeval.pipeline import classify, run_stage
 
 if __name__ == "__main__":
     run_stage(classify)

@@ -1,7 +1,6 @@
 """Extract the drop_block calls from the responses."""
 
-from pcgeval.core.console import run_stage
-from pcgeval.pipeline import extract
+from pcgeval.pipeline import extract, run_stage
 
 if __name__ == "__main__":
     run_stage(extract)

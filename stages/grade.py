@@ -1,7 +1,6 @@
 """Grade the submissions by the rubric."""
 
-from pcgeval.core.console import run_stage
-from pcgeval.pipeline import grade
+from pcgeval.pipeline import grade, run_stage
 
 if __name__ == "__main__":
     run_stage(grade)

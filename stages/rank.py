@@ -1,7 +1,6 @@
 """Rank the teams over all models."""
 
-from pcgeval.core.console import run_stage
-from pcgeval.pipeline import rank
+from pcgeval.pipeline import rank, run_stage
 
 if __name__ == "__main__":
     run_stage(rank)

@@ -1,7 +1,6 @@
 """Write the pages of the evaluated round."""
 
-from pcgeval.core.console import run_stage
-from pcgeval.pipeline import report
+from pcgeval.pipeline import report, run_stage
 
 if __name__ == "__main__":
     run_stage(report)

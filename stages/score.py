@@ -1,7 +1,6 @@
 """Score all teams on each model: the official result files."""
 
-from pcgeval.core.console import run_stage
-from pcgeval.pipeline import score
+from pcgeval.pipeline import run_stage, score
 
 if __name__ == "__main__":
     run_stage(score)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pcgeval.cli.main import main
-from pcgeval.core.layout import STAGE_DIRS
+from pcgeval.formats.layout import STAGE_DIRS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -30,7 +30,7 @@ def loaded_by(stage: str) -> set[str]:
     _, first_function = inspect.getsourcelines(pipeline.generate)
     source, start = inspect.getsourcelines(getattr(pipeline, stage))
     lines = {*range(first_function), *range(start, start + len(source))}
-    modules = {"pcgeval.core.console"}  # the script imports run_stage
+    modules = set()
     for module in graph().find_modules_directly_imported_by(PIPELINE):
         details = graph().get_import_details(importer=PIPELINE, imported=module)
         if any(detail["line_number"] in lines for detail in details):

@@ -6,7 +6,7 @@ import pytest
 from params_for_tests import contents, file_states
 
 from pcgeval import PcgevalError, pipeline
-from pcgeval.core.params import load_params
+from pcgeval.formats.params import load_params
 
 STAGES = {stage.__name__: stage for stage in pipeline.STAGES}
 INPUTS = {

@@ -29,12 +29,12 @@ from designs import (
     take_apart,
 )
 from drawing import CELL, SPRITES, Boxes, disturbed, draw_boxes
-from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.image import png_bytes, render
 from pcgeval.evaluator.physics import SimulationError, simulate
-from pcgeval.evaluator.stability import Stability
-from pcgeval.levels.errors import LevelError
-from pcgeval.levels.xml import level_xml
+from pcgeval.evaluator.world import Stability
+from pcgeval.formats.params import PhysicsParams
+from pcgeval.levels.conversion import level_xml
+from pcgeval.levels.extraction import LevelError
 from settings import DATA, LETTERS, STORED_PIXELS, Blocks, load_settings
 
 Pictures = npt.NDArray[np.uint8]

@@ -18,10 +18,10 @@ import torch
 from PIL import Image
 
 from pcgeval.core.files import write_json
-from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.physics import simulate
-from pcgeval.levels.xml import level_xml
+from pcgeval.formats.params import PhysicsParams
+from pcgeval.levels.conversion import level_xml
 from pcgeval.similarity.classifier import Classifier
 from settings import CLASSIFIER, DATA, HERE, LETTERS, METRICS, load_settings
 

@@ -13,7 +13,7 @@ from PIL import Image
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_text, write_json
 from pcgeval.evaluator.image import render
-from pcgeval.evaluator.stability import Stability
+from pcgeval.evaluator.world import Stability
 from settings import DATA, HERE
 
 SECOND = HERE / "second"

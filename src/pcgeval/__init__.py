@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # the public interface: type checkers read these lines, and so does __getattr__ below
     from pcgeval.bulk.evaluate import EvaluationSummary as EvaluationSummary
     from pcgeval.bulk.evaluate import evaluate as evaluate
+    from pcgeval.bulk.level_table import LevelRow as LevelRow
     from pcgeval.core.errors import PcgevalError as PcgevalError
-    from pcgeval.core.level_table import LevelRow as LevelRow
-    from pcgeval.core.params import Model as Model
-    from pcgeval.core.params import PhysicsParams as PhysicsParams
-    from pcgeval.core.params import Similarity as Similarity
-    from pcgeval.core.stage_files import ScoreInterval as ScoreInterval
     from pcgeval.evaluator.image import render as render
-    from pcgeval.evaluator.level_score import LevelScore as LevelScore
-    from pcgeval.evaluator.level_score import score_level as score_level
     from pcgeval.evaluator.physics import simulate as simulate
-    from pcgeval.evaluator.stability import Stability as Stability
+    from pcgeval.evaluator.world import Stability as Stability
+    from pcgeval.formats.params import Model as Model
+    from pcgeval.formats.params import PhysicsParams as PhysicsParams
+    from pcgeval.formats.params import Similarity as Similarity
+    from pcgeval.formats.results import ScoreInterval as ScoreInterval
     from pcgeval.judge.calls import CallFiles as CallFiles
     from pcgeval.judge.paperbench import DummyJudge as DummyJudge
     from pcgeval.judge.paperbench import Judge as Judge
@@ -28,9 +26,11 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.judge.paperbench import SimpleJudge as SimpleJudge
     from pcgeval.judge.run import run_judge as run_judge
     from pcgeval.judge.settings import JudgeSettings as JudgeSettings
-    from pcgeval.levels.errors import LevelError as LevelError
+    from pcgeval.levels.conversion import level_xml as level_xml
+    from pcgeval.levels.extraction import LevelError as LevelError
     from pcgeval.levels.extraction import extract_code as extract_code
-    from pcgeval.levels.xml import level_xml as level_xml
+    from pcgeval.preview.level_score import LevelScore as LevelScore
+    from pcgeval.preview.level_score import score_level as score_level
     from pcgeval.rl.loading import PaperBenchRubric as PaperBenchRubric
     from pcgeval.rl.loading import load_environment as load_environment
     from pcgeval.rubric.grades import GradedTaskNode as GradedTaskNode

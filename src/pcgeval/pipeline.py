@@ -4,14 +4,32 @@ The scripts in `stages/` run them for DVC, and the audit runs all of them again 
 the packages that it uses, which are its dependencies in dvc.yaml.
 """
 
+import contextlib
+import gc
+import os
+import signal
+import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from pcgeval.core.params import Params
+import psutil
+
+from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import read_json
+from pcgeval.core.packages import installed_release
+from pcgeval.formats.layout import PACKAGE_FILE, REPORT
+from pcgeval.formats.params import Params, load_params
 
 if TYPE_CHECKING:
     from pcgeval.judge.calls import OpenBackend
+
+_PARENT_SECONDS = 0.5  # between two looks whether DVC still runs
+_GARBAGE = 100_000  # new objects between two searches for cycles, which took a fifth of a report's time
+_SHELLS = frozenset({"sh", "dash", "bash", "zsh", "fish", "ksh"})
 
 
 def generate(params: Params, root: Path = Path()) -> None:
@@ -84,7 +102,6 @@ def grade(params: Params, root: Path = Path(), *, open_backend: "OpenBackend | N
 
 def report(params: Params, root: Path = Path()) -> None:
     """Write the pages of the evaluated round: `results/report`."""
-    from pcgeval.core.layout import REPORT
     from pcgeval.report.render import write_report
 
     write_report(params, root, root / REPORT)
@@ -114,3 +131,54 @@ OUTPUTS: Mapping[str, tuple[str, ...]] = {  # of each stage, as in dvc.yaml
     "grade": ("data/grades", "data/judgements", "data/evidence"),
     "report": ("results/report",),
 }
+
+
+def run_stage(stage: Callable[[Params], None]) -> NoReturn:
+    """Run a stage on this folder's params.yaml, and end the process."""
+    heed_signals()
+    gc.set_threshold(_GARBAGE)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a stage divides its work over the cores itself, at less cost
+    if "DVC_STAGE" in os.environ:
+        threading.Thread(target=_end_with_dvc, daemon=True).start()
+    code = stage_exit_code(stage)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code == EXIT_INTERRUPTED:
+        os._exit(code)  # a usual exit would wait for a thread that asks a model
+    sys.exit(code)
+
+
+def stage_exit_code(stage: Callable[[Params], None]) -> int:
+    """Run a stage on this folder's params.yaml and return its exit code; an error becomes a message."""
+
+    def action() -> None:
+
+        check_package()
+        stage(load_params())
+
+    return exit_code_of(action, stage.__name__)
+
+
+def check_package() -> None:
+    """Raise FileError if Python imports another pcgeval than DVC hashes: src/pcgeval here, or that of pcgeval.json."""
+    package, beside = Path(__file__).parent, Path("src", "pcgeval")
+    if beside.is_dir() and not beside.samefile(package):
+        raise FileError(
+            f"{package}: Python imports this pcgeval, but the folder {Path.cwd()} has another one in {beside}, which "
+            "its results are hashed with. Run `make setup` here and use its .venv, or set PYTHONPATH=src."
+        )
+    if PACKAGE_FILE.is_file() and (named := read_json(PACKAGE_FILE)) != installed_release():
+        raise FileError(
+            f"{PACKAGE_FILE}: this competition is run with {named}, but Python imports {installed_release()} from "
+            f"{package}. Install that version, or run `pcgeval init . --upgrade` to evaluate it again with this one."
+        )
+
+
+def _end_with_dvc() -> None:
+    """Stop this process once the DVC that started it has ended: a killed DVC leaves its stage running."""
+    with contextlib.suppress(psutil.NoSuchProcess, StopIteration):  # the latter where only a shell is left
+        parents = psutil.Process().parents()
+        dvc = next(parent for parent in parents if parent.name() not in _SHELLS)
+        while dvc.is_running() and dvc.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(_PARENT_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -7,9 +7,9 @@ import pytest
 from pcgeval.checks import paper_checks
 from pcgeval.checks.checks import CHECKS, LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import Document, Evidence, ModelEvidence, TrialEvidence, Undecided
-from pcgeval.core.failures import failure
-from pcgeval.core.layout import Trial
-from pcgeval.core.trials import FLAG_KINDS, Flag, TrialUsage
+from pcgeval.formats.failures import failure
+from pcgeval.formats.layout import Trial
+from pcgeval.formats.trials import FLAG_KINDS, Flag, TrialUsage
 
 README = Document("README.md", "read", "# My Team\n\nThe prompt shows two letters.")
 PROMPT = Document("prompt.txt", "read", "Use drop_block('b11', 1) to build <OBJECT>.")

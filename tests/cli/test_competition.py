@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pcgeval.cli.main import main
-from pcgeval.core.layout import STAGE_DIRS
+from pcgeval.formats.layout import STAGE_DIRS
 
 
 @pytest.fixture(autouse=True)

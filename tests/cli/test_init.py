@@ -11,7 +11,7 @@ from params_for_tests import contents
 
 from pcgeval.cli.main import main
 from pcgeval.cli.rounds import prepare_round
-from pcgeval.core.params import load_params
+from pcgeval.formats.params import load_params
 from pcgeval.proof.commitment import read_commitment
 
 ROOT = Path(__file__).parents[2]

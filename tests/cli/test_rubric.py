@@ -7,7 +7,7 @@ from rubric_trees import leaf, node, rubric
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json, write_text
-from pcgeval.judge.human import read_human_grades
+from pcgeval.judge.grading import read_human_grades
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord
 

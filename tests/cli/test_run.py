@@ -14,8 +14,8 @@ from slow_ollama import DIGEST, SlowOllama
 from waiting import wait_until
 from workspace import PROMPTS, REPOSITORY, make_workspace
 
-from pcgeval.core.layout import RUN_LOCK, recording_file
 from pcgeval.core.locks import lock_folder
+from pcgeval.formats.layout import RUN_LOCK, recording_file
 from pcgeval.llm.neutral import TEXT
 
 pytestmark = pytest.mark.e2e

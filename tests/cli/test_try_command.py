@@ -16,9 +16,9 @@ from waiting import wait_until
 from pcgeval.cli.main import main
 from pcgeval.cli.settings import SettingsError, default_params, find_model_to_ask
 from pcgeval.core.console import EXIT_INTERRUPTED
-from pcgeval.core.layout import OFFICIAL_RESULTS, SUBMISSIONS, recording_file
-from pcgeval.core.params import load_params
-from pcgeval.core.stage_files import TrialRow, read_csv
+from pcgeval.formats.layout import OFFICIAL_RESULTS, SUBMISSIONS, recording_file
+from pcgeval.formats.params import load_params
+from pcgeval.formats.results import TrialRow, read_csv
 from pcgeval.llm.call_log import read_recording
 from pcgeval.llm.protocol import ChatRequest, Message
 

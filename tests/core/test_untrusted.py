@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pcgeval.core.text import printable_line, printable_name, printable_text
 from pcgeval.core.untrusted import (
     UntrustedFileError,
     files_below,
     open_regular,
     path_below,
-    printable_line,
-    printable_name,
-    printable_text,
     read_bounded,
     read_bounded_json,
     read_start,

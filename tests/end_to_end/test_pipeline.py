@@ -10,7 +10,7 @@ import pytest
 from soak import soak_only
 from workspace import DIGESTS, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
 
-from pcgeval.core.layout import STAGE_DIRS, stage_dir
+from pcgeval.formats.layout import STAGE_DIRS, stage_dir
 
 pytestmark = pytest.mark.e2e
 

@@ -9,12 +9,12 @@ from levels_for_tests import dropped, level
 from params_for_tests import contents, file_states, small_params
 
 from pcgeval import PhysicsParams, simulate
-from pcgeval.core.failures import failure
 from pcgeval.core.files import write_text
-from pcgeval.core.layout import DATA, Trial, replays_file, stage_dir, trial_file
-from pcgeval.core.stage_files import ReplaysFile, read_outcomes, write_failures
 from pcgeval.evaluator import stage
 from pcgeval.evaluator.stage import simulate_stage
+from pcgeval.formats.failures import failure
+from pcgeval.formats.layout import DATA, Trial, replays_file, stage_dir, trial_file
+from pcgeval.formats.stages import ReplaysFile, read_outcomes, write_failures
 
 TEAM = "team_a"
 SHAKY = dropped([("b13", 4), ("b31", 5)])

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from program_trials import JOB, SAID, SEED, TestModel, limits, reply
 
-from pcgeval.core.failures import Failure, failure
-from pcgeval.core.params import Limits
-from pcgeval.core.trials import Flag
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.params import Limits
+from pcgeval.formats.trials import Flag
 from pcgeval.generation import broker as broker_module
 from pcgeval.generation.broker import MAX_FLAGS, MAX_REPLIES, Broker, Pipe, PipeClosed, TrialFailed
 from pcgeval.llm.protocol import ChatReply, ChatRequest, Message

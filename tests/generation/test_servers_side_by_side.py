@@ -10,7 +10,7 @@ import pytest
 from competition_folder import PROMPT, STAGE, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 
-from pcgeval.core.params import load_params
+from pcgeval.formats.params import load_params
 from pcgeval.generation.tasks import models_by_server
 from pcgeval.llm.neutral import TEXT
 

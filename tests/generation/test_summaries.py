@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pcgeval.core import trials
-from pcgeval.core.failures import failure
 from pcgeval.core.files import sha256_file, sha256_text
-from pcgeval.core.layout import Trial
-from pcgeval.core.params import Model
-from pcgeval.core.trials import Exchange, TrialRecord, TrialSummary, record_path
+from pcgeval.formats import trials
+from pcgeval.formats.failures import failure
+from pcgeval.formats.layout import Trial
+from pcgeval.formats.params import Model
+from pcgeval.formats.trials import Exchange, TrialRecord, TrialSummary, record_path
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.protocol import ChatReply, Message
 from pcgeval.submissions.load import Program, Prompt, Submission

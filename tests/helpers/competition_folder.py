@@ -18,8 +18,8 @@ from slow_ollama import DIGEST
 
 from pcgeval import pipeline
 from pcgeval.cli.main import main
-from pcgeval.core.console import stage_exit_code
-from pcgeval.core.trials import TrialRecord, read_record
+from pcgeval.formats.trials import TrialRecord, read_record
+from pcgeval.pipeline import stage_exit_code
 
 REPOSITORY = Path(__file__).parents[2]
 STAGE = (str(REPOSITORY / "stages" / "generate.py"),)

@@ -10,10 +10,10 @@ from params_for_tests import small_params
 from rubric_trees import RESULT, leaf, node
 from workspace import evaluate
 
-from pcgeval.core.failures import failure
 from pcgeval.core.files import sha256_text, write_json, write_text
-from pcgeval.core.layout import RUBRICS, SUBMISSIONS, stage_dir, summaries_file, trials
-from pcgeval.core.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
+from pcgeval.formats.failures import failure
+from pcgeval.formats.layout import RUBRICS, SUBMISSIONS, stage_dir, summaries_file
+from pcgeval.formats.trials import ChatReply, Exchange, Flag, TrialRecord, write_trial
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.submissions.load import load_submission
@@ -77,7 +77,7 @@ def write_replies(root, params, model, team, reply, noted):
     settings, submission = params.models[model], load_submission(root / SUBMISSIONS / team, params.teams[team])
     raw = root / stage_dir("raw", model, team)
     task = GenerationTask(submission, settings, settings.digest or "d", params.limits, params.competition.seed)
-    for trial in trials(params):
+    for trial in params.trials():
         text, note = reply(model, team, trial), noted(model, team, trial)
         record = TrialRecord(
             fingerprint=task.fingerprint(trial),
@@ -91,4 +91,4 @@ def write_replies(root, params, model, team, reply, noted):
             contained=note.contained,
         )
         write_trial(raw, team, trial, text or "", record)
-    summarise_trials(root / summaries_file(model, team), raw, submission, trials(params), settings)
+    summarise_trials(root / summaries_file(model, team), raw, submission, params.trials(), settings)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from threaded_server import JsonHandler, ThreadedServer
 
-from pcgeval.core.params import Model
+from pcgeval.formats.params import Model
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.protocol import Backend
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from tampered_competition import edit_calls, edit_json
 
-from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import sha256_bytes, sha256_json
-from pcgeval.core.layout import CALLS, Trial, letter_file, recording_file, stage_dir, trial_file
-from pcgeval.core.trials import record_path
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.layout import CALLS, Trial, letter_file, recording_file, stage_dir, trial_file
+from pcgeval.formats.trials import record_path
 from pcgeval.submissions.packages import read_requirements
 
 LEVEL = "```\ndrop_block('b31', 9)\ndrop_block('b31', 9)\n```\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 from scripted_judge import DIGEST, ScriptedModel
 
 from pcgeval.core.files import write_text
-from pcgeval.core.params import Model
+from pcgeval.formats.params import Model
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings

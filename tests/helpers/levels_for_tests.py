@@ -1,6 +1,6 @@
 """Levels that the tests of this folder share."""
 
-from pcgeval.levels.xml import level_xml
+from pcgeval.levels.conversion import level_xml
 
 
 def level(*blocks):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.params import Params, parse_params
+from pcgeval.formats.params import Params, parse_params
 
 SECTIONS = ("physics", "similarity", "diversity", "scoring", "rubric")
 

@@ -6,8 +6,8 @@ from textwrap import dedent
 
 from handed_in_for_tests import write_folder
 
-from pcgeval.core.layout import Trial
-from pcgeval.core.params import Limits, Model
+from pcgeval.formats.layout import Trial
+from pcgeval.formats.params import Limits, Model
 from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import ChatReply, ChatRequest
 from pcgeval.submissions.load import Program

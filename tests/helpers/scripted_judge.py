@@ -10,10 +10,9 @@ from typing import Any
 
 from slow_ollama import DIGEST, SlowOllama
 
-from pcgeval.core.failures import failure
 from pcgeval.core.files import sha256_json
-from pcgeval.llm.blame import BlameVerdict
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError
+from pcgeval.formats.failures import failure
+from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, ChatRequest, LlmError
 
 GRADE = "# Expectations\nThat it is there.\n# Reality\nIt is {there}.\n# Score\n{score}\n"
 

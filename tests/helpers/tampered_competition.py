@@ -13,8 +13,8 @@ from slow_ollama import DIGEST, SlowOllama
 from workspace import evaluate, make_workspace
 
 from pcgeval.core.files import to_json
-from pcgeval.core.layout import SUBMISSIONS, stage_dir, summaries_file, trials
-from pcgeval.core.params import load_params
+from pcgeval.formats.layout import SUBMISSIONS, stage_dir, summaries_file
+from pcgeval.formats.params import load_params
 from pcgeval.generation.export import record_competition
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.submissions.load import load_submission
@@ -63,7 +63,7 @@ def summarise(folder: Path) -> None:
     for (model, settings), team in product(params.models.items(), params.teams):
         raw = folder / stage_dir("raw", model, team)
         submission = load_submission(folder / SUBMISSIONS / team)
-        summarise_trials(folder / summaries_file(model, team), raw, submission, trials(params), settings)
+        summarise_trials(folder / summaries_file(model, team), raw, submission, params.trials(), settings)
 
 
 def edit_json(path: Path, change: Callable[[Any], None]) -> None:

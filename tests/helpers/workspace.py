@@ -15,8 +15,8 @@ from dvc_command import run_dvc, with_this_python
 from params_for_tests import small_values
 
 from pcgeval import pipeline
-from pcgeval.core.layout import recording_file, trials
-from pcgeval.core.params import load_params, parse_params
+from pcgeval.formats.layout import recording_file
+from pcgeval.formats.params import load_params, parse_params
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
@@ -109,7 +109,7 @@ def _write_recordings(folder: Path) -> None:
         for prompt, digest in itertools.product((submission.work.text, OTHER_PROMPT), (DIGESTS[model], OTHER_DIGEST)):
             shown = replace(submission, work=Prompt(prompt))
             task = GenerationTask(shown, params.models[model], digest, params.limits, params.competition.seed)
-            for trial, text in zip(trials(params), next(orders), strict=True):
+            for trial, text in zip(params.trials(), next(orders), strict=True):
                 reply = ChatReply(text, 20, len(text) // 4, "stop", seconds=1.5)
                 key = task.request(trial).key
                 calls.append(LoggedCall(key=key, reply=reply, letter=trial.letter, trial=trial.number, turn=1))

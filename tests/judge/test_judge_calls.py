@@ -11,14 +11,13 @@ from judged_attempt import MODEL, WrittenAnswers, graded, reasons, write_files, 
 from rubric_trees import leaf, node
 from scripted_judge import DIGEST, ScriptedModel, answer, refused
 
-from pcgeval.core.failures import failure
 from pcgeval.core.files import to_json
-from pcgeval.core.params import Model
+from pcgeval.formats.failures import failure
+from pcgeval.formats.params import Model
 from pcgeval.judge import calls
 from pcgeval.judge.calls import CallFiles
-from pcgeval.llm.blame import BlameVerdict
 from pcgeval.llm.neutral import TEXT
-from pcgeval.llm.protocol import CallError, ChatReply, unpinned_digest
+from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, unpinned_digest
 from pcgeval.rubric.grades import JudgeOutput
 
 LEAVES = [f"leaf-{number}" for number in range(6)]

@@ -9,8 +9,7 @@ from rubric_trees import CODE, RESULT, leaf, node
 from scripted_endpoint import ScriptedEndpoint
 
 from pcgeval import extract_leaf_grades, get_grade_summary, run_judge
-from pcgeval.core.params import Model
-from pcgeval.core.profiles import ModelProfile, Price
+from pcgeval.formats.params import Model, ModelProfile, Price
 from pcgeval.judge.settings import GradingError, JudgeSettings
 
 pytest.importorskip("openai", reason="the extra openai is not installed")

@@ -9,9 +9,9 @@ from judged_attempt import graded, write_files, write_paper
 from rubric_trees import RESULT, leaf, node
 
 from pcgeval.core.files import write_text
-from pcgeval.core.params import RubricParams
+from pcgeval.formats.params import RubricParams
 from pcgeval.judge import JUDGES
-from pcgeval.judge.human import HumanGradesError
+from pcgeval.judge.grading import HumanGradesError
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rubric.agreement import agreement

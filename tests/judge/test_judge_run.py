@@ -16,7 +16,7 @@ from waiting import wait_until
 from pcgeval import run_judge
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_text
-from pcgeval.core.params import Model
+from pcgeval.formats.params import Model
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings

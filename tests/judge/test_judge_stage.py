@@ -11,7 +11,7 @@ from scripted_judge import ScriptedModel, dies_after
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, write_text
-from pcgeval.core.layout import (
+from pcgeval.formats.layout import (
     CALLS,
     GRADES,
     RUBRICS,
@@ -20,7 +20,7 @@ from pcgeval.core.layout import (
     judge_recording_file,
     judgement_file,
 )
-from pcgeval.core.params import Team, load_params
+from pcgeval.formats.params import Team, load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import JudgeSettings

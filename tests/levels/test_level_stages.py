@@ -5,11 +5,11 @@ from params_for_tests import contents, small_params
 
 from pcgeval import extract_code, level_xml
 from pcgeval.core.errors import FileError
-from pcgeval.core.failures import failure
 from pcgeval.core.files import write_bytes
-from pcgeval.core.layout import DATA, Trial, stage_dir, summaries_file, trial_file
-from pcgeval.core.stage_files import read_failures, write_failures
-from pcgeval.core.trials import TrialSummary, TrialUsage, write_summaries
+from pcgeval.formats.failures import failure
+from pcgeval.formats.layout import DATA, Trial, stage_dir, summaries_file, trial_file
+from pcgeval.formats.stages import read_failures, write_failures
+from pcgeval.formats.trials import TrialSummary, TrialUsage, write_summaries
 from pcgeval.levels import stages
 from pcgeval.levels.stages import convert_stage, extract_stage
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pcgeval.core.params import Model
+from pcgeval.formats.params import Model
 from pcgeval.llm import neutral
 from pcgeval.llm.blame import Answer, Sent, same_model, verdict_on
 from pcgeval.llm.call_log import CallLog

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from workspace import REPOSITORY
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import SUBMISSIONS, recording_file, trials
-from pcgeval.core.params import load_params
+from pcgeval.formats.layout import SUBMISSIONS, recording_file
+from pcgeval.formats.params import load_params
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm import call_log
-from pcgeval.llm.call_log import CallLog, LoggedCall, read_recording, write_recording
+from pcgeval.llm.call_log import CallLog, LoggedCall, RecordedModel, read_recording, write_recording
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
-from pcgeval.llm.recorded import RecordedModel
 from pcgeval.submissions.load import Prompt, load_submission
 
 DIGEST = "ab" * 32
@@ -217,7 +216,7 @@ def test_the_demos_recordings_answer_the_requests_that_its_submissions_make_now(
     )
     recording = REPOSITORY / recording_file(model, team)
     recorded = RecordedModel.read(recording, task.digest)
-    for trial in trials(DEMO):
+    for trial in DEMO.trials():
         if isinstance(submission.work, Prompt):
             assert recorded.call(task.request(trial)).reply
         else:

@@ -15,7 +15,7 @@ from threaded_server import free_port
 from wheels_for_tests import write_wheel
 
 from pcgeval.core.console import EXIT_INTERRUPTED
-from pcgeval.core.params import Model
+from pcgeval.formats.params import Model
 from pcgeval.llm import local_models
 from pcgeval.llm.backends import open_backend
 from pcgeval.llm.llamacpp import LlamaCpp

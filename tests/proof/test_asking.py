@@ -10,9 +10,9 @@ from slow_ollama import SlowOllama
 from workspace import make_workspace
 
 from pcgeval import pipeline
-from pcgeval.core.layout import Trial, stage_dir
-from pcgeval.core.params import Params, load_params
-from pcgeval.core.trials import record_path
+from pcgeval.formats.layout import Trial, stage_dir
+from pcgeval.formats.params import Params, load_params
+from pcgeval.formats.trials import record_path
 from pcgeval.proof.asking import ask_again
 
 MODEL, TEAM = "small", "alpha"

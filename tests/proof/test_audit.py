@@ -16,7 +16,7 @@ from workspace import evaluate, make_workspace
 
 from pcgeval import pipeline
 from pcgeval.cli.main import main
-from pcgeval.core.params import load_params
+from pcgeval.formats.params import load_params
 from pcgeval.proof.audit import audit
 from pcgeval.similarity.source import SHIPPED_SHA256
 from pcgeval.submissions.load import submission_sha256

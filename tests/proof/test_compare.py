@@ -11,7 +11,7 @@ from bundles import contents, packed
 from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT, evaluate
 
 from pcgeval.cli.main import main
-from pcgeval.core.stage_files import LetterRow, read_csv
+from pcgeval.formats.results import LetterRow, read_csv
 from pcgeval.proof.bundle import make_bundle
 
 RANKING = Path("results/ranking.json")

@@ -12,7 +12,7 @@ from workspace import evaluate
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_bytes
-from pcgeval.core.layout import CALLS, FAILED_CALLS
+from pcgeval.formats.layout import CALLS, FAILED_CALLS
 from pcgeval.proof.audit import audit
 from pcgeval.proof.bundle import make_bundle
 

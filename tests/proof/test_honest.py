@@ -11,7 +11,7 @@ from program_trials import HEADER, loop
 
 from pcgeval.cli.main import main
 from pcgeval.cli.rounds import prepare_round
-from pcgeval.core.trials import TrialRecord, read_record
+from pcgeval.formats.trials import TrialRecord, read_record
 
 pytestmark = pytest.mark.needs_sandbox
 ASK = "chat_with_llm(ctx, [{'role': 'user', 'content': f'Stack blocks into {letter}, %s'}])[0]"

@@ -14,8 +14,8 @@ from tampered_competition import Builder, edit_json, summarise
 from workspace import evaluate, make_workspace
 
 from pcgeval.core.files import sha256_file
-from pcgeval.core.layout import Trial
-from pcgeval.core.trials import read_record
+from pcgeval.formats.layout import Trial
+from pcgeval.formats.trials import read_record
 from pcgeval.proof.audit import audit
 
 pytestmark = pytest.mark.needs_sandbox

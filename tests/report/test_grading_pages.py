@@ -11,8 +11,8 @@ from rubric_trees import RUN, leaf, node, rubric
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import read_json, write_json
-from pcgeval.core.layout import RUBRICS, grade_file
-from pcgeval.core.profiles import Price
+from pcgeval.formats.layout import RUBRICS, grade_file
+from pcgeval.formats.params import Price
 from pcgeval.judge.run import guessed
 from pcgeval.report.markup import grade_page
 from pcgeval.report.render import write_report

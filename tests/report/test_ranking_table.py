@@ -4,9 +4,9 @@ import csv
 import io
 
 from pcgeval.cli.main import main
-from pcgeval.core.layout import RANKING_JSON
-from pcgeval.core.params import load_params
-from pcgeval.core.stage_files import RankingFile
+from pcgeval.formats.layout import RANKING_JSON
+from pcgeval.formats.params import load_params
+from pcgeval.formats.results import RankingFile
 from pcgeval.report.tables import doubtful_settings, ranking_table
 
 

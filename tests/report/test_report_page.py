@@ -15,15 +15,15 @@ from params_for_tests import contents
 from pyarrow import parquet
 
 from pcgeval import score_level
+from pcgeval.bulk.level_table import level_table
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_json
-from pcgeval.core.layout import EXAMPLE_LETTERS, RANKING_JSON, REPORT
-from pcgeval.core.level_table import level_table
-from pcgeval.core.params import Team
-from pcgeval.core.stage_files import RankingFile
+from pcgeval.formats.layout import EXAMPLE_LETTERS, RANKING_JSON, REPORT
+from pcgeval.formats.params import Team
+from pcgeval.formats.results import RankingFile
 from pcgeval.report.collect import collect
-from pcgeval.report.formats import figure
+from pcgeval.report.markup import figure
 from pcgeval.report.render import write_report
 
 REPOSITORY = Path(__file__).parents[2]

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from pcgeval.core.stage_files import SimulatedTrial
-from pcgeval.evaluator.drawing import VIEW
 from pcgeval.evaluator.image import render
-from pcgeval.evaluator.stability import Stability
+from pcgeval.evaluator.world import Stability
+from pcgeval.formats.stages import SimulatedTrial
+from pcgeval.preview.drawing import VIEW
 from pcgeval.report.markup import environment
 
 MACROS = environment().get_template("macros.html.j2").module

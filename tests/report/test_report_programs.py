@@ -8,8 +8,8 @@ from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
 from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, team_page
 
 from pcgeval.core.files import read_json, write_json
-from pcgeval.core.layout import SUBMISSIONS, Trial, grade_file, summaries_file
-from pcgeval.core.params import Team
+from pcgeval.formats.layout import SUBMISSIONS, Trial, grade_file, summaries_file
+from pcgeval.formats.params import Team
 from pcgeval.report.render import write_report
 from pcgeval.submissions.load import submission_sha256
 

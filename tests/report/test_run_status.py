@@ -9,9 +9,9 @@ from evaluated_round import PARAMS
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import read_json, write_json
-from pcgeval.core.layout import CALLS, GENERATION_LOCK, SUBMISSIONS, Trial, stage_dir
-from pcgeval.core.params import parse_params
-from pcgeval.core.trials import record_path
+from pcgeval.formats.layout import CALLS, GENERATION_LOCK, SUBMISSIONS, Trial, stage_dir
+from pcgeval.formats.params import parse_params
+from pcgeval.formats.trials import record_path
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.report.status import run_status

@@ -10,7 +10,7 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not inst
 
 from pydantic import ValidationError  # noqa: E402
 
-from pcgeval.evaluator.level_score import score_level  # noqa: E402
+from pcgeval.preview.level_score import score_level  # noqa: E402
 from pcgeval.rl.level_environment import LevelEnv, LevelTask, LevelTaskset, LevelTasksetConfig  # noqa: E402
 from pcgeval.similarity.classifier import loaded_classifier  # noqa: E402
 from pcgeval.similarity.diversity import diversity  # noqa: E402

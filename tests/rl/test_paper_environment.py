@@ -14,11 +14,15 @@ vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not inst
 
 import pcgeval  # noqa: E402
 from pcgeval.core.errors import PcgevalError  # noqa: E402
-from pcgeval.core.params import Model  # noqa: E402
+from pcgeval.formats.params import Model  # noqa: E402
 from pcgeval.judge.settings import JudgeSettings  # noqa: E402
 from pcgeval.rl import paper_environment  # noqa: E402
-from pcgeval.rl.paper_environment import PaperTask, PaperTaskConfig, PaperTaskset  # noqa: E402
-from pcgeval.rl.shell_tool import AttemptState  # noqa: E402
+from pcgeval.rl.paper_environment import (  # noqa: E402
+    AttemptState,
+    PaperTask,
+    PaperTaskConfig,
+    PaperTaskset,
+)
 from pcgeval.rubric.grades import JudgeOutput  # noqa: E402
 from pcgeval.rubric.papers import GOLD, PaperError  # noqa: E402
 

@@ -12,7 +12,7 @@ from scoring_examples import uniform
 from pcgeval import CompetitionResults, Entrant, PcgevalError, ScoreInterval, ScoringRules, TeamResults
 from pcgeval import rank as rank_teams
 from pcgeval import score_competition as score_all
-from pcgeval.core.stage_files import RankingIntervals
+from pcgeval.formats.results import RankingIntervals
 from pcgeval.scoring.ranking import ranking_file, write_metrics, write_ranking
 
 RULES = ScoringRules("A", 3)

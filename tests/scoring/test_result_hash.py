@@ -7,10 +7,10 @@ import pytest
 import yaml
 from evaluated_round import PARAMS
 
-from pcgeval.core.files import read_json, write_json, write_text
-from pcgeval.core.layout import DVC_IGNORED, RANKING_JSON
-from pcgeval.core.params import parse_params
-from pcgeval.core.stage_files import RankingFile
+from pcgeval.core.files import DVC_IGNORED, read_json, write_json, write_text
+from pcgeval.formats.layout import RANKING_JSON
+from pcgeval.formats.params import parse_params
+from pcgeval.formats.results import RankingFile
 from pcgeval.scoring.result_hash import PACKAGES, STAGES, result_doubts, result_hash
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from workspace import evaluate, make_workspace
 
 from pcgeval import PcgevalError
 from pcgeval.core.files import read_json
-from pcgeval.core.layout import METRICS, OFFICIAL_RESULTS, RANKING_JSON
+from pcgeval.formats.layout import METRICS, OFFICIAL_RESULTS, RANKING_JSON
 from pcgeval.scoring.stages import rank_stage, score_stage
 
 

@@ -5,7 +5,7 @@ import pytest
 from scoring_examples import RULES, measured
 
 from pcgeval import CompetitionResults, ScoreInterval, TeamResults, score_competition
-from pcgeval.scoring.uncertainty import bootstrap
+from pcgeval.scoring.ranking import bootstrap
 
 MODELS, TEAMS = "mn", "abc"
 

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 from threadpoolctl import threadpool_limits
 
 from pcgeval import Classifier, PcgevalError
-from pcgeval.core.layout import PACKAGED_DATA
+from pcgeval.formats.layout import PACKAGED_DATA
 from pcgeval.similarity.preprocessing import Preprocessing
 from pcgeval.similarity.source import FILES
 

@@ -11,7 +11,7 @@ from params_for_tests import contents, small_params
 from PIL import Image
 
 from pcgeval import Classifier, PcgevalError
-from pcgeval.core.layout import CLASSIFIER, DATA, Trial, stage_dir, trial_file
+from pcgeval.formats.layout import CLASSIFIER, DATA, Trial, stage_dir, trial_file
 from pcgeval.similarity.stage import PACKAGES, TORCH_PACKAGES, classify_stage
 
 TEAM = "team"

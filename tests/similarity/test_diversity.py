@@ -14,7 +14,7 @@ from params_for_tests import contents, small_params
 
 from pcgeval import PcgevalError, diversity
 from pcgeval.core.files import write_text
-from pcgeval.core.layout import DATA, stage_dir
+from pcgeval.formats.layout import DATA, stage_dir
 from pcgeval.similarity.diversity import diversity_stage, mean_distances
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diversity" / "diversity.json.gz"

@@ -17,7 +17,7 @@ from waiting import wait_until
 from workspace import Workspace, make_workspace
 
 from pcgeval import pipeline
-from pcgeval.core.layout import GENERATION_LOCK
+from pcgeval.formats.layout import GENERATION_LOCK
 from pcgeval.llm.neutral import TEXT
 
 STAGE = ("--single-item", "generate")

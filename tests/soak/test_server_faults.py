@@ -10,7 +10,7 @@ from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, compet
 from slow_ollama import SlowOllama
 from waiting import wait_until
 
-from pcgeval.core.layout import CALLS
+from pcgeval.formats.layout import CALLS
 from pcgeval.llm.neutral import TEXT
 
 

@@ -14,7 +14,7 @@ from handed_in_for_tests import PROGRAM_FILES, PROMPT_FILES, write_folder, write
 from params_for_tests import contents, small_params
 
 from pcgeval.cli.main import main
-from pcgeval.core.params import Team, load_params
+from pcgeval.formats.params import Team, load_params
 from pcgeval.submissions.load import Program, SubmissionError, load_submission, submission_sha256
 from pcgeval.submissions.validate import validate
 

@@ -7,9 +7,8 @@ from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, texts, write_fol
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pcgeval.core.params import Team
-from pcgeval.submissions.load import Prompt, SubmissionError, load_submission
-from pcgeval.submissions.sources import MAX_SOURCE_BYTES
+from pcgeval.formats.params import Team
+from pcgeval.submissions.load import MAX_SOURCE_BYTES, Prompt, SubmissionError, load_submission
 from pcgeval.submissions.validate import PUBLISHED_LIMITS, check, validate
 
 

@@ -16,11 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
-from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.failures import Failure, failure
-from pcgeval.core.files import read_text, sha256_json, sha256_text, to_json, write_bytes, write_text
-from pcgeval.core.layout import PACKAGED_DATA
-from pcgeval.core.level_table import (
+from pcgeval.bulk.level_table import (
     CARD,
     LETTERS,
     LevelRow,
@@ -30,14 +26,19 @@ from pcgeval.core.level_table import (
     level_table,
     parquet_bytes,
 )
+from pcgeval.core.errors import FileError, PcgevalError
+from pcgeval.core.files import read_text, sha256_json, sha256_text, to_json, write_bytes, write_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
-from pcgeval.core.parallel import end_unguarded_worker, map_batches, received_folder
-from pcgeval.core.params import PhysicsParams, Similarity
 from pcgeval.evaluator.image import render
-from pcgeval.evaluator.level_score import TextKind, text_kind, walk_to_level
 from pcgeval.evaluator.physics import end_of
 from pcgeval.evaluator.stage import installed_engine, installed_packages
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.layout import PACKAGED_DATA
+from pcgeval.formats.params import PhysicsParams, Similarity
+from pcgeval.parallel import received_folder
+from pcgeval.parallel.processes import end_unguarded_worker, map_batches
+from pcgeval.preview.level_score import TextKind, text_kind, walk_to_level
 from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
@@ -140,7 +141,7 @@ def evaluate(
 ) -> EvaluationSummary:
     """Score every level of an input and write the table of levels as a Hugging Face dataset.
 
-    The table has the rows of the input in their order; `pcgeval.core.level_table` describes its columns. The same call
+    The table has the rows of the input in their order; `pcgeval.bulk.level_table` describes its columns. The same call
     continues a killed run after its finished parts. A script calls this under `if __name__ == "__main__":`.
 
     Args:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pcgeval.bulk.level_table import LETTERS, import_pyarrow
 from pcgeval.core.errors import FileError
-from pcgeval.core.level_table import LETTERS, import_pyarrow
-from pcgeval.core.untrusted import files_below, open_regular, printable_line, printable_name, well_formed
+from pcgeval.core.text import printable_line, printable_name, well_formed
+from pcgeval.core.untrusted import files_below, open_regular
 
 MAX_TEXT = 16 * 2**20  # bytes of a response, and of a line
 MAX_ID = 1000  # characters

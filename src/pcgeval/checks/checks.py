@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, create_model
 
-from pcgeval.checks import paper_checks, result_checks, submission_checks
+from pcgeval.checks import competition_checks, paper_checks
 from pcgeval.checks.evidence import CheckResult, Evidence, NotMet, PaperEvidence, Undecided
 
 Argument = bool | int | float | str
@@ -21,7 +21,7 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
 # every public function of these modules is a check
 CHECKS: dict[str, Callable[..., CheckResult]] = {
     name: function
-    for module in (submission_checks, result_checks, paper_checks)
+    for module in (competition_checks, paper_checks)
     for name, function in vars(module).items()
     if inspect.isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
 }

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from pcgeval.core.failures import Failure, FailureStage
-from pcgeval.core.layout import Trial
-from pcgeval.core.trials import TrialUsage
+from pcgeval.formats.failures import Failure, FailureStage
+from pcgeval.formats.layout import Trial
+from pcgeval.formats.trials import TrialUsage
 
 
 def _inner_path(text: str) -> str:

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 from pcgeval.checks.evidence import Document, Evidence, ModelEvidence, TrialEvidence
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, write_json
-from pcgeval.core.layout import (
+from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
+from pcgeval.formats.layout import (
     DATA,
     EVIDENCE,
     SUBMISSIONS,
@@ -24,14 +25,11 @@ from pcgeval.core.layout import (
     stage_dir,
     summaries_file,
     trial_file,
-    trials,
 )
-from pcgeval.core.params import Params, Team
-from pcgeval.core.stage_files import DiversityFile, SimilarityFile, StabilityFile, by_trial, parsed, read_outcomes
-from pcgeval.core.trials import read_summaries
-from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
-from pcgeval.submissions.load import Program, SubmissionError, load_submission
-from pcgeval.submissions.sources import find_readme
+from pcgeval.formats.params import Params, Team
+from pcgeval.formats.stages import DiversityFile, SimilarityFile, StabilityFile, by_trial, parsed, read_outcomes
+from pcgeval.formats.trials import read_summaries
+from pcgeval.submissions.load import Program, SubmissionError, find_readme, load_submission
 
 MAX_DOCUMENT_BYTES = 1_000_000
 _MODEL_EVIDENCE: TypeAdapter[ModelEvidence] = TypeAdapter(ModelEvidence)
@@ -85,7 +83,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
         stabilities = by_trial(StabilityFile.read(letter_file(stability, letter)).levels)
         classified = SimilarityFile.read(letter_file(similarity, letter))
         similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
-        for trial in trials(params, letter):
+        for trial in params.trials(letter):
             outcome, number = outcomes.get(trial), trial.number
             stable, similar, prediction = stabilities.get(number), similarities.get(number), predictions.get(number)
             if outcome is None or (outcome.failure is None and not (stable and similar and prediction)):

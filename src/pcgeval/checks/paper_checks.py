@@ -21,7 +21,8 @@ from pcgeval.checks.evidence import (
     Undecided,
     yes_or_no,
 )
-from pcgeval.core.untrusted import UntrustedFileError, path_below, printable_name, read_bounded, walk
+from pcgeval.core.text import printable_name
+from pcgeval.core.untrusted import UntrustedFileError, path_below, read_bounded, walk
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 
 MAX_FILE_BYTES = 4_000_000

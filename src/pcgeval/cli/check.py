@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 import typer
 
 from pcgeval.cli.options import Json, group, print_json
-from pcgeval.core import layout
-from pcgeval.core.console import EXIT_BAD_INPUT, count, print_stderr
+from pcgeval.core.console import EXIT_BAD_INPUT, print_stderr
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.text import count
+from pcgeval.formats import layout
 
 if TYPE_CHECKING:
-    from pcgeval.core.params import Params
+    from pcgeval.formats.params import Params
     from pcgeval.report.status import RunStatus
     from pcgeval.submissions.load import Program, Submission
 
@@ -63,7 +64,7 @@ def check(
     It prints the commit to publish before the run, or names what is not committed. `pcgeval audit --since COMMIT`
     names every change after that.
     """
-    from pcgeval.core.params import load_params
+    from pcgeval.formats.params import load_params
 
     findings, answers, summary = Findings(), list[str](), None
     with _attempt(findings, "params.yaml"):
@@ -156,9 +157,9 @@ def _check_dvc(findings: Findings) -> None:
 
 def _check_disk(params: "Params", findings: Findings) -> None:
     """Warn if the trials without a record may need more space than the disk has."""
-    from pcgeval.core.trials import record_path
+    from pcgeval.formats.trials import record_path
 
-    places = product(params.models, params.teams, layout.trials(params))
+    places = product(params.models, params.teams, params.trials())
     paths = (record_path(layout.stage_dir("raw", model, team), team, trial) for model, team, trial in places)
     needed = sum(not path.exists() for path in paths) * (_TRIAL_BYTES + _TOKEN_BYTES * params.limits.tokens)
     free = shutil.disk_usage(Path()).free
@@ -285,7 +286,7 @@ def _check_programs(params: "Params", programs: "dict[str, Program]", findings: 
 
 def _check_commitment(findings: Findings) -> str | None:
     """Return the commit to publish; None, with a warning, if the inputs are not committed."""
-    from pcgeval.core.untrusted import listed
+    from pcgeval.core.text import listed
     from pcgeval.proof.commitment import read_commitment
 
     with _attempt(findings, "commit", "warning"):

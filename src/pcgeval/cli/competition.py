@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
-from pcgeval.core import layout
-from pcgeval.core.console import EXIT_CHECK_FAILED, count, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_text
+from pcgeval.core.text import count
+from pcgeval.formats import layout
 
 if TYPE_CHECKING:
-    from pcgeval.core.stage_files import RankedTeam
+    from pcgeval.formats.results import RankedTeam
 
 # records of trials and files beside the official ones
 _NOT_OFFICIAL = (
@@ -53,7 +54,7 @@ def ranking(
         if not webbrowser.open(index.resolve().as_uri()):
             print_stderr(f"no browser could be started; open {index} in one")
     if single_file:
-        from pcgeval.core.params import load_params
+        from pcgeval.formats.params import load_params
         from pcgeval.report.render import single_page
 
         write_text(single_file, single_page(load_params(), Path()))
@@ -62,8 +63,8 @@ def ranking(
 
 def show_ranking(form: Format | None = None, *, json: bool = False) -> None:
     """Print the ranking, then name what has changed since; exit with code 1 if anything has."""
-    from pcgeval.core.params import load_params
-    from pcgeval.core.stage_files import RankingFile
+    from pcgeval.formats.params import load_params
+    from pcgeval.formats.results import RankingFile
     from pcgeval.report.tables import doubtful_settings, failure_counts, ranking_table
     from pcgeval.scoring.result_hash import result_doubts
 
@@ -137,7 +138,7 @@ def rescore(
     --baselines and --disqualified are repeatable. The official script departs from the rules in places. Exit code 1:
     the results differ from published figures.
     """
-    from pcgeval.core.stage_files import RankingFile
+    from pcgeval.formats.results import RankingFile
     from pcgeval.scoring.inputs import ScoringRules
     from pcgeval.scoring.rescore import measured_letters_and_trials
     from pcgeval.scoring.rescore import rescore as rescore_folders
@@ -163,7 +164,7 @@ def rescore(
 @export.command("official")
 def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
     """Copy the data to DIR/<model>/<team>/<stage>, as the official tools expect."""
-    from pcgeval.core.params import load_params
+    from pcgeval.formats.params import load_params
 
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileError(f"{target}: already exists and is not empty. Name a new folder, or empty it.")
@@ -181,7 +182,7 @@ def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="
 @export.command("recordings")
 def export_recordings() -> None:
     """Write all replies to data/recordings, so that others can replay them."""
-    from pcgeval.core.params import load_params
+    from pcgeval.formats.params import load_params
     from pcgeval.generation.export import record_competition
     from pcgeval.judge.stage import record_judgements
 

@@ -11,8 +11,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from pcgeval.cli.main import app
 from pcgeval.core.console import print_stderr
-from pcgeval.core.failures import FAILURES, FailureStage
 from pcgeval.core.files import read_text, write_text
+from pcgeval.formats.failures import FAILURES, FailureStage
 
 COMMANDS, KINDS = Path("docs/commands.md"), Path("docs/failures.md")
 FAILURES_INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->

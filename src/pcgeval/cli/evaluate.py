@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from pcgeval.cli.options import Assignments, Json, group, print_json
-from pcgeval.core.console import EXIT_CHECK_FAILED, Progress, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.progress import Progress
 
 app = group()
 
@@ -33,7 +34,7 @@ def evaluate(
     """
     from pcgeval.bulk.evaluate import evaluate as evaluate_rows
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.core.parallel import chosen_scheduler
+    from pcgeval.parallel.processes import chosen_scheduler
 
     params = load_params_or_default(assignments or ())
     progress = Progress("levels", None)
@@ -51,7 +52,7 @@ def evaluate(
             embeddings=embeddings,
             read_as=None if any_text else "response",
             processes=processes,
-            scheduler=chosen_scheduler(params),
+            scheduler=chosen_scheduler(params.execution.scheduler),
             begin=begin,
             report=lambda row: progress.step(failed=row.reason is not None),
         )

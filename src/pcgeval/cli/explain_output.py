@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from pcgeval.cli.levels import block_text
-from pcgeval.core.console import count
-from pcgeval.core.stage_files import plain
-from pcgeval.core.untrusted import printable_line, printable_text
+from pcgeval.core.text import count, printable_line, printable_text
+from pcgeval.formats.stages import plain
 from pcgeval.report.explanation import Explanation
 from pcgeval.scoring.formulas import TrialShare
 

@@ -19,7 +19,7 @@ from pcgeval.cli.judge_options import (
 )
 from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.untrusted import one_line
+from pcgeval.core.text import one_line
 from pcgeval.judge import JUDGES
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def grade(
     rubric.max_width.
     """
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.core.layout import judge_recording_file, judgement_file
+    from pcgeval.formats.layout import judge_recording_file, judgement_file
     from pcgeval.judge.calls import CallFiles
     from pcgeval.judge.many import Grading, grade_all, run_gradings
     from pcgeval.judge.stage import competition_task

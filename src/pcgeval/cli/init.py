@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 import typer
 
 from pcgeval.cli.options import group
-from pcgeval.core import layout
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import remove_others, write_bytes, write_text
-from pcgeval.core.untrusted import printable_line
+from pcgeval.core.files import DVC_IGNORED, remove_others, write_bytes, write_text
+from pcgeval.core.text import printable_line
+from pcgeval.formats import layout
 
 app = group()
 _PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
@@ -55,7 +55,7 @@ def init(
 
 def _upgrade(folder: Path) -> None:
     """Convert what older versions kept elsewhere, also in a checkout, and renew what `init` wrote."""
-    from pcgeval.submissions.conversion import convert_submissions
+    from pcgeval.submissions.filing import convert_submissions
 
     has_package = (folder / layout.PACKAGE_FILE).is_file()
     if not has_package and not (folder / "params.yaml").is_file():
@@ -68,7 +68,7 @@ def _upgrade(folder: Path) -> None:
 
 
 def _write_pipeline(folder: Path) -> None:
-    from pcgeval.core.release import pipeline_files
+    from pcgeval.proof.release import pipeline_files
 
     files = {folder / name: content for name, content in pipeline_files().items()}
     for path, content in files.items():
@@ -77,13 +77,13 @@ def _write_pipeline(folder: Path) -> None:
 
 
 def _copy_inputs(folder: Path, params_file: Path) -> None:
-    from pcgeval.core.params import load_params
+    from pcgeval.formats.params import load_params
 
     files = {name: layout.RELEASED_PIPELINE / name for name in _CONFIG}
     files |= {"params.yaml": params_file, "Makefile": params_file.with_name("Makefile")}
     for name, source in files.items():
         write_bytes(folder / name, source.read_bytes())
-    ignored = shutil.ignore_patterns(*layout.DVC_IGNORED)
+    ignored = shutil.ignore_patterns(*DVC_IGNORED)
     for place in _INPUTS:
         source = layout.PACKAGED_DATA / place.relative_to(layout.DATA)
         shutil.copytree(source, folder / place, ignore=ignored, copy_function=shutil.copyfile)

@@ -9,10 +9,10 @@ import typer
 
 from pcgeval.cli.options import assign, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.untrusted import printable_name
+from pcgeval.core.text import printable_name
 
 if TYPE_CHECKING:
-    from pcgeval.core.params import Params
+    from pcgeval.formats.params import Params
     from pcgeval.judge.many import Grading
     from pcgeval.judge.settings import JudgeSettings
     from pcgeval.rubric.runs import RunGrade
@@ -103,8 +103,7 @@ def print_plans(
     The error of a grading that is alone is raised.
     """
     from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.many import plan_all
-    from pcgeval.judge.plan import GradingPlan, total_plan
+    from pcgeval.judge.many import GradingPlan, plan_all, total_plan
     from pcgeval.rubric.explanation import dollars
 
     results = []

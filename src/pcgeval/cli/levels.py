@@ -14,13 +14,14 @@ import typer
 from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import write_bytes, write_text
-from pcgeval.core.untrusted import UntrustedFileError, printable_line, read_handmade
+from pcgeval.core.text import printable_line
+from pcgeval.core.untrusted import UntrustedFileError, read_handmade
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from pcgeval.evaluator.drawing import CalledBlock
-    from pcgeval.evaluator.level_score import LevelScore
+    from pcgeval.preview.drawing import CalledBlock
+    from pcgeval.preview.level_score import LevelScore
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 STDIN = Path("-")
@@ -55,7 +56,7 @@ def level(
         raise typer.BadParameter("--watch needs a file.")
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.evaluator.image import png_bytes
-    from pcgeval.evaluator.level_score import score_level
+    from pcgeval.preview.level_score import score_level
     from pcgeval.similarity.classifier import Classifier
 
     params = load_params_or_default(assignments or ())
@@ -93,8 +94,7 @@ def _texts(file: Path, *, watch: bool) -> Iterator[str]:
 
 def _hints(text: str, scored: "LevelScore") -> Iterator[str]:
     """Yield a hint about each line of bare calls, or of a response's text, that is ignored."""
-    from pcgeval.levels.calls import quoted
-    from pcgeval.levels.extraction import CALL
+    from pcgeval.levels.extraction import CALL, quoted
     from pcgeval.levels.unread import unread_calls
 
     for number, line in enumerate(text.splitlines() if scored.read_as == "calls" else (), start=1):

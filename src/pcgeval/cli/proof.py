@@ -12,8 +12,8 @@ import typer
 from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import sha256_bytes, sha256_file, write_bytes
-from pcgeval.core.layout import RANKING_JSON, SUBMISSIONS
-from pcgeval.core.untrusted import printable_line, printable_name, printable_text
+from pcgeval.core.text import printable_line, printable_name, printable_text
+from pcgeval.formats.layout import RANKING_JSON, SUBMISSIONS
 
 if TYPE_CHECKING:
     from pcgeval.proof.asking import AskedCall
@@ -51,7 +51,7 @@ def audit(
     """
     import dvc  # noqa: F401 - it is run as a program, and an extra brings it
 
-    from pcgeval.core.params import load_params
+    from pcgeval.formats.params import load_params
     from pcgeval.proof.asking import ask_again
     from pcgeval.proof.audit import audit as audit_folder
 
@@ -65,7 +65,7 @@ def bundle(
     out: Annotated[Path, file_to_write("-o", "--out", text="The ZIP file to write.")], json: Json = False
 ) -> None:
     """Write inputs and results to one file that anyone can verify."""
-    from pcgeval.core.params import load_params
+    from pcgeval.formats.params import load_params
     from pcgeval.proof.bundle import make_bundle
     from pcgeval.submissions.load import submission_sha256
 
@@ -164,8 +164,8 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare two evaluations and show the differences."""
-    from pcgeval.core.params import load_params
-    from pcgeval.core.stage_files import RankingFile
+    from pcgeval.formats.params import load_params
+    from pcgeval.formats.results import RankingFile
     from pcgeval.proof.compare import compare_states
     from pcgeval.scoring.result_hash import result_doubts
 

@@ -15,10 +15,10 @@ import yaml
 
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import derived_seed, write_text
-from pcgeval.core.layout import CALLS, DVC_IGNORED, EXAMPLE_LETTERS, PACKAGE_FILE, STATE, SUBMISSIONS, state_name
+from pcgeval.core.files import DVC_IGNORED, derived_seed, write_text
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import ParamsError, load_params
+from pcgeval.formats.layout import CALLS, EXAMPLE_LETTERS, PACKAGE_FILE, STATE, SUBMISSIONS, state_name
+from pcgeval.formats.params import ParamsError, load_params
 from pcgeval.submissions.filing import LOCK
 
 ROUNDS = Path("rounds")

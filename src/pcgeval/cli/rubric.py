@@ -19,8 +19,8 @@ from pcgeval.cli.judge_options import (
 from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json
-from pcgeval.core.layout import PAPERS
-from pcgeval.core.untrusted import listed, one_line, printable_name
+from pcgeval.core.text import listed, one_line, printable_name
+from pcgeval.formats.layout import PAPERS
 
 if TYPE_CHECKING:
     from pcgeval.rubric.grades import GradedTaskNode
@@ -143,7 +143,7 @@ def judge_eval(
     Exit code 1: leaves without a grade leave the score of a submission open by more than rubric.max_width.
     """
     from pcgeval.judge.judge_eval import evaluate_judges, file_name, read_examples
-    from pcgeval.rubric.judge_figures import judge_eval_json, judge_eval_lines
+    from pcgeval.rubric.agreement import judge_eval_json, judge_eval_lines
     from pcgeval.rubric.runs import width_problem
 
     papers = folder.resolve().parent / "papers"
@@ -270,7 +270,7 @@ def leaves(
     json: Json = False,
 ) -> None:
     """List the leaves of a rubric: the criteria that are graded."""
-    from pcgeval.core.layout import RUBRICS, own_or_packaged
+    from pcgeval.formats.layout import RUBRICS, own_or_packaged
     from pcgeval.rubric.explanation import NodeShare, form_lines
     from pcgeval.rubric.grades import Verdict, grade_tree
     from pcgeval.rubric.tree import load_rubric_with_checks

@@ -12,9 +12,9 @@ import typer
 from pcgeval.cli.check import check
 from pcgeval.cli.competition import show_ranking
 from pcgeval.cli.options import group
-from pcgeval.core.console import EXIT_CHECK_FAILED, INSIDE_RUN, check_package, print_stderr
-from pcgeval.core.layout import RUN_LOCK
+from pcgeval.core.console import EXIT_CHECK_FAILED, INSIDE_RUN, print_stderr
 from pcgeval.core.locks import lock_folder
+from pcgeval.formats.layout import RUN_LOCK
 
 app = group()
 
@@ -30,7 +30,8 @@ def run(
     on it have run.
     """
     from pcgeval.cli.rounds import run_round
-    from pcgeval.core.params import load_params
+    from pcgeval.formats.params import load_params
+    from pcgeval.pipeline import check_package
 
     if round_name is not None:
         run_round(round_name)

@@ -7,11 +7,12 @@ from pydantic import ValidationError
 
 from pcgeval.cli.options import assign
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.layout import PACKAGED_DATA
-from pcgeval.core.params import ANY_CLASSIFIER, Model, Params, load_params, parse_params
-from pcgeval.core.untrusted import printable_name
+from pcgeval.core.text import printable_name
+from pcgeval.formats.layout import PACKAGED_DATA
+from pcgeval.formats.params import ANY_CLASSIFIER, Model, Params, load_params, parse_params
 from pcgeval.llm.backends import named_model
-from pcgeval.llm.local_models import find_model, full_name
+from pcgeval.llm.local_models import find_model
+from pcgeval.llm.protocol import full_name
 
 _LOCAL_PARAMS = PACKAGED_DATA / "competitions" / "local.yaml"  # of `pcgeval init`: the same prompt, the same replies
 _FINAL_TRIALS = 10  # per letter, in the final of 2025

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pcgeval.cli.options import Json, group, print_json, print_table, terminal_width
-from pcgeval.core.console import EXIT_CHECK_FAILED, duration, print_stderr
-from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.text import duration
+from pcgeval.formats.layout import SUBMISSIONS, Trial, stage_dir
 
 if TYPE_CHECKING:
     from pcgeval.report.status import RunStatus
@@ -27,7 +28,7 @@ def status(
     The command works before, during and after a run, and never disturbs it. It estimates the time left from earlier
     calls to the same models.
     """
-    from pcgeval.core.params import load_params
+    from pcgeval.formats.params import load_params
     from pcgeval.report.status import run_status
 
     while True:
@@ -82,8 +83,8 @@ def explain(
     measurements. Exit code 1: the published results differ from them.
     """
     from pcgeval.cli.explain_output import explain_lines
-    from pcgeval.core.params import load_params
-    from pcgeval.core.trials import read_record, record_path
+    from pcgeval.formats.params import load_params
+    from pcgeval.formats.trials import read_record, record_path
     from pcgeval.generation.tasks import present_fingerprint
     from pcgeval.report.explanation import explain as explain_trial
     from pcgeval.submissions.load import load_submission

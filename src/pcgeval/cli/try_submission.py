@@ -17,19 +17,20 @@ import typer
 
 from pcgeval.cli.options import print_json, print_table
 from pcgeval.cli.settings import SettingsError, find_model_to_ask, load_params_or_default
-from pcgeval.core.console import EXIT_CHECK_FAILED, StatusLine, count, duration, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import read_text, write_bytes, write_text
-from pcgeval.core.layout import EXTENSIONS, Trial, tag, trial_file, trials
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.params import Params
-from pcgeval.core.trials import TrialRecord
-from pcgeval.core.untrusted import printable_text
+from pcgeval.core.progress import StatusLine
+from pcgeval.core.text import count, duration, printable_text
 from pcgeval.evaluator.image import png_bytes
-from pcgeval.evaluator.level_score import LevelScore, score_level
+from pcgeval.formats.layout import EXTENSIONS, Trial, tag, trial_file
+from pcgeval.formats.params import Params
+from pcgeval.formats.trials import TrialRecord
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.generation.summaries import response_ending, supplied_blocks
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.protocol import LlmError
+from pcgeval.preview.level_score import LevelScore, score_level
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
@@ -140,7 +141,7 @@ class _Try:
 
     def asking(self, trial: Trial, call: int) -> None:
         """Show that a trial's program starts or asks the model, and the time left."""
-        done, total = len(self.levels), len(list(trials(self.params)))
+        done, total = len(self.levels), len(list(self.params.trials()))
         what = f"asking for {trial.letter}{trial.number}, call {call}" if call else "starting the program"
         pace = (time.monotonic() - self.started) / self.new if self.new else None
         left = "" if pace is None else f", about {duration(pace * (total - done))} left"

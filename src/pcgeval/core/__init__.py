@@ -1,1 +1,4 @@
-"""Shared foundations: errors, files, parameters, paths, trials."""
+"""What every package uses: errors, files, text, untrusted input, archives, locks, progress.
+
+It imports no other package.
+"""

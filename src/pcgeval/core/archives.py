@@ -12,7 +12,8 @@ import zlib
 from pathlib import Path
 from typing import IO, cast
 
-from pcgeval.core.untrusted import UntrustedFileError, printable_line
+from pcgeval.core.text import printable_line
+from pcgeval.core.untrusted import UntrustedFileError
 
 ZIP_START = b"PK"  # the first bytes of a zip file
 MAX_NAME, MAX_PART, MAX_DEPTH = 1000, 255, 100  # characters of a path, bytes of a file's name, folders in one another

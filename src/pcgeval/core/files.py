@@ -3,15 +3,22 @@
 import hashlib
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from fnmatch import translate
 from pathlib import Path
 from typing import Any
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.untrusted import read_bounded_json, read_bounded_text, well_formed
+from pcgeval.core.text import well_formed
+from pcgeval.core.untrusted import read_bounded_json, read_bounded_text
+
+# the rules of .dvcignore, which hide no file of a submission
+DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
+_IGNORED = re.compile("|".join(map(translate, DVC_IGNORED)))
 
 MAX_BYTES = 2**30  # of a file that is read as a whole
 _written: ContextVar[set[Path] | None] = ContextVar("written", default=None)  # inside `rewritten_folder`
@@ -116,3 +123,8 @@ def derived_seed(*parts: object) -> int:
     """Return a seed in [0, 2**31): the first 31 bits of the SHA-256 of the parts' texts with `/` between them."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
+
+
+def is_ignored(name: str) -> bool:
+    """Tell whether files and folders of this name are no part of an input or output, as in .dvcignore."""
+    return _IGNORED.fullmatch(name) is not None

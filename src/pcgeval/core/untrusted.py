@@ -7,7 +7,6 @@ import codecs
 import errno
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,18 +17,13 @@ from stat import S_ISDIR, S_ISLNK, S_ISREG
 from typing import Any, BinaryIO, Literal
 
 from pcgeval.core.errors import FileError
+from pcgeval.core.text import printable_line, printable_name
 
 FaultKind = Literal["missing", "not regular", "too large", "malformed", "system"]
 MAX_ENTRIES = 100_000  # files and folders in a tree
 MAX_DEPTH = 40  # folders in one another
-MAX_LINE = 300  # characters of a name or a message that is shown
 _MAX_DIGITS = 100  # of a number in YAML
 _PUT_FILE = "Put the file itself there."
-_SURROGATE = re.compile("[\ud800-\udfff]")
-# control characters other than tab and line end, invisible characters, and those that change the direction of text
-_INVISIBLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
 
 
 class UntrustedFileError(FileError):
@@ -239,42 +233,6 @@ def files_below(folder: Path) -> list[Path]:
         if entry.is_file:
             names.append(entry.name)
     return [folder / name for name in sorted(names, key=os.fsencode)]
-
-
-def well_formed(text: str) -> str:
-    """Return the text with U+FFFD for each lone surrogate, which UTF-8 cannot hold."""
-    return _SURROGATE.sub("\ufffd", text)
-
-
-def one_line(text: str) -> str:
-    """Return the text on one line, with a space for each character that cannot be printed."""
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
-def printable_line(text: str, limit: int = MAX_LINE) -> str:
-    """Return prose on one line of at most `limit` characters, without unprintable characters."""
-    line = " ".join(one_line(text[: 4 * limit]).split())
-    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
-
-
-def printable_name(text: str, limit: int = MAX_LINE) -> str:
-    """Return a name or a quotation on one line of `limit` characters, with escapes for unprintable characters."""
-    shown = "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode()
-        for character in text[:limit]
-    )
-    return f"{shown}..." if len(text) > limit else shown
-
-
-def listed(names: Sequence[str], most: int) -> str:
-    """Return the first names and the number of others: `a, b and 3 more`."""
-    shown = ", ".join(map(printable_name, names[:most]))
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
-
-
-def printable_text(text: str) -> str:
-    """Return text of several lines with U+FFFD for control characters and those that change its direction."""
-    return _INVISIBLE.sub("\ufffd", text)
 
 
 def _too_large(path: Path, limit: int) -> UntrustedFileError:

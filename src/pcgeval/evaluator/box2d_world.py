@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import Box2D
 
-from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator import world as unity
 from pcgeval.evaluator.world import COLLIDERS, World
+from pcgeval.formats.params import PhysicsParams
 from pcgeval.levels.blocks import Block
 
 ITERATIONS = 100  # for velocities and for positions, as in the official evaluator

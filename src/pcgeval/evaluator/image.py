@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pcgeval.evaluator.stability import Stability
-from pcgeval.evaluator.world import SPRITES, corners, square_around
+from pcgeval.evaluator.world import SPRITES, Stability, corners, square_around
 from pcgeval.levels.blocks import BlockType
 
 SIZE, MARGIN = 1024, 100  # pixels

@@ -8,14 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.failures import Failure, failure
-from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator.pymunk_world import PymunkWorld
 from pcgeval.evaluator.replay import FRAME_SECONDS, Recording
-from pcgeval.evaluator.stability import Stability
-from pcgeval.evaluator.world import World
+from pcgeval.evaluator.world import Stability, World
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.params import PhysicsParams
 from pcgeval.levels.blocks import Block, level_blocks
-from pcgeval.levels.errors import LevelError
+from pcgeval.levels.extraction import LevelError
 
 STEPS_BETWEEN_SLEEP_CHECKS = 5  # asking every block costs about as much as a step
 LOST_BELOW = 2  # times `moved_distance`: a block that is so far below its place does not climb back

@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 
 from pcgeval.core.packages import packages_for
-from pcgeval.core.params import PhysicsParams
 from pcgeval.evaluator import world as unity
 from pcgeval.evaluator.world import COLLIDERS, World
+from pcgeval.formats.params import PhysicsParams
 from pcgeval.levels.blocks import Block
 
 with packages_for("the simulation of a level"):

@@ -5,8 +5,8 @@ from math import degrees, inf
 
 import numpy as np
 
-from pcgeval.core.stage_files import BlockPath, KeyFrame
 from pcgeval.evaluator.world import World
+from pcgeval.formats.stages import BlockPath, KeyFrame
 
 FRAME_SECONDS = 0.1  # between two frames
 STAYS = (50, 50, 10)  # millimetres, millimetres, degrees: a block that stays this near to its start has no path

@@ -14,11 +14,14 @@ from pathlib import Path
 
 import pymunk
 
-from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
-from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json, write_bytes
-from pcgeval.core.layout import (
+from pcgeval.core.packages import installed_version, installed_versions, source_sha256
+from pcgeval.core.progress import Progress
+from pcgeval.evaluator.image import level_png
+from pcgeval.evaluator.physics import ENGINE_PACKAGES, end_of
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.layout import (
     DATA,
     SIMULATIONS_FILE,
     Trial,
@@ -27,12 +30,9 @@ from pcgeval.core.layout import (
     stage_dir,
     tag,
     trial_file,
-    trials,
 )
-from pcgeval.core.packages import installed_version, installed_versions, source_sha256
-from pcgeval.core.parallel import chosen_scheduler, map_batches
-from pcgeval.core.params import Params, PhysicsParams
-from pcgeval.core.stage_files import (
+from pcgeval.formats.params import Params, PhysicsParams
+from pcgeval.formats.stages import (
     BlockPath,
     ReplayedTrial,
     ReplaysFile,
@@ -48,8 +48,7 @@ from pcgeval.core.stage_files import (
     read_failures,
     write_outcomes,
 )
-from pcgeval.evaluator.image import level_png
-from pcgeval.evaluator.physics import ENGINE_PACKAGES, end_of
+from pcgeval.parallel.processes import chosen_scheduler, map_batches
 
 CACHE = Path(".cache", "simulations")
 LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating 50 levels
@@ -73,7 +72,7 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
     levels = {
         (model, team, trial): path.read_bytes()
         for model, team in product(params.models, params.teams)
-        for trial in trials(params)
+        for trial in params.trials()
         if (path := trial_file(root / stage_dir("levels", model, team), "levels", team, trial)).is_file()
     }
     files = _simulate_new(params, levels.values(), root / CACHE, processes)
@@ -109,7 +108,7 @@ def _simulate_new(
         return files  # no cluster is needed
     processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)
     work = partial(_simulate, physics=physics)
-    results = map_batches(work, ([level] for level in new), processes, chosen_scheduler(params))
+    results = map_batches(work, ([level] for level in new), processes, chosen_scheduler(params.execution.scheduler))
     with Progress("simulate", len(new)) as progress:
         for (level, file), (result,) in zip(new.items(), results, strict=True):
             progress.step()
@@ -147,7 +146,7 @@ def _write_team(params: Params, root: Path, model: str, team: str, files: Mappin
     simulated: dict[Trial, SimulatedLevel] = {}
     replayed: list[ReplayedTrial] = []
     outcomes: list[TrialOutcome] = []
-    for trial in trials(params):
+    for trial in params.trials():
         if trial not in files:
             outcomes.append(failed(trial, failures.get(trial) or failure("level-missing")))
             continue

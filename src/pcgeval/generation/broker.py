@@ -27,10 +27,10 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from pcgeval.core.failures import Failure, failure
-from pcgeval.core.params import Limits
-from pcgeval.core.trials import Course, Exchange, Flag, FlagKind
-from pcgeval.core.untrusted import printable_line, well_formed
+from pcgeval.core.text import printable_line, well_formed
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.params import Limits
+from pcgeval.formats.trials import Course, Exchange, Flag, FlagKind
 from pcgeval.generation.tasks import TrialJob
 from pcgeval.llm.protocol import Chat, ChatRequest, Message
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_text
-from pcgeval.core.layout import SUBMISSIONS, recording_file, stage_dir, trials
-from pcgeval.core.params import Params
-from pcgeval.core.trials import read_record, record_path
+from pcgeval.formats.layout import SUBMISSIONS, recording_file, stage_dir
+from pcgeval.formats.params import Params
+from pcgeval.formats.trials import read_record, record_path
 from pcgeval.llm.call_log import (
     NEUTRAL,
     LoggedCall,
@@ -37,7 +37,7 @@ def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[
     for team, submission in load_submissions(params.teams, submissions).items():
         for model, settings in params.models.items():
             recording, folder = recording_file(model, team), stage_dir("raw", model, team)
-            records = {trial: read_record(record_path(folder, team, trial)) for trial in sorted(trials(params))}
+            records = {trial: read_record(record_path(folder, team, trial)) for trial in sorted(params.trials())}
             known: list[LoggedCall] = []
             if any(record.failed_calls for record in records.values()):
                 earlier = read_recording(recording) if recording.is_file() else ()

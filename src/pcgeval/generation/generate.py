@@ -22,11 +22,14 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from pcgeval.core.console import Progress, count, error_message
+from pcgeval.core.console import error_message
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import remove_others, sha256_text
-from pcgeval.core.layout import (
+from pcgeval.core.locks import lock_folder
+from pcgeval.core.progress import Progress
+from pcgeval.core.text import count, well_formed
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.layout import (
     CALLS,
     DATA,
     GENERATION_LOCK,
@@ -37,12 +40,9 @@ from pcgeval.core.layout import (
     recording_file,
     stage_dir,
     summaries_file,
-    trials,
 )
-from pcgeval.core.locks import lock_folder
-from pcgeval.core.parallel import map_in_threads
-from pcgeval.core.params import PARAMS_FILE, Model, Params, load_params
-from pcgeval.core.trials import (
+from pcgeval.formats.params import PARAMS_FILE, Model, Params, load_params
+from pcgeval.formats.trials import (
     Course,
     TrialRecord,
     TrialSummary,
@@ -52,15 +52,14 @@ from pcgeval.core.trials import (
     write_summaries,
     write_trial,
 )
-from pcgeval.core.untrusted import well_formed
 from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runner, run_twice
 from pcgeval.generation.summaries import trial_summary
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, models_by_server, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
-from pcgeval.llm.call_log import CallLog
+from pcgeval.llm.call_log import CallLog, RecordedModel
 from pcgeval.llm.neutral import LiveModel, neutral_request, neutral_seconds
 from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
-from pcgeval.llm.recorded import RecordedModel
+from pcgeval.parallel.processes import map_in_threads
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
 from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.packages import PackagesError, lock_requirements
@@ -106,7 +105,7 @@ def generate_stage(params: Params, root: Path = Path()) -> None:
         InputsChangedError: The submissions or params.yaml changed meanwhile.
     """
     submissions = load_submissions(params.teams, root / SUBMISSIONS)
-    progress = Progress("generate", len(params.models) * len(submissions) * len(list(trials(params))))
+    progress = Progress("generate", len(params.models) * len(submissions) * len(list(params.trials())))
     stopping = {model: threading.Event() for model in params.models}
     errors: list[str] = []
 
@@ -135,7 +134,7 @@ def generate_stage(params: Params, root: Path = Path()) -> None:
             raise TrialFaultError("\n".join(dict.fromkeys(errors)))
         records = {
             record_path(root / stage_dir("raw", model, team), team, trial)
-            for model, team, trial in product(params.models, submissions, trials(params))
+            for model, team, trial in product(params.models, submissions, params.trials())
         }
         remove_others(raw, records | {path.with_suffix(".txt") for path in records})
         remove_others(root / TRIALS, {root / summaries_file(*place) for place in product(params.models, submissions)})
@@ -184,7 +183,7 @@ def _generate(
         stopping=stopping,
     )
     for team, of_team in summaries.items():
-        write_summaries(root / summaries_file(model, team), [of_team[trial] for trial in trials(params)])
+        write_summaries(root / summaries_file(model, team), [of_team[trial] for trial in params.trials()])
 
 
 def _is_live(model: Model) -> bool:
@@ -210,14 +209,14 @@ class _ModelOnDemand:
 
 def _finished_digest(params: Params, model: str, teams: Sequence[TeamTrials]) -> str | None:
     """Return the digest with which all trials of a model are finished; None if they are not."""
-    first = record_path(teams[0].folder, teams[0].submission.team, next(trials(params)))
+    first = record_path(teams[0].folder, teams[0].submission.team, next(params.trials()))
     try:
         digest = read_record(first).digest
     except FileError:
         return None
     for team in teams:
         fingerprint = present_fingerprint(params, model, team.submission)
-        for trial in trials(params):
+        for trial in params.trials():
             record = finished_trial(team.folder, team.submission.team, trial, fingerprint(trial, digest))
             if record is None or not record.is_final:
                 return None
@@ -227,10 +226,10 @@ def _finished_digest(params: Params, model: str, teams: Sequence[TeamTrials]) ->
 def _check_unchanged(params: Params, root: Path) -> None:
     """Raise InputsChangedError if the trials have other inputs than the files now, as DVC hashes those."""
     now, submissions = load_params(root / PARAMS_FILE), load_submissions(params.teams, root / SUBMISSIONS)
-    is_same = [*trials(now)] == [*trials(params)] and all(
+    is_same = [*now.trials()] == [*params.trials()] and all(
         {*getattr(now, section)} == {*getattr(params, section)} for section in ("models", "teams")
     )
-    trial = next(trials(params))  # one tells for all: a team's trials are made from one state of its submission
+    trial = next(params.trials())  # one tells for all: a team's trials are made from one state of its submission
     for model, (team, submission) in product(params.models, submissions.items()):
         record = read_record(record_path(root / stage_dir("raw", model, team), team, trial))
         if present_fingerprint(params, model, submission)(trial, record.digest) != record.fingerprint:
@@ -298,7 +297,7 @@ def do_trials(
         task = GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
         runs.append(_TeamRun(team, task, log, report, observer))
     in_turn = [
-        (run, trial) for letter in params.competition.characters for run in runs for trial in trials(params, letter)
+        (run, trial) for letter in params.competition.characters for run in runs for trial in params.trials(letter)
     ]
     to_do = [(run, trial) for run, trial in in_turn if not run.is_finished(trial)]
     if to_do and live:  # else the server may be away

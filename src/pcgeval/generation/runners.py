@@ -7,19 +7,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import derived_seed
-from pcgeval.core.layout import Trial
-from pcgeval.core.parallel import map_in_threads
-from pcgeval.core.params import Limits, Model
-from pcgeval.core.trials import ChatReply, Course, Exchange, FailedCall, Flag
-from pcgeval.core.untrusted import printable_line
+from pcgeval.core.text import printable_line
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.layout import Trial
+from pcgeval.formats.params import Limits, Model
+from pcgeval.formats.trials import ChatReply, Course, Exchange, FailedCall, Flag
 from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed, overtime
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
-from pcgeval.llm.call_log import CallLog, LoggedCall
+from pcgeval.llm.call_log import CallLog, LoggedCall, RecordedModel
 from pcgeval.llm.neutral import LiveModel
 from pcgeval.llm.protocol import Chat, ChatRequest, LlmError, Message
-from pcgeval.llm.recorded import RecordedModel
+from pcgeval.parallel.processes import map_in_threads
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.packages import REQUIREMENTS, InstallError, RequirementsError, interpreter_for

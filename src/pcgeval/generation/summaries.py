@@ -5,14 +5,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import read_text
-from pcgeval.core.layout import Trial
-from pcgeval.core.params import Model
-from pcgeval.core.trials import SuppliedBlocks, TrialRecord, TrialSummary, read_record, record_path, write_summaries
-from pcgeval.core.untrusted import well_formed
-from pcgeval.levels.calls import read_calls
-from pcgeval.levels.extraction import extract_code
+from pcgeval.core.text import well_formed
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.layout import Trial
+from pcgeval.formats.params import Model
+from pcgeval.formats.trials import SuppliedBlocks, TrialRecord, TrialSummary, read_record, record_path, write_summaries
+from pcgeval.levels.extraction import extract_code, read_calls
 from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
 from pcgeval.submissions.load import Program, Prompt, Submission
 

@@ -7,8 +7,8 @@ from functools import cache, cached_property
 from typing import Protocol
 
 from pcgeval.core.files import derived_seed, sha256_file, sha256_json
-from pcgeval.core.layout import Trial
-from pcgeval.core.params import Limits, Model, Params
+from pcgeval.formats.layout import Trial
+from pcgeval.formats.params import Limits, Model, Params
 from pcgeval.llm.protocol import ChatRequest, Message
 from pcgeval.submissions.load import Program, Prompt, Submission
 

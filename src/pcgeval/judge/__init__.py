@@ -1,4 +1,7 @@
-"""Grade the leaves of a rubric: `JUDGES` names the judges that params.yaml, commands and environments know."""
+"""Grade the leaves of a rubric: `JUDGES` names the judges that params.yaml, commands and environments know.
+
+It imports no server of models but through `llm`, and no DVC.
+"""
 
 from dataclasses import dataclass
 

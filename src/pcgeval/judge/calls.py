@@ -13,14 +13,15 @@ from functools import partial
 from pathlib import Path
 
 from pcgeval.core.files import sha256_json
-from pcgeval.core.layout import CALLS
-from pcgeval.core.params import Model
+from pcgeval.formats.layout import CALLS
+from pcgeval.formats.params import Model
 from pcgeval.judge.prompts import FittedCall, JudgeCall
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.call_log import CallLog, LoggedCall
 from pcgeval.llm.local_models import model_file
 from pcgeval.llm.neutral import LiveModel, neutral_request
+from pcgeval.llm.profiles import profile_of
 from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Option, unpinned_digest
 from pcgeval.rubric.grades import EndedBy
 from pcgeval.rubric.record import CallUsage
@@ -171,12 +172,12 @@ class JudgeClient:
         if room is not None and context < settings.context_tokens:
             options["num_predict"] = room = min(room, context // 2)
         messages = call.fitted(context, room or 0).messages
-        schema = call.schema if model.known_profile.structured_output else None
+        schema = call.schema if profile_of(model).structured_output else None
         return ChatRequest(model.name, self.digest or "", messages, options, schema, adaptable=True)
 
     def _options(self, call: JudgeCall) -> dict[str, Option]:
         """Return the options that decide an answer: the profile's, then the user's own; what is None is not sent."""
-        model, profile = self.settings.judge_model, self.settings.judge_model.known_profile
+        model, profile = self.settings.judge_model, profile_of(self.settings.judge_model)
         usual = {"temperature": profile.temperature, "reasoning_effort": profile.reasoning_effort}
         options = {name: value for name, value in usual.items() if value is not None}
         options |= {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}

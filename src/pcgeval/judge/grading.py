@@ -3,27 +3,38 @@
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from pcgeval.checks.checks import run_check
 from pcgeval.checks.evidence import Evidence, PaperEvidence, Undecided
 from pcgeval.checks.paper_checks import without_blacklisted
-from pcgeval.core.console import Progress
-from pcgeval.core.parallel import map_in_threads
-from pcgeval.core.untrusted import listed
+from pcgeval.core.errors import FaultsError
+from pcgeval.core.progress import Progress
+from pcgeval.core.text import listed, printable_line
+from pcgeval.core.untrusted import parse_yaml, read_bounded_text
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import WAYS, JudgeClient
-from pcgeval.judge.human import human_verdict, read_human_grades
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
+from pcgeval.parallel.processes import map_in_threads
 from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
+
+MAX_BYTES = 16 * 2**20
+HumanGrades = Mapping[str, Verdict]  # by the leaf's path
+_Text = Annotated[str, Field(min_length=1)]
+_Score = Annotated[float, Field(ge=0, le=1)] | None
 
 _LITTLE = 0.5  # of a text
 _MOST_NAMED = 10  # texts of which little was shown
@@ -165,3 +176,51 @@ def check_verdict(evidence: Evidence | PaperEvidence, leaf: TaskNode) -> Verdict
         return Verdict(None, str(reason))
     record = JudgeRecord(check=leaf.check.name, arguments=dict(leaf.check.arguments))
     return Verdict(result.score, result.explanation, record)
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", coerce_numbers_to_str=True, str_strip_whitespace=True)
+
+    path: _Text
+    score: Annotated[_Score, BeforeValidator(lambda score: None if score == "none" else score)]
+    author: _Text
+    reason: _Text
+    date: Annotated[str, BeforeValidator(str)] | None = None  # YAML reads 2026-03-01 as a date
+
+
+class HumanGradesError(FaultsError):
+    """An invalid file of grades; each fault names its line."""
+
+
+def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:
+    """Return the entry about a leaf; a leaf that nobody graded has no grade."""
+    return grades.get(leaf.path, Verdict(None, "nobody graded this leaf"))
+
+
+def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
+    """Read a file of grades of these leaves; raises HumanGradesError with all its errors, FileError if unreadable."""
+    text = read_bounded_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
+    try:
+        values = parse_yaml(text)
+    except ValueError as error:
+        raise HumanGradesError(path, [f"not valid YAML: {printable_line(str(error))}. Fix that line."]) from error
+    if not isinstance(values, list):
+        raise HumanGradesError(path, [f"must be a list of entries with {', '.join(_Entry.model_fields)}."])
+    nodes: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    lines = [node.start_mark.line + 1 for node in nodes.value]
+    faults: list[str] = []
+    grades: dict[str, Verdict] = {}
+    for line, value in zip(lines, values, strict=True):
+        try:
+            entry = _Entry.model_validate(value)
+        except ValidationError as error:
+            wrong = [(".".join(map(str, fault["loc"])), fault) for fault in error.errors(include_url=False)]
+            faults += [f"line {line}: {key}: {fault['msg']}, not {fault['input']!r:.60}" for key, fault in wrong]
+            continue
+        if entry.path not in leaves:
+            faults.append(f"line {line}: {entry.path!r:.200} is no leaf. Copy a path from `pcgeval rubric leaves`.")
+        record = JudgeRecord(author=entry.author, date=entry.date)
+        grades[entry.path] = Verdict(entry.score, entry.reason, record)
+    if faults:
+        raise HumanGradesError(path, faults)
+    return grades

@@ -23,9 +23,9 @@ from pcgeval.judge.many import Fault, Grading, grade_all
 from pcgeval.judge.run import SUBMISSION, attempt
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
+from pcgeval.rubric.agreement import JudgeFigures, judge_eval_json, judge_eval_lines
 from pcgeval.rubric.grade_files import read_graded_tree
 from pcgeval.rubric.grades import GradedTaskNode, rescored
-from pcgeval.rubric.judge_figures import JudgeFigures, judge_eval_json, judge_eval_lines
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer
 
 EXPECTED = "expected_result.json"

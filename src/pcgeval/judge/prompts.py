@@ -18,7 +18,7 @@ from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
 from pcgeval.core.files import sha256_text
-from pcgeval.core.untrusted import well_formed
+from pcgeval.core.text import well_formed
 from pcgeval.llm.protocol import CallError, Message
 
 CallKind = Literal["rank", "grade", "parse"]

@@ -17,9 +17,9 @@ from pydantic import TypeAdapter
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.archives import ZIP_START, unpack
 from pcgeval.core.files import sha256_json, write_json
-from pcgeval.core.layout import STATE, state_name
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start, walk
+from pcgeval.formats.layout import STATE, state_name
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import read_file

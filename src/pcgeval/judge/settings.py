@@ -11,10 +11,10 @@ from pydantic import ValidationError, field_validator, model_validator
 
 from pcgeval.checks.evidence import Evidence, PaperEvidence
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.params import Model, RubricParams, explained_faults
-from pcgeval.core.profiles import OPENAI_URL, USUAL_CONTEXT, Price
+from pcgeval.formats.params import Model, Price, RubricParams, explained_faults
 from pcgeval.llm.backends import named_model
 from pcgeval.llm.local_models import find_model
+from pcgeval.llm.profiles import OPENAI_URL, USUAL_CONTEXT, profile_of
 from pcgeval.rubric.tree import Node, TaskNode, code_only
 
 GPT_4O = "gpt-4o-2024-08-06"  # the model of PaperBench's judge where none is named
@@ -44,7 +44,7 @@ class JudgeSettings(RubricParams):
     def _check_calls(self) -> Self:
         if self.judge != "simple" or self.model is None:
             return self
-        temperature = self.model.options.get("temperature", self.model.known_profile.temperature)
+        temperature = self.model.options.get("temperature", profile_of(self.model).temperature)
         if self.votes > 1 and temperature is not None and float(temperature) == 0:
             raise ValueError(
                 f"votes is {self.votes}, but at temperature 0 all votes are the same. Give the model a temperature (in "
@@ -74,7 +74,7 @@ class JudgeSettings(RubricParams):
     @property
     def price(self) -> Price | None:
         """The model's price: the one in its own profile, else the known one of exactly this name; None if unknown."""
-        return None if self.model is None else self.model.known_profile.price
+        return None if self.model is None else profile_of(self.model).price
 
     @property
     def concurrency(self) -> int:
@@ -96,7 +96,7 @@ class JudgeSettings(RubricParams):
         """Tokens of one call, the answer included."""
         if given := self.context or self.judge_model.options.get("num_ctx"):
             return int(given)
-        return min(self.judge_model.known_profile.context or USUAL_CONTEXT, USUAL_CONTEXT)
+        return min(profile_of(self.judge_model).context or USUAL_CONTEXT, USUAL_CONTEXT)
 
     @property
     def answer_tokens(self) -> int | None:
@@ -106,7 +106,7 @@ class JudgeSettings(RubricParams):
         """
         if given := self.max_tokens or self.judge_model.options.get("num_predict"):
             return int(given)
-        room = self.judge_model.known_profile.answer_tokens
+        room = profile_of(self.judge_model).answer_tokens
         return room and min(room, max(self.context_tokens // 4, _LEAST_ROOM), self.context_tokens // 2)
 
     @property

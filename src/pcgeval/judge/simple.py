@@ -14,15 +14,22 @@ from typing import Any, NamedTuple
 
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.files import sha256_json, sha256_text
-from pcgeval.core.parallel import map_in_threads
-from pcgeval.judge.answers import MAX_PICKED, read_ranking, read_score, read_verdict, reality_of, without_thinking
+from pcgeval.judge.answers import (
+    MAX_PICKED,
+    find_quote,
+    read_ranking,
+    read_score,
+    read_verdict,
+    reality_of,
+    without_thinking,
+)
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.files import CODE, SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
 from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, section
-from pcgeval.judge.quotes import find_quote
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
+from pcgeval.parallel.processes import map_in_threads
 from pcgeval.rubric.grades import Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, QuoteRecord, TokenUsage, VoteRecord
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, SUBTREE, TaskNode

@@ -10,7 +10,7 @@ from pcgeval.checks.gathering import gather_submission, read_evidence
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_text, remove_others, sha256_file, write_bytes, write_json
-from pcgeval.core.layout import (
+from pcgeval.formats.layout import (
     CALLS,
     GRADES,
     JUDGEMENTS,
@@ -23,7 +23,7 @@ from pcgeval.core.layout import (
     own_or_packaged,
     rubric_file,
 )
-from pcgeval.core.params import Params
+from pcgeval.formats.params import Params
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.many import Fault, Grading, grade_all
 from pcgeval.judge.prompts import CALL_KINDS

@@ -1,1 +1,1 @@
-"""From a model's response to a level: the calls in its text, the blocks they drop, the XML that the game reads."""
+"""From a model's response to a level: the calls in its text, the blocks they drop, the XML. It simulates nothing."""

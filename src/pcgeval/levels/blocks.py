@@ -7,9 +7,9 @@ from typing import Literal, cast
 
 from lxml import etree
 
-from pcgeval.core.failures import failure
-from pcgeval.core.untrusted import printable_line
-from pcgeval.levels.errors import LevelError
+from pcgeval.core.text import printable_line
+from pcgeval.formats.failures import failure
+from pcgeval.levels.extraction import LevelError
 
 BlockType = Literal["RectSmall", "SquareTiny"]
 

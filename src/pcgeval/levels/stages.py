@@ -9,17 +9,16 @@ from itertools import product
 from pathlib import Path
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.failures import Failure, failure
 from pcgeval.core.files import rewritten_folder, write_text
-from pcgeval.core.layout import DATA, StageDir, Trial, stage_dir, summaries_file, trial_file, trials
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import read_failures, write_failures
-from pcgeval.core.trials import TrialSummary, read_summaries
 from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
-from pcgeval.levels.errors import LevelError
-from pcgeval.levels.extraction import extract_code
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.layout import DATA, StageDir, Trial, stage_dir, summaries_file, trial_file
+from pcgeval.formats.params import Params
+from pcgeval.formats.stages import read_failures, write_failures
+from pcgeval.formats.trials import TrialSummary, read_summaries
+from pcgeval.levels.conversion import level_xml
+from pcgeval.levels.extraction import LevelError, extract_code
 from pcgeval.levels.unread import why_no_code
-from pcgeval.levels.xml import level_xml
 
 MAX_BYTES = 16 * 2**20  # of one response; 25 000 tokens are about a hundredth of it
 
@@ -41,7 +40,7 @@ def extract_stage(params: Params, root: Path = Path()) -> None:
         for model, team in product(params.models, params.teams):
             summaries = read_summaries(root / summaries_file(model, team))
             with _failures(root, "intermediate", model, team) as failures:
-                for trial in trials(params):
+                for trial in params.trials():
                     code = _code(_file(root, "raw", model, team, trial), summaries.get(trial))
                     if isinstance(code, Failure):
                         failures[trial] = code
@@ -59,7 +58,7 @@ def convert_stage(params: Params, root: Path = Path()) -> None:
         for model, team in product(params.models, params.teams):
             before = read_failures(root / stage_dir("intermediate", model, team))
             with _failures(root, "levels", model, team) as failures:
-                for trial in trials(params):
+                for trial in params.trials():
                     code = _file(root, "intermediate", model, team, trial)
                     level = before[trial] if trial in before and not code.exists() else _level(code)
                     if isinstance(level, Failure):

@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from pcgeval.core.console import count
-from pcgeval.core.failures import Failure, failure
-from pcgeval.levels.calls import quoted
-from pcgeval.levels.extraction import CALL, FENCED, last_block
+from pcgeval.core.text import count
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.levels.extraction import CALL, FENCED, last_block, quoted
 
 _FENCE = "```"
 _LONGEST = 200  # characters of what is nearly a call

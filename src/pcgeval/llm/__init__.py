@@ -1,1 +1,1 @@
-"""Asking language models: one small protocol, and the backends that serve it."""
+"""Ask language models: one protocol, the servers that speak it, and the log of calls. It knows no submission."""

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pcgeval.core.console import print_stderr
-from pcgeval.core.params import Model
-from pcgeval.core.profiles import OPENAI_URL, is_openai_model
+from pcgeval.formats.params import Model
+from pcgeval.llm.call_log import RecordedModel
 from pcgeval.llm.local_models import find_model, model_file
+from pcgeval.llm.profiles import OPENAI_URL, is_openai_model
 from pcgeval.llm.protocol import Backend, LlmError
-from pcgeval.llm.recorded import RecordedModel
 
 
 def open_backend(model: Model, recording: Path = Path(), report: Callable[[str], None] = print_stderr) -> Backend:

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from pcgeval.core.failures import Failure, failure
-from pcgeval.core.trials import MAX_COUNT, Blame
-from pcgeval.llm.local_models import full_name
+from pcgeval.formats.failures import failure
+from pcgeval.formats.trials import MAX_COUNT
+from pcgeval.llm.protocol import BlameVerdict, full_name
 
 # why replies end; other words, such as `abort` or `load`, are no end of a reply
 FILTERED = "content_filter"
@@ -82,33 +82,6 @@ class Sent:
     model: str
     fields: Mapping[str, str]
     room: int | None = None
-
-
-@dataclass(frozen=True)
-class BlameVerdict:
-    """Whose fault it is that a request got no reply.
-
-    Attributes:
-        blame: `reply` if there is one.
-        reason: Why, in a clause of our words.
-        field: The refused setting by its name in params.yaml, and `sent_as` by the server's.
-        is_certain: Whether the server placed the fault in a field, so that no text of a request can be behind it.
-        failure: The failure of a request.
-        context: The size of the context that the server names, in tokens.
-    """
-
-    blame: Blame
-    reason: str = ""
-    field: str | None = None
-    sent_as: str | None = None
-    is_certain: bool = False
-    failure: Failure | None = None
-    context: int | None = None
-
-    @property
-    def is_too_long(self) -> bool:
-        """Whether the prompt is longer than the context."""
-        return self.failure is not None and self.failure.kind == "context-exceeded"
 
 
 def verdict_on(answer: Answer, sent: Sent) -> BlameVerdict:

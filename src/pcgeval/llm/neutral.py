@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pcgeval.core.console import duration, print_stderr
-from pcgeval.core.failures import Failure, failure
-from pcgeval.core.params import Limits, Model
-from pcgeval.core.trials import Attempt, Blame, ChatReply
-from pcgeval.core.untrusted import well_formed
+from pcgeval.core.console import print_stderr
+from pcgeval.core.text import duration, well_formed
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.params import Limits, Model
+from pcgeval.formats.trials import Attempt, Blame, ChatReply
 from pcgeval.llm.call_log import NEUTRAL, CallLog, LoggedCall
 from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
 from pcgeval.llm.server import advice_on

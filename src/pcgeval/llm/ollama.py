@@ -8,10 +8,9 @@ from typing import Any
 
 import ollama
 
-from pcgeval.core.params import Model
-from pcgeval.core.untrusted import listed
-from pcgeval.llm.local_models import full_name
-from pcgeval.llm.protocol import ChatRequest, LlmError
+from pcgeval.core.text import listed
+from pcgeval.formats.params import Model
+from pcgeval.llm.protocol import ChatRequest, LlmError, full_name
 from pcgeval.llm.server import ModelServer, Part, parts_of
 
 # the client's list lacks one of the server's options; the effort is a field of the request

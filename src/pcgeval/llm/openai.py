@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 
 from pcgeval.core.packages import packages_for
-from pcgeval.core.params import Model
-from pcgeval.core.profiles import TOKEN_FIELDS
-from pcgeval.core.untrusted import listed
+from pcgeval.core.text import listed
+from pcgeval.formats.params import Model
 from pcgeval.llm.blame import NOT_OFFERED
+from pcgeval.llm.profiles import TOKEN_FIELDS, profile_of
 from pcgeval.llm.protocol import ChatRequest, LlmError, unpinned_digest
 from pcgeval.llm.server import ModelServer, NoReply, Part, parts_of
 
@@ -46,7 +46,7 @@ class OpenAiServer(ModelServer):
 
     def __init__(self, model: Model, report: Callable[[str], None]) -> None:
         """Open the client for the model's `base_url`, which usually ends in /v1; raises LlmError."""
-        self._has_stream, self._profile = model.stream, model.known_profile
+        self._has_stream, self._profile = model.stream, profile_of(model)
         self._key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
         super().__init__(model.name, str(model.base_url), report)
         if foreign := sorted(model.options.keys() & {*_NOT_OPTIONS, *TOKEN_FIELDS}):

@@ -3,20 +3,45 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_json
-from pcgeval.core.trials import ChatReply, Message
-from pcgeval.core.untrusted import well_formed
-
-if TYPE_CHECKING:
-    from pcgeval.llm.blame import BlameVerdict
+from pcgeval.core.text import well_formed
+from pcgeval.formats.failures import Failure
+from pcgeval.formats.trials import Blame, ChatReply, Message
 
 __all__ = ["ChatReply", "Message"]  # from elsewhere
 
 Option = int | float | str | bool
 _TOKEN_BYTES = 4  # mean of English prose and of code
+
+
+@dataclass(frozen=True)
+class BlameVerdict:
+    """Whose fault it is that a request got no reply.
+
+    Attributes:
+        blame: `reply` if there is one.
+        reason: Why, in a clause of our words.
+        field: The refused setting by its name in params.yaml, and `sent_as` by the server's.
+        is_certain: Whether the server placed the fault in a field, so that no text of a request can be behind it.
+        failure: The failure of a request.
+        context: The size of the context that the server names, in tokens.
+    """
+
+    blame: Blame
+    reason: str = ""
+    field: str | None = None
+    sent_as: str | None = None
+    is_certain: bool = False
+    failure: Failure | None = None
+    context: int | None = None
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the prompt is longer than the context."""
+        return self.failure is not None and self.failure.kind == "context-exceeded"
 
 
 class LlmError(PcgevalError):
@@ -36,7 +61,7 @@ class CallError(PcgevalError):
     def __init__(
         self,
         text: str,
-        verdict: "BlameVerdict | None" = None,
+        verdict: BlameVerdict | None = None,
         status: int | None = None,
         words: str = "",
         wait: float = 0.0,
@@ -96,3 +121,9 @@ def unpinned_digest(model: str) -> str:
 def usual_tokens(text: str) -> int:
     """Estimate the number of tokens of a text."""
     return math.ceil(len(well_formed(text).encode()) / _TOKEN_BYTES)
+
+
+def full_name(name: str) -> str:
+    """Return a model's name without Ollama's default registry and owner, with its tag, in lower case, to compare it."""
+    name = name.casefold().removeprefix("registry.ollama.ai/").removeprefix("library/")
+    return name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"

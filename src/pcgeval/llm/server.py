@@ -17,10 +17,9 @@ from typing import Any, ClassVar, TypeVar
 
 import httpx
 
-from pcgeval.core.console import duration
-from pcgeval.core.untrusted import printable_line
-from pcgeval.llm.blame import REFUSAL, Answer, BlameVerdict, Sent, is_count, verdict_on
-from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, usual_tokens
+from pcgeval.core.text import duration, printable_line
+from pcgeval.llm.blame import REFUSAL, Answer, Sent, is_count, verdict_on
+from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, ChatRequest, LlmError, usual_tokens
 
 PAUSE = 1.0  # seconds after the first request for the list of models that fails; doubles each time
 SILENCE = 60.0  # seconds without a byte after which a reply that has begun counts as broken off

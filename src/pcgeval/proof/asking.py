@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from pcgeval.core.console import Progress
-from pcgeval.core.layout import SUBMISSIONS, Trial, stage_dir, trials
-from pcgeval.core.params import Params
-from pcgeval.core.trials import Exchange, TrialRecord, read_record, record_path
-from pcgeval.core.untrusted import printable_line
+from pcgeval.core.progress import Progress
+from pcgeval.core.text import printable_line
+from pcgeval.formats.layout import SUBMISSIONS, Trial, stage_dir
+from pcgeval.formats.params import Params
+from pcgeval.formats.trials import Exchange, TrialRecord, read_record, record_path
 from pcgeval.generation.tasks import GenerationTask, TrialJob
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.local_models import find_model
@@ -54,7 +54,7 @@ def ask_again(
     """
     submissions = load_submissions(params.teams, root / SUBMISSIONS)
     calls: list[tuple[str, str, Trial, int, TrialRecord]] = []
-    for model, team, trial in product(params.models, params.teams, trials(params)):
+    for model, team, trial in product(params.models, params.teams, params.trials()):
         path = record_path(root / stage_dir("raw", model, team), team, trial)
         record = read_record(path) if path.exists() else None
         calls += [(model, team, trial, turn, record) for turn in range(len(record.exchanges))] if record else []

@@ -13,12 +13,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pcgeval import pipeline
-from pcgeval.core.console import Progress, print_stderr
+from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.layout import (
+from pcgeval.core.files import DVC_IGNORED
+from pcgeval.core.locks import lock_holder
+from pcgeval.core.progress import Progress
+from pcgeval.formats.layout import (
     CALLS,
     CLASSIFIER,
-    DVC_IGNORED,
     EXAMPLE_LETTERS,
     GENERATION_LOCK,
     RANKING_JSON,
@@ -27,15 +29,12 @@ from pcgeval.core.layout import (
     grade_file,
     stage_dir,
     summaries_file,
-    trials,
 )
-from pcgeval.core.locks import lock_holder
-from pcgeval.core.params import PARAMS_FILE, Execution, Model, Params, load_params
-from pcgeval.core.stage_files import RankingFile
+from pcgeval.formats.params import PARAMS_FILE, Execution, Model, Params, load_params
+from pcgeval.formats.results import RankingFile
 from pcgeval.generation.summaries import summarise_trials
-from pcgeval.llm.call_log import known_calls
+from pcgeval.llm.call_log import RecordedModel, known_calls
 from pcgeval.llm.protocol import Backend, LlmError
-from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.commitment import changes_since, full_commit
 from pcgeval.proof.differences import Difference, compare_files
 from pcgeval.proof.figures import unlikely_figures
@@ -231,7 +230,7 @@ class _Rerun:
                     self._copy(raw)
                 try:
                     summaries = self.work / summaries_file(model, team)
-                    summarise_trials(summaries, self.work / raw, submission, trials(self.params), settings)
+                    summarise_trials(summaries, self.work / raw, submission, self.params.trials(), settings)
                 except PcgevalError as error:
                     self.result.faults.append(str(error).replace(f"{self.work}/", ""))
                 progress.step(f"{team} with {model}")

@@ -14,7 +14,9 @@ from tempfile import TemporaryDirectory
 from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_file, to_json
-from pcgeval.core.layout import (
+from pcgeval.core.text import printable_name
+from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded
+from pcgeval.formats.layout import (
     EVIDENCE,
     FAILED_CALLS,
     GRADES,
@@ -25,12 +27,11 @@ from pcgeval.core.layout import (
     STATE,
     SUBMISSIONS,
     stage_dir,
-    trials,
 )
-from pcgeval.core.params import PARAMS_FILE, Params, load_params
-from pcgeval.core.stage_files import REMAKE, RankingFile, Sha256, StageFile, other_remedy
-from pcgeval.core.trials import read_record, record_path
-from pcgeval.core.untrusted import UntrustedFileError, files_below, printable_name, read_bounded
+from pcgeval.formats.params import PARAMS_FILE, Params, load_params
+from pcgeval.formats.results import RankingFile
+from pcgeval.formats.stages import REMAKE, Sha256, StageFile, other_remedy
+from pcgeval.formats.trials import read_record, record_path
 from pcgeval.llm.call_log import known_calls, proofs
 from pcgeval.proof.audit import INPUTS, Audit, audit
 from pcgeval.scoring.result_hash import files_at, result_doubts
@@ -91,7 +92,7 @@ def _failed_calls(params: Params, root: Path) -> bytes:
     for model, settings in params.models.items():
         known = known_calls(settings, root)
         folders = {team: root / stage_dir("raw", model, team) for team in params.teams}
-        paths = [record_path(folder, team, trial) for team, folder in folders.items() for trial in trials(params)]
+        paths = [record_path(folder, team, trial) for team, folder in folders.items() for trial in params.trials()]
         lines |= {call.line() for call in proofs(map(read_record, paths), known)} if known else set()
     return "".join(sorted(lines)).encode()
 

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 import yaml
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import read_text
-from pcgeval.core.layout import CLASSIFIER, LOCKS, RUBRICS, SUBMISSIONS, is_ignored
-from pcgeval.core.params import ANY_CLASSIFIER, PARAMS_FILE, ParamsError, parse_params
-from pcgeval.core.untrusted import listed, parse_yaml, printable_line, printable_name
+from pcgeval.core.files import is_ignored, read_text
+from pcgeval.core.text import listed, printable_line, printable_name
+from pcgeval.core.untrusted import parse_yaml
+from pcgeval.formats.layout import CLASSIFIER, LOCKS, RUBRICS, SUBMISSIONS
+from pcgeval.formats.params import ANY_CLASSIFIER, PARAMS_FILE, ParamsError, parse_params
 from pcgeval.scoring.result_hash import NOT_DECIDING
 
 COMMITTED = (PARAMS_FILE, *map(str, (SUBMISSIONS, LOCKS, CLASSIFIER, RUBRICS)))

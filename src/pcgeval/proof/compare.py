@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_JSON, RESULTS, SUBMISSIONS
-from pcgeval.core.params import load_params
-from pcgeval.core.stage_files import LetterRow, RankingFile, other_remedy, plain, read_csv
-from pcgeval.core.untrusted import printable_line
+from pcgeval.core.text import printable_line
+from pcgeval.formats.layout import OFFICIAL_RESULTS, RANKING_JSON, RESULTS, SUBMISSIONS
+from pcgeval.formats.params import load_params
+from pcgeval.formats.results import LetterRow, RankingFile, read_csv
+from pcgeval.formats.stages import other_remedy, plain
 from pcgeval.proof.bundle import MAX_BYTES, MAX_FILES, unpack_bundle
-from pcgeval.scoring.official_files import CHARACTER_SCORES
+from pcgeval.scoring.stages import CHARACTER_SCORES
 from pcgeval.submissions.load import submission_sha256
 
 SCORES = frozenset({"normalised", "score", "letter"})  # the kinds of values that are exact numbers

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.files import sha256_file
-from pcgeval.core.untrusted import printable_line
+from pcgeval.core.text import printable_line
 
 ABSENT = "absent"
 _LONGEST = 80  # characters of a value

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from pcgeval.core.console import count
 from pcgeval.core.errors import FileError
-from pcgeval.core.failures import number
-from pcgeval.core.layout import Trial, stage_dir, trials
-from pcgeval.core.params import Params
-from pcgeval.core.trials import ChatReply, TrialRecord, read_record, record_path
-from pcgeval.core.untrusted import listed
+from pcgeval.core.text import count, listed, number
+from pcgeval.formats.layout import Trial, stage_dir
+from pcgeval.formats.params import Params
+from pcgeval.formats.trials import ChatReply, TrialRecord, read_record, record_path
 from pcgeval.proof.release import Finding
 from pcgeval.submissions.load import Program, Prompt, Submission
 
@@ -77,7 +75,7 @@ def unlikely_figures(
     """Note tokens and seconds of a model's replies that hardly any text has, and name models that were mixed."""
     replies: list[_Reply] = []
     for team, submission in submissions.items():
-        for trial in trials(params):
+        for trial in params.trials():
             with suppress(FileError):  # which is a fault already
                 record = read_record(record_path(root / stage_dir("raw", model, team), team, trial))
                 replies += _replies(team, trial, submission.work, record)

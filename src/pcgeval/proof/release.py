@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,12 +10,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from pcgeval.core.files import sha256_bytes, sha256_file
-from pcgeval.core.layout import CLASSIFIER, DVC_LOCK, PACKAGE_FILE, RELEASED_PIPELINE, is_ignored, own_or_packaged
-from pcgeval.core.params import Params
-from pcgeval.core.release import pipeline_files
-from pcgeval.core.untrusted import listed, printable_line
+from pcgeval.core.files import is_ignored, sha256_bytes, sha256_file, to_json
+from pcgeval.core.packages import installed_release
+from pcgeval.core.text import listed, printable_line
+from pcgeval.formats.layout import (
+    CLASSIFIER,
+    DVC_LOCK,
+    EXAMPLE_LETTERS,
+    PACKAGE_FILE,
+    RELEASED_PIPELINE,
+    own_or_packaged,
+)
+from pcgeval.formats.params import Params
 from pcgeval.similarity.source import FILES, SHIPPED_SHA256, Source
+
+_SOURCE_DEPS = re.compile(r"src/pcgeval/[^\s,\]]+(,\s+src/pcgeval/[^\s,\]]+)*")
 
 # what belongs into git
 CODE = ("src", "pcgeval.json", "stages", "dvc.yaml", "dvc.lock", "params.yaml", ".dvcignore", "data", "results")
@@ -105,3 +115,18 @@ def _run(root: Path, *words: str, **variables: str) -> str | None:
     except OSError:
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+def pipeline_files() -> dict[str, bytes]:
+    """Return the files of a competition's folder of the release: stages, dvc.yaml, .dvcignore, pcgeval.json.
+
+    They are those of the repository, but for the dependencies on `src/pcgeval` and on the example letters in dvc.yaml.
+    """
+    stages = sorted((RELEASED_PIPELINE / "stages").glob("*.py"))
+    pipeline = (RELEASED_PIPELINE / "dvc.yaml").read_text("utf-8").replace(f"{EXAMPLE_LETTERS}, ", "")
+    return {
+        ".dvcignore": (RELEASED_PIPELINE / ".dvcignore").read_bytes(),
+        "dvc.yaml": _SOURCE_DEPS.sub(str(PACKAGE_FILE), pipeline).encode(),
+        str(PACKAGE_FILE): f"{to_json(installed_release())}\n".encode(),
+        **{f"stages/{path.name}": path.read_bytes() for path in stages},
+    }

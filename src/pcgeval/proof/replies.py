@@ -17,17 +17,16 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.core.console import count
-from pcgeval.core.failures import failure
 from pcgeval.core.files import read_text, write_text
-from pcgeval.core.layout import CALLS, STATE, Trial, recording_file, stage_dir, trial_file, trials
-from pcgeval.core.params import Limits, Params
-from pcgeval.core.trials import ChatReply, TrialRecord, finished_trial, read_record, record_path, record_text
+from pcgeval.core.text import count
+from pcgeval.formats.failures import failure
+from pcgeval.formats.layout import CALLS, STATE, Trial, recording_file, stage_dir, trial_file
+from pcgeval.formats.params import Limits, Params
+from pcgeval.formats.trials import ChatReply, TrialRecord, finished_trial, read_record, record_path, record_text
 from pcgeval.generation.broker import is_reply
 from pcgeval.generation.generate import TeamTrials, TrialFaultError, do_trials
-from pcgeval.llm.call_log import LoggedCall, read_recording, trial_calls, unproved_calls
+from pcgeval.llm.call_log import LoggedCall, RecordedModel, read_recording, trial_calls, unproved_calls
 from pcgeval.llm.protocol import ChatRequest
-from pcgeval.llm.recorded import RecordedModel
 from pcgeval.proof.release import Finding
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.submissions.load import Program, Submission
@@ -61,7 +60,7 @@ def repeat_trials(
     """
     team, settings = submission.team, params.models[model]
     place, recording = f"{team} with {model}", root / recording_file(model, team)
-    paths = {trial: record_path(root / stage_dir("raw", model, team), team, trial) for trial in trials(params)}
+    paths = {trial: record_path(root / stage_dir("raw", model, team), team, trial) for trial in params.trials()}
     records = {trial: read_record(path) for trial, path in paths.items() if path.exists()}
     known = [*logged, *(read_recording(recording) if recording.is_file() else ())]
     digest = settings.digest or next((record.digest for record in records.values()), "")

@@ -1,1 +1,1 @@
-"""Show an evaluation on pages that need no network."""
+"""Show an evaluation on pages that need no network. It computes no score."""

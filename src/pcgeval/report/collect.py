@@ -5,8 +5,11 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from pcgeval.bulk.level_table import engine_sha256
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import (
+from pcgeval.core.text import shortened
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start
+from pcgeval.formats.layout import (
     CLASSIFIER_FILE,
     EXAMPLE_LETTERS,
     OFFICIAL_RESULTS,
@@ -22,36 +25,27 @@ from pcgeval.core.layout import (
     summaries_file,
     trial_file,
 )
-from pcgeval.core.level_table import engine_sha256
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import (
+from pcgeval.formats.params import Params
+from pcgeval.formats.results import ConstantsFile, LetterRow, RankedTeam, RankingFile, TrialRow, read_csv
+from pcgeval.formats.stages import (
     REMAKE,
     ClassifierFile,
-    ConstantsFile,
-    LetterRow,
-    RankedTeam,
-    RankingFile,
     ReplaysFile,
     SimilarityFile,
     SimulationsFile,
     StabilityFile,
-    TrialRow,
     by_trial,
-    read_csv,
     read_outcomes,
 )
-from pcgeval.core.trials import read_summaries
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start
-from pcgeval.evaluator.level_score import LevelScore, score_level
-from pcgeval.report.formats import shortened
+from pcgeval.formats.trials import read_summaries
+from pcgeval.preview.level_score import LevelScore, score_level
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, TeamResult, TrialResult
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
-from pcgeval.scoring.official_files import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
+from pcgeval.scoring.stages import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
 from pcgeval.similarity.classifier import Classifier
 from pcgeval.similarity.source import resolve_source
-from pcgeval.submissions.load import Program, Submission, load_submissions, submission_sha256
-from pcgeval.submissions.sources import find_readme
+from pcgeval.submissions.load import Program, Submission, find_readme, load_submissions, submission_sha256
 
 REPLIES = 400_000  # characters of all replies on a team's page together: a large competition shows less of each
 LONGEST_REPLY = 2_000  # characters, as are the next three

@@ -10,11 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pcgeval.core.console import count
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.failures import Failure
 from pcgeval.core.files import read_text, sha256_file
-from pcgeval.core.layout import (
+from pcgeval.core.locks import dvc_is_running
+from pcgeval.core.text import count, shortened
+from pcgeval.formats.failures import Failure
+from pcgeval.formats.layout import (
     CLASSIFIER_FILE,
     EXTENSIONS,
     OFFICIAL_RESULTS,
@@ -28,31 +29,25 @@ from pcgeval.core.layout import (
     stage_dir,
     trial_file,
 )
-from pcgeval.core.locks import dvc_is_running
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import (
+from pcgeval.formats.params import Params
+from pcgeval.formats.results import RankedTeam, RankingFile, TrialRow, read_csv
+from pcgeval.formats.stages import (
     LabelProbability,
-    RankedTeam,
-    RankingFile,
     SimilarityFile,
     SimulatedTrial,
     SimulationsFile,
     StabilityFile,
-    TrialRow,
     by_trial,
     plain,
-    read_csv,
     read_outcomes,
 )
-from pcgeval.core.trials import FailedCall, Flag, SuppliedBlocks, TrialRecord, read_record, record_path
-from pcgeval.evaluator.drawing import CalledBlock, called_blocks
+from pcgeval.formats.trials import FailedCall, Flag, SuppliedBlocks, TrialRecord, read_record, record_path
 from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.levels.blocks import level_blocks
-from pcgeval.levels.calls import read_calls
-from pcgeval.report.formats import shortened
+from pcgeval.levels.extraction import read_calls
+from pcgeval.preview.drawing import CalledBlock, called_blocks
 from pcgeval.scoring.formulas import TrialShare, score_competition, trial_share
-from pcgeval.scoring.official_files import CONSTANTS, TRIAL_SCORES
-from pcgeval.scoring.stages import read_measured, rules_of
+from pcgeval.scoring.stages import CONSTANTS, TRIAL_SCORES, read_measured, rules_of
 from pcgeval.submissions.load import (
     PROMPT_FILE,
     Program,

@@ -1,9 +1,11 @@
 """Fill the templates of the pages: HTML that is safe to open with any values, and needs no network."""
 
+import math
 import re
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
@@ -11,17 +13,19 @@ from typing import Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pcgeval.core.console import count
 from pcgeval.core.files import sha256_text
-from pcgeval.core.untrusted import printable_text
-from pcgeval.evaluator.drawing import motion, outlines
-from pcgeval.report import formats
+from pcgeval.core.text import count, printable_text, shortened
+from pcgeval.formats.stages import SimulatedTrial
+from pcgeval.preview.drawing import motion, outlines
 from pcgeval.report.results import commonest_failures
 from pcgeval.report.tables import doubtful_settings, failure_counts
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
 from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
 from pcgeval.scoring.decimals import rounded
+
+SHADES = 9  # classes h1 to h9 of the style sheet; h0 is for exactly nothing
+Figure = float | Decimal
 
 STYLE, SCRIPT = "report.css", "report.js"  # beside the pages, and files of this package
 ANSWERS = 3_000_000  # characters of all the judge's answers on a page together: a large rubric shows less of each
@@ -69,9 +73,9 @@ def environment() -> Environment:
     functions: tuple[Callable[..., Any], ...] = (
         *(commonest_failures, doubtful_settings, failure_counts, foreign_text, motion, outlines),
         *(reasons_without_grade, record_of, rounded),
+        *(calls, figure, moved, percent, shade, share, shortened, shown, thousands),
     )
     templates.filters |= {function.__name__: function for function in functions}
-    templates.filters |= {name: value for name, value in vars(formats).items() if name.islower() and callable(value)}
     templates.globals |= {
         "count": count,
         "grade_summary": get_grade_summary,
@@ -121,3 +125,58 @@ def grade_page(grade: JudgeOutput, title: str) -> str:
     """Return a grading as a page in one file; `title` names the submission."""
     tree = shown_tree(grade, most_open=MOST_OPEN)
     return render_template("graded.html.j2", tree=tree, grade=grade, title=title)
+
+
+def figure(value: Figure | None, digits: int = 3) -> str:
+    """Return a number with so many decimals, a dash for none; only 0 is shown as 0."""
+    if value is None:
+        return "–"
+    if value <= 0:
+        return "0"
+    least = 10.0**-digits
+    return f"{value:.{digits}f}" if value >= least else f"<{least:.{digits}f}"
+
+
+def share(value: float | None) -> str:
+    """Return a share in whole per cent, or a dash without one."""
+    return "–" if value is None else f"{value:.0%}"
+
+
+def thousands(value: float) -> str:
+    """Return a whole number with a comma between thousands."""
+    return f"{value:,.0f}"
+
+
+def percent(value: Figure, most: Figure) -> str:
+    """Return a share of a width or height, from 0.0 to 100.0."""
+    return f"{min(100.0, 100 * float(value) / float(most)) if most > 0 else 0.0:.1f}"
+
+
+def shade(value: Figure, most: Figure) -> str:
+    """Return the class of a coloured cell: `h0` for 0, else `h1` to `h9` up to `most`.
+
+    The steps are equal in the square root of the value, so that small values are told apart.
+    """
+    if value <= 0 or most <= 0:
+        return "h0"
+    return f"h{min(SHADES, 1 + int(SHADES * math.sqrt(float(value) / float(most))))}"
+
+
+def shown(value: object) -> str:
+    """Return a value of params.yaml as text; of a mapping, the entries with a value."""
+    if isinstance(value, tuple):
+        return " and ".join(shown(part) for part in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {shown(part)}" for name, part in value.items() if part not in (None, [], {}))
+    return "none" if value is None else ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def moved(level: SimulatedTrial) -> int:
+    """Count the living blocks that moved."""
+    return sum(moved and not dead for moved, dead in zip(level.moved, level.dead, strict=True))
+
+
+def calls(code: str) -> str:
+    """Return extracted calls on one line in the short form `b31 9, b13 9`."""
+    lines = (line.removeprefix("drop_block('").removesuffix(")") for line in code.splitlines())
+    return ", ".join(line.replace("',", " ").replace("  ", " ") for line in lines)

@@ -5,16 +5,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pcgeval.bulk.level_table import CARD, dataset_card
 from pcgeval.core.files import write_bytes
-from pcgeval.core.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
-from pcgeval.core.level_table import CARD, dataset_card
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import read_stage_file
+from pcgeval.formats.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
+from pcgeval.formats.params import Params
+from pcgeval.formats.stages import read_stage_file
 from pcgeval.report.collect import collect
 from pcgeval.report.markup import SCRIPT, STYLE, asset, render_template, shown_tree
 from pcgeval.report.results import Evaluation
 from pcgeval.report.tables import levels_parquet
-from pcgeval.scoring.official_files import OFFICIAL_NAMES
+from pcgeval.scoring.stages import OFFICIAL_NAMES
 
 INDEX = "index.html"
 TEAMS = "teams"  # the folder of the teams' pages

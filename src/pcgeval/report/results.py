@@ -11,21 +11,13 @@ from functools import cached_property
 from statistics import fmean
 from typing import NamedTuple
 
-from pcgeval.core.failures import Failure
-from pcgeval.core.layout import Trial
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import (
-    BlockPath,
-    LabelProbability,
-    LetterRow,
-    OfficialWeight,
-    RankedTeam,
-    RankingFile,
-    SimulatedTrial,
-    TrialOutcome,
-)
-from pcgeval.core.trials import FLAG_KINDS, Flag, FlagKind, TrialUsage
-from pcgeval.evaluator.level_score import LevelScore
+from pcgeval.formats.failures import Failure
+from pcgeval.formats.layout import Trial
+from pcgeval.formats.params import Params
+from pcgeval.formats.results import LetterRow, OfficialWeight, RankedTeam, RankingFile
+from pcgeval.formats.stages import BlockPath, LabelProbability, SimulatedTrial, TrialOutcome
+from pcgeval.formats.trials import FLAG_KINDS, Flag, FlagKind, TrialUsage
+from pcgeval.preview.level_score import LevelScore
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.submissions.load import Submission
 
@@ -119,7 +111,7 @@ class ModelResult(_WithTrials):
     name: str  # the model's key in params.yaml
     score: Decimal | None  # the official prompt score; None for a disqualified team
     letters: tuple[LetterResult, ...]
-    engine_sha256: str  # of what simulated its levels, see `core.level_table`
+    engine_sha256: str  # of what simulated its levels, see `bulk.level_table`
     classifier_sha256: str | None  # of the classifier's files; None if it is not known
 
     @cached_property

@@ -11,9 +11,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.console import count, duration
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import (
+from pcgeval.core.locks import dvc_is_running, lock_holder
+from pcgeval.core.text import count, duration, listed
+from pcgeval.formats.layout import (
     CALLS,
     GENERATION_LOCK,
     SUBMISSIONS,
@@ -21,16 +22,13 @@ from pcgeval.core.layout import (
     letter_file,
     recording_file,
     stage_dir,
-    trials,
 )
-from pcgeval.core.locks import dvc_is_running, lock_holder
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import read_outcomes
-from pcgeval.core.trials import TrialRecord, read_record, record_path
-from pcgeval.core.untrusted import listed
+from pcgeval.formats.params import Params
+from pcgeval.formats.stages import read_outcomes
+from pcgeval.formats.trials import TrialRecord, read_record, record_path
 from pcgeval.generation.tasks import models_by_server, present_fingerprint
 from pcgeval.llm.call_log import LoggedCall, logged_calls
-from pcgeval.llm.local_models import full_name
+from pcgeval.llm.protocol import full_name
 from pcgeval.submissions.load import Submission, SubmissionError, load_submission
 
 LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
@@ -142,7 +140,7 @@ def run_status(params: Params) -> RunStatus:
             changed = "it was made from another submission, model, seed or limits"
             why = changed if again[-1].is_final else str(again[-1].failure)
             notes.append(f"{model}, {team}: the next run does {count(len(again), 'trial')} again; the last one: {why}")
-        to_do = len(list(trials(params))) - len(final)
+        to_do = len(list(params.trials())) - len(final)
         trial_seconds = seconds.get((model, team))
         left = None if trial_seconds is None else to_do * trial_seconds / params.models[model].concurrency
         if not to_do or params.models[model].backend == "recorded":
@@ -178,7 +176,7 @@ def run_status(params: Params) -> RunStatus:
 def _read_records(params: Params, model: str, team: str) -> dict[Trial, TrialRecord]:
     """Read the records of a team with a model; skip torn ones."""
     records = {}
-    for trial in trials(params):
+    for trial in params.trials():
         with suppress(FileError):
             records[trial] = read_record(record_path(stage_dir("raw", model, team), team, trial))
     return records

@@ -8,12 +8,13 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
 
-from pcgeval.core.console import count as counted
-from pcgeval.core.failures import FAILURES
-from pcgeval.core.level_table import LETTERS, LevelRow, import_pyarrow, level_table, parquet_bytes
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import RankingFile, plain
-from pcgeval.core.untrusted import printable_line
+from pcgeval.bulk.level_table import LETTERS, LevelRow, import_pyarrow, level_table, parquet_bytes
+from pcgeval.core.text import count as counted
+from pcgeval.core.text import printable_line
+from pcgeval.formats.failures import FAILURES
+from pcgeval.formats.params import Params
+from pcgeval.formats.results import RankingFile
+from pcgeval.formats.stages import plain
 from pcgeval.report.results import Evaluation, ModelResult, TeamResult, TrialResult
 from pcgeval.scoring.decimals import rounded
 

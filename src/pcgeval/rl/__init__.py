@@ -1,1 +1,1 @@
-"""Reinforcement-learning environments for verifiers."""
+"""Reinforcement-learning environments for verifiers. No other package imports it."""

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from pcgeval.core.files import write_text
-from pcgeval.core.untrusted import well_formed
+from pcgeval.core.text import well_formed
 from pcgeval.rubric.papers import Paper
 from pcgeval.sandbox.disk import DiskLimits, check_room, disk_use, wait_within
 from pcgeval.sandbox.process import MEGABYTE, ResourceLimits

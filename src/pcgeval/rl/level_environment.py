@@ -10,9 +10,9 @@ from statistics import fmean
 import verifiers.v1 as vf
 from pydantic import Field
 
-from pcgeval.core.layout import own_or_packaged
-from pcgeval.core.params import PhysicsParams, Similarity
-from pcgeval.evaluator.level_score import score_level
+from pcgeval.formats.layout import own_or_packaged
+from pcgeval.formats.params import PhysicsParams, Similarity
+from pcgeval.preview.level_score import score_level
 from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.diversity import mean_distances
 from pcgeval.submissions.load import Prompt, load_prompt

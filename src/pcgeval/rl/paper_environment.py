@@ -17,14 +17,14 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, sha256_json
-from pcgeval.core.profiles import OPENAI_URL
 from pcgeval.judge.calls import CallFiles, check_judge
 from pcgeval.judge.run import grade_submission, graded_in_thread
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.rl.attempt import WORK, command_sandbox, prepare_attempt, programs_are_trusted
-from pcgeval.rl.shell_tool import AttemptState, Shell, ShellConfig
+from pcgeval.llm.profiles import OPENAI_URL
+from pcgeval.rl.attempt import WORK, command_sandbox, prepare_attempt, programs_are_trusted, run_command
 from pcgeval.rubric.grades import JudgeOutput, get_grade_summary
 from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper
+from pcgeval.sandbox.process import MEGABYTE
 from pcgeval.sandbox.reproduction import SandboxComputer
 
 __all__ = ["PaperEnv", "PaperTaskset"]
@@ -38,6 +38,32 @@ _ATTEMPTS = defaultdict[int, Iterator[int]](count)  # numbers of those that the 
 
 class EnvironmentsError(PcgevalError):
     """An environment cannot be loaded, or an attempt cannot be run or graded."""
+
+
+class AttemptState(vf.State):
+    """The state of an attempt, shared by this process and the shell's; `state["grade"]` reads a field, too."""
+
+    folder: str = ""
+    """The attempt's folder on this machine."""
+    grade: dict[str, Any] | None = None
+    """`JudgeOutput.to_json()`, once the attempt has ended."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a field by name, or the default where there is none."""
+        return dict(self).get(key, default)
+
+    def __getitem__(self, key: str) -> Any:
+        """Return a field by name."""
+        return dict(self)[key]
+
+
+class ShellConfig(vf.ToolsetConfig):
+    """Limits of a command beside the sandbox's own."""
+
+    command_seconds: float = Field(300.0, gt=0)
+    """Time limit of one command."""
+    work_megabytes: int = Field(1_000, ge=1)
+    """Size limit of the working folder."""
 
 
 class PaperData(vf.TaskData):
@@ -199,3 +225,26 @@ def _prompt(paper: Paper, config: PaperTaskConfig) -> str:
     blacklist = "- Do not use what `../paper/blacklist.txt` lists.\n" if paper.blacklist else ""
     text = read_text(Path(__file__).parent / "prompts" / "paper.txt")
     return text.replace("<RUN>", run).replace("<BLACKLIST>\n", blacklist).replace("<TITLE>", paper.title)
+
+
+class Shell(vf.Toolset[ShellConfig, AttemptState]):
+    """Run commands in an attempt's working folder."""
+
+    TOOL_PREFIX = None  # the tool's name is `shell` alone
+
+    async def setup(self) -> None:
+        """Open the sandbox; raise SandboxError without one."""
+        self._sandbox = await asyncio.to_thread(command_sandbox)
+
+    @vf.tool
+    async def shell(self, command: str) -> str:
+        """Run a command line with bash in your working folder and return what it printed and its exit code.
+
+        Files stay for the next command; processes, the current folder and variables do not. There is no network.
+        """
+        limits = self.config.command_seconds, self.config.work_megabytes * MEGABYTE
+        return await asyncio.to_thread(run_command, self._sandbox, Path(self.state.folder), command, *limits)
+
+
+if __name__ == "__main__":
+    Shell.run()

@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pcgeval.core.console import count
 from pcgeval.core.files import to_json
-from pcgeval.core.untrusted import one_line
+from pcgeval.core.text import count, one_line
 from pcgeval.rubric.grades import GradedTaskNode, GradeError, JudgeOutput, added_up, get_grade_summary
 from pcgeval.rubric.record import CallUsage, foreign_text, record_of
 

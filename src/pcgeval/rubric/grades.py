@@ -17,8 +17,8 @@ from pydantic import ConfigDict, Field, PlainValidator, StrictFloat, StrictInt, 
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.profiles import Price
-from pcgeval.core.stage_files import refusal
+from pcgeval.formats.params import Price
+from pcgeval.formats.stages import refusal
 from pcgeval.rubric.record import CallUsage, JudgeRecord, ReproductionRecord, TokenUsage, metadata_of, record_of
 from pcgeval.rubric.tree import CATEGORIES, RESULT_ANALYSIS, SUBTREE, RubricError, TaskNode, parse_tree
 

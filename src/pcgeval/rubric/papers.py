@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcgeval.core.errors import FaultsError, FileError
-from pcgeval.core.layout import PAPERS, own_or_packaged
-from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, printable_line, read_bounded_text, read_start
+from pcgeval.core.text import printable_line
+from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_bounded_text, read_start
+from pcgeval.formats.layout import PAPERS, own_or_packaged
 from pcgeval.rubric.tree import RubricError, TaskNode, load_rubric_with_checks
 
 RUBRIC_FILE, PAPER_FILE = "rubric.json", "paper.md"

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from pcgeval.core.trials import ChatReply
+from pcgeval.formats.trials import ChatReply
 
 MAX_FOREIGN_TEXT, MAX_FOREIGN_LEVELS = 20_000, 100  # characters and levels of another tool's metadata
 _MOST = 10**15  # tokens or seconds of a leaf: all of a tree together are still a finite number

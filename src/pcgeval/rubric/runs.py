@@ -25,8 +25,9 @@ from typing import Any, Self
 
 from pcgeval.core.errors import FaultsError, FileError, PcgevalError
 from pcgeval.core.files import shown_folders
-from pcgeval.core.layout import GRADE_FILE
-from pcgeval.core.untrusted import printable_line, printable_name, read_bounded_text
+from pcgeval.core.text import printable_line, printable_name
+from pcgeval.core.untrusted import read_bounded_text
+from pcgeval.formats.layout import GRADE_FILE
 from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import HEURISTIC, JudgeOutput

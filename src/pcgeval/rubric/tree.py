@@ -27,7 +27,8 @@ from pydantic.dataclasses import dataclass
 from pcgeval.checks.checks import Check, LeafCheck
 from pcgeval.core.errors import FaultsError
 from pcgeval.core.files import sha256_bytes
-from pcgeval.core.untrusted import parse_yaml, printable_line, read_bounded_json, read_bounded_text
+from pcgeval.core.text import printable_line
+from pcgeval.core.untrusted import parse_yaml, read_bounded_json, read_bounded_text
 
 CODE_DEVELOPMENT = "Code Development"
 CODE_EXECUTION = "Code Execution"

@@ -1,1 +1,1 @@
-"""Run untrusted programs in bounded, isolated processes."""
+"""Run untrusted programs in bounded, isolated processes. It knows no competition and no model."""

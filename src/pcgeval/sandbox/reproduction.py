@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 
-from pcgeval.core.untrusted import listed, walk
+from pcgeval.core.text import listed
+from pcgeval.core.untrusted import walk
 from pcgeval.sandbox.bubblewrap import interpreter_paths
 from pcgeval.sandbox.disk import DiskLimits, check_room, exceeds, wait_within
 from pcgeval.sandbox.process import MEGABYTE, SUBMISSION, ExitStatus, ResourceLimits, SandboxError

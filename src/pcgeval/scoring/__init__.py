@@ -1,1 +1,1 @@
-"""From stability, similarity and diversity to scores, the official result files and the ranking."""
+"""From stability, similarity and diversity to scores, the official files and the ranking. It measures nothing."""

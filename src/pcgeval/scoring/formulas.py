@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import chain
 
-from pcgeval.core.stage_files import LetterRow, OfficialWeight, TrialRow
+from pcgeval.formats.results import LetterRow, OfficialWeight, TrialRow
 from pcgeval.scoring.decimals import ONE, ZERO, divide, exact_arithmetic
 from pcgeval.scoring.inputs import (
     CompetitionResults,

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.layout import CLASSIFIER_FILE, SIMULATIONS_FILE, STAGE_DIRS, StageDir, letter_file, trial_number
-from pcgeval.core.params import RESERVED_TEAMS
-from pcgeval.core.stage_files import (
+from pcgeval.core.text import listed
+from pcgeval.formats.layout import CLASSIFIER_FILE, SIMULATIONS_FILE, STAGE_DIRS, StageDir, letter_file, trial_number
+from pcgeval.formats.params import RESERVED_TEAMS
+from pcgeval.formats.stages import (
     ClassifierFile,
     DiversityFile,
     SimilarityFile,
@@ -23,7 +24,6 @@ from pcgeval.core.stage_files import (
     StabilityFile,
     StageFile,
 )
-from pcgeval.core.untrusted import listed
 from pcgeval.scoring.decimals import from_float
 
 Kind = TypeVar("Kind", bound=StageFile)

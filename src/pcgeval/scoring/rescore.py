@@ -15,20 +15,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.layout import trial_number
-from pcgeval.core.stage_files import (
-    ConstantsFile,
-    Exact,
-    LetterRow,
-    PromptRow,
-    TrialRow,
-    other_remedy,
-    plain,
-    read_csv,
-    read_stage_file,
-    refusal,
-)
-from pcgeval.core.untrusted import listed
+from pcgeval.core.text import listed
+from pcgeval.formats.layout import trial_number
+from pcgeval.formats.results import ConstantsFile, LetterRow, PromptRow, TrialRow, read_csv
+from pcgeval.formats.stages import Exact, other_remedy, plain, read_stage_file, refusal
 from pcgeval.scoring.formulas import CompetitionScores, ModelScores, PromptScore, score_competition
 from pcgeval.scoring.inputs import (
     CompetitionResults,
@@ -40,7 +30,8 @@ from pcgeval.scoring.inputs import (
     byte_order,
     read_source,
 )
-from pcgeval.scoring.official_files import (
+from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_ranking
+from pcgeval.scoring.stages import (
     CHARACTER_SCORES,
     CONSTANTS,
     PROMPT_SCORES,
@@ -49,7 +40,6 @@ from pcgeval.scoring.official_files import (
     OfficialFiles,
     official_files,
 )
-from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_ranking
 
 OFFICIAL_RESULTS_FOLDER = "result"  # the official tools write there and do not take it for a team
 RESULT = "result.json"

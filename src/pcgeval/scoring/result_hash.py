@@ -12,14 +12,25 @@ from pathlib import Path
 from typing import Any
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sha256_file, sha256_json
-from pcgeval.core.layout import LOCKS, PACKAGE_FILE, SUBMISSIONS, is_ignored, recording_file, stage_dir
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import RankingFile, ResultHash
+from pcgeval.core.files import is_ignored, sha256_file, sha256_json
+from pcgeval.formats.layout import LOCKS, PACKAGE_FILE, SUBMISSIONS, recording_file, stage_dir
+from pcgeval.formats.params import Params
+from pcgeval.formats.results import RankingFile, ResultHash
 
 # the stages that decide a ranking, and the packages that they load
 STAGES = ("generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
-PACKAGES = ("core", "evaluator", "generation", "levels", "llm", "sandbox", "scoring", "similarity", "submissions")
+PACKAGES = (
+    "core",
+    "evaluator",
+    "formats",
+    "generation",
+    "levels",
+    "llm",
+    "parallel",
+    "sandbox",
+    "scoring",
+    "similarity",
+)
 _PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
 NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
     "models": {"__all__": {"host", "base_url", "keep_alive", "stream", "concurrency"}},

@@ -1,14 +1,14 @@
 """The stages score and rank: from the measurements to the official files and the ranking."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.files import rewritten_folder
-from pcgeval.core.layout import (
+from pcgeval.core.files import rewritten_folder, write_text
+from pcgeval.formats.layout import (
     DATA,
     METRICS,
     OFFICIAL_RESULTS,
@@ -18,16 +18,30 @@ from pcgeval.core.layout import (
     stage_dir,
     summaries_file,
 )
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import RankedTeam, RankingIntervals, read_outcomes
-from pcgeval.core.trials import read_summaries
-from pcgeval.scoring.formulas import score_competition
+from pcgeval.formats.params import Params
+from pcgeval.formats.results import (
+    ConstantsFile,
+    LetterRow,
+    PromptRow,
+    RankedTeam,
+    RankingIntervals,
+    TrialRow,
+    csv_text,
+)
+from pcgeval.formats.stages import read_outcomes
+from pcgeval.formats.trials import read_summaries
+from pcgeval.scoring.formulas import ModelScores, score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
-from pcgeval.scoring.official_files import official_files
-from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_metrics, write_ranking
+from pcgeval.scoring.ranking import LEVEL, Entrant, Ranking, bootstrap, rank, ranking_file, write_metrics, write_ranking
 from pcgeval.scoring.result_hash import result_hash
-from pcgeval.scoring.uncertainty import LEVEL, bootstrap
 from pcgeval.submissions.load import Submission, load_submissions
+
+CONSTANTS = "constants.json"
+TRIAL_SCORES = "trial_scores.csv"
+CHARACTER_SCORES = "character_scores.csv"
+PROMPT_SCORES = "prompt_scores_ranks.csv"
+OFFICIAL_NAMES = (CONSTANTS, TRIAL_SCORES, CHARACTER_SCORES, PROMPT_SCORES)
+UNRANKED = -1  # how the published tables of 2024 mark a baseline
 
 
 def score_stage(params: Params, root: Path = Path()) -> None:
@@ -123,3 +137,41 @@ def read_measured(
             )
         results[model][team] = measured
     return CompetitionResults(results)
+
+
+@dataclass(frozen=True)
+class OfficialFiles:
+    """The four official files of one model."""
+
+    constants: ConstantsFile
+    trials: tuple[TrialRow, ...]
+    letters: tuple[LetterRow, ...]
+    prompts: tuple[PromptRow, ...]
+
+    def write(self, folder: Path) -> None:
+        """Write the four files into a folder under their official names."""
+        write_text(folder / CONSTANTS, self.constants.to_text())
+        write_text(folder / TRIAL_SCORES, csv_text(TrialRow, self.trials))
+        write_text(folder / CHARACTER_SCORES, csv_text(LetterRow, self.letters))
+        write_text(folder / PROMPT_SCORES, csv_text(PromptRow, self.prompts))
+
+
+def official_files(scores: ModelScores, rules: ScoringRules, baselines: Collection[str] = ()) -> OfficialFiles:
+    """Return the official files of one model.
+
+    Teams stand in byte order of their names, in the last file by their scores. By the rules, equal teams share a rank
+    (1, 2, 2, 4) and baselines have the rank -1; the official script ranks all teams as 1, 2, 3, 4.
+    """
+    ordered = sorted(scores.prompts, key=lambda prompt: prompt.normalised, reverse=True)  # equals stay in byte order
+    ranked = [prompt.normalised for prompt in ordered if prompt.team not in baselines]
+    prompts = []
+    for place, prompt in enumerate(ordered, start=1):
+        rank = UNRANKED if prompt.team in baselines else 1 + ranked.index(prompt.normalised)
+        rank = place if rules.official_quirks else rank
+        prompts.append(PromptRow(team=prompt.team, normalised=prompt.normalised, score=prompt.score, rank=rank))
+    return OfficialFiles(
+        constants=ConstantsFile(total=scores.total, weights=scores.weights),
+        trials=tuple(trial for prompt in scores.prompts for trial in prompt.trials),
+        letters=tuple(letter for prompt in scores.prompts for letter in prompt.letters),
+        prompts=tuple(prompts),
+    )

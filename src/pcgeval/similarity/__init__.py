@@ -1,1 +1,4 @@
-"""Stages classify and diversity: the similarity of a level's picture to its letter, and the diversity of a letter."""
+"""Stages classify and diversity: the similarity of a picture to its letter, and the diversity of a letter.
+
+It simulates nothing.
+"""

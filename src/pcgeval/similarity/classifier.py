@@ -9,23 +9,23 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pcgeval.core.untrusted import printable_line
+from pcgeval.core.text import printable_line
 from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig
 from pcgeval.similarity.preprocessing import Preprocessing
 from pcgeval.similarity.source import LABELS, ClassifierError, Source, letter_columns, resolve_source
 
 if TYPE_CHECKING:
     from pcgeval.similarity.torch_network import TorchNetwork
+from pcgeval.similarity.source import Precision
 
 PROBABILITY_DECIMALS = 7
 EMBEDDING_DECIMALS = 5
-Precision = Literal["float64", "float32", "bfloat16"]
 
 
 @dataclass(frozen=True, eq=False)

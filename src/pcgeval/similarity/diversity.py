@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import rewritten_folder, write_json
-from pcgeval.core.layout import DATA, letter_file, stage_dir
-from pcgeval.core.params import Params
-from pcgeval.core.stage_files import SimilarityFile
+from pcgeval.formats.layout import DATA, letter_file, stage_dir
+from pcgeval.formats.params import Params
+from pcgeval.formats.stages import SimilarityFile
 
 # Distances of rounded probabilities carry no more, and the last bits of a dot product depend on the processor.
 _DIGITS = 7

@@ -5,13 +5,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import read_json, sha256_file, sha256_json
-from pcgeval.core.layout import PACKAGED_DATA
 from pcgeval.core.packages import packages_for
-from pcgeval.core.params import COMMIT, HUB_ID
+from pcgeval.formats.layout import PACKAGED_DATA
+from pcgeval.formats.params import COMMIT, HUB_ID
+
+Precision = Literal["float64", "float32", "bfloat16"]
 
 LABELS = tuple(string.ascii_uppercase)
 FILES = ("config.json", "model.safetensors", "preprocessor_config.json")  # that decide a prediction

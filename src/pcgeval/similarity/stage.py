@@ -16,14 +16,13 @@ from pathlib import Path
 from PIL import Image
 from pydantic import Field
 
-from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
-from pcgeval.core.layout import CLASSIFIER_FILE, DATA, letter_file, stage_dir, tag, trial_file, trials
 from pcgeval.core.packages import installed_versions, source_sha256
-from pcgeval.core.parallel import chosen_scheduler, map_batches, received_folder
-from pcgeval.core.params import Params, Similarity
-from pcgeval.core.stage_files import (
+from pcgeval.core.progress import Progress
+from pcgeval.formats.layout import CLASSIFIER_FILE, DATA, letter_file, stage_dir, tag, trial_file
+from pcgeval.formats.params import Params, Similarity
+from pcgeval.formats.stages import (
     ClassifierFile,
     LabelProbability,
     PicturePrediction,
@@ -32,6 +31,8 @@ from pcgeval.core.stage_files import (
     StageFile,
     rate,
 )
+from pcgeval.parallel import received_folder
+from pcgeval.parallel.processes import chosen_scheduler, map_batches
 from pcgeval.similarity.classifier import loaded_classifier, runs_in_numpy
 from pcgeval.similarity.source import LABELS, ClassifierError, Source, resolve_source
 
@@ -64,7 +65,7 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
     pictures = {
         (model, team, trial): path.read_bytes()
         for model, team in product(params.models, params.teams)
-        for trial in trials(params)
+        for trial in params.trials()
         if (path := trial_file(root / stage_dir("images", model, team), "images", team, trial)).is_file()
     }
     predictions = _predict(source, params, pictures.values(), root / CACHE)
@@ -74,7 +75,7 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
             for letter in params.competition.characters:
                 rows = [
                     (f"{tag(team, trial)}.png", predictions[pictures[model, team, trial]])
-                    for trial in trials(params, letter)
+                    for trial in params.trials(letter)
                     if (model, team, trial) in pictures
                 ]
                 _similarity_file(letter, rows).write(letter_file(folder, letter))
@@ -103,7 +104,7 @@ def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: P
             predictions[picture] = Prediction.read(file)
     new = [picture for picture in files if picture not in predictions]
     batches = [new[start : start + settings.batch] for start in range(0, len(new), settings.batch)]
-    answers = _answers(source, settings, batches, chosen_scheduler(params)) if batches else ()
+    answers = _answers(source, settings, batches, chosen_scheduler(params.execution.scheduler)) if batches else ()
     with Progress("classify", len(new)) as progress:
         for batch, answer in zip(batches, answers, strict=True):
             for picture, prediction in zip(batch, answer, strict=True):

@@ -11,9 +11,8 @@ from PIL import Image
 from safetensors import SafetensorError
 
 from pcgeval.core.packages import packages_for
-from pcgeval.similarity.classifier import Precision
 from pcgeval.similarity.preprocessing import Preprocessing
-from pcgeval.similarity.source import ClassifierError, first_line, lacking_weights, unloadable
+from pcgeval.similarity.source import ClassifierError, Precision, first_line, lacking_weights, unloadable
 
 # what transformers raises for a faulty configuration; ImportError: the network needs another package
 _UNLOADABLE = (

@@ -29,9 +29,10 @@ from uv import find_uv_bin
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import read_text, sha256_json, write_text
-from pcgeval.core.layout import LOCKS
-from pcgeval.core.untrusted import UntrustedFileError, printable_line, printable_name, read_bounded
-from pcgeval.submissions.sources import INTERFACE_PACKAGES
+from pcgeval.core.text import printable_line, printable_name
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded
+from pcgeval.formats.layout import LOCKS
+from pcgeval.submissions.load import INTERFACE_PACKAGES
 
 REQUIREMENTS = "requirements.txt"
 MAX_LOCK_BYTES = 1_000_000

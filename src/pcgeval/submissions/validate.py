@@ -18,27 +18,23 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from pcgeval.core.archives import unpack
-from pcgeval.core.console import count
-from pcgeval.core.layout import SUBMISSIONS
-from pcgeval.core.params import PARAMS_FILE, Limits, Params, load_params
-from pcgeval.core.untrusted import (
-    UntrustedFileError,
-    listed,
-    open_regular,
-    printable_name,
-    read_bounded_text,
-    walk,
-)
+from pcgeval.core.text import count, listed, printable_name
+from pcgeval.core.untrusted import UntrustedFileError, open_regular, read_bounded_text, walk
+from pcgeval.formats.layout import SUBMISSIONS
+from pcgeval.formats.params import PARAMS_FILE, Limits, Params, load_params
 from pcgeval.submissions.load import (
+    INTERFACE_PACKAGES,
     PROMPT_FILE,
     Program,
     Prompt,
+    PythonFile,
     SubmissionError,
+    find_readme,
     load_work,
     prompt_findings,
+    python_files,
 )
 from pcgeval.submissions.packages import RequirementsError, read_requirements
-from pcgeval.submissions.sources import INTERFACE_PACKAGES, PythonFile, find_readme, python_files
 
 PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
 MAX_README_BYTES = 1_000_000  # what a rubric reads of it

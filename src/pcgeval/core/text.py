@@ -1,0 +1,70 @@
+"""Show the texts of strangers, numbers and times in messages."""
+
+import re
+from collections.abc import Sequence
+
+MAX_LINE = 300  # characters of a name or a message that is shown
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# control characters other than tab and line end, invisible characters, and those that change the direction of text
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def well_formed(text: str) -> str:
+    """Return the text with U+FFFD for each lone surrogate, which UTF-8 cannot hold."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, with a space for each character that cannot be printed."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def printable_line(text: str, limit: int = MAX_LINE) -> str:
+    """Return prose on one line of at most `limit` characters, without unprintable characters."""
+    line = " ".join(one_line(text[: 4 * limit]).split())
+    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
+
+
+def printable_name(text: str, limit: int = MAX_LINE) -> str:
+    """Return a name or a quotation on one line of `limit` characters, with escapes for unprintable characters."""
+    shown = "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text[:limit]
+    )
+    return f"{shown}..." if len(text) > limit else shown
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first names and the number of others: `a, b and 3 more`."""
+    shown = ", ".join(map(printable_name, names[:most]))
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def printable_text(text: str) -> str:
+    """Return text of several lines with U+FFFD for control characters and those that change its direction."""
+    return _INVISIBLE.sub("\ufffd", text)
+
+
+def count(number: int, singular: str, plural: str = "") -> str:
+    """Return `1 trial` or `2 trials`."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words: `40 s`, `12 min`, `3 h 20 min`."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def number(value: float) -> str:
+    """Return a number as sentences write it: `1 000`, `2.5`."""
+    return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value:g}"
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most `most` characters, and how long it was if some are left out."""
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters in all)"

@@ -1,0 +1,328 @@
+"""One typed model for each file between stages.
+
+Official files keep their official field names, which are the aliases here. The official tools may have written them:
+unknown fields are ignored, and fields that no stage reads may be missing. Messages name the refused field and value.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter, ValidationError
+
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_json
+from pcgeval.core.untrusted import UntrustedFileError, read_bounded
+from pcgeval.formats.failures import Failure, FailureStage
+from pcgeval.formats.layout import FAILURES_FILE, TRIALS_FILE, Trial, trial_number
+
+MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
+_SLACK = 1e-6  # single-precision probabilities can come out a little above 1
+_LARGEST = Decimal("1e400")  # no product of floats is larger, or has more than 2 000 places
+REMAKE = "Run `dvc repro` to make it again."
+Content = TypeVar("Content")
+
+
+def plain(value: Decimal) -> str:
+    """Return an exact decimal in plain notation: no exponent, no trailing zeros, no negative zero."""
+    text = format(value, "f") if value else "0"  # a zero may have any exponent
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _check_zero(value: Decimal) -> Decimal:
+    if not value and abs(value.adjusted()) > 2000:  # which pydantic does not count
+        raise ValueError("a zero should have no more than 2000 decimal places")
+    return value
+
+
+Share = Annotated[float, Field(ge=-_SLACK, le=1 + _SLACK)]
+Exact = Annotated[
+    Decimal,
+    Field(ge=-_LARGEST, le=_LARGEST, decimal_places=2000, allow_inf_nan=False),
+    AfterValidator(_check_zero),
+    PlainSerializer(plain),
+]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+StageName = Literal["generate", "extract", "convert", "simulate", "classify"]  # the stages that a trial goes through
+STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
+
+
+class FilePart(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="ignore", populate_by_name=True, allow_inf_nan=False, defer_build=True
+    )
+
+
+class StageFile(FilePart):
+    """A JSON file that one stage writes and others read."""
+
+    indent: ClassVar[int | None] = None
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file; raise FileError with the first refused field if it has another shape."""
+        return parsed(path, cls.model_validate_json)
+
+    def write(self, path: Path) -> None:
+        """Write the file as canonical JSON, atomically."""
+        write_json(path, self.model_dump(by_alias=True), indent=self.indent)
+
+
+def parsed(path: Path, parse: Callable[[bytes], Content], max_bytes: int = MAX_FILE_BYTES) -> Content:
+    """Read a file with a parser of pydantic; raise FileError if it cannot be read or has another shape."""
+    try:
+        return parse(read_stage_file(path, max_bytes))
+    except ValidationError as error:
+        raise refusal(path, error) from error
+
+
+def read_stage_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Read a file that a stage wrote; raise FileError if it is missing, no regular file, unreadable or too large."""
+    try:
+        return read_bounded(path, max_bytes, follow_link=True)  # DVC may link its cache
+    except UntrustedFileError as error:
+        raise FileError(f"{path}: {error.reason}. {REMAKE}") from error
+
+
+def refusal(path: Path | str, error: ValidationError, remedy: str = REMAKE) -> FileError:
+    """Return an error that names the first refused field of a file, or of a line `<path>:<number>`, and its value."""
+    fault = error.errors(include_url=False)[0]
+    field = ".".join(map(str, fault["loc"]))[:200]
+    problem = fault["msg"].replace("Invalid JSON", "not valid JSON")
+    if fault["type"] not in {"missing", "json_invalid"}:
+        problem += f", found {repr(fault['input'])[:80]}"
+    return FileError(f"{path}: {f'{field}: ' if field else ''}{problem[:300]}. {remedy}")
+
+
+@contextmanager
+def other_remedy(remedy: str) -> Iterator[None]:
+    """Advise something else than `dvc repro`, for files that no stage of this folder wrote."""
+    try:
+        yield
+    except FileError as error:
+        raise FileError(str(error).replace(REMAKE, remedy)) from error
+
+
+class TrialFailure(FilePart):
+    """One entry of `failures.json`: a trial that a stage or one before it has no file of, and why."""
+
+    letter: str
+    trial: int
+    failure: Failure
+
+
+_FAILURES = TypeAdapter(tuple[TrialFailure, ...])
+
+
+def write_failures(folder: Path, failures: Mapping[Trial, Failure]) -> None:
+    """Write `failures.json` into the folder of a stage for a model and a team."""
+    entries = [
+        TrialFailure(letter=trial.letter, trial=trial.number, failure=replace(failure, detail=""))
+        for trial, failure in sorted(failures.items())
+    ]
+    write_json(folder / FAILURES_FILE, [entry.model_dump() for entry in entries])
+
+
+def read_failures(folder: Path) -> dict[Trial, Failure]:
+    """Read `failures.json` from the folder of a stage; none where another tool filled the folder."""
+    path = folder / FAILURES_FILE
+    if not path.exists():
+        return {}
+    return {Trial(entry.letter, entry.trial): entry.failure for entry in parsed(path, _FAILURES.validate_json)}
+
+
+class TrialOutcome(FilePart):
+    """The outcome of a trial; a failed one has its failure."""
+
+    letter: str
+    trial: int
+    picture_sha256: Sha256 | None = None  # of a simulated level; None where another tool drew the picture
+    failure: Failure | None = None
+
+    @property
+    def key(self) -> Trial:
+        """The trial."""
+        return Trial(self.letter, self.trial)
+
+    @property
+    def failed_stage(self) -> FailureStage | None:
+        """The stage in which the trial failed; None if it did not."""
+        return self.failure.type.stage if self.failure else None
+
+
+_OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...])
+
+
+def failed(trial: Trial, failure: Failure) -> TrialOutcome:
+    """Return the outcome of a trial that failed."""
+    return TrialOutcome(letter=trial.letter, trial=trial.number, failure=failure)
+
+
+def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
+    """Write `trials.json` into the stability folder of a model and a team."""
+    ordered = sorted(outcomes, key=lambda outcome: outcome.key)
+    write_json(folder / TRIALS_FILE, [outcome.model_dump(by_alias=True) for outcome in ordered])
+
+
+def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
+    """Read `trials.json` from the stability folder of a model and a team; raise FileError if it is no such file."""
+    return {outcome.key: outcome for outcome in parsed(folder / TRIALS_FILE, _OUTCOMES.validate_json)}
+
+
+def rate(values: Sequence[float]) -> float:
+    """Return the mean of a letter's values; 0 without any, where the official division by zero would write NaN."""
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+class StabilityEntry(FilePart):
+    """One simulated level; `name` is the path of its file."""
+
+    name: str = Field(alias="tag")
+    score: Share
+    total_blocks: int | None = Field(None, alias="startingObjects")
+    moving_blocks: int | None = Field(None, alias="movingObjects")
+
+
+class StabilityFile(StageFile):
+    """`stability/<C>.json` as the Science Birds Evaluator writes it; `rate` is the mean over the levels there are."""
+
+    indent: ClassVar[int | None] = 1
+
+    count: int | None = Field(None, alias="dataCount")
+    rate: float | None = None
+    levels: tuple[StabilityEntry, ...] = Field(alias="raws")
+
+
+class SimilarityEntry(FilePart):
+    """One picture: the probability of the letter that was asked for (`label`)."""
+
+    name: str = Field(alias="id")
+    label: str | None = None
+    similarity: Share
+
+
+class LabelProbability(FilePart):
+    """The probability that the classifier gives one letter."""
+
+    id: int | None = None
+    label: str
+    probability: Share = Field(alias="softmax_prob")
+
+
+class PicturePrediction(FilePart):
+    """The classifier's answer about one picture: 26 probabilities and, from 2025 on, an embedding of 768 numbers."""
+
+    name: str = Field(alias="id")
+    probabilities: tuple[LabelProbability, ...] = Field(alias="raws")
+    embedding: tuple[float, ...] = Field((), alias="cls_embedding")
+
+    @property
+    def likeliest(self) -> tuple[LabelProbability, ...]:
+        """The probabilities, the highest first."""
+        return tuple(sorted(self.probabilities, key=lambda probability: (-probability.probability, probability.label)))
+
+
+Entry = TypeVar("Entry", StabilityEntry, SimilarityEntry, PicturePrediction)
+
+
+def by_trial(entries: Iterable[Entry]) -> dict[int, Entry]:
+    """Return the entry of each trial; of several the first counts, as in the official script."""
+    first: dict[int, Entry] = {}
+    for entry in entries:
+        if (number := trial_number(entry.name)) is not None:
+            first.setdefault(number, entry)
+    return first
+
+
+class SimilarityFile(StageFile):
+    """`similarity/<C>.json`."""
+
+    count: int | None = None
+    rate: float | None = Field(None, alias="similarityRate")
+    trials: tuple[SimilarityEntry, ...]
+    predictions: tuple[PicturePrediction, ...] = Field((), alias="similarities")
+
+
+class DiversityFile(StageFile):
+    """`diversity/<C>.json`, of which later stages read the rate."""
+
+    rate: float = Field(alias="diversityRate", ge=-_SLACK)
+
+
+class SimulatedLevel(FilePart):
+    """The end of one level, in the order of its blocks: x and y in metres, angle in radians."""
+
+    best_of: int | None = None  # which of the simulations is reported, from 1
+    types: tuple[Literal["RectSmall", "SquareTiny"], ...]
+    positions: tuple[tuple[float, float, float], ...]
+    moved: tuple[bool, ...]
+    dead: tuple[bool, ...]
+    starts: tuple[Share, ...] = ()  # the stability of each of `physics.starts` jittered starts
+
+
+class SimulatedTrial(SimulatedLevel):
+    """The end of one trial's level."""
+
+    letter: str
+    trial: int
+
+
+class SimulationsFile(StageFile):
+    """`simulations.json` beside the stability files: the engine, the physics and the end of every level."""
+
+    engine: dict[str, str] | str  # name, version and the versions of its parts; a text where another tool simulated
+    packages: dict[str, str] = {}  # versions of the packages that simulated and drew
+    physics: dict[str, Any] = {}
+    trials: tuple[SimulatedTrial, ...] = ()
+
+    @property
+    def engine_line(self) -> str:
+        """The engine in one line, such as `pymunk 7.1.0 (chipmunk 7.0.3)`."""
+        if isinstance(self.engine, str):
+            return self.engine
+        parts = [f"{key} {self.engine[key]}" for key in sorted(self.engine) if key not in {"name", "version"}]
+        return f"{self.engine['name']} {self.engine['version']}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+# milliseconds since the start, x and y in millimetres, and the rotation in degrees; y is upwards, as in levels
+KeyFrame = tuple[int, int, int, int]
+
+
+class BlockPath(FilePart):
+    """The path of one block: it starts at the first key frame and moves evenly from one to the next.
+
+    After the last one a living block stays and a broken one vanishes.
+    """
+
+    block: int = Field(ge=0)  # its place in the level, from 0
+    keys: tuple[KeyFrame, ...] = Field(min_length=1)
+
+
+class ReplayedTrial(FilePart):
+    """The paths of all blocks of one trial's level that moved visibly or broke."""
+
+    letter: str
+    trial: int
+    paths: tuple[BlockPath, ...]
+
+
+class ReplaysFile(StageFile):
+    """The replays of a model and a team; a level in which nothing moved has none."""
+
+    trials: tuple[ReplayedTrial, ...] = ()
+
+
+class ClassifierFile(StageFile):
+    """`classifier.json` beside the similarity files: the classifier and the versions of its packages."""
+
+    indent: ClassVar[int | None] = 1
+
+    name: str
+    revision: str | None = None
+    sha256: str
+    precision: str = "float64"
+    packages: dict[str, str] = {}

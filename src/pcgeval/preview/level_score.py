@@ -1,0 +1,218 @@
+"""The walk of one level in memory: from a text through calls, XML and simulation to its similarity and score."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image
+
+from pcgeval.core.text import printable_line
+from pcgeval.evaluator.image import render
+from pcgeval.evaluator.physics import end_of
+from pcgeval.evaluator.world import Stability
+from pcgeval.formats.failures import Failure, FailureStage
+from pcgeval.formats.params import PhysicsParams
+from pcgeval.levels.blocks import Block, level_blocks
+from pcgeval.levels.conversion import level_xml
+from pcgeval.levels.extraction import LevelError, extract_code, read_calls
+from pcgeval.levels.unread import why_no_code
+from pcgeval.preview.drawing import CalledBlock, called_blocks, level_svg, replay_svg
+from pcgeval.similarity.classifier import Classifier, loaded_classifier
+from pcgeval.similarity.source import LABELS
+
+LIKELIEST = 5
+TextKind = Literal["response", "calls", "level"]
+_CALL_LINE = re.compile(r"^\s*drop_block\(", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Walk:
+    """The results of the steps; None for a step that the text did not reach."""
+
+    code: str | None = None  # the calls, one a line
+    xml: str | None = None  # the level
+    before: tuple[Block, ...] = ()  # the blocks of the level
+    simulated: Stability | None = None  # the end of its simulation
+    failure: Failure | None = None  # of the step that the text did not pass
+
+    @property
+    def failed_stage(self) -> FailureStage | None:
+        """The stage in which the level failed; None if it did not."""
+        return self.failure.type.stage if self.failure else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why the level failed, in a sentence; None if it did not."""
+        return str(self.failure) if self.failure else None
+
+
+def text_kind(text: str) -> TextKind:
+    """Return the kind of a text: a response has a fence, a level begins with `<`, and bare calls begin lines."""
+    if "```" in text:  # some models begin a response with `<think>`
+        return "response"
+    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return "level"
+    return "calls" if _CALL_LINE.search(text) else "response"
+
+
+def walk_to_level(text: str, kind: TextKind) -> Walk:
+    """Extract the calls of a text and convert them to a level."""
+    code, xml = None, text
+    try:
+        if kind != "level":
+            response = text if kind == "response" else f"```\n{text}\n```"
+            code = extract_code(response)
+            if code is None:
+                return Walk(failure=why_no_code(response))
+            xml = level_xml(code)
+        return Walk(code=code, xml=xml, before=level_blocks(xml))
+    except LevelError as error:
+        return Walk(code=code, failure=error.failure)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LevelScore(Walk):
+    """The measurements of one level, and the results of all steps to them.
+
+    Attributes:
+        read_as: The kind of the text: a model's `response` (only its last fenced block counts); bare `calls`; or a
+            Science Birds `level` in XML.
+        blocks: Each call, or each block of a level in XML, with its fate.
+        probabilities: The probability of each letter, A to Z; empty without a picture or without a classifier.
+        embedding: The classifier's vector of the picture; empty like the probabilities.
+    """
+
+    letter: str
+    read_as: TextKind
+    physics: PhysicsParams
+    blocks: tuple[CalledBlock, ...] = ()
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    embedding: tuple[float, ...] = ()
+
+    @property
+    def stability(self) -> float:
+        """The share of blocks that stayed, 0 to 1; 0 for a level that failed."""
+        return self.simulated.score if self.simulated else 0.0
+
+    @property
+    def similarity(self) -> float:
+        """The probability of the letter, 0 to 1; 0 for a level that failed, nan if it is unknown."""
+        return self.probabilities.get(self.letter, 0.0 if self.failure else math.nan)
+
+    @property
+    def score(self) -> float:
+        """Stability times similarity: a trial's score before the letter's weight; nan if the similarity is unknown."""
+        return self.stability * self.similarity
+
+    @property
+    def verdict(self) -> str:
+        """The scores in a line, or the reason of the failure."""
+        if self.failure is not None:
+            return f"0, failed in {self.failed_stage}: {printable_line(str(self.failure))}"
+        return f"{self.score:.4f} = stability {self.stability:.3f} x similarity {self.similarity:.4f}"
+
+    @property
+    def likeliest(self) -> tuple[tuple[str, float], ...]:
+        """The five likeliest letters with their probabilities."""
+        return tuple(sorted(self.probabilities.items(), key=lambda item: (-item[1], item[0]))[:LIKELIEST])
+
+    def image(self) -> Image.Image:
+        """Return the evaluator's picture of the level after the simulation, 1024 x 1024 and grey.
+
+        Raises:
+            LevelError: There is no level to draw; the other drawings raise it too.
+        """
+        return render(self._end())
+
+    def before_and_after(self) -> tuple[Image.Image, Image.Image]:
+        """Return pictures of the level before and after the simulation, at one scale."""
+        end, blocks = self._end(), self.before
+        places = np.array([(block.x, block.y, math.radians(block.rotation)) for block in blocks]).reshape(-1, 3)
+        start = Stability(end.types, places, (False,) * len(blocks), (False,) * len(blocks))
+        return render(start, also=end), render(end, also=start)
+
+    def svg(self) -> str:
+        """Return the end as an SVG document: blocks that stayed dark, moved ones orange, broken ones left out."""
+        return level_svg(self._end())
+
+    def replay_svg(self) -> str:
+        """Return the best simulation as an animated SVG document."""
+        return replay_svg(self._end(), self._end().paths)
+
+    def _end(self) -> Stability:
+        if self.simulated is None:
+            raise LevelError(self.reason or "there is no level", self.failure)
+        return self.simulated
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the pictures as values for JSON."""
+        end = self.simulated
+        return {
+            "letter": self.letter,
+            "read_as": self.read_as,
+            "score": None if math.isnan(self.score) else self.score,
+            "stability": self.stability,
+            "similarity": None if math.isnan(self.similarity) else self.similarity,
+            "failed_stage": self.failed_stage,
+            "kind": self.failure and self.failure.kind,
+            "reason": self.reason,
+            "likeliest": [list(item) for item in self.likeliest],
+            "probabilities": dict(self.probabilities),
+            "code": self.code,
+            "blocks": [asdict(block) for block in self.blocks],
+            "before": [asdict(block) for block in self.before],
+            "after": None if end is None else end.positions.tolist(),
+            "best_of": None if end is None else end.trial,
+            "starts": [] if end is None else list(end.starts),
+            "xml": self.xml,
+        }
+
+
+def score_level(
+    text: str,
+    letter: str,
+    classifier: Classifier | None = None,
+    physics: PhysicsParams | None = None,
+    *,
+    read_as: TextKind | None = None,
+    classify: bool = True,
+) -> LevelScore:
+    """Score a level that a model or a person wrote: extract, convert, simulate, draw, classify.
+
+    A level that fails in a stage scores 0, and `failure` says why.
+
+    Args:
+        text: A model's response, bare calls, or a level in XML.
+        letter: The capital letter that the level should look like.
+        classifier: Default: the one of the package, loaded once.
+        physics: Settings of the simulation; default: those of `params.yaml` as published.
+        read_as: The kind of the text; default: the kind it looks like. A competition accepts responses only.
+        classify: With False, only simulate the level: `probabilities` is empty, and the similarity unknown.
+
+    Raises:
+        ValueError: The letter is not one of A to Z.
+        ClassifierError: The default classifier cannot be loaded.
+    """
+    if letter not in LABELS:
+        raise ValueError(f"letter {letter!r} is none of {LABELS[0]} to {LABELS[-1]}")
+    physics, read_as = physics or PhysicsParams(), read_as or text_kind(text)
+    score = LevelScore(letter=letter, read_as=read_as, physics=physics, **vars(walk_to_level(text, read_as)))
+    if score.xml is None:
+        return score
+    end = end_of(score.xml, physics)
+    if isinstance(end, Failure):
+        return replace(score, failure=end)
+    calls = end.types if score.code is None else [call.text for call in read_calls(score.code)]
+    score = replace(score, simulated=end, blocks=tuple(called_blocks(calls, score.before, end)))
+    if not classify:
+        return score
+    classifier = classifier or loaded_classifier()
+    predictions = classifier.predict([score.image()])
+    return replace(
+        score,
+        probabilities=dict(zip(classifier.labels, predictions.probabilities[0].tolist(), strict=True)),
+        embedding=tuple(predictions.embeddings[0].tolist()),
+    )
