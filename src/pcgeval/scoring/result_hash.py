@@ -20,16 +20,8 @@ from pcgeval.formats.results import RankingFile, ResultHash
 # the stages that decide a ranking, and the packages that they load
 STAGES = ("generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
 PACKAGES = (
-    "core",
-    "evaluator",
-    "formats",
-    "generation",
-    "levels",
-    "llm",
-    "parallel",
-    "sandbox",
-    "scoring",
-    "similarity",
+    *("core", "formats", "parallel", "submissions", "levels", "llm", "sandbox"),
+    *("generation", "evaluator", "similarity", "scoring"),
 )
 _PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
 NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
