@@ -38,8 +38,9 @@ def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Run:
 
     def run_trial(source, model=None, rules=None, *, seed=SEED, python=bare_python, keep_output=False, course=None):
         program = write_program(tmp_path / "program", source)
-        runner = ProgramRunner(program, sandbox, rules or limits(), python, keep_output=keep_output)
-        return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat, course)
+        with Sandbox(sandbox.limits, contained=sandbox.contained) as opened:
+            runner = ProgramRunner(program, opened, rules or limits(), python, keep_output=keep_output)
+            return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat, course)
 
     return run_trial
 
