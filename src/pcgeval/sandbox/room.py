@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ SOURCE = Path(launcher.__file__).read_text("utf-8")
 # User ids that no account has, one for each program that root starts: the kernel counts the processes of each user.
 FIRST_USER, USERS = 61_184, 4_336
 OUR_PROCESSES = 3  # beside a program where no root is at hand: they belong to its user, and count
+IS_CLOSED = "The sandbox is closed and starts no more programs. Run again to continue."
 _users = itertools.count(secrets.randbelow(USERS))
 _SENDER = struct.Struct("3i")  # process, user and group at the other end of a socket
 
@@ -40,7 +42,7 @@ class Room:
 
     Each program has processes, network, temporary files and, where root runs pcgeval, a user of its own. Nothing of it
     reaches the launcher, which neither runs nor imports code of a team. The thread that opens a room must outlive it,
-    because the kernel ends a sandbox with the thread that started it.
+    because the kernel ends bubblewrap with the thread that started it.
     """
 
     def __init__(
@@ -65,6 +67,8 @@ class Room:
         _check_paths(folder, readable, writable)
         self._limits, self._writable = limits, writable
         self._running: SandboxedProcess | None = None
+        self._lock = threading.RLock()
+        self._is_closed = False
         self._control, theirs = socket.socketpair()
         self._control.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         scratch = [path for path in SCRATCH_FOLDERS if path != SUBMISSION or not is_crowded(folder)]
@@ -142,7 +146,9 @@ class Room:
             "user": user,
             "module": module,
         }
-        with ExitStack() as ours, ExitStack() as theirs:
+        with self._lock, ExitStack() as ours, ExitStack() as theirs:
+            if self._is_closed:
+                raise SandboxError(IS_CLOSED)
             pipes = [os.pipe() for _ in range(2)]
             for reading, writing in pipes:
                 ours.callback(os.close, reading)
@@ -151,24 +157,37 @@ class Room:
             child.begin(json.dumps(request).encode(), [writing for _, writing in pipes] + [*descriptors])
             theirs.close()
             ours.pop_all()
-            clean_up = self.close if is_last else lambda: None
+            clean_up = self._shut if is_last else lambda: None
             (stdout, _), (stderr, _) = pipes
             self._running = SandboxedProcess(child, (stdout, stderr), self._limits, clean_up, self._control)
         return self._running
 
     def close(self) -> None:
         """End everything in the room, and wait."""
-        self._control.close()  # the launcher ends when it finds it closed
-        with self._process:
-            try:
-                self._process.wait(GRACE_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
+        with self._lock:
+            self._is_closed = True
+        if self._running:
+            self._running.kill()
+            self._running.has_ended(3 * GRACE_SECONDS)
+        self._shut()
+
+    def _shut(self) -> None:
+        with self._lock:
+            with suppress(psutil.NoSuchProcess):
+                for first in psutil.Process(self._process.pid).children():
+                    first.kill()  # and the kernel all others; bubblewrap waits for it, and ends
+            self._control.close()
+            with self._process:
+                try:
+                    self._process.wait(GRACE_SECONDS)
+                except subprocess.TimeoutExpired:  # bubblewrap was killed before it had a child
+                    self._process.kill()
 
     def fault(self) -> str:
-        """Return what bubblewrap or the launcher said at its end."""
-        self._process.kill()
-        _, said = self._process.communicate()
+        """End bubblewrap, and return what it or the launcher said."""
+        with self._lock:
+            self._process.kill()
+            _, said = self._process.communicate()
         return said.decode("utf-8", errors="replace").strip()
 
 
@@ -189,7 +208,7 @@ class _RoomChild:
             self._control.sendmsg([struct.pack(launcher.LENGTH.format, len(request))], passed)
             self._control.sendall(request)
             said, messages, *_ = self._control.recvmsg(len(b"started\n"), socket.CMSG_SPACE(_SENDER.size))
-        except ConnectionError:
+        except OSError:
             said = b""
         if not said:
             fault = self._room.fault()

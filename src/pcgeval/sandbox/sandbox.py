@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
@@ -21,7 +22,7 @@ from pcgeval.sandbox.process import (
     SandboxError,
     TrustedChild,
 )
-from pcgeval.sandbox.room import SOURCE, Room
+from pcgeval.sandbox.room import IS_CLOSED, SOURCE, Room
 
 __all__ = ["ExitStatus", "ResourceLimits", "Sandbox", "SandboxError", "SandboxedProcess", "open_sandbox"]
 
@@ -53,6 +54,7 @@ class Sandbox:
         self._lock = threading.Lock()
         self._running: WeakSet[SandboxedProcess] | None = WeakSet()  # None once the sandbox is closed
         self._rooms: list[Room] = []
+        self._keeper = ThreadPoolExecutor(1, "rooms")  # opens them, as they end with the thread that does
 
     def __enter__(self) -> Self:
         """Return the sandbox."""
@@ -69,6 +71,7 @@ class Sandbox:
                 process.wait(CLOSING_SECONDS)
         for room in self._rooms:
             room.close()
+        self._keeper.shutdown()
 
     def start(
         self,
@@ -131,9 +134,14 @@ class Sandbox:
         self, folder: Path, readable: tuple[Path, ...] = (), python: tuple[str, Mapping[str, str]] | None = None
     ) -> Room:
         """Return a room for programs of a folder, one after the other, that closes with the sandbox; see Room."""
-        room = Room(folder, self.limits, network=self.network, readable=readable, python=python)
-        self._rooms.append(room)
-        return room
+        options = {"network": self.network, "readable": readable, "python": python}
+        room = self._keeper.submit(Room, folder, self.limits, **options).result()
+        with self._lock:
+            if self._running is not None:
+                self._rooms.append(room)
+                return room
+        room.close()
+        raise SandboxError(IS_CLOSED)
 
     def watched(self, running: SandboxedProcess) -> SandboxedProcess:
         """Return a program that started just now, to be stopped with the sandbox; raise SandboxError if it is closed."""
@@ -142,7 +150,7 @@ class Sandbox:
                 self._running.add(running)
                 return running
         running.kill()
-        raise SandboxError("The sandbox is closed and starts no more programs. Run again to continue.")
+        raise SandboxError(IS_CLOSED)
 
     @staticmethod
     def variables(program: Path) -> dict[str, str]:
