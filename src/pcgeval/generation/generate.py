@@ -182,8 +182,8 @@ def _generate(
         trust_programs=os.environ.get(TRUST_PROGRAMS) == "1",
         stopping=stopping,
     )
-    for team, of_team in summaries.items():
-        write_summaries(root / summaries_file(model, team), [of_team[trial] for trial in params.trials()])
+    for team, team_trials in summaries.items():
+        write_summaries(root / summaries_file(model, team), [team_trials[trial] for trial in params.trials()])
 
 
 def _is_live(model: Model) -> bool:

@@ -107,8 +107,8 @@ class ProgramRunner:
         """Run one trial, or repeat it in its course; raises LlmError if the model cannot be asked, and SandboxError."""
         response, failed = "", None
         with closing(Pipe()) as pipe:
-            broker = Broker(job, chat, self.limits, pipe, course)
             process = self._start(job, pipe)
+            broker = Broker(job, chat, self.limits, pipe, course, process.is_busy)
             try:
                 pipe.close_guest_end()
                 response = broker.serve()

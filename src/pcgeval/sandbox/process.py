@@ -172,6 +172,15 @@ class SandboxedProcess:
         """Wait for a time at most; tell whether everything has ended."""
         return self._ended.wait(timeout)
 
+    def is_busy(self) -> bool:
+        """Tell whether a thread of the program computes, waits for the disk, or would if the machine had time."""
+        states, first = set(), self._child.first
+        with suppress(psutil.Error, OSError):  # what ends meanwhile; elsewhere than on Linux nobody knows
+            for process in [first, *first.children(recursive=True)] if first else ():
+                for task in Path(f"/proc/{process.pid}/task").iterdir():
+                    states.add((task / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0])
+        return bool(states & {"R", "D"})
+
     def output(self, timeout: float) -> str:
         """Return what the program printed, once it has ended or `timeout` seconds have passed; untrusted text.
 
