@@ -6,6 +6,8 @@ No team's code runs in this process or is imported by it, and no request is read
 over a socket, which a child reads, closes itself off by, and becomes process 1 of the program's namespaces for.
 """
 
+from __future__ import annotations
+
 import _socket
 import ctypes
 import fcntl
@@ -17,6 +19,11 @@ import stat
 import struct
 import sys
 import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, NoReturn
 
 # Readable files in /proc: libraries choose their instructions by them, and ask for settings of the kernel; beside these
 # lie counters of all that the host does
@@ -37,20 +44,21 @@ MOST_DESCRIPTORS = 253  # that one message of a socket takes
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def call(name, *arguments):
+def call(name: str, *arguments: object) -> int:
     """Call a function of the C library; raise OSError if it fails."""
-    if (result := getattr(libc, name)(*arguments)) < 0:
+    result: int = getattr(libc, name)(*arguments)
+    if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
     return result
 
 
-def mount(source, target, kind=None, flags=0, options=""):
+def mount(source: str, target: str, kind: str | None = None, flags: int = 0, options: str = "") -> None:
     """Mount a file system or, as a bind, a path."""
     name = None if kind is None else kind.encode()
     call("mount", os.fsencode(source), os.fsencode(target), name, ctypes.c_ulong(flags), options.encode())
 
 
-def await_bubblewrap():
+def await_bubblewrap() -> None:
     """Wait until bubblewrap's first process sleeps: from then on it ends with bubblewrap, and that with pcgeval."""
     for _ in range(START_CHECKS):
         with open("/proc/1/stat") as status:
@@ -59,7 +67,7 @@ def await_bubblewrap():
         time.sleep(0.001)
 
 
-def serve(settings):
+def serve(settings: dict[str, Any]) -> _socket.socket:
     """Start a child for each request; return in that child, as process 1 of a new PID namespace, with the socket."""
     control = _socket.socket(fileno=settings["control"])
     await_bubblewrap()
@@ -75,7 +83,7 @@ def serve(settings):
     os._exit(0)
 
 
-def receive(control):
+def receive(control: _socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Return a request and its descriptors."""
     control.send(b"started\n")  # the socket tells pcgeval by which process
     length, messages, *_ = control.recvmsg(LENGTH.size, _socket.CMSG_SPACE(MOST_DESCRIPTORS * 4))
@@ -85,7 +93,7 @@ def receive(control):
     return json.loads(text), [fd for *_, data in messages for (fd,) in struct.iter_unpack("i", data)]
 
 
-def renew_folders(settings):
+def renew_folders(settings: dict[str, Any]) -> None:
     """Put an empty folder in memory over each scratch folder, with the paths of the host in it that are shown there."""
     shown = [(path, os.open(path, os.O_PATH)) for path in settings["shown"]]
     parts = []
@@ -104,14 +112,14 @@ def renew_folders(settings):
         bind(f"/proc/self/fd/{descriptor}", path, stat.S_ISDIR(os.fstat(descriptor).st_mode))
 
 
-def bind(source, target, is_folder):
+def bind(source: str, target: str, is_folder: bool) -> None:
     """Show a path of the host at another, with the rights that it has there."""
     if not os.path.exists(target):
         os.mkdir(target) if is_folder else os.close(os.open(target, os.O_CREAT, 0o644))
     mount(source, target, flags=BIND | WITH_ALL_BELOW)
 
 
-def renew_proc(has_landlock):
+def renew_proc(has_landlock: bool) -> None:
     """Show the program's processes, and nothing of the host such as its load; Landlock denies reading other files."""
     mount("proc", "/proc", "proc", NO_SUID | NO_DEVICES | NO_EXEC)
     shown = {name.split("/")[0] for name in SHOWN_IN_PROC.split()} if has_landlock else {*SHOWN_IN_PROC.split()}
@@ -126,7 +134,7 @@ def renew_proc(has_landlock):
             mount("none", path, flags=BIND | REMOUNT | READ_ONLY | NO_DEVICES)  # a device that cannot be opened
 
 
-def hide_processes():
+def hide_processes() -> None:
     """Deny reading what /proc shows of processes, such as the host's paths in `mountinfo`, and of the host.
 
     Mounts cannot cover folders that appear and vanish with processes. Landlock (Linux 5.19, landlock(7)) allows reading
@@ -145,7 +153,7 @@ def hide_processes():
     os.close(rules)
 
 
-def close_off(settings, user):
+def close_off(settings: dict[str, Any], user: int) -> None:
     """Leave the namespaces of other programs, and give up all rights for good."""
     call("unshare", NEW_MOUNTS | NEW_IPC | (0 if settings["network"] else NEW_NETWORK))
     if not settings["network"]:
@@ -173,10 +181,10 @@ def close_off(settings, user):
         call("prctl", *SET_FILTER, struct.pack("@HP", len(instructions) // 8, ctypes.addressof(place)), 0, 0)
 
 
-def keep_descriptors(received, numbers):
+def keep_descriptors(received: list[int], numbers: list[int]) -> None:
     """Give descriptors their numbers, and close all others but the standard input."""
     high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, max(numbers) + 1) for descriptor in received]
-    for descriptor, number in zip(high, numbers):
+    for descriptor, number in zip(high, numbers, strict=True):
         os.dup2(descriptor, number)
     start = 1
     for number in sorted(numbers):
@@ -185,12 +193,12 @@ def keep_descriptors(received, numbers):
     os.closerange(start, 1 << 16)
 
 
-def become_program(settings, control):
+def become_program(settings: dict[str, Any], control: _socket.socket) -> dict[str, Any]:
     """Return the request in the program's process; this one ends as that does, and its whole namespace with it."""
     try:
         request, descriptors = receive(control)
         close_off(settings, request["user"])
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the program did not run
         control.send(f"failed {error}".encode() + b"\n")
         os._exit(1)
     control.close()
@@ -208,13 +216,13 @@ def become_program(settings, control):
     return request
 
 
-def set_limits(limits):
+def set_limits(limits: dict[str, int]) -> None:
     """Set the kernel's limits by their names, such as RLIMIT_AS."""
     for name, limit in limits.items():
         resource.setrlimit(getattr(resource, name), (limit, limit))
 
 
-def run_command(command, environment):
+def run_command(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     """Become a command."""
     try:
         os.execvpe(command[0], command, environment)
@@ -222,27 +230,26 @@ def run_command(command, environment):
         sys.exit(f"{command[0]}: {error.strerror}")
 
 
-def run_file(command, environment, module):
+def run_file(command: list[str], environment: dict[str, str], module: str) -> None:
     """Go on as Python does for `python FILE`, in a process that has imported `module` already."""
     os.environ.clear()
     os.environ.update(environment)
     sys.argv, sys.orig_argv = command[1:], command
     path = os.path.abspath(command[1])
     sys.path[0] = os.path.dirname(os.path.realpath(path))
-    main = type(sys)("__main__")
-    main.__file__, main.__builtins__ = path, sys.modules["builtins"]
-    sys.modules["__main__"] = main
+    main = sys.modules["__main__"] = type(sys)("__main__")
+    main.__dict__.update(__file__=path, __builtins__=sys.modules["builtins"])
     sys.modules[module].begin()
     try:
         with open(path, "rb") as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)
         exec(code, main.__dict__)
-    except Exception as error:
-        sys.excepthook(type(error), error, error.__traceback__.tb_next)
+    except Exception as error:  # noqa: BLE001 - whatever the program raises
+        sys.excepthook(type(error), error, error.__traceback__ and error.__traceback__.tb_next)
         sys.exit(1)
 
 
-def main():
+def main() -> None:
     """Wait for requests and run what each asks for, or without a sandbox become a command with limits."""
     settings = json.loads(sys.argv[1])
     if "control" not in settings:

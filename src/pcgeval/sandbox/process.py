@@ -128,7 +128,7 @@ class SandboxedProcess:
     ) -> None:
         """Watch a program until it ends; `wake` is readable when it may have.
 
-        `outputs` are the reading ends of its pipes, closed at its end. `clean_up` is called after everything has ended.
+        `outputs` are the reading ends of its pipes. `clean_up` closes them after everything has ended.
         """
         self._child, self._limits, self._clean_up, self._wake = child, limits, clean_up, wake
         self._stdout, self._stderr = outputs
@@ -248,8 +248,6 @@ class SandboxedProcess:
         """Kill the remaining processes and release everything that the program held."""
         self._child.kill()
         self._fault = self._child.close()
-        os.close(self._stdout)
-        os.close(self._stderr)
         self._clean_up()
         self._ended.set()
 

@@ -156,10 +156,11 @@ class Room:
             child = _RoomChild(self, self._control)
             child.begin(json.dumps(request).encode(), [writing for _, writing in pipes] + [*descriptors])
             theirs.close()
-            ours.pop_all()
-            clean_up = self._shut if is_last else lambda: None
             (stdout, _), (stderr, _) = pipes
-            self._running = SandboxedProcess(child, (stdout, stderr), self._limits, clean_up, self._control)
+            clean_up = ours.pop_all()
+            if is_last:
+                clean_up.callback(self._shut)
+            self._running = SandboxedProcess(child, (stdout, stderr), self._limits, clean_up.close, self._control)
         return self._running
 
     def close(self) -> None:

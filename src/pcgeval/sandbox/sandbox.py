@@ -109,33 +109,36 @@ class Sandbox:
             variables |= dict.fromkeys(("HOME", "TMPDIR"), undo.enter_context(scratch))
             settings = json.dumps({"command": command, "limits": self.limits.of_kernel()})
             line = [str(Path(sys.executable).resolve()), "-I", "-S", "-c", SOURCE, settings]
-            try:
-                process = subprocess.Popen(
-                    line,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    cwd=folder,
-                    env=variables,
-                    pass_fds=descriptors,
-                    start_new_session=True,  # Ctrl-C is ours to act on
-                )
-            except OSError as error:
-                fault = f"{line[0]} cannot be started in {folder} ({error.strerror}). Check both paths."
-                raise SandboxError(fault) from error
-            assert process.stdout and process.stderr  # noqa: S101 - they are pipes
-            outputs = os.dup(process.stdout.fileno()), os.dup(process.stderr.fileno())
-            for stream in (process.stdout, process.stderr):
-                stream.close()
-            running = SandboxedProcess(TrustedChild(process), outputs, self.limits, undo.pop_all().close)
+            pipes = os.pipe(), os.pipe()
+            with ExitStack() as theirs:
+                for reading, writing in pipes:
+                    theirs.callback(os.close, writing)
+                    undo.callback(os.close, reading)
+                try:
+                    process = subprocess.Popen(
+                        line,
+                        stdin=subprocess.DEVNULL,
+                        stdout=pipes[0][1],
+                        stderr=pipes[1][1],
+                        cwd=folder,
+                        env=variables,
+                        pass_fds=descriptors,
+                        start_new_session=True,  # Ctrl-C is ours to act on
+                    )
+                except OSError as error:
+                    fault = f"{line[0]} cannot be started in {folder} ({error.strerror}). Check both paths."
+                    raise SandboxError(fault) from error
+            outputs, clean_up = (pipes[0][0], pipes[1][0]), undo.pop_all().close
+            running = SandboxedProcess(TrustedChild(process), outputs, self.limits, clean_up)
         return self.watched(running)
 
     def open_room(
         self, folder: Path, readable: tuple[Path, ...] = (), python: tuple[str, Mapping[str, str]] | None = None
     ) -> Room:
         """Return a room for programs of a folder, one after the other, that closes with the sandbox; see Room."""
-        options = {"network": self.network, "readable": readable, "python": python}
-        room = self._keeper.submit(Room, folder, self.limits, **options).result()
+        network = self.network
+        opening = self._keeper.submit(Room, folder, self.limits, network=network, readable=readable, python=python)
+        room = opening.result()
         with self._lock:
             if self._running is not None:
                 self._rooms.append(room)
@@ -144,7 +147,7 @@ class Sandbox:
         raise SandboxError(IS_CLOSED)
 
     def watched(self, running: SandboxedProcess) -> SandboxedProcess:
-        """Return a program that started just now, to be stopped with the sandbox; raise SandboxError if it is closed."""
+        """Stop a program that started just now with the sandbox; raise SandboxError if that is closed."""
         with self._lock:
             if self._running is not None:
                 self._running.add(running)
