@@ -13,16 +13,36 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import psutil
 
 from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json
 from pcgeval.core.packages import installed_release
-from pcgeval.formats.layout import PACKAGE_FILE, REPORT
-from pcgeval.formats.params import Params, load_params
+from pcgeval.core.untrusted import read_json
+from pcgeval.formats.layout import (
+    CLASSIFIER,
+    DATA,
+    DVC_LOCK,
+    EVIDENCE,
+    EXAMPLE_LETTERS,
+    GRADES,
+    JUDGEMENTS,
+    LOCKS,
+    METRICS,
+    OFFICIAL_RESULTS,
+    PACKAGE_FILE,
+    RANKING_CSV,
+    RANKING_JSON,
+    RECORDINGS,
+    REPLAYS,
+    REPORT,
+    RUBRICS,
+    SUBMISSIONS,
+    TRIALS,
+)
+from pcgeval.formats.params import PARAMS_FILE, Params, load_params
 
 if TYPE_CHECKING:
     from pcgeval.judge.calls import OpenBackend
@@ -119,18 +139,86 @@ STAGES: tuple[Callable[[Params, Path], None], ...] = (  # in the order in which 
     grade,
     report,
 )
+Use = Literal["audit", "bundle", "round", "commit", "init"]
+
+
+class Part(NamedTuple):
+    """A file or folder of a competition.
+
+    Attributes:
+        path: The place below the competition's folder.
+        kind: People write an `input`, a release has the `code`, and a stage writes an `output`, which DVC keeps, or a
+            `result`, which git keeps.
+        uses: An `audit` copies it into its empty folder, a `bundle` packs it, a `round` gets a copy, a `commit` before
+            the run promises it, and `init` writes it. git keeps all that is not for `init` alone.
+        stage: The stage that writes it.
+        each: Whose folders or files it holds: a bundle has only those of the competition's teams and models.
+        first: The one of its folders that `init` writes.
+        is_optional: Whether a competition may lack it.
+    """
+
+    path: Path
+    kind: Literal["input", "code", "output", "result"]
+    uses: tuple[Use, ...] = ()
+    stage: str = ""
+    each: Literal["", "team", "model and team"] = ""
+    first: str = ""
+    is_optional: bool = False
+
+    def places(self, params: Params) -> list[Path]:
+        """Return its folders of a competition's teams and models, or its path."""
+        if self.each == "team":
+            return [self.path / team for team in params.teams]
+        if self.each:
+            return [self.path / model / team for model in params.models for team in params.teams]
+        return [self.path]
+
+
+PARTS = (  # a test compares them with dvc.yaml
+    Part(Path(PARAMS_FILE), "input", ("audit", "bundle", "commit")),
+    Part(SUBMISSIONS, "input", ("audit", "bundle", "round", "commit", "init"), each="team", first="zero-shot"),
+    Part(LOCKS, "input", ("audit", "bundle", "round", "commit", "init")),
+    Part(RECORDINGS, "input", ("audit", "bundle", "round")),
+    Part(RUBRICS, "input", ("audit", "bundle", "round", "commit", "init"), first="competition"),
+    Part(CLASSIFIER, "input", ("round", "commit", "init")),  # an audit of a bundle takes the shipped one
+    Part(EXAMPLE_LETTERS, "input", ("audit", "round"), is_optional=True),
+    Part(Path("stages"), "code", ("audit", "bundle", "round")),
+    Part(Path("src/pcgeval"), "code", ("audit", "bundle", "round"), is_optional=True),
+    Part(PACKAGE_FILE, "code", ("audit", "bundle", "round"), is_optional=True),  # in its place
+    Part(Path("dvc.yaml"), "code", ("bundle", "round")),
+    Part(Path(".dvcignore"), "code", ("bundle", "round", "init")),
+    Part(Path("constraints.txt"), "code", ("bundle",), is_optional=True),
+    *(
+        Part(Path(name), "code", ("init",))
+        for name in (".gitignore", ".gitattributes", ".dvc/.gitignore", ".dvc/config")
+    ),
+    Part(DVC_LOCK, "result", ("bundle",)),
+    Part(DATA / "raw", "output", ("bundle",), "generate", each="model and team"),
+    Part(TRIALS, "output", ("bundle",), "generate"),
+    Part(DATA / "intermediate", "output", ("bundle",), "extract", each="model and team"),
+    Part(DATA / "levels", "output", ("bundle",), "convert", each="model and team"),
+    Part(DATA / "stability", "output", ("bundle",), "simulate", each="model and team"),
+    Part(DATA / "images", "output", (), "simulate"),  # pictures, replays and pages follow from levels and results
+    Part(REPLAYS, "output", (), "simulate"),
+    Part(DATA / "similarity", "output", ("bundle",), "classify", each="model and team"),
+    Part(DATA / "diversity", "output", ("bundle",), "diversity", each="model and team"),
+    Part(OFFICIAL_RESULTS, "result", ("bundle",), "score"),
+    Part(RANKING_JSON, "result", ("bundle",), "rank"),
+    Part(RANKING_CSV, "result", ("bundle",), "rank"),
+    Part(METRICS, "result", ("bundle",), "rank"),
+    Part(GRADES, "result", ("bundle",), "grade", each="team"),
+    Part(JUDGEMENTS, "output", ("bundle",), "grade", each="team"),
+    Part(EVIDENCE, "output", ("bundle",), "grade", each="team"),
+    Part(REPORT, "output", (), "report"),
+)
 OUTPUTS: Mapping[str, tuple[str, ...]] = {  # of each stage, as in dvc.yaml
-    "generate": ("data/raw", "data/trials"),
-    "extract": ("data/intermediate",),
-    "convert": ("data/levels",),
-    "simulate": ("data/stability", "data/images", "data/replays"),
-    "classify": ("data/similarity",),
-    "diversity": ("data/diversity",),
-    "score": ("results/official",),
-    "rank": ("results/ranking.json", "results/ranking.csv", "results/metrics"),
-    "grade": ("data/grades", "data/judgements", "data/evidence"),
-    "report": ("results/report",),
+    stage.__name__: tuple(str(part.path) for part in PARTS if part.stage == stage.__name__) for stage in STAGES
 }
+
+
+def parts_for(use: Use) -> list[Part]:
+    """Return the parts of a competition that have a use."""
+    return [part for part in PARTS if use in part.uses]
 
 
 def run_stage(stage: Callable[[Params], None]) -> NoReturn:

@@ -3,7 +3,6 @@
 import difflib
 import math
 import re
-import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -20,10 +19,10 @@ from pydantic import (
 )
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import read_text, to_json, write_text
+from pcgeval.core.files import to_json, write_text
 from pcgeval.core.text import printable_line
-from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_bounded_text
-from pcgeval.formats.layout import CLASSIFIER, Trial
+from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_text
+from pcgeval.formats.layout import CLASSIFIER, LETTERS, Trial
 
 PARAMS_FILE = "params.yaml"
 ANY_CLASSIFIER = "any classifier"  # the context of commands that evaluate no competition
@@ -83,7 +82,7 @@ class Round(_Section):
     @field_validator("characters")
     @classmethod
     def _letters(cls, value: str) -> str:
-        if not value or len(set(value)) != len(value) or not set(value) <= set(string.ascii_uppercase):
+        if not value or len(set(value)) != len(value) or not set(value) <= set(LETTERS):
             raise ValueError("must be capital letters A to Z, each once, such as ABC")
         return "".join(sorted(value))
 
@@ -369,7 +368,7 @@ def load_params(path: Path = Path(PARAMS_FILE), *, allow_aliases: bool = True) -
         ParamsError: Every problem of the file, one line each, with a suggestion for misspelt keys.
     """
     try:
-        values = parse_yaml(read_bounded_text(path, _MAX_BYTES, follow_link=True), allow_aliases=allow_aliases)
+        values = parse_yaml(read_text(path, _MAX_BYTES, follow_link=True), allow_aliases=allow_aliases)
     except UntrustedFileError as error:
         missing = "Run this in a competition's folder; `pcgeval init` makes one."
         raise ParamsError(f"{path}: {error.reason}. {missing if error.kind == 'missing' else error.remedy}") from error
@@ -387,7 +386,7 @@ def add_team(team: str, path: Path = Path(PARAMS_FILE)) -> None:
     path = path.resolve()  # a link stays a link
     if team in load_params(path).teams:
         return
-    text = read_text(path)
+    text = read_text(path, follow_link=True)
     values = yaml.safe_load(text)
     teams = _teams_node(text)
     (first, _), *_ = teams.value
@@ -412,7 +411,7 @@ def convert_teams(teams: Mapping[str, Team], path: Path = Path(PARAMS_FILE)) -> 
         ParamsError: The list has an unknown form, or params.yaml is faulty.
     """
     path = path.resolve()
-    text = read_text(path)
+    text = read_text(path, follow_link=True)
     listed = _teams_node(text)
     decisions = {name: team.model_dump(mode="json", exclude_defaults=True) for name, team in teams.items()}
     edits = [(item.end_mark.index, item.end_mark.index, f": {_flow(decisions[item.value])}") for item in listed.value]

@@ -6,7 +6,6 @@ criteria is the worst case, as those who hand in do not see the rubric.
 
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from pcgeval.core.files import copy_files
+from pcgeval.core.untrusted import walk
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.many import Fault, Grading, grade_all
 from pcgeval.judge.run import attempt
@@ -107,7 +108,8 @@ def _attacked(submission: Path, paper_id: str, settings: JudgeSettings, attack: 
     """Give a copy of the submission after an attack, until the end of the block."""
     with attempt(submission, paper_id, settings) as task, tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary, "submission")
-        shutil.copytree(task.folder, copy, ignore=_irregular)
+        files = [entry.name for entry in walk(task.folder) if entry.is_file]  # no judge is ever shown a link
+        copy_files(task.folder, copy, files, with_status=True)
         programs = [file for file in copy.rglob("*") if file.suffix.casefold() in _PROGRAMS and file.is_file()]
         criteria = [" ".join(leaf.requirements.split()) for leaf in settings.cut(task.rubric).leaves]
         for name, text in ATTACKS[attack](criteria).items():
@@ -115,12 +117,6 @@ def _attacked(submission: Path, paper_id: str, settings: JudgeSettings, attack: 
                 _append(file / name if file.is_dir() else file, text)
         with attempt(copy, paper_id, settings) as attacked:
             yield attacked
-
-
-def _irregular(folder: str, names: Sequence[str]) -> list[str]:
-    """Return what no judge is ever shown: links and all else but files and folders."""
-    paths = [Path(folder, name) for name in names]
-    return [path.name for path in paths if path.is_symlink() or not (path.is_file() or path.is_dir())]
 
 
 def _append(file: Path, text: str) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from pcgeval.checks.gathering import gather_submission, read_evidence
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_text, remove_others, sha256_file, write_bytes, write_json
+from pcgeval.core.files import remove_others, sha256_file, write_bytes, write_json
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.layout import (
     CALLS,
     GRADES,
@@ -46,8 +47,8 @@ def grade_stage(
     other teams are graded: a RubricError, a FileError for what is missing, a GradingError if the judge lacks something.
     """
     settings = JudgeSettings.checked(dict(params.rubric))
-    of_team = [judge_recording_file] if settings.is_replay else [judge_recording_file, judgement_file]
-    files = [root / file(team) for file in of_team for team in params.teams]
+    recordings = [judge_recording_file] if settings.is_replay else [judge_recording_file, judgement_file]
+    files = [root / file(team) for file in recordings for team in params.teams]
     client = CallFiles(root / CALLS, tuple(filter(Path.is_file, files))).client(settings, open_backend)
     gradings = [Grading(team, partial(competition_task, params, team, root)) for team in params.teams]
     outputs: dict[str, JudgeOutput] = {}
@@ -110,7 +111,7 @@ def competition_task(
         known = ", ".join(params.teams) or "none"
         raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
     rules = path.with_name(TASK_FILE)
-    rules_text = read_text(rules) if rules.is_file() else ""
+    rules_text = read_text(rules, follow_link=True) if rules.is_file() else ""
     yield GradingTask(tree, folder, evidence, paper=rules_text, checks_sha256=checks, human_grades=by_hand)
 
 

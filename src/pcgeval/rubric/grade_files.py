@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pcgeval.core.files import sha256_json
-from pcgeval.core.untrusted import read_bounded_json
+from pcgeval.core.untrusted import read_json
 from pcgeval.rubric.grades import GradedTaskNode, GradeError, JudgeOutput
 from pcgeval.rubric.record import record_of
 
@@ -34,7 +34,7 @@ def read_graded_tree(path: Path) -> GradedTaskNode:
 
 def _read(path: Path, parse: Callable[[Any], Parsed]) -> Parsed:
     try:
-        return parse(read_bounded_json(path, MAX_BYTES, follow_link=True))
+        return parse(read_json(path, MAX_BYTES))
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error
 

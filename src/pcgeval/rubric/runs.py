@@ -26,7 +26,7 @@ from typing import Any, Self
 from pcgeval.core.errors import FaultsError, FileError, PcgevalError
 from pcgeval.core.files import shown_folders
 from pcgeval.core.text import printable_line, printable_name
-from pcgeval.core.untrusted import read_bounded_text
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.layout import GRADE_FILE
 from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.grade_files import read_grade
@@ -161,7 +161,7 @@ def read_disqualified(path: Path) -> frozenset[str]:
 
     Raises FileError if it cannot be read, or is JSON and not of the monitor.
     """
-    text = read_bounded_text(path, _MAX_LIST_BYTES, follow_link=True).removeprefix("\ufeff")
+    text = read_text(path, _MAX_LIST_BYTES, follow_link=True).removeprefix("\ufeff")
     if not text.lstrip().startswith("{"):
         return frozenset(line.strip() for line in text.splitlines() if line.strip())
     try:

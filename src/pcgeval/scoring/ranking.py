@@ -140,18 +140,20 @@ def _rank_among(ranked: list[RankedTeam], row: RankedTeam) -> int:
     return 1 + higher + shorter
 
 
-def _winners(ranked: list[RankedTeam], ranks: Mapping[str, int], bar: TeamTotal | None) -> tuple[tuple[str, ...], str]:
+def _winners(
+    ranked: list[RankedTeam], ranks: Mapping[str, int], baseline: TeamTotal | None
+) -> tuple[tuple[str, ...], str]:
     """Return the winners and a sentence about them; the teams are in the order of their ranks."""
     first = [row for row in ranked if ranks[row.team] == 1]
     if not first:
         return (), "There is no winner: all teams are baselines or disqualified."
     names, best = tuple(row.team for row in first), first[0].total or ZERO
-    if bar is not None and best <= bar.total:
+    if baseline is not None and best <= baseline.total:
         return (), (
-            f"There is no winner: no team beats the baseline {bar.team} with its total of {rounded(bar.total)}; "
-            f"the best, {' and '.join(names)}, has {rounded(best)}."
+            f"There is no winner: no team beats the baseline {baseline.team} with its total of "
+            f"{rounded(baseline.total)}; the best, {' and '.join(names)}, has {rounded(best)}."
         )
-    above = f", above the baseline {bar.team}" if bar is not None else "; no baseline had to be beaten"
+    above = "; no baseline had to be beaten" if baseline is None else f", above the baseline {baseline.team}"
     beaten = [row.team for row in ranked if ranks[row.team] > 1 and row.total == best]
     if len(names) > 1:
         return names, f"{' and '.join(names)} win together: equal totals, and no prompt known to be shorter{above}."

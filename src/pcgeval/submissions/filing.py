@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import copy_files, tree_files
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.text import printable_name
-from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_bounded_text
-from pcgeval.formats.layout import LOCKS, PACKAGED_DATA, STATE, SUBMISSIONS, packages_lock
+from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_text
+from pcgeval.formats.layout import DATA, LOCKS, PACKAGED_DATA, STATE, SUBMISSIONS, packages_lock
 from pcgeval.formats.params import (
     PARAMS_FILE,
     ParamsError,
@@ -28,7 +29,7 @@ from pcgeval.formats.params import (
 )
 from pcgeval.submissions.load import submission_sha256
 from pcgeval.submissions.packages import MAX_LOCK_BYTES, is_lock
-from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, opened
+from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, unpacked_submission
 
 _NOTES, _LOCK = "submission.yaml", "requirements-lock.txt"
 _MAX_BYTES = 2**18
@@ -84,7 +85,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
         parse_params({**values, "teams": {**values["teams"], team: {}}}, f"{PARAMS} with team {team}")
     folder, staging = SUBMISSIONS / team, STAGING / team
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
-    with lock_folder(SUBMISSIONS, LOCK), opened(path) as handed_in:
+    with lock_folder(SUBMISSIONS, LOCK), unpacked_submission(path) as handed_in:
         _end_replacement(folder)
         shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
         staging.mkdir(parents=True)
@@ -137,10 +138,10 @@ def convert_submissions(root: Path) -> bool:
         ParamsError: params.yaml cannot be read, or its list of teams cannot be converted.
     """
     if not (root / LOCKS).is_dir():
-        shutil.copytree(PACKAGED_DATA / LOCKS.name, root / LOCKS, copy_function=shutil.copyfile)
+        copy_files(PACKAGED_DATA, root / DATA, tree_files(PACKAGED_DATA, LOCKS.name), follow_link=True)
     path = root / PARAMS_FILE
     try:
-        values = parse_yaml(read_bounded_text(path, _MAX_BYTES, follow_link=True), allow_aliases=True)
+        values = parse_yaml(read_text(path, _MAX_BYTES, follow_link=True), allow_aliases=True)
     except ValueError as error:
         raise ParamsError(f"{path}: not valid YAML: {error}. Correct it.") from error
     teams = values.get("teams") if isinstance(values, dict) else None
@@ -173,6 +174,6 @@ def _notes(folder: Path) -> Team | None:
 def _text(path: Path, limit: int) -> str:
     """Return the text of a file; an empty one if it cannot be read."""
     try:
-        return read_bounded_text(path, limit)
+        return read_text(path, limit)
     except UntrustedFileError:
         return ""

@@ -28,9 +28,9 @@ from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import read_text, sha256_json, write_text
+from pcgeval.core.files import sha256_json, write_text
 from pcgeval.core.text import printable_line, printable_name
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded
+from pcgeval.core.untrusted import UntrustedFileError, read_bytes, read_text
 from pcgeval.formats.layout import LOCKS
 from pcgeval.submissions.load import INTERFACE_PACKAGES
 
@@ -87,7 +87,7 @@ def read_requirements(folder: Path) -> list[str]:
         RequirementsError: Lines name something else than a package of the index; the message lists them.
     """
     try:
-        content = read_bounded(folder / REQUIREMENTS, MAX_BYTES)
+        content = read_bytes(folder / REQUIREMENTS, MAX_BYTES)
         encoding = next((encoding for mark, encoding in _ENCODINGS if content.startswith(mark)), "utf-8")
         text = content.decode(encoding)
     except UntrustedFileError as fault:
@@ -235,7 +235,7 @@ def _locked(folder: Path, lock: Path | None) -> str:
     if lock and os.path.lexists(lock):
         remedy = "Remove it and run `pcgeval check`, which resolves the versions again."
         try:
-            packages = read_bounded(lock, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
+            packages = read_bytes(lock, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
         except UntrustedFileError as fault:
             raise LockError(f"{LOCKS / lock.name}: {fault.reason}. {remedy}") from fault
         if not is_lock(packages):
@@ -245,7 +245,7 @@ def _locked(folder: Path, lock: Path | None) -> str:
     resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
     if not resolved.is_file():
         write_text(resolved, f"{digest}, {_HERE}\n{_resolve(requirements)}")
-    return read_text(resolved)
+    return read_text(resolved, follow_link=True)
 
 
 def is_lock(text: str) -> bool:
