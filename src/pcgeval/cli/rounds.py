@@ -17,10 +17,9 @@ from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, INSIDE_RUN, 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import copy_files, derived_seed, write_text
 from pcgeval.core.locks import lock_folder
-from pcgeval.formats.layout import CALLS, STATE, SUBMISSIONS, competition_files, state_name
+from pcgeval.formats.layout import CALLS, STATE, SUBMISSIONS, SUBMIT_LOCK, competition_files, state_name
 from pcgeval.formats.params import ParamsError, load_params
 from pcgeval.pipeline import parts_for
-from pcgeval.submissions.filing import LOCK
 
 ROUNDS = Path("rounds")
 _DVC_CONFIG = """\
@@ -37,7 +36,7 @@ _DVC_CONFIG = """\
 def run_round(name: str) -> None:
     """Evaluate a round of params.yaml in rounds/NAME with `pcgeval run`, and exit with its code if it failed."""
     with lock_folder(ROUNDS / name, STATE / f"round-{state_name(ROUNDS / name)}.lock"):
-        with lock_folder(SUBMISSIONS, LOCK):  # copy no half of a submission that is being filed
+        with lock_folder(SUBMISSIONS, SUBMIT_LOCK):  # copy no half of a submission that is being filed
             workspace = prepare_round(name)
         print_stderr(f"evaluating the round {name} in {workspace}")
         environment = {**os.environ, INSIDE_RUN: "1"}

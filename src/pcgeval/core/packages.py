@@ -19,6 +19,7 @@ EXTRAS = {
     "openai": "openai",
     "pyarrow": "parquet",
     "pymunk": "levels",
+    "ruamel": "pipeline",
     "torch": "classifier",
     "transformers": "classifier",
     "verifiers": "verifiers",

@@ -40,6 +40,7 @@ RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics"  # a file for each team, for `dvc metrics show`
 STATE = Path(".pcgeval")  # for the next run after a killed one; neither DVC nor git has it
 RUN_LOCK = STATE / "run.lock"  # of `pcgeval run`
+SUBMIT_LOCK = STATE / "submit.lock"  # of `pcgeval submit`
 GENERATION_LOCK = STATE / "generate.lock"  # of the stage generate
 DVC_LOCK = Path("dvc.lock")
 PACKAGE_FILE = Path("pcgeval.json")  # the pcgeval that a competition runs, where it has no src/pcgeval

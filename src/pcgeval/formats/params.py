@@ -1,13 +1,11 @@
 """params.yaml as one frozen model: the only source of everything that can change a score."""
 
 import difflib
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -19,7 +17,6 @@ from pydantic import (
 )
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import to_json, write_text
 from pcgeval.core.text import printable_line
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_text
 from pcgeval.formats.layout import CLASSIFIER, LETTERS, Trial
@@ -375,86 +372,6 @@ def load_params(path: Path = Path(PARAMS_FILE), *, allow_aliases: bool = True) -
     except ValueError as error:
         raise ParamsError(f"{path}: not valid YAML: {printable_line(str(error))}. Correct it.") from error
     return parse_params(values, str(path))
-
-
-def add_team(team: str, path: Path = Path(PARAMS_FILE)) -> None:
-    """Add a team to `teams` in params.yaml, if it is not there, and leave every other character as it is.
-
-    Raises:
-        ParamsError: The file is faulty or cannot take this team, or its teams have an unknown form.
-    """
-    path = path.resolve()  # a link stays a link
-    if team in load_params(path).teams:
-        return
-    text = read_text(path, follow_link=True)
-    values = yaml.safe_load(text)
-    teams = _teams_node(text)
-    (first, _), *_ = teams.value
-    entry = f"{yaml.safe_dump([team], default_flow_style=True)[1:-2]}: {{}}"  # quoted where it would be a number
-    end = _end(teams)
-    if teams.flow_style:
-        edited = f"{text[:end]}, {entry}{text[end:]}"
-    else:
-        line_break = "\r\n" if "\r\n" in text else "\n"
-        end = (text + "\n").index("\n", end)
-        end -= text[:end].endswith("\r")
-        edited = f"{text[:end]}{line_break}{' ' * first.start_mark.column}{entry}{text[end:]}"
-    _write_edited(path, edited, {**values, "teams": {**values["teams"], team: {}}}, f"Add {team} to `teams`.")
-
-
-def convert_teams(teams: Mapping[str, Team], path: Path = Path(PARAMS_FILE)) -> None:
-    """Write the decisions about the teams that params.yaml lists, in the place of its list of names.
-
-    Every other character of the file stays.
-
-    Raises:
-        ParamsError: The list has an unknown form, or params.yaml is faulty.
-    """
-    path = path.resolve()
-    text = read_text(path, follow_link=True)
-    listed = _teams_node(text)
-    decisions = {name: team.model_dump(mode="json", exclude_defaults=True) for name, team in teams.items()}
-    edits = [(item.end_mark.index, item.end_mark.index, f": {_flow(decisions[item.value])}") for item in listed.value]
-    if listed.flow_style:
-        start, end = listed.start_mark.index, listed.end_mark.index
-        edits += [(start, start + 1, "{"), (end - 1, end, "}")]
-    else:
-        indent = " " * (2 if listed.start_mark.column == 0 else 0)
-        for item in listed.value:
-            dash = text.rindex("-", 0, item.start_mark.index)
-            edits.append((dash, item.start_mark.index, indent))
-    edited = text
-    for start, end, new in sorted(edits, reverse=True):
-        edited = edited[:start] + new + edited[end:]
-    _write_edited(path, edited, {**yaml.safe_load(text), "teams": decisions}, "Write `teams` as keys with values.")
-
-
-def _teams_node(text: str) -> Any:
-    root = yaml.compose(text, yaml.SafeLoader)
-    assert root is not None  # noqa: S101 - it has been loaded
-    return {key.value: value for key, value in root.value}["teams"]
-
-
-def _end(node: Any) -> int:
-    """Return where the last value of a mapping ends, before the comments that follow."""
-    key, value = node.value[-1]
-    if isinstance(value, yaml.MappingNode) and not value.flow_style:
-        return _end(value)
-    return int(max(key.end_mark.index, value.end_mark.index))
-
-
-def _flow(values: Mapping[str, Any]) -> str:
-    """Return values on one line of YAML."""
-    written = yaml.safe_dump(dict(values), default_flow_style=True, allow_unicode=True, sort_keys=False, width=math.inf)
-    return written.strip() if written.count("\n") == 1 else to_json(values, indent=None)
-
-
-def _write_edited(path: Path, edited: str, wanted: dict[str, Any], remedy: str) -> None:
-    """Write an edited params.yaml that is valid and holds the wanted values."""
-    parse_params(wanted, str(path))
-    if yaml.safe_load(edited) != wanted:
-        raise ParamsError(f"{path}: writes its teams in a form that cannot be edited here. {remedy}")
-    write_text(path, edited)
 
 
 def parse_params(values: Any, source: str, *, context: str | None = None) -> Params:
