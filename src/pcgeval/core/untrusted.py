@@ -1,6 +1,6 @@
 """Read and show the files of teams, models and strangers: bounded files, bounded folders, printable text.
 
-No function follows a link unless `follow_link` is set, waits for a pipe, or reads more than its limit.
+No function waits for a pipe or reads more than its limit; `read_json` alone follows a link without `follow_link`.
 """
 
 import codecs

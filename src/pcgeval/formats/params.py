@@ -42,23 +42,6 @@ _JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "se
 _FOREIGN = {"ollama": ("base_url",), "openai": ("host", "keep_alive"), "llamacpp": ("host", "base_url", "keep_alive")}
 HUB_ID = re.compile(r"(?!data/)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 COMMIT = re.compile(r"[0-9a-f]{40}")
-# the rule that a value breaks, by pydantic's types of errors
-_RULES = {
-    "greater_than_equal": "must be at least {ge}",
-    "greater_than": "must be more than {gt}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be less than {lt}",
-    "literal_error": "must be {expected}",
-    "string_pattern_mismatch": "must have the form {pattern}",
-    "too_short": "must have at least {min_length} entry",
-    "finite_number": "must be a finite number",
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
-    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
-    **dict.fromkeys(("model_type", "dict_type"), "must be keys with values"),
-    "string_type": "must be a text",
-    "tuple_type": "must be a list",
-}
 
 
 class ParamsError(PcgevalError):
@@ -399,8 +382,9 @@ def _explained(fault: dict[str, Any], model: type[BaseModel]) -> str:
         return f"unknown key {place!r}. {hint}"
     if fault["type"] == "missing":
         return f"{place!r} is missing. Add it."
-    rule = _RULES.get(fault["type"], "").format(**fault.get("ctx", {}))
-    rule = rule or str(fault["msg"]).removeprefix("Value error, ")
+    rule = str(fault["msg"]).removeprefix("Value error, ").replace("Input should", "must")
+    if fault["type"] in {"model_type", "dict_type"}:  # pydantic names our classes
+        rule = "must be keys with values"
     return f"{place}: {rule} (found {repr(fault['input'])[:_SHOWN]})." if place else f"{rule}."
 
 

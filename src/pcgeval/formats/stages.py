@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
+from pcgeval.core.text import plain
 from pcgeval.core.untrusted import UntrustedFileError, read_bytes
 from pcgeval.formats.failures import Failure, FailureStage
 from pcgeval.formats.layout import FAILURES_FILE, TRIALS_FILE, Trial, trial_number
@@ -25,12 +26,6 @@ _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
 _LARGEST = Decimal("1e400")  # no product of floats is larger, or has more than 2 000 places
 REMAKE = "Run `dvc repro` to make it again."
 Content = TypeVar("Content")
-
-
-def plain(value: Decimal) -> str:
-    """Return an exact decimal in plain notation: no exponent, no trailing zeros, no negative zero."""
-    text = format(value, "f") if value else "0"  # a zero may have any exponent
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _check_zero(value: Decimal) -> Decimal:

@@ -17,6 +17,7 @@ _MOST = 1000  # names in a block that are looked at
 _NAME = re.compile(r"(?<!def )drop[ _-]?block", re.IGNORECASE)
 _WHOLE = re.compile(r"[^()\n]*\((?:[^()\n]|\([^()\n]*\))*\)")
 _NOT_RUN = "a program is not run, and only calls that are written out are read"
+_OTHER_TYPE = "has the type '{x}', which does not exist; the types are 'b11', 'b13' and 'b31'"
 _BEGINNING = r"drop_block\("
 _TYPE = rf"{_BEGINNING}['\"|]b[1|3][1|3]['\"|]"
 _COLUMN = rf"{_TYPE}, *"
@@ -24,10 +25,7 @@ _COLUMN = rf"{_TYPE}, *"
 _FAULTS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
-        (
-            r"(?!drop_block\s*\()(?i:drop[ _-]?block)\w*\s*\(",
-            "has another name than drop_block",
-        ),
+        (r"(?!drop_block\s*\()(?i:drop[ _-]?block)\w*\s*\(", "has another name than drop_block"),
         (r"[^(\n]*\bb(?:11|13|31)\b[^(\n]*(?:\n|$)", "has no brackets; drop_block('b13', 7) is read"),
         (r"(?!drop_block\s*\()", ""),
         (r"drop_block\s+\(", "has a blank before the bracket, which is not read"),
@@ -53,10 +51,7 @@ _FAULTS = tuple(
         (rf"{_COLUMN}['\"]", "has quotes around the column; a whole number without quotes is read"),
         (rf"{_COLUMN}-[0-9]+\)", "has a negative column; columns begin at 0"),
         (rf"{_COLUMN}(?P<x>[0-9]*\.[0-9]*)\)", "has the column {x}, which is no whole number"),
-        (
-            rf"{_COLUMN}(?P<x>[^()]*(?:\([^()]*\)[^()]*)*)",
-            "has `{x}` in place of a column; " + _NOT_RUN,
-        ),
+        (rf"{_COLUMN}(?P<x>[^()]*(?:\([^()]*\)[^()]*)*)", "has `{x}` in place of a column; " + _NOT_RUN),
         ("", "is not written as drop_block('b13', 7)"),
     )
 )

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_file
 from pcgeval.core.locks import dvc_is_running
-from pcgeval.core.text import count, shortened
+from pcgeval.core.text import count, plain, shortened
 from pcgeval.core.untrusted import read_text
 from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import (
@@ -39,7 +39,6 @@ from pcgeval.formats.stages import (
     SimulationsFile,
     StabilityFile,
     by_trial,
-    plain,
     read_outcomes,
 )
 from pcgeval.formats.trials import FailedCall, Flag, SuppliedBlocks, TrialRecord, read_record, record_path

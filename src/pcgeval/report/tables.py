@@ -10,12 +10,11 @@ from typing import Any, Literal
 
 from pcgeval.bulk.level_table import LevelRow, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.text import count as counted
-from pcgeval.core.text import printable_line
+from pcgeval.core.text import plain, printable_line
 from pcgeval.formats.failures import FAILURES
 from pcgeval.formats.layout import LETTERS
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankingFile
-from pcgeval.formats.stages import plain
 from pcgeval.report.results import Evaluation, ModelResult, TeamResult, TrialResult
 from pcgeval.scoring.decimals import rounded
 

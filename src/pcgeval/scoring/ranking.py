@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcgeval.core.files import write_json, write_text
+from pcgeval.core.text import plain
 from pcgeval.formats.layout import RANKING_CSV, RANKING_JSON
 from pcgeval.formats.results import (
     RankedTeam,
@@ -29,7 +30,6 @@ from pcgeval.formats.results import (
     ScoreInterval,
     TeamModelScore,
 )
-from pcgeval.formats.stages import plain
 from pcgeval.scoring.decimals import ZERO, rounded
 from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores, ModelScores, TeamTotal
 from pcgeval.scoring.inputs import ScoringError, byte_order

@@ -15,10 +15,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.text import listed
+from pcgeval.core.text import listed, plain
 from pcgeval.formats.layout import trial_number
 from pcgeval.formats.results import ConstantsFile, LetterRow, PromptRow, TrialRow, read_csv
-from pcgeval.formats.stages import Exact, other_remedy, plain, read_stage_file
+from pcgeval.formats.stages import Exact, other_remedy, read_stage_file
 from pcgeval.scoring.formulas import CompetitionScores, ModelScores, PromptScore, score_competition
 from pcgeval.scoring.inputs import (
     CompetitionResults,
