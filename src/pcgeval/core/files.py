@@ -19,6 +19,7 @@ from pcgeval.core.untrusted import open_regular
 # the rules of .dvcignore, which hide no file of a submission
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
 _IGNORED = re.compile("|".join(map(translate, DVC_IGNORED)))
+_BLOCK = 2**20  # bytes
 _rewritten: dict[Path, set[Path]] = {}  # what this process has written since `rewritten_folder` of each folder began
 
 
@@ -125,10 +126,16 @@ def copy_files(
     for name in names:
         place = target / name
         place.parent.mkdir(parents=True, exist_ok=True)
-        with open_regular(source / name, follow_link=follow_link) as file, place.open("wb") as copy:
-            shutil.copyfileobj(file, copy)
+        with place.open("wb") as copy:  # outside of `open_regular`, so that a full disk is no fault of the source
+            copy.writelines(_blocks(source / name, follow_link=follow_link))
         if with_status:
             shutil.copystat(source / name, place)
+
+
+def _blocks(path: Path, *, follow_link: bool) -> Iterator[bytes]:
+    with open_regular(path, follow_link=follow_link) as file:
+        while block := file.read(_BLOCK):
+            yield block
 
 
 def tree_sha256(root: Path, names: Iterable[str]) -> str:
