@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import sha256_file, sha256_json
+from pcgeval.core.files import tree_sha256
 from pcgeval.core.packages import packages_for
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import LETTERS, PACKAGED_DATA
@@ -34,7 +34,7 @@ class Source:
     @cached_property
     def sha256(self) -> str:
         """One hash over weights, configuration and preprocessing."""
-        return sha256_json([[name, sha256_file(self.folder / name)] for name in FILES])
+        return tree_sha256(self.folder, FILES)
 
 
 def check_source(source: str | Path, revision: str | None, root: Path = Path()) -> None:
