@@ -21,27 +21,7 @@ from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
 from pcgeval.core.errors import FileError
 from pcgeval.core.packages import installed_release
 from pcgeval.core.untrusted import read_json
-from pcgeval.formats.layout import (
-    CLASSIFIER,
-    DATA,
-    DVC_LOCK,
-    EVIDENCE,
-    EXAMPLE_LETTERS,
-    GRADES,
-    JUDGEMENTS,
-    LOCKS,
-    METRICS,
-    OFFICIAL_RESULTS,
-    PACKAGE_FILE,
-    RANKING_CSV,
-    RANKING_JSON,
-    RECORDINGS,
-    REPLAYS,
-    REPORT,
-    RUBRICS,
-    SUBMISSIONS,
-    TRIALS,
-)
+from pcgeval.formats import layout
 from pcgeval.formats.params import PARAMS_FILE, Params, load_params
 
 if TYPE_CHECKING:
@@ -124,7 +104,7 @@ def report(params: Params, root: Path = Path()) -> None:
     """Write the pages of the evaluated round: `results/report`."""
     from pcgeval.report.render import write_report
 
-    write_report(params, root, root / REPORT)
+    write_report(params, root, root / layout.REPORT)
 
 
 STAGES: tuple[Callable[[Params, Path], None], ...] = (  # in the order in which they run
@@ -176,40 +156,40 @@ class Part(NamedTuple):
 
 PARTS = (  # a test compares them with dvc.yaml
     Part(Path(PARAMS_FILE), "input", ("audit", "bundle", "commit")),
-    Part(SUBMISSIONS, "input", ("audit", "bundle", "round", "commit", "init"), each="team", first="zero-shot"),
-    Part(LOCKS, "input", ("audit", "bundle", "round", "commit", "init")),
-    Part(RECORDINGS, "input", ("audit", "bundle", "round")),
-    Part(RUBRICS, "input", ("audit", "bundle", "round", "commit", "init"), first="competition"),
-    Part(CLASSIFIER, "input", ("round", "commit", "init")),  # an audit of a bundle takes the shipped one
-    Part(EXAMPLE_LETTERS, "input", ("audit", "round"), is_optional=True),
+    Part(layout.SUBMISSIONS, "input", ("audit", "bundle", "round", "commit", "init"), each="team", first="zero-shot"),
+    Part(layout.LOCKS, "input", ("audit", "bundle", "round", "commit", "init")),
+    Part(layout.RECORDINGS, "input", ("audit", "bundle", "round")),
+    Part(layout.RUBRICS, "input", ("audit", "bundle", "round", "commit", "init"), first="competition"),
+    Part(layout.CLASSIFIER, "input", ("round", "commit", "init")),  # an audit of a bundle takes the shipped one
+    Part(layout.EXAMPLE_LETTERS, "input", ("audit", "round"), is_optional=True),
     Part(Path("stages"), "code", ("audit", "bundle", "round")),
     Part(Path("src/pcgeval"), "code", ("audit", "bundle", "round"), is_optional=True),
-    Part(PACKAGE_FILE, "code", ("audit", "bundle", "round"), is_optional=True),  # in its place
+    Part(layout.PACKAGE_FILE, "code", ("audit", "bundle", "round"), is_optional=True),  # in its place
     Part(Path("dvc.yaml"), "code", ("bundle", "round")),
     Part(Path(".dvcignore"), "code", ("bundle", "round", "init")),
     Part(Path("constraints.txt"), "code", ("bundle",), is_optional=True),
-    *(
-        Part(Path(name), "code", ("init",))
-        for name in (".gitignore", ".gitattributes", ".dvc/.gitignore", ".dvc/config")
-    ),
-    Part(DVC_LOCK, "result", ("bundle",)),
-    Part(DATA / "raw", "output", ("bundle",), "generate", each="model and team"),
-    Part(TRIALS, "output", ("bundle",), "generate"),
-    Part(DATA / "intermediate", "output", ("bundle",), "extract", each="model and team"),
-    Part(DATA / "levels", "output", ("bundle",), "convert", each="model and team"),
-    Part(DATA / "stability", "output", ("bundle",), "simulate", each="model and team"),
-    Part(DATA / "images", "output", (), "simulate"),  # pictures, replays and pages follow from levels and results
-    Part(REPLAYS, "output", (), "simulate"),
-    Part(DATA / "similarity", "output", ("bundle",), "classify", each="model and team"),
-    Part(DATA / "diversity", "output", ("bundle",), "diversity", each="model and team"),
-    Part(OFFICIAL_RESULTS, "result", ("bundle",), "score"),
-    Part(RANKING_JSON, "result", ("bundle",), "rank"),
-    Part(RANKING_CSV, "result", ("bundle",), "rank"),
-    Part(METRICS, "result", ("bundle",), "rank"),
-    Part(GRADES, "result", ("bundle",), "grade", each="team"),
-    Part(JUDGEMENTS, "output", ("bundle",), "grade", each="team"),
-    Part(EVIDENCE, "output", ("bundle",), "grade", each="team"),
-    Part(REPORT, "output", (), "report"),
+    Part(Path(".gitignore"), "code", ("init",)),
+    Part(Path(".gitattributes"), "code", ("init",)),
+    Part(Path(".dvc/.gitignore"), "code", ("init",)),
+    Part(Path(".dvc/config"), "code", ("init",)),
+    Part(layout.DVC_LOCK, "result", ("bundle",)),
+    Part(layout.DATA / "raw", "output", ("bundle",), "generate", each="model and team"),
+    Part(layout.TRIALS, "output", ("bundle",), "generate"),
+    Part(layout.DATA / "intermediate", "output", ("bundle",), "extract", each="model and team"),
+    Part(layout.DATA / "levels", "output", ("bundle",), "convert", each="model and team"),
+    Part(layout.DATA / "stability", "output", ("bundle",), "simulate", each="model and team"),
+    Part(layout.DATA / "images", "output", (), "simulate"),  # as replays and pages, they follow from the rest
+    Part(layout.REPLAYS, "output", (), "simulate"),
+    Part(layout.DATA / "similarity", "output", ("bundle",), "classify", each="model and team"),
+    Part(layout.DATA / "diversity", "output", ("bundle",), "diversity", each="model and team"),
+    Part(layout.OFFICIAL_RESULTS, "result", ("bundle",), "score"),
+    Part(layout.RANKING_JSON, "result", ("bundle",), "rank"),
+    Part(layout.RANKING_CSV, "result", ("bundle",), "rank"),
+    Part(layout.METRICS, "result", ("bundle",), "rank"),
+    Part(layout.GRADES, "result", ("bundle",), "grade", each="team"),
+    Part(layout.JUDGEMENTS, "output", ("bundle",), "grade", each="team"),
+    Part(layout.EVIDENCE, "output", ("bundle",), "grade", each="team"),
+    Part(layout.REPORT, "output", (), "report"),
 )
 OUTPUTS: Mapping[str, tuple[str, ...]] = {  # of each stage, as in dvc.yaml
     stage.__name__: tuple(str(part.path) for part in PARTS if part.stage == stage.__name__) for stage in STAGES
@@ -255,9 +235,10 @@ def check_package() -> None:
             f"{package}: Python imports this pcgeval, but the folder {Path.cwd()} has another one in {beside}, which "
             "its results are hashed with. Run `make setup` here and use its .venv, or set PYTHONPATH=src."
         )
-    if PACKAGE_FILE.is_file() and (named := read_json(PACKAGE_FILE)) != installed_release():
+    named_in = layout.PACKAGE_FILE
+    if named_in.is_file() and (named := read_json(named_in)) != installed_release():
         raise FileError(
-            f"{PACKAGE_FILE}: this competition is run with {named}, but Python imports {installed_release()} from "
+            f"{named_in}: this competition is run with {named}, but Python imports {installed_release()} from "
             f"{package}. Install that version, or run `pcgeval init . --upgrade` to evaluate it again with this one."
         )
 

@@ -59,8 +59,7 @@ class ScoringRules:
 
     def __post_init__(self) -> None:
         """Raise ScoringError if the letters or the number of trials are invalid."""
-        is_valid = 0 < len(self.letters) == len(set(self.letters) & set(LETTERS))
-        if not is_valid:
+        if not 0 < len(self.letters) == len(set(self.letters) & set(LETTERS)):
             raise ScoringError(f"letters {self.letters[:50]!r}: give capital letters A to Z, each once, such as ABC.")
         if not 1 <= self.trials <= 1000:
             raise ScoringError(f"trials {self.trials}: give a number of trials per letter from 1 to 1000.")

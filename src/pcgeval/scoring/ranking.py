@@ -39,8 +39,6 @@ _DIGITS = 4  # of a percentage: far above what the order of float sums can chang
 _DRAWS_AT_ONCE = 2_000_000  # bounds the memory at some 100 MB
 Floats = NDArray[np.float64]
 
-_METRIC_DIGITS = 4
-
 
 @dataclass(frozen=True)
 class Entrant:
@@ -222,7 +220,7 @@ def write_metrics(folder: Path, ranking: Ranking) -> None:
         flagged = [model.flagged_trials for model in row.models.values() if model.flagged_trials is not None]
         figures = {
             "rank": row.rank,
-            "normalised": round(float(row.normalised), _METRIC_DIGITS),
+            "normalised": round(float(row.normalised), _DIGITS),
             "low": low,
             "high": high,
             "failed_trials": sum(model.failed_trials for model in row.models.values()),

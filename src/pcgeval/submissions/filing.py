@@ -20,6 +20,7 @@ import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import CommentMark, YAMLError
+from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, ScalarString
 from ruamel.yaml.tokens import CommentToken
 
@@ -44,7 +45,6 @@ from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, unp
 _NOTES, _LOCK = "submission.yaml", "requirements-lock.txt"
 _MAX_BYTES = 2**18
 _INDENT = re.compile(r"^ +(?=[^ #\r\n])", re.MULTILINE)
-_NULL = "tag:yaml.org,2002:null"
 
 PARAMS = Path("params.yaml")
 STAGING = STATE / "submit"
@@ -108,7 +108,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
         finally:
             _end_replacement(folder)
             shutil.rmtree(staging, ignore_errors=True)
-        if team not in params.teams:
+        if team not in load_params(PARAMS).teams:
             write_teams({team: Team()}, PARAMS)
     return FiledSubmission(team, result, status, folder, submission_sha256(folder))
 
@@ -170,12 +170,19 @@ def _comments(text: str) -> Counter[str]:
     return Counter(part.strip() for line in text.splitlines() for part in line.split("#")[1:])
 
 
+class _Representer(RoundTripRepresenter):
+    """Writes null as it stands in the files that `pcgeval init` makes."""
+
+
+_Representer.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
+
+
 def _with_teams(text: str, decisions: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a text of YAML with teams added; a list of names becomes keys with values."""
     line_break = "\r\n" if "\r\n" in text else "\n"
     editor = YAML()
     editor.preserve_quotes, editor.width = True, sys.maxsize
-    editor.representer.add_representer(type(None), lambda writer, _: writer.represent_scalar(_NULL, "null"))
+    editor.Representer = _Representer
     if indent := _INDENT.search(text):
         editor.indent(mapping=len(indent[0]))
     values = editor.load(text.replace("\r\n", "\n"))
