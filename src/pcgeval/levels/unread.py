@@ -17,7 +17,6 @@ _MOST = 1000  # names in a block that are looked at
 _NAME = re.compile(r"(?<!def )drop[ _-]?block", re.IGNORECASE)
 _WHOLE = re.compile(r"[^()\n]*\((?:[^()\n]|\([^()\n]*\))*\)")
 _NOT_RUN = "a program is not run, and only calls that are written out are read"
-_OTHER_TYPE = "has the type '{x}', which does not exist; the types are 'b11', 'b13' and 'b31'"
 _BEGINNING = r"drop_block\("
 _TYPE = rf"{_BEGINNING}['\"|]b[1|3][1|3]['\"|]"
 _COLUMN = rf"{_TYPE}, *"
