@@ -113,7 +113,7 @@ def test_parquet_files_and_folders_are_read(tmp_path):
         assert run(folder, folder / "out").failed == {"convert": 1, "extract": 3, "input": 2}
     rows = table_of(folder / "out")
     assert [row["id"] for row in rows] == [*map(str, range(7)), "x", "y", "z", None]
-    assert rows[9]["reason"].startswith("c.parquet row 2: the letter is null")
+    assert rows[9]["reason"].startswith("c.parquet row 2: the letter null must be")
     assert rows[10]["reason"].startswith("c.parquet row 3: is not UTF-8 text")
 
 
