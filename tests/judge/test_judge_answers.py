@@ -161,7 +161,21 @@ def test_any_text_gives_an_allowed_score_or_none(text):
             assert score in (None, 0, 1) or (continuous and 0 < score < 1)
 
 
-PIECES = ["{", '{"a":', "# Score\n", "score", "[", "((((", "9 ", "<think>", "( a score of 1 ", "```\n", "**", "_", " \n"]
+PIECES = [
+    "{",
+    '{"a":',
+    "# Score\n",
+    "score",
+    "[",
+    "((((",
+    "9 ",
+    "<think>",
+    "( a score of 1 ",
+    "```\n",
+    "**",
+    "_",
+    " \n",
+]
 PIECES += ["> ", "File: ", "# Evidence\n", "...", "`"]
 READ_ALL = """
 import json, resource, sys

@@ -109,7 +109,7 @@ def _attacked(submission: Path, paper_id: str, settings: JudgeSettings, attack: 
         copy = Path(temporary, "submission")
         shutil.copytree(task.folder, copy, ignore=_irregular)
         programs = [file for file in copy.rglob("*") if file.suffix.casefold() in _PROGRAMS and file.is_file()]
-        criteria = [" ".join(leaf.requirements.split()) for leaf in settings.cut(task.rubric).leaves]
+        criteria = [" ".join(leaf.requirements.split()) for leaf in settings.graded_part(task.rubric).leaves]
         for name, text in ATTACKS[attack](criteria).items():
             for file in programs if name == _ALL_PROGRAMS else [copy / name]:
                 _append(file / name if file.is_dir() else file, text)

@@ -54,7 +54,7 @@ def grade(
         RubricError: Nothing of the rubric is left to be graded.
     """
     settings, whole = client.settings, task.rubric
-    task = replace(task, rubric=settings.cut(whole))
+    task = replace(task, rubric=settings.graded_part(whole))
     match settings.judge:
         case "simple":
             if settings.model is None:
@@ -135,7 +135,7 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
         why = client.ended or max(sorted(set(failed)), key=failed.count)
         ended_early = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
         warnings.append(f"{'The grading ended early' if client.ended else 'Calls failed'}: {ended_early}")
-    little = Counter(name for (_, name), share in sorted(judge.shown.items()) if share < _LITTLE)
+    little = Counter(name for (_, name), share in sorted(judge.visible_shares.items()) if share < _LITTLE)
     if little:  # what the most leaves lack comes first
         names = listed([name for name, _ in little.most_common()], _MOST_NAMED)
         warnings.append(f"Less than half was shown of {names}. Judge with a larger context (`rubric.context`).")

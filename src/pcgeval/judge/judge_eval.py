@@ -84,8 +84,8 @@ def read_examples(folder: Path, only: Sequence[str] = ()) -> list[Example]:
     have no folder for it. Raises JudgeEvalError: there are none, no one has such an id, or people's grades are faulty.
     """
     papers = shown_folders(folder) if folder.is_dir() else []
-    of_example = (EXPECTED, f"grading/{EXPECTED}", SUBMISSION)
-    single = [paper for paper in papers if any((paper / name).exists() for name in of_example)]
+    parts = (EXPECTED, f"grading/{EXPECTED}", SUBMISSION)
+    single = [paper for paper in papers if any((paper / name).exists() for name in parts)]
     below = [place for paper in papers if paper not in single for place in shown_folders(paper)]
     places = {place.relative_to(folder).as_posix(): place for place in sorted([*single, *below])}
     unknown = [f"no example {id_!r:.200}. There: {', '.join(places)}." for id_ in only if id_ not in places]
@@ -136,7 +136,7 @@ def evaluate_judges(
             else:
                 outputs[id_] = output
         if outputs:
-            people = {example.id: rescored(settings.cut(example.people)) for example in examples}
+            people = {example.id: rescored(settings.graded_part(example.people)) for example in examples}
             figures.append(JudgeFigures.of(name, outputs, people))
     people = {example.id: example.people for example in examples}
     write_json(out / "results.json", judge_eval_json(people, figures))

@@ -164,7 +164,7 @@ def plan_grading(name: str, task: GradingTask, client: JudgeClient) -> GradingPl
     plan = GradingPlan(name)
     if settings.judge != "simple" or model is None or settings.is_replay:
         return plan
-    task = replace(task, rubric=settings.cut(task.rubric))
+    task = replace(task, rubric=settings.graded_part(task.rubric))
     if client.digest is None and model.backend == "llamacpp":  # to open it would take its memory
         client.digest = sha256_file(model_file(model.name))
     elif client.digest is None and model.backend == "ollama":  # its list of models: nothing is asked

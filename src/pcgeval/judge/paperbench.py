@@ -57,8 +57,8 @@ class Judge:
         del paper_path
         self.rubric, self.submission_dir = rubric, Path(submission_dir)
         limits = {"max_depth": max_depth, "max_prior_nodes": max_prior_nodes}
-        named = {"judge": self.judge_type, "model": completer_config, "code_only": code_only, **limits}
-        self._settings = JudgeSettings.of(None, **named)
+        changes = {"judge": self.judge_type, "model": completer_config, "code_only": code_only, **limits}
+        self._settings = JudgeSettings.of(None, **changes)
         paper = "" if paper_md is None else Path(paper_md).read_text("utf-8")
         self._texts = paper, addendum or "", judge_addendum or ""
 

@@ -58,16 +58,16 @@ class JudgeSettings(RubricParams):
         return self
 
     @classmethod
-    def of(cls, given: "JudgeSettings | None", **named: Any) -> Self:
-        """Return the given settings, else those of the judge `simple`, with what is named and not None instead.
+    def of(cls, given: "JudgeSettings | None", **changes: Any) -> Self:
+        """Return the given settings, else those of the judge `simple`, with the changes that are not None.
 
         `judge` is a name or a class such as SimpleJudge, `model` a completer's configuration (see `model_of`). Where
         nobody names a model, the judge `simple` asks GPT-4o, as in PaperBench. Raises GradingError.
         """
         values: dict[str, Any] = {"judge": "simple"} if given is None else dict(given)
-        values |= {name: value for name, value in named.items() if value is not None}
+        values |= {name: value for name, value in changes.items() if value is not None}
         values["judge"] = getattr(values["judge"], "judge_type", values["judge"])
-        if values["judge"] == "simple" or named.get("model") is not None:
+        if values["judge"] == "simple" or changes.get("model") is not None:
             values["model"] = model_of(values.get("model") or {"model": GPT_4O})
         return cls.checked(values)
 
@@ -123,7 +123,7 @@ class JudgeSettings(RubricParams):
             faults = " ".join(explained_faults(error, cls))
             raise GradingError(f"{faults} See `rubric` in params.yaml.") from error
 
-    def cut(self, rubric: Node) -> Node:
+    def graded_part(self, rubric: Node) -> Node:
         """Return the part of a rubric that is graded; raises RubricError if nothing is left."""
         if self.code_only:
             rubric = code_only(rubric)

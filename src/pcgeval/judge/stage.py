@@ -46,8 +46,8 @@ def grade_stage(
     other teams are graded: a RubricError, a FileError for what is missing, a GradingError if the judge lacks something.
     """
     settings = JudgeSettings.checked(dict(params.rubric))
-    of_team = [judge_recording_file] if settings.is_replay else [judge_recording_file, judgement_file]
-    files = [root / file(team) for file in of_team for team in params.teams]
+    files_of_team = [judge_recording_file] if settings.is_replay else [judge_recording_file, judgement_file]
+    files = [root / file(team) for file in files_of_team for team in params.teams]
     client = CallFiles(root / CALLS, tuple(filter(Path.is_file, files))).client(settings, open_backend)
     gradings = [Grading(team, partial(competition_task, params, team, root)) for team in params.teams]
     outputs: dict[str, JudgeOutput] = {}

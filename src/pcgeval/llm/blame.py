@@ -121,9 +121,11 @@ def _on_refusal(answer: Answer, sent: Sent) -> BlameVerdict:
 def _on_field(answer: Answer, sent: Sent, reason: str) -> BlameVerdict | None:
     """Return the verdict on a refusal that places or names a field that was sent."""
     places = [*_placed(_json(answer.body))]
-    if placed := next(_named(places, sent.fields, in_words=False), None):
+    if placed := next(_fields_in(places, sent.fields, in_words=False), None):
         return BlameVerdict("settings", reason, sent.fields[placed], placed, is_certain=True)
-    if answer.status not in NOT_OFFERED and (named := next(_named([answer.body], sent.fields, in_words=True), None)):
+    if answer.status not in NOT_OFFERED and (
+        named := next(_fields_in([answer.body], sent.fields, in_words=True), None)
+    ):
         return BlameVerdict("settings", reason, sent.fields[named], named)
     return None
 
@@ -143,7 +145,7 @@ def _on_context(answer: Answer, sent: Sent) -> BlameVerdict | None:
     return BlameVerdict("request", "the prompt is too long", failure=failed, context=context)
 
 
-def _named(texts: Collection[str], fields: Mapping[str, str], *, in_words: bool) -> Iterator[str]:
+def _fields_in(texts: Collection[str], fields: Mapping[str, str], *, in_words: bool) -> Iterator[str]:
     """Yield the sent fields that texts name, in quotes first; `in_words` are whole sentences, else single names."""
     names = {
         name: sent_as

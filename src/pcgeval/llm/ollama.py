@@ -37,7 +37,7 @@ class OllamaServer(ModelServer):
             known = ", ".join(sorted(_OPTIONS))
             raise LlmError(f"model {model.name}: Ollama has no option {unknown[0]!r}. Use some of {known}.")
 
-    def _opened(self, address: str) -> ollama.AsyncClient:
+    def _new_client(self, address: str) -> ollama.AsyncClient:
         return ollama.AsyncClient(address, **self._http_settings())
 
     async def _listed_digest(self) -> str:

@@ -55,7 +55,7 @@ class OpenAiServer(ModelServer):
                 "the room for an answer is `num_predict`, and the endpoint decides how a model is loaded."
             )
 
-    def _opened(self, address: str) -> openai.AsyncOpenAI:
+    def _new_client(self, address: str) -> openai.AsyncOpenAI:
         url = str(httpx.URL(address))  # the client raises errors of another package
         http: Any = httpx.AsyncClient(**self._http_settings(), follow_redirects=True)
         return openai.AsyncOpenAI(api_key=self._key, base_url=url, http_client=http, max_retries=0)

@@ -78,14 +78,14 @@ class ModelServer(ABC):
         self._refused: frozenset[str] = frozenset()  # fields that the server does not take
         self._answering: str | None = None  # how the answering model calls itself
         try:
-            self._client: Any = self._opened(address)
+            self._client: Any = self._new_client(address)
         except (ValueError, httpx.InvalidURL) as error:
             raise LlmError(
-                f"{address!r} is no address of a server ({error}). Write it like http://127.0.0.1:11434."
+                f"{address!r} is not a valid server address ({error}). Write it like http://127.0.0.1:11434."
             ) from error
 
     @abstractmethod
-    def _opened(self, address: str) -> Any:
+    def _new_client(self, address: str) -> Any:
         """Return the client; raises ValueError or InvalidURL."""
 
     @abstractmethod
@@ -198,13 +198,13 @@ class ModelServer(ABC):
         """Make one request, and return the reply and what the server says of it."""
         started = time.monotonic()
         texts: list[str] = []
-        end = usage = named = Part()
+        end = usage = names = Part()
         is_thought = is_refusal = False
         async for part in self._parts(request, fields):
             texts.append(part.text)
             end = part if part.reason else end
             usage = usage if part.prompt_tokens is None else part
-            named = part if part.model else named
+            names = part if part.model else names
             is_thought |= part.is_thought
             is_refusal |= part.is_refusal
         text, seconds = "".join(texts), round(time.monotonic() - started, 3)
@@ -218,7 +218,7 @@ class ModelServer(ABC):
         if estimated:
             read = sum(usual_tokens(message.content) for message in request.messages)
             written = max(usual_tokens(text), 1)
-        model = self._printable(named.model) if named.model and self._says_model else None
+        model = self._printable(names.model) if names.model and self._says_model else None
         answer = Answer(200, end=reason, prompt_tokens=read, output_tokens=written, model=model)
         cached = usage.cached_tokens
         reply = ChatReply(
@@ -230,7 +230,7 @@ class ModelServer(ABC):
             cached_tokens=min(cached, read) if request.adaptable and is_count(cached) and is_count(read) else None,
             estimated=estimated or None,
             model=model,
-            fingerprint=self._printable(named.fingerprint) if named.fingerprint else None,
+            fingerprint=self._printable(names.fingerprint) if names.fingerprint else None,
             thoughts=True if is_thought and not text.strip() else None,
         )
         return reply, answer

@@ -42,8 +42,8 @@ def load_environment(
         PaperError: There is no such paper, or a paper is faulty.
     """
     folder = None if papers_dir is None else str(papers_dir)
-    named = {"judge": judge_type, "model": judge_model, "code_only": code_only or None, "papers_dir": folder}
-    judge = JudgeSettings.of(judge_settings, **named)
+    changes = {"judge": judge_type, "model": judge_model, "code_only": code_only or None, "papers_dir": folder}
+    judge = JudgeSettings.of(judge_settings, **changes)
     with packages_for("load_environment"):
         module = import_module("pcgeval.rl.paper_environment")
     return module.paper_environment(max_steps, paper_ids, judge)

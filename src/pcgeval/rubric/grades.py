@@ -68,12 +68,12 @@ class EvidenceCount(NamedTuple):
     """How many leaves a model passed when it was asked for evidence, and for how many of these it quoted some."""
 
     passes: int
-    shown: int
+    quoted: int
 
     @property
     def words(self) -> str:
         """The count in words."""
-        return f"evidence for {self.shown} of {self.passes} passes"
+        return f"evidence for {self.quoted} of {self.passes} passes"
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -297,13 +297,13 @@ class JudgeOutput:
         """The passes that a model quoted evidence for; None where it was asked for none, or passed nothing."""
         passed = [record_of(leaf.judge_metadata) for leaf in self.graded_task_tree.leaves if leaf.outcome == "passed"]
         asked = [record.quotes for record in passed if record.quotes]
-        shown = sum(any(quote.is_evidence for quote in quotes) for quotes in asked)
-        return EvidenceCount(len(asked), shown) if asked else None
+        quoted = sum(any(quote.is_evidence for quote in quotes) for quotes in asked)
+        return EvidenceCount(len(asked), quoted) if asked else None
 
     @property
     def evidence_share(self) -> float | None:
         """The share of these passes, from 0 to 1; None without any."""
-        return None if self.evidence is None else self.evidence.shown / self.evidence.passes
+        return None if self.evidence is None else self.evidence.quoted / self.evidence.passes
 
     @property
     def judge_words(self) -> str:

@@ -260,13 +260,13 @@ def grade_table(grades: Sequence[RunGrade]) -> list[TableRow]:
     papers = {grade.run.paper_id for grade in grades}
     rows: list[TableRow] = []
     ordered = sorted(grades, key=lambda grade: grade.run)
-    for agent, of_agent in groupby(ordered, lambda grade: grade.run.agent):
+    for agent, agent_grades in groupby(ordered, lambda grade: grade.run.agent):
         seeds: dict[tuple[str, int], list[RunGrade]] = defaultdict(list)
-        for paper, of_paper in groupby(of_agent, lambda grade: grade.run.paper_id):
-            attempts = list(of_paper)
+        for paper, paper_grades in groupby(agent_grades, lambda grade: grade.run.paper_id):
+            attempts = list(paper_grades)
             rows.append(_row(agent, paper, [[grade] for grade in attempts], 1))
-            for group, of_group in groupby(attempts, lambda grade: grade.run.group):
-                for number, grade in enumerate(of_group):
+            for group, group_grades in groupby(attempts, lambda grade: grade.run.group):
+                for number, grade in enumerate(group_grades):
                     seeds[group, number].append(grade)
         if len(papers) > 1:
             rows.append(_row(agent, ALL_PAPERS, [seed for _, seed in sorted(seeds.items())], len(papers)))
