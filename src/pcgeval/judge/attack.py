@@ -10,13 +10,13 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.many import Fault, Grading, grade_all
-from pcgeval.judge.run import attempt
+from pcgeval.judge.run import attempt, evidence_as_it_lies
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.submissions.reproduction import REPRODUCE_LOG
 
@@ -113,8 +113,8 @@ def _attacked(submission: Path, paper_id: str, settings: JudgeSettings, attack: 
         for name, text in ATTACKS[attack](criteria).items():
             for file in programs if name == _ALL_PROGRAMS else [copy / name]:
                 _append(file / name if file.is_dir() else file, text)
-        with attempt(copy, paper_id, settings) as attacked:
-            yield attacked
+        blacklist = task.run.blacklist if task.run else ()
+        yield replace(task, folder=copy, evidence=evidence_as_it_lies(copy, settings, blacklist))
 
 
 def _irregular(folder: str, names: Sequence[str]) -> list[str]:

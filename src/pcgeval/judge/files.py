@@ -101,7 +101,7 @@ def list_files(folder: Path) -> SubmissionFiles:
             continue
         if reason := entry.fault or _fault(folder, entry):
             name = shown_name(entry.name) or "(more files)"
-            refused.append(RefusedFile(name=truncate(name, MAX_NAME), reason=reason))
+            refused.append(RefusedFile(name=truncate(name, MAX_NAME + 3), reason=reason))
         elif entry.status is not None:
             file = SubmissionFile(shown_name(entry.name), folder / entry.name, suffix, entry.status.st_mtime)
             offered[kind].append(file)
