@@ -16,7 +16,7 @@ from pcgeval.formats.failures import failure
 from pcgeval.formats.params import Model
 from pcgeval.judge import calls
 from pcgeval.judge.calls import CallFiles
-from pcgeval.llm.neutral import TEXT
+from pcgeval.llm.blame import TEXT
 from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, unpinned_digest
 from pcgeval.rubric.grades import JudgeOutput
 

