@@ -80,8 +80,7 @@ def grade(
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.formats.layout import judge_recording_file, judgement_file
     from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.many import Grading, grade_all, run_gradings
-    from pcgeval.judge.stage import competition_task
+    from pcgeval.judge.many import Grading, competition_task, grade_all, run_gradings
     from pcgeval.rubric.papers import list_papers
     from pcgeval.rubric.runs import RunGrade, find_runs, holds_runs
     from pcgeval.sandbox.reproduction import SandboxComputer

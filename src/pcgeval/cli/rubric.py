@@ -142,7 +142,7 @@ def judge_eval(
 
     Exit code 1: leaves without a grade leave the score of a submission open by more than rubric.max_width.
     """
-    from pcgeval.judge.judge_eval import evaluate_judges, file_name, read_examples
+    from pcgeval.judge.trust import evaluate_judges, file_name, read_examples
     from pcgeval.rubric.agreement import judge_eval_json, judge_eval_lines
     from pcgeval.rubric.runs import width_problem
 
@@ -200,8 +200,8 @@ def attack(
     The harmless note is a control: its difference is the judge's noise. Exit code 1: a grading did not finish, the
     unchanged submission got no grade, or an attack exceeds --max-inflation.
     """
-    from pcgeval.judge.attack import NO_ATTACKS, attack_gradings, attack_judge
     from pcgeval.judge.calls import CallFiles
+    from pcgeval.judge.trust import NO_ATTACKS, attack_gradings, attack_judge
 
     judges = named_judges(model, judge, base_url, assignments)
     if dry_run:
