@@ -34,10 +34,10 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.rl import PaperBenchRubric as PaperBenchRubric
     from pcgeval.rl import load_environment as load_environment
     from pcgeval.rubric.grades import GradedTaskNode as GradedTaskNode
-    from pcgeval.rubric.grades import GradeSummary as GradeSummary
-    from pcgeval.rubric.grades import JudgeOutput as JudgeOutput
-    from pcgeval.rubric.grades import extract_leaf_grades as extract_leaf_grades
-    from pcgeval.rubric.grades import get_grade_summary as get_grade_summary
+    from pcgeval.rubric.output import GradeSummary as GradeSummary
+    from pcgeval.rubric.output import JudgeOutput as JudgeOutput
+    from pcgeval.rubric.output import extract_leaf_grades as extract_leaf_grades
+    from pcgeval.rubric.output import get_grade_summary as get_grade_summary
     from pcgeval.rubric.tree import TaskNode as TaskNode
     from pcgeval.rubric.tree import load_rubric as load_rubric
     from pcgeval.sandbox.reproduction import SandboxComputer as SandboxComputer

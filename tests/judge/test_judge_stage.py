@@ -26,7 +26,7 @@ from pcgeval.judge.grading import grade
 from pcgeval.judge.many import competition_task, grade_stage, record_judgements
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.call_log import CallLog
-from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.output import JudgeOutput
 from pcgeval.rubric.tree import load_rubric
 
 ROOT = Path(__file__).parents[2]

@@ -30,7 +30,7 @@ from pcgeval.llm.protocol import (
     profile_of,
     unpinned_digest,
 )
-from pcgeval.rubric.grades import EndedBy
+from pcgeval.rubric.output import EndedBy
 from pcgeval.rubric.record import CallUsage
 
 OpenBackend = Callable[[Model], Backend]

@@ -26,7 +26,8 @@ from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
 from pcgeval.parallel.processes import map_in_threads
-from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.grades import Verdict, grade_tree
+from pcgeval.rubric.output import JudgeOutput
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT

@@ -29,7 +29,8 @@ from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
-from pcgeval.rubric.grades import HEURISTIC, GradedTaskNode, JudgeOutput
+from pcgeval.rubric.grades import GradedTaskNode
+from pcgeval.rubric.output import HEURISTIC, JudgeOutput
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
 from pcgeval.rubric.record import ReproductionRecord, record_of
 from pcgeval.rubric.tree import TaskNode

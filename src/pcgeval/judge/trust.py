@@ -33,8 +33,8 @@ from pcgeval.judge.run import SUBMISSION, attempt, evidence_as_it_lies
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.agreement import JudgeFigures, judge_eval_json, judge_eval_lines
-from pcgeval.rubric.grade_files import read_graded_tree
 from pcgeval.rubric.grades import GradedTaskNode, rescored
+from pcgeval.rubric.output import read_graded_tree
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer
 from pcgeval.submissions.reproduction import REPRODUCE_LOG
 

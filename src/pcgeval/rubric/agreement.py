@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from pcgeval.core.text import one_line, truncate
 from pcgeval.rubric.explanation import WIDTH, call_words, dollars
-from pcgeval.rubric.grades import PASSED, EvidenceCount, GradedTaskNode, JudgeOutput
+from pcgeval.rubric.grades import PASSED, GradedTaskNode
+from pcgeval.rubric.output import EvidenceCount, JudgeOutput
 from pcgeval.rubric.record import CallUsage
 from pcgeval.rubric.tree import CATEGORIES
 
