@@ -73,49 +73,33 @@ _RATE_LIMIT, _BUSY_SECONDS = 429, 120.0  # a server of this status is there; its
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back to one request; token counts and names are as the server reports them.
+    """What came back to one request; token counts and names are as the server reports them."""
 
-    Attributes:
-        status: The HTTP status; None where no HTTP answer came.
-        body: The body of an error, on one line.
-        trouble: Why there is no whole answer, in our words; empty for a whole one.
-        end: Why the reply ended; None if it did not.
-        model: How the answering model calls itself; None if the server does not say it.
-        wait: The seconds that the server asks to wait.
-    """
-
-    status: int | None = None
-    body: str = ""
-    trouble: str = ""
-    end: str | None = None
+    status: int | None = None  # None where no HTTP answer came
+    body: str = ""  # of an error, on one line
+    trouble: str = ""  # why there is no whole answer, in our words
+    end: str | None = None  # why the reply ended; None if it did not
     prompt_tokens: object = None
     output_tokens: object = None
-    model: str | None = None
-    wait: float = 0.0
+    model: str | None = None  # how the answering model calls itself, if the server says it
+    wait: float = 0.0  # seconds that the server asks to wait
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What was sent, as far as a server can refuse it.
+    """What was sent, as far as a server can refuse it."""
 
-    Attributes:
-        model: The model that was asked.
-        fields: The names in params.yaml of the fields that were sent, by the server's names.
-        room: The room for the reply in tokens; None without a limit.
-    """
-
-    model: str
-    fields: Mapping[str, str]
-    room: int | None = None
+    model: str  # that was asked
+    fields: Mapping[str, str]  # the names in params.yaml of the fields that were sent, by the server's names
+    room: int | None = None  # for the reply, in tokens; None without a limit
 
 
 def verdict_on(answer: Answer, sent: Sent) -> BlameVerdict:
-    """Return whose fault an answer is; see the module."""
+    """Return whose fault an answer is."""
     if answer.status is not None and not 200 <= answer.status < 300:
         return _on_refusal(answer, sent)
     if answer.trouble:
-        context = _on_context(answer, sent)
-        return context or BlameVerdict("undecided", answer.trouble)
+        return _on_context(answer, sent) or BlameVerdict("undecided", answer.trouble)
     if answer.end not in ENDS:
         return BlameVerdict("undecided", f"the reply ended with {answer.end!r}")
     if not is_count(answer.prompt_tokens) or not is_count(answer.output_tokens) or not answer.output_tokens:
@@ -127,7 +111,6 @@ def verdict_on(answer: Answer, sent: Sent) -> BlameVerdict:
 
 
 def _on_refusal(answer: Answer, sent: Sent) -> BlameVerdict:
-    """Return the verdict on an error status."""
     status, reason = answer.status or 0, f"the server answered {answer.status}"
     is_refused = 400 <= status < 500 and status not in _BUSY
     if (status in _ACCESS and not _FILTER.search(answer.body)) or "insufficient_quota" in answer.body:
@@ -182,16 +165,12 @@ def _fields_in(texts: Collection[str], fields: Mapping[str, str], *, in_words: b
         for text in texts:
             yield from (names[part] for part in re.split(r"[.\[\]/]", text) if part in names)
         return
+    spelt = {name: re.escape(name).replace("_", "[ _-]") for name in names}  # a sentence may separate words so
     for pattern in (r"[\"'`\\]{}[\"'`\\.]", r"(?<![\w-]){}(?![\w-])"):
         for text in texts:
-            found = {name: re.search(pattern.format(_spelt(name)), text, re.IGNORECASE) for name in names}
+            found = {name: re.search(pattern.format(spelt[name]), text, re.IGNORECASE) for name in names}
             for name in sorted((name for name in names if found[name]), key=lambda name: found[name].start()):  # type: ignore[union-attr]
                 yield names[name]
-
-
-def _spelt(name: str) -> str:
-    """Return the pattern of a name, whose words a sentence may separate in another way."""
-    return re.escape(name).replace("_", "[ _-]")
 
 
 def _json(body: str) -> Any:
@@ -207,11 +186,8 @@ def _placed(values: Any, key: str = "") -> Iterator[str]:
         for name, value in values.items():
             yield from _placed(value, name if isinstance(value, str | list) else "")
     elif isinstance(values, list):
-        texts = [value for value in values if isinstance(value, str)]
-        if key not in _PLACES:
-            texts = []
-        if "messages" not in texts:
-            yield from texts
+        texts = [value for value in values if isinstance(value, str) and key in _PLACES]
+        yield from () if "messages" in texts else texts
         for value in values:
             if isinstance(value, dict | list):
                 yield from _placed(value)
@@ -261,27 +237,16 @@ def neutral_seconds(limits: Limits) -> float:
 
 @dataclass
 class LiveModel:
-    """One live model that the trials of a run, or the calls of a judge, share; several threads may ask it.
-
-    Attributes:
-        backend: The model.
-        neutral: The neutral request to it.
-        seconds: How long a neutral call may take.
-        outage_seconds: For how long a server that is away is waited for.
-        log: Where neutral calls are kept, with their failures; by default in memory.
-        report: Receives messages for a person.
-        stopping: Ends every wait.
-        answering: How the answering model calls itself, by the neutral call; None if the server does not say it.
-    """
+    """One live model that the trials of a run, or the calls of a judge, share; several threads may ask it."""
 
     backend: Backend
     neutral: ChatRequest
-    seconds: Callable[[], float]
-    outage_seconds: float
-    log: CallLog = field(default_factory=lambda: CallLog(None))
+    seconds: Callable[[], float]  # how long a neutral call may take
+    outage_seconds: float  # for which a server that is away is waited for
+    log: CallLog = field(default_factory=lambda: CallLog(None))  # of neutral calls, with their failures
     report: Callable[[str], None] = print_stderr
-    stopping: threading.Event = field(default_factory=threading.Event)
-    answering: str | None = None
+    stopping: threading.Event = field(default_factory=threading.Event)  # ends every wait
+    answering: str | None = None  # how the answering model calls itself, by the neutral call, if the server says it
     _usual: float | None = None  # seconds of the fastest neutral call
     _unsteady: int = 0  # requests that failed and succeeded when they were repeated
     _outage: OutageError | None = None
@@ -318,7 +283,8 @@ class LiveModel:
                 # a judge needs no proof that a server is busy which says so
                 is_busy = error.status == _RATE_LIMIT and self.neutral.adaptable and len(attempts) < MOST_ATTEMPTS - 1
                 neutral = None if is_busy else self._neutral()
-                is_slow = error.status is None and neutral is not None and self._is_slow(neutral)
+                usual = _SLOW * (self._usual or 0.0) + _SLOW_SECONDS
+                is_slow = error.status is None and neutral is not None and neutral.seconds > usual
                 blame: Blame = "server" if is_slow else verdict.blame if verdict else "undecided"
                 attempts.append(Attempt(blame, **attempt, neutral=neutral, field=verdict.field if verdict else None))
                 if (failed := self._failure(attempts, verdict.reason if verdict else str(error))) is not None:
@@ -336,9 +302,6 @@ class LiveModel:
         if len(attempts) < min(ATTEMPTS + self._unsteady, MOST_ATTEMPTS):
             return None
         return failure("request-fails", attempts=len(attempts), last=reason, detail=attempts[-1].words)
-
-    def _is_slow(self, neutral: ChatReply) -> bool:
-        return neutral.seconds > _SLOW * (self._usual or 0.0) + _SLOW_SECONDS
 
     def _neutral(self) -> ChatReply:
         """Make a neutral call; wait while the server is away. One thread makes it while the others wait."""

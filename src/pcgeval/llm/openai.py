@@ -25,7 +25,6 @@ import httpx
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
 from pcgeval.core.packages import packages_for
-from pcgeval.core.text import listed
 from pcgeval.formats.params import Model
 from pcgeval.llm.blame import NOT_OFFERED
 from pcgeval.llm.protocol import TOKEN_FIELDS, ChatReply, ChatRequest, LlmError, Option, profile_of, unpinned_digest
@@ -36,7 +35,6 @@ with packages_for("the backend openai"):
     from openai.types.chat import ChatCompletion
 
 _NO_KEY = "none"  # local servers ask for none, but the client insists on sending one
-_MOST_NAMED = 20  # models of an endpoint
 # decided by the endpoint's settings, or fields that pcgeval sends itself
 _NOT_OPTIONS = frozenset({"num_ctx", "model", "messages", "stream", "stream_options", "n", "response_format"})
 
@@ -68,7 +66,6 @@ class OpenAiServer(ModelServer):
         return openai.AsyncOpenAI(api_key=self._key, base_url=url, http_client=http, max_retries=0)
 
     async def _listed_digest(self) -> str:
-        """Return the digest that pins the model's name, after the endpoint has listed the model if it lists any."""
         try:
             names = [str(model.id) for model in (await self._client.models.list()).data]
         except (NoReply, openai.APIConnectionError) as error:  # the client wraps the former in the latter
@@ -77,7 +74,7 @@ class OpenAiServer(ModelServer):
                 return unpinned_digest(self.name)
             raise
         if self.name not in names:
-            raise self._missing_model(f"it has {listed(sorted(names), _MOST_NAMED) or 'none'}")
+            raise self._missing_model(sorted(names))
         return unpinned_digest(self.name)
 
     def _fields(self, request: ChatRequest, refused: Collection[str]) -> dict[str, Any]:
@@ -130,7 +127,6 @@ class OpenAiServer(ModelServer):
             yield Part(model=getattr(part, "model", None), fingerprint=getattr(part, "system_fingerprint", None))
 
     def _without_key(self, text: str) -> str:
-        """Return foreign text without the key, which some servers repeat."""
         return text if self._key == _NO_KEY else text.replace(self._key, "(the key)")
 
 

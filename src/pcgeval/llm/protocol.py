@@ -29,24 +29,15 @@ _TOKEN_BYTES = 4  # mean of English prose and of code
 
 @dataclass(frozen=True)
 class BlameVerdict:
-    """Whose fault it is that a request got no reply.
+    """Whose fault it is that a request got no reply."""
 
-    Attributes:
-        blame: `reply` if there is one.
-        reason: Why, in a clause of our words.
-        field: The refused setting by its name in params.yaml, and `sent_as` by the server's.
-        is_certain: Whether the server placed the fault in a field, so that no text of a request can be behind it.
-        failure: The failure of a request.
-        context: The size of the context that the server names, in tokens.
-    """
-
-    blame: Blame
-    reason: str = ""
-    field: str | None = None
-    sent_as: str | None = None
-    is_certain: bool = False
-    failure: Failure | None = None
-    context: int | None = None
+    blame: Blame  # `reply` if there is one
+    reason: str = ""  # a clause of our words
+    field: str | None = None  # the refused setting by its name in params.yaml
+    sent_as: str | None = None  # the same by the server's name
+    is_certain: bool = False  # the server placed the fault in a field, so that no text of a request can be behind it
+    failure: Failure | None = None  # of a request
+    context: int | None = None  # the size that the server names, in tokens
 
     @property
     def is_too_long(self) -> bool:
@@ -59,14 +50,7 @@ class LlmError(PcgevalError):
 
 
 class CallError(PcgevalError):
-    """One call got no reply.
-
-    Attributes:
-        verdict: Whose fault it is, if a server was asked.
-        status: The HTTP status of the answer, if there was one.
-        words: What the server said.
-        wait: The seconds that the server asks to wait.
-    """
+    """One call got no reply; `verdict` says whose fault it is, if a server was asked."""
 
     def __init__(
         self,
@@ -76,7 +60,7 @@ class CallError(PcgevalError):
         words: str = "",
         wait: float = 0.0,
     ) -> None:
-        """Describe the failure."""
+        """Add the HTTP status of the answer, what the server said, and the seconds that it asks to wait."""
         super().__init__(text)
         self.verdict, self.status, self.words, self.wait = verdict, status, words, wait
 

@@ -11,13 +11,13 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import httpx
 
-from pcgeval.core.text import duration, printable_line
+from pcgeval.core.text import duration, listed, printable_line
 from pcgeval.llm.blame import REFUSAL, Answer, Sent, advice_on, is_count, verdict_on
 from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, ChatRequest, LlmError, usual_tokens
 
@@ -29,6 +29,7 @@ _TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the
 # servers close a connection after 5 idle seconds (llama.cpp, uvicorn, Node); the client closes it first
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _LIST_SECONDS, _LIST_REQUESTS = 15.0, 3  # for the server's list of models: a person waits for it
+_MOST_NAMED = 20  # models of a server
 _CLOSED = "disconnected without sending a response"
 _certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
 _Answer = TypeVar("_Answer")
@@ -90,7 +91,7 @@ class ModelServer(ABC):
 
     @abstractmethod
     async def _listed_digest(self) -> str:
-        """Return the model's digest by the server's list of models."""
+        """Return the model's digest, after the server has listed the model if it lists any."""
 
     @abstractmethod
     def _fields(self, request: ChatRequest, refused: Collection[str]) -> dict[str, Any]:
@@ -301,12 +302,14 @@ class ModelServer(ABC):
             seconds = float(wait) if re.fullmatch("[0-9]{1,9}", wait) else 0.0
             raise NoReply(Answer(response.status_code, body=body, wait=seconds))
 
-    def _missing_model(self, detail: str) -> LlmError:
-        advice = self._missing_advice.format(self.name)
-        return LlmError(f"model {self.name} is not at {self.address} ({detail}). {advice}")
+    def _missing_model(self, names: Sequence[str]) -> LlmError:
+        there = f"it has {listed(names, _MOST_NAMED) or 'none'}"
+        return LlmError(
+            f"model {self.name} is not at {self.address} ({there}). {self._missing_advice.format(self.name)}"
+        )
 
     def _without_key(self, text: str) -> str:
-        """Return foreign text without the key of the account."""
+        """Return foreign text without the key of the account, which some servers repeat."""
         return text
 
     def _printable(self, text: object, limit: int = 300) -> str:

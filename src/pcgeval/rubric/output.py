@@ -1,4 +1,4 @@
-"""A whole grading, its figures and its files: our grade.json, PaperBench's, and logs of Inspect, which are only written.
+"""A whole grading: its figures and its files: our grade.json, PaperBench's, and logs of Inspect, only written.
 
 PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or within the record of a run, and publishes
 bare trees. In all of these files, a leaf without a grade counts as 0.
