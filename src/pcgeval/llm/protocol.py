@@ -140,21 +140,16 @@ def _known() -> dict[str, _KnownProfile]:
     return TypeAdapter(dict[str, _KnownProfile]).validate_python(values)
 
 
-def known_profile(name: str, *, is_hosted: bool = True) -> ModelProfile:
-    """Return the known profile of a model's name, or the usual values of its kind of server."""
-    for known, profile in _known().items():
-        if _begins(name, known):
-            is_priced = name in {known, *(f"{known}-{date}" for date in profile.snapshots)}
-            return profile if is_priced else profile.model_copy(update={"price": None})
-    return ModelProfile(context=USUAL_CONTEXT if is_hosted else _LOCAL_CONTEXT)
-
-
 def profile_of(model: Model) -> ModelProfile:
-    """Return the known profile of a model's name, with the fields of its `profile` in params.yaml instead."""
-    known = known_profile(model.name, is_hosted=model.base_url is not None)
-    if model.profile is None:
-        return known
-    return known.model_copy(update={name: getattr(model.profile, name) for name in model.profile.model_fields_set})
+    """Return the known profile of a model's name, else the usual one of a server, as its `profile` changes it."""
+    usual = ModelProfile(context=_LOCAL_CONTEXT if model.base_url is None else USUAL_CONTEXT)
+    name, known = next((pair for pair in _known().items() if _begins(model.name, pair[0])), (model.name, usual))
+    changes: dict[str, Any] = {}
+    if isinstance(known, _KnownProfile) and model.name not in {name, *(f"{name}-{date}" for date in known.snapshots)}:
+        changes["price"] = None
+    if model.profile is not None:
+        changes |= {field: getattr(model.profile, field) for field in model.profile.model_fields_set}
+    return known.model_copy(update=changes)
 
 
 def is_openai_model(name: str) -> bool:

@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from pcgeval.checks.checks import Check, LeafCheck
+from pcgeval.checks import Check, LeafCheck
 from pcgeval.core.errors import FaultsError
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.text import printable_line, truncate
