@@ -126,12 +126,10 @@ def read_ranking(text: str, offered: Sequence[SubmissionFile]) -> tuple[Submissi
 
 
 def find_quote(answer: str, texts: Mapping[str, str], counting: Collection[str]) -> QuoteRecord:
-    """Return what an answer quotes below its heading Evidence, and where that was found.
+    """Return what a grader's answer quotes below its heading Evidence, and where that was found.
 
-    Args:
-        answer: A grader's words.
-        texts: The text of each file that the grader was shown, by its name there.
-        counting: The names of the files that can show what the criterion asks for.
+    `texts` has the text of each file that the grader was shown, by its name there; `counting` are the names of those
+    that can show what the criterion asks for.
     """
     heading = _EVIDENCE.search(answer)
     section = answer[heading.end() :] if heading else ""

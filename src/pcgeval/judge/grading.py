@@ -47,12 +47,8 @@ def grade(
     """Grade a submission by the part of its rubric that the client's settings leave.
 
     With a title, the progress of a model is shown below it on stderr. When `stopping` is set from outside no further
-    call is made; leaves not judged by then have no grade.
-
-    Raises:
-        GradingError: The judge lacks what it needs.
-        HumanGradesError: The file of a person's grades is faulty.
-        RubricError: Nothing of the rubric is left to be graded.
+    call is made; leaves not judged by then have no grade. Raises GradingError if the judge lacks what it needs,
+    HumanGradesError for a faulty file of a person's grades, RubricError if nothing of the rubric is left to be graded.
     """
     settings, whole = client.settings, task.rubric
     task = replace(task, rubric=settings.graded_part(whole))

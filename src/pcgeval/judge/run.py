@@ -61,7 +61,7 @@ async def run_judge(
     settings: JudgeSettings | None = None,
     calls: CallFiles | None = None,
 ) -> JudgeOutput:
-    """Grade an attempt to reproduce a paper without blocking the event loop; see `grade_submission`.
+    """Grade an attempt to reproduce a paper without blocking the event loop.
 
     When the caller is cancelled, no further call is made to the model. Replies that came are kept. If the judge
     `simple` could grade not one leaf, the output is a guess with `judge_type` `heuristic` and a warning.
@@ -79,7 +79,11 @@ async def run_judge(
         calls: The files where the model's replies come from and are kept.
 
     Raises:
-        GradingError: A setting is invalid, or as `grade_submission` does.
+        GradingError: A setting is invalid, there is no such submission, or the judge lacks what it needs.
+        PaperError: There is no such paper, or it is faulty.
+        RubricError: Nothing of the rubric would be graded.
+        FolderBusyError: Another grading runs the submission's reproduce.sh, or has unpacked the same tar file.
+        FileError: There is no such recording, it is a file of another kind, or the tar file is damaged.
     """
     settings = JudgeSettings.of(settings, judge=judge_type, code_only=code_only, model=completer_config)
     output = await graded_in_thread(grade_submission, submission_path, paper_id, settings, computer, calls)
@@ -121,17 +125,7 @@ def grade_submission(
     stopping: threading.Event | None = None,
     open_backend: OpenBackend = open_backend,
 ) -> JudgeOutput:
-    """Grade an attempt to reproduce a paper; the arguments are those of `run_judge`.
-
-    When `stopping` is set from another thread, the grading ends early.
-
-    Raises:
-        GradingError: There is no such submission, or the judge lacks what it needs.
-        PaperError: There is no such paper, or it is faulty.
-        RubricError: Nothing of the rubric would be graded.
-        FolderBusyError: Another grading runs the submission's reproduce.sh, or has unpacked the same tar file.
-        FileError: There is no such recording, it is a file of another kind, or the tar file is damaged.
-    """
+    """Grade an attempt at a paper, as `run_judge` does; when another thread sets `stopping`, it ends early."""
     calls = calls or CallFiles()
     with attempt(Path(submission_path), paper_id, settings) as task:
         client = calls.client(settings, open_backend)

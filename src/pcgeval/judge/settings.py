@@ -93,9 +93,8 @@ class JudgeSettings(RubricParams):
     @property
     def context_tokens(self) -> int:
         """Tokens of one call, the answer included."""
-        if given := self.context or self.judge_model.options.get("num_ctx"):
-            return int(given)
-        return min(profile_of(self.judge_model).context or USUAL_CONTEXT, USUAL_CONTEXT)
+        usual = min(profile_of(self.judge_model).context or USUAL_CONTEXT, USUAL_CONTEXT)
+        return int(self.context or self.judge_model.options.get("num_ctx") or usual)
 
     @property
     def answer_tokens(self) -> int | None:
@@ -132,16 +131,12 @@ class JudgeSettings(RubricParams):
 
 
 def model_of(config: Any) -> Model | Mapping[str, Any]:
-    """Return the model that a completer's configuration means.
+    """Return the model that a completer's configuration means; raises GradingError for one without a known meaning.
 
-    Args:
-        config: A model; its fields as in params.yaml; its name alone (see `named_model`); or the settings of a
-            completer in PaperBench, as an object with `model` or as `{"model": "gpt-4o-2024-08-06"}`, with perhaps
-            reasoning_effort, temperature, max_tokens, top_p, seed, base_url: a model at that endpoint, at
-            OPENAI_BASE_URL, or at OpenAI's. Settings that are no number or text, such as None, are not sent.
-
-    Raises:
-        GradingError: A completer has no model, or a setting that is not known.
+    It is a model; its fields as in params.yaml; its name alone (see `named_model`); or the settings of a completer in
+    PaperBench, as an object with `model` or as `{"model": "gpt-4o-2024-08-06"}`, with perhaps reasoning_effort,
+    temperature, max_tokens, top_p, seed, base_url: a model at that endpoint, at OPENAI_BASE_URL, or at OpenAI's.
+    Settings that are no number or text, such as None, are not sent.
     """
     if isinstance(config, str):
         return named_model(config)

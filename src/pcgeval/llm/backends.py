@@ -23,16 +23,11 @@ from pcgeval.llm.protocol import OPENAI_URL, Backend, LlmError, full_name, is_op
 
 
 def open_backend(model: Model, recording: Path = Path(), report: Callable[[str], None] = print_stderr) -> Backend:
-    """Open a model's backend; several threads may use it.
+    """Open the backend of a model of params.yaml; several threads may use it.
 
-    Args:
-        model: The model, as params.yaml describes it.
-        recording: The file of its recorded calls, for the backend `recorded`.
-        report: Receives messages for a person, such as that a server fails.
-
-    Raises:
-        LlmError: The recording, the model file, or an option is missing or wrong.
-        MissingPackageError: An extra is not installed.
+    The backend `recorded` reads a recording; a server's backend reports to a person, for instance that the server
+    fails. Raises LlmError if the recording, the model's file or an option is missing or wrong, MissingPackageError
+    without an extra.
     """
     # a replay need not load the HTTP clients
     match model.backend:

@@ -255,9 +255,7 @@ class LiveModel:
     def begin(self) -> None:
         """Make the first neutral call, unless it is made, and wait for a server that is away.
 
-        Raises:
-            LlmError: A setting is wrong, or the model is not there.
-            OutageError: The server was away for too long.
+        Raises LlmError if a setting is wrong or the model is not there, OutageError if the server was away too long.
         """
         if self._usual is None:
             self.answering = self._neutral().model

@@ -312,9 +312,9 @@ class ModelServer(ABC):
         """Return foreign text without the key of the account, which some servers repeat."""
         return text
 
-    def _printable(self, text: object, limit: int = 300) -> str:
+    def _printable(self, text: object) -> str:
         """Bring foreign text to one line of bounded length."""
-        return printable_line(self._without_key(str(text)), limit)
+        return printable_line(self._without_key(str(text)))
 
 
 class _LimitedStream(httpx.AsyncByteStream):
