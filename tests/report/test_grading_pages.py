@@ -10,7 +10,8 @@ from page_for_tests import checked, part, ranking_row, read_report, team_page
 from rubric_trees import RUN, leaf, node, rubric
 
 from pcgeval.cli.main import main
-from pcgeval.core.files import read_json, write_json
+from pcgeval.core.files import write_json
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import RUBRICS, grade_file
 from pcgeval.formats.params import Price
 from pcgeval.judge.run import guessed

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, write_json
-from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded_text, read_start
+from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bytes, read_text
 from pcgeval.formats.failures import Failure, FailureStage
 from pcgeval.formats.layout import (
     DATA,
@@ -31,7 +31,14 @@ from pcgeval.formats.layout import (
     trial_file,
 )
 from pcgeval.formats.params import Params, Team
-from pcgeval.formats.stages import DiversityFile, SimilarityFile, StabilityFile, by_trial, parsed, read_outcomes
+from pcgeval.formats.stages import (
+    DiversityFile,
+    SimilarityFile,
+    StabilityFile,
+    by_trial,
+    read_outcomes,
+    read_stage_file,
+)
 from pcgeval.formats.trials import TrialUsage, read_summaries
 from pcgeval.submissions.load import Program, SubmissionError, find_readme, load_submission
 
@@ -171,7 +178,7 @@ def read_evidence(params: Params, team: str, root: Path = Path()) -> Evidence:
     paths = {model: root / evidence_file(model, team) for model in params.models}
     if missing := [model for model, path in paths.items() if not path.exists()]:
         return replace(evidence, no_results=f"the submission was not run with {', '.join(missing)}")
-    models = tuple(parsed(path, _MODEL_EVIDENCE.validate_json) for path in paths.values())
+    models = tuple(read_stage_file(path, _MODEL_EVIDENCE.validate_json) for path in paths.values())
     return replace(evidence, models=models, no_results="")
 
 
@@ -230,7 +237,7 @@ def _program_texts(folder: Path, readme: Path) -> Document:
     try:
         for path in files_below(folder):
             if left > 0 and path.suffix in _PROMPT_SUFFIXES and path != readme:
-                parts.append(read_start(path, left))
+                parts.append(read_bytes(path, left, cut=True))
                 left -= len(parts[-1])
     except UntrustedFileError as error:
         return Document("the program", "unreadable", reason=str(error))
@@ -239,7 +246,7 @@ def _program_texts(folder: Path, readme: Path) -> Document:
 
 def _document(path: Path) -> Document:
     try:
-        return Document(path.name, "read", read_bounded_text(path, MAX_DOCUMENT_BYTES))
+        return Document(path.name, "read", read_text(path, MAX_DOCUMENT_BYTES))
     except UntrustedFileError as error:
         reason = f"{path.name} {error.reason}"
         return Document(path.name, "unreadable" if error.kind == "system" else "refused", reason=reason)
@@ -249,6 +256,7 @@ def _shape(path: Path) -> tuple[bool, bool] | None:
     """Return whether a response has a loop and an open fence; None without a response (the outcome says why)."""
     if not path.exists():
         return None
-    text = read_start(path, MAX_REPLY_BYTES, follow_link=True).decode("utf-8", errors="replace")  # DVC may link
+    content = read_bytes(path, MAX_REPLY_BYTES, follow_link=True, cut=True)  # DVC may link
+    text = content.decode("utf-8", errors="replace")
     has_loop = any(_LOOP.search(fenced[1]) for fenced in _FENCED.finditer(text))
     return has_loop, text.count("```") % 2 == 1

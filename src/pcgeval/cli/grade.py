@@ -103,8 +103,8 @@ def grade(
         (out and out.is_dir() and not are_runs, f"--out {out}: is a directory. Name a file."),
         (is_within, f"--out {out or GRADES}: lies among the runs. Name another folder for the grades."),
     )
-    of_team = (judge_recording_file(submission), judgement_file(submission)) if is_team else ()
-    recordings = [*([recording] if recording else []), *filter(Path.is_file, of_team)]
+    team_recordings = (judge_recording_file(submission), judgement_file(submission)) if is_team else ()
+    recordings = [*([recording] if recording else []), *filter(Path.is_file, team_recordings)]
     if are_runs:
         runs = find_runs(Path(submission), papers)
         gradings = run_gradings(runs, out or GRADES, settings)

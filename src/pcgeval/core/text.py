@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 MAX_LINE = 300  # characters of a name or a message that is shown
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -68,6 +69,12 @@ def duration(seconds: float) -> str:
 def number(value: float) -> str:
     """Return a number as sentences write it: `1 000`, `2.5`."""
     return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value:g}"
+
+
+def plain(value: Decimal) -> str:
+    """Return an exact decimal in plain notation: no exponent, no trailing zeros, no negative zero."""
+    text = format(value, "f") if value else "0"  # a zero may have any exponent
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def shortened(text: str, most: int) -> str:

@@ -19,7 +19,7 @@ from pcgeval.checks.paper_checks import without_blacklisted
 from pcgeval.core.errors import FaultsError
 from pcgeval.core.progress import Progress
 from pcgeval.core.text import listed, printable_line
-from pcgeval.core.untrusted import parse_yaml, read_bounded_text
+from pcgeval.core.untrusted import parse_yaml, read_text
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import WAYS, JudgeClient
 from pcgeval.judge.prompts import prompt_version
@@ -196,7 +196,7 @@ def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:
 
 def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
     """Read a file of grades of these leaves; raises HumanGradesError with all its errors, FileError if unreadable."""
-    text = read_bounded_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
+    text = read_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
     try:
         values = parse_yaml(text)
     except ValueError as error:

@@ -18,7 +18,8 @@ from typing import TypeVar
 from pcgeval.checks.evidence import gather_submission, read_evidence
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import read_text, remove_others, sha256_file, sha256_json, write_bytes, write_json
+from pcgeval.core.files import remove_others, sha256_file, sha256_json, write_bytes, write_json
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.layout import (
     CALLS,
     GRADE_FILE,
@@ -298,7 +299,7 @@ def competition_task(
         known = ", ".join(params.teams) or "none"
         raise FileError(f"{submission}: neither a team of params.yaml ({known}) nor a folder. Name one of them.")
     rules = path.with_name(TASK_FILE)
-    rules_text = read_text(rules) if rules.is_file() else ""
+    rules_text = read_text(rules, follow_link=True) if rules.is_file() else ""
     yield GradingTask(tree, folder, evidence, paper=rules_text, checks_sha256=checks, human_grades=by_hand)
 
 

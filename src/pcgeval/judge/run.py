@@ -21,7 +21,7 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.archives import ZIP_START, unpack
 from pcgeval.core.files import sha256_json, write_json
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start, walk
+from pcgeval.core.untrusted import UntrustedFileError, read_bytes, read_text, walk
 from pcgeval.formats.layout import STATE, state_name
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
@@ -177,7 +177,7 @@ def _unpacked(submission: Path) -> Iterator[Path]:
     """Unpack a tar file, always at the same place, so that a run of its reproduce.sh that was killed is found again."""
     if is_lfs_pointer(submission):
         raise GradingError(f"{submission} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}.")
-    if read_start(submission, len(ZIP_START), follow_link=True) == ZIP_START:
+    if read_bytes(submission, len(ZIP_START), follow_link=True, cut=True) == ZIP_START:
         raise GradingError(f"{submission} is a ZIP file, which tells no times of results. Name a tar file or a folder.")
     place = state_folder(submission) / "unpacked"
     folder = place / sha256_json(state_of(submission))[:16]
@@ -205,7 +205,7 @@ def evidence_as_it_lies(submission: Path, settings: JudgeSettings, blacklist: tu
     path, time = submission / REPRODUCE_LOG, submission / CREATION_TIME
     log = read_file(path).text if not path.is_symlink() and path.is_file() else None
     with suppress(UntrustedFileError):
-        if re.fullmatch("[0-9]{1,11}", text := read_bounded_text(time, 100).strip()):
+        if re.fullmatch("[0-9]{1,11}", text := read_text(time, 100).strip()):
             return replace(evidence, log=log or "", started_at=float(text))  # it was run, even if its log is gone
     if log is None:
         return evidence

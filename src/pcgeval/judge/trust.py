@@ -14,7 +14,6 @@ do not see the rubric.
 
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,8 @@ from pathlib import Path
 
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FaultsError, PcgevalError
-from pcgeval.core.files import shown_folders, write_json, write_text
+from pcgeval.core.files import copy_files, shown_folders, write_json, write_text
+from pcgeval.core.untrusted import walk
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import list_files
@@ -248,7 +248,8 @@ def _attacked(submission: Path, paper_id: str, settings: JudgeSettings, attack: 
     """Give a copy of the submission after an attack, until the end of the block."""
     with attempt(submission, paper_id, settings) as task, tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary, "submission")
-        shutil.copytree(task.folder, copy, ignore=_irregular)
+        files = [entry.name for entry in walk(task.folder) if entry.is_file]  # no judge is ever shown a link
+        copy_files(task.folder, copy, files, with_status=True)
         programs = [file for file in copy.rglob("*") if file.suffix.casefold() in _PROGRAMS and file.is_file()]
         criteria = [" ".join(leaf.requirements.split()) for leaf in settings.graded_part(task.rubric).leaves]
         for name, text in ATTACKS[attack](criteria).items():
@@ -256,12 +257,6 @@ def _attacked(submission: Path, paper_id: str, settings: JudgeSettings, attack: 
                 _append(file / name if file.is_dir() else file, text)
         blacklist = task.run.blacklist if task.run else ()
         yield replace(task, folder=copy, evidence=evidence_as_it_lies(copy, settings, blacklist))
-
-
-def _irregular(folder: str, names: Sequence[str]) -> list[str]:
-    """Return what no judge is ever shown: links and all else but files and folders."""
-    paths = [Path(folder, name) for name in names]
-    return [path.name for path in paths if path.is_symlink() or not (path.is_file() or path.is_dir())]
 
 
 def _append(file: Path, text: str) -> None:

@@ -16,7 +16,8 @@ import verifiers.v1 as vf
 from pydantic import Field, SerializeAsAny, field_validator
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import read_text, sha256_json
+from pcgeval.core.files import sha256_json
+from pcgeval.core.untrusted import read_text
 from pcgeval.judge.calls import CallFiles, check_judge
 from pcgeval.judge.run import grade_submission, graded_in_thread
 from pcgeval.judge.settings import JudgeSettings
@@ -223,7 +224,7 @@ def paper_environment(max_steps: int, paper_ids: Sequence[str] | None, judge: Ju
 def _prompt(paper: Paper, config: PaperTaskConfig) -> str:
     run = _NOT_RUN if config.judge.code_only else _RUN.format(config.reproduce_seconds)
     blacklist = "- Do not use what `../paper/blacklist.txt` lists.\n" if paper.blacklist else ""
-    text = read_text(Path(__file__).parent / "prompts" / "paper.txt")
+    text = read_text(Path(__file__).parent / "prompts" / "paper.txt", follow_link=True)
     return text.replace("<RUN>", run).replace("<BLACKLIST>\n", blacklist).replace("<TITLE>", paper.title)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, TypeVar
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from pcgeval.core.files import sha256_json
-from pcgeval.core.untrusted import read_bounded_json
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats.params import Price
 from pcgeval.formats.stages import refusal
 from pcgeval.rubric.grades import (
@@ -299,7 +299,7 @@ def read_graded_tree(path: Path) -> GradedTaskNode:
 
 def _read(path: Path, parse: Callable[[Any], Parsed]) -> Parsed:
     try:
-        return parse(read_bounded_json(path, MAX_BYTES, follow_link=True))
+        return parse(read_json(path, MAX_BYTES))
     except GradeError as error:
         raise GradeError(f"{path}: {error}") from error
 

@@ -31,7 +31,7 @@ from typing import Any, Self
 from pcgeval.core.errors import FaultsError, FileError, PcgevalError
 from pcgeval.core.files import shown_folders
 from pcgeval.core.text import printable_line, printable_name
-from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_bounded_text, read_start
+from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_bytes, read_text
 from pcgeval.formats.layout import GRADE_FILE, PAPERS, own_or_packaged
 from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.output import HEURISTIC, JudgeOutput, read_grade
@@ -75,7 +75,7 @@ def list_papers(papers_dir: Path = PAPERS) -> tuple[str, ...]:
 
 def is_lfs_pointer(path: Path) -> bool:
     """Return whether a file is only a pointer to Git LFS, whose content was not fetched."""
-    return read_start(path, len(_LFS_POINTER), follow_link=True) == _LFS_POINTER.encode()
+    return read_bytes(path, len(_LFS_POINTER), follow_link=True, cut=True) == _LFS_POINTER.encode()
 
 
 def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, checks_file: Path | None = None) -> Paper:
@@ -95,7 +95,7 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
     def text(name: str, most: int = MAX_TEXT_BYTES, *, is_needed: bool = True) -> str:
         """Return a file's text, or an empty text without the file, and note its faults."""
         try:
-            content = read_bounded_text(folder / name, most, follow_link=True).removeprefix("\ufeff")
+            content = read_text(folder / name, most, follow_link=True).removeprefix("\ufeff")
         except UntrustedFileError as error:
             faults.extend([str(error)] if error.kind != "missing" else [])
             return ""
@@ -253,7 +253,7 @@ def read_disqualified(path: Path) -> frozenset[str]:
 
     Raises FileError if it cannot be read, or is JSON and not of the monitor.
     """
-    text = read_bounded_text(path, _MAX_LIST_BYTES, follow_link=True).removeprefix("\ufeff")
+    text = read_text(path, _MAX_LIST_BYTES, follow_link=True).removeprefix("\ufeff")
     if not text.lstrip().startswith("{"):
         return frozenset(line.strip() for line in text.splitlines() if line.strip())
     try:

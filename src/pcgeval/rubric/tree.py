@@ -28,7 +28,7 @@ from pcgeval.checks import Check, LeafCheck
 from pcgeval.core.errors import FaultsError
 from pcgeval.core.files import sha256_bytes
 from pcgeval.core.text import printable_line, truncate
-from pcgeval.core.untrusted import parse_yaml, read_bounded_json, read_bounded_text
+from pcgeval.core.untrusted import parse_yaml, read_json, read_text
 
 CODE_DEVELOPMENT = "Code Development"
 CODE_EXECUTION = "Code Execution"
@@ -307,7 +307,7 @@ def load_rubric(path: Path | str) -> TaskNode:
 
     Raises RubricError with all faults, or FileError if the file cannot be read as JSON.
     """
-    return parse_rubric(read_bounded_json(Path(path), MAX_BYTES, follow_link=True), str(path))
+    return parse_rubric(read_json(Path(path), MAX_BYTES), str(path))
 
 
 def load_rubric_with_checks(path: Path, checks_file: Path | None = None) -> tuple[TaskNode, str | None]:
@@ -322,7 +322,7 @@ def load_rubric_with_checks(path: Path, checks_file: Path | None = None) -> tupl
     if checks_file is None and not (beside.exists() or beside.is_symlink()):
         return rubric, None
     checks_file = checks_file or beside
-    text = read_bounded_text(checks_file, _MAX_CHECKS_BYTES, follow_link=True)
+    text = read_text(checks_file, _MAX_CHECKS_BYTES, follow_link=True)
     try:
         checks = TypeAdapter(dict[str, Check]).validate_python(parse_yaml(text) or {})
     except ValidationError as error:
