@@ -93,8 +93,8 @@ def grade(params: Params, root: Path = Path(), *, open_backend: "OpenBackend | N
 
     `open_backend`, if given, opens the judge's model.
     """
-    from pcgeval.checks.gathering import evidence_stage
-    from pcgeval.judge.stage import grade_stage
+    from pcgeval.checks.evidence import evidence_stage
+    from pcgeval.judge.many import grade_stage
 
     evidence_stage(params, root)
     grade_stage(params, root, **({"open_backend": open_backend} if open_backend else {}))

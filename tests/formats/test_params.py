@@ -61,6 +61,7 @@ JUDGE = {"backend": "ollama", "name": "x"}
         ({"rubric": {"model": {**JUDGE, "options": {"num_predict": 0}}}}, ["num_predict is 0"]),
         ({"rubric": {"context": 5000, "model": {**JUDGE, "options": {"num_ctx": 4096}}}}, ["num_ctx is 4096"]),
         (of_models(m={"options": {"seed": 2.5}}), ["options: seed must be a whole"]),
+        (of_models(m={"options": {"seed": 2}}), ["'m'", "options.seed would be ignored", "competition.seed"]),
         ({"rubric": {"evidence": True, "prompts": "paperbench"}}, ["evidence"]),
         ({"competition": {**COMPETITION, "trials": 0}}, ["competition.trials: must be greater than or equal to 1"]),
         *(

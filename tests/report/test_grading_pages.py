@@ -17,8 +17,8 @@ from pcgeval.formats.params import Price
 from pcgeval.judge.run import guessed
 from pcgeval.report.markup import grade_page
 from pcgeval.report.render import write_report
-from pcgeval.rubric.grade_files import read_grade
-from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree, rescored
+from pcgeval.rubric.grades import Verdict, grade_tree, rescored
+from pcgeval.rubric.output import JudgeOutput, read_grade
 from pcgeval.rubric.record import JudgeRecord, ReproductionRecord
 from pcgeval.rubric.tree import MAX_DEPTH, load_rubric
 

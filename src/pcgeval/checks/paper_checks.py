@@ -63,8 +63,8 @@ def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
             unseen.append(much if error.kind == "too large" else f"{name} {error.reason}")
             continue
         left -= len(content)
-        if named := [address for short_name, address in sought.items() if short_name in content]:
-            return CheckResult(0.0, f"{name!r} names {printable_name(named[0])}")
+        if addresses := [address for short_name, address in sought.items() if short_name in content]:
+            return CheckResult(0.0, f"{name!r} names {printable_name(addresses[0])}")
     if unseen:
         raise Undecided(unseen[0])
     return CheckResult(1.0, f"none of {len(sought)} blacklisted addresses is named")

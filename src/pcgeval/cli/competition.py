@@ -184,7 +184,7 @@ def export_recordings() -> None:
     """Write all replies to data/recordings, so that others can replay them."""
     from pcgeval.formats.params import load_params
     from pcgeval.generation.export import record_competition
-    from pcgeval.judge.stage import record_judgements
+    from pcgeval.judge.many import record_judgements
 
     params = load_params()
     for path in [*record_competition(params), *record_judgements(params)]:

@@ -22,10 +22,15 @@ def one_line(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
+def truncate(text: str, limit: int) -> str:
+    """Return a text of at most `limit` characters, which ends in an ellipsis if some are left out."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
 def printable_line(text: str, limit: int = MAX_LINE) -> str:
     """Return prose on one line of at most `limit` characters, without unprintable characters."""
     line = " ".join(one_line(text[: 4 * limit]).split())
-    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
+    return truncate(line if len(text) <= 4 * limit else f"{line}...", limit)
 
 
 def printable_name(text: str, limit: int = MAX_LINE) -> str:

@@ -311,6 +311,9 @@ class Params(_Section):
                 raise ValueError(f"{name!r}: {fault}")
         urls: dict[str, str | None] = {}  # the name alone identifies a model that reports no digest
         for key, model in self.models.items():
+            if "seed" in model.options:
+                fault = "options.seed would be ignored, as a trial's seed follows from competition.seed"
+                raise ValueError(f"models: {key!r}: {fault}; set that, and remove options.seed")
             if model.backend == "openai" and urls.setdefault(model.name, model.base_url) != model.base_url:
                 fault = "but have different base_url, so their replies could not be told apart; rename one"
                 raise ValueError(f"models: {key!r} and another are named {model.name!r}, {fault}")

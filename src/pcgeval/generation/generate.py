@@ -7,7 +7,7 @@ again, and pays only for calls that were never made. A trial of a recorded model
 recording.
 
 Before the first trial of a live model, and after every failure that may be its server's, a neutral call shows whether
-the model answers at all (`llm.neutral`). A trial that fails through its server or through this machine is no result of
+the model answers at all (`llm.blame`). A trial that fails through its server or through this machine is no result of
 the submission: the stage finishes the other trials and then fails, and the next run repeats it.
 """
 
@@ -56,8 +56,8 @@ from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runn
 from pcgeval.generation.summaries import trial_summary
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, models_by_server, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
+from pcgeval.llm.blame import LiveModel, neutral_request, neutral_seconds
 from pcgeval.llm.call_log import CallLog, RecordedModel
-from pcgeval.llm.neutral import LiveModel, neutral_request, neutral_seconds
 from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
 from pcgeval.parallel.processes import map_in_threads
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError

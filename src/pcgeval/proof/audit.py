@@ -40,7 +40,7 @@ from pcgeval.proof.differences import Difference, compare_files
 from pcgeval.proof.figures import unlikely_figures
 from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
 from pcgeval.proof.replies import repeat_trials
-from pcgeval.rubric.grade_files import read_grade
+from pcgeval.rubric.output import read_grade
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import load_submissions, submission_sha256

@@ -40,8 +40,8 @@ from pcgeval.formats.stages import (
 from pcgeval.formats.trials import read_summaries
 from pcgeval.preview.level_score import LevelScore, score_level
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, TeamResult, TrialResult
-from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
+from pcgeval.rubric.output import read_grade
 from pcgeval.scoring.stages import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
 from pcgeval.similarity.classifier import Classifier
 from pcgeval.similarity.source import resolve_source

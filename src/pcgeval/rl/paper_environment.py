@@ -21,9 +21,9 @@ from pcgeval.core.untrusted import read_text
 from pcgeval.judge.calls import CallFiles, check_judge
 from pcgeval.judge.run import grade_submission, graded_in_thread
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.profiles import OPENAI_URL
+from pcgeval.llm.protocol import OPENAI_URL
 from pcgeval.rl.attempt import WORK, command_sandbox, prepare_attempt, programs_are_trusted, run_command
-from pcgeval.rubric.grades import JudgeOutput, get_grade_summary
+from pcgeval.rubric.output import JudgeOutput, get_grade_summary
 from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper
 from pcgeval.sandbox.process import MEGABYTE
 from pcgeval.sandbox.reproduction import SandboxComputer
