@@ -12,15 +12,12 @@ from pcgeval.cli.levels import block_text
 from pcgeval.cli.options import Json, group, print_json, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.text import count, printable_line, printable_text
-from pcgeval.formats.layout import SUBMISSIONS, Trial, stage_dir
+from pcgeval.formats.layout import Trial
 from pcgeval.formats.params import load_params
 from pcgeval.formats.stages import plain
-from pcgeval.formats.trials import read_record, record_path
-from pcgeval.generation.tasks import present_fingerprint
 from pcgeval.report.explanation import Explanation
 from pcgeval.report.explanation import explain as explain_trial
 from pcgeval.scoring.formulas import TrialShare
-from pcgeval.submissions.load import load_submission
 
 _MOST_LINES = 5  # of a message; --json has all
 _MOST_CALLS = 16
@@ -53,10 +50,7 @@ def explain(
         if value not in known:
             raise typer.BadParameter(f"{argument} {value!r}: params.yaml has {', '.join(known)}.")
     explained = explain_trial(params, team, model, Trial(letter, trial))
-    path = record_path(stage_dir("raw", model, team), team, Trial(letter, trial))
-    record = read_record(path) if path.exists() else None
-    fingerprint = present_fingerprint(params, model, load_submission(SUBMISSIONS / team, params.teams[team]))
-    if record and fingerprint(Trial(letter, trial), record.digest) != record.fingerprint:
+    if explained.is_outdated:
         print_stderr(
             f"warning: {letter}{trial} with {model}: made from another submission, model, seed or limits; the prompt "
             "below is the present one"

@@ -1,19 +1,20 @@
 """Write the report: `results/report`, with an index and a page per team, which need no network."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pcgeval.bulk.level_table import CARD, dataset_card
+from pcgeval.bulk.level_table import CARD, LETTERS, LevelRow, dataset_card, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.files import write_bytes
 from pcgeval.formats.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
 from pcgeval.formats.params import Params
 from pcgeval.formats.stages import read_stage_file
 from pcgeval.report.collect import collect
 from pcgeval.report.markup import SCRIPT, STYLE, asset, render_template, shown_tree
-from pcgeval.report.results import Evaluation
-from pcgeval.report.tables import levels_parquet
+from pcgeval.report.results import Evaluation, ModelResult, TeamResult
+from pcgeval.report.trial import TrialView
 from pcgeval.scoring.stages import OFFICIAL_NAMES
 
 INDEX = "index.html"
@@ -67,3 +68,47 @@ def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
 def single_page(params: Params, root: Path) -> str:
     """Return the report as one page that needs nothing beside it: the index, and the page of each team folded below."""
     return render_template("index.html.j2", evaluation=collect(params, root), pages={}, shown_tree=_shown_tree)
+
+
+def levels_parquet(evaluation: Evaluation) -> bytes:
+    """Return all trials as the table of levels, a row each, with a competition's columns behind the common ones."""
+    pa = import_pyarrow()
+    text, count = pa.string(), pa.int32()
+    tables = []
+    for team in evaluation.teams:
+        for model in team.models:
+            table = level_table(
+                [_level_row(team, model, trial) for trial in model.trials], model.engine_sha256, model.classifier_sha256
+            )
+            usages = [trial.usage for trial in model.trials]
+            columns: dict[str, tuple[Any, list[Any]]] = {
+                "model": (text, [model.name] * len(usages)),
+                "team": (text, [team.name] * len(usages)),
+                "trial": (count, [trial.trial.number for trial in model.trials]),
+                "calls": (count, [usage.calls if usage else None for usage in usages]),
+                "tokens": (pa.int64(), [usage.tokens if usage else None for usage in usages]),
+                "supplied": (pa.float64(), [usage.supplied.share if usage else None for usage in usages]),
+                "flags": (pa.list_(text), [list(trial.flags) for trial in model.trials]),
+            }
+            for name, (kind, values) in columns.items():
+                table = table.append_column(name, pa.array(values, kind))
+            tables.append(table)
+    return parquet_bytes(pa.concat_tables(tables))
+
+
+def _level_row(team: TeamResult, model: ModelResult, result: TrialView) -> LevelRow:
+    letter, level = result.trial.letter, result.level
+    by_label = {probability.label: probability.probability for probability in result.probabilities}
+    row = LevelRow.failed(result.failure) if result.failure else LevelRow()
+    return replace(
+        row,
+        id=f"{model.name}/{team.name}/{letter}/{result.trial.number}",
+        letter=letter,
+        blocks=len(level.types) if level else None,
+        moved=sum(level.moved) if level else None,
+        stability=result.stability,
+        starts=level.starts if level else None,
+        similarity=result.similarity,
+        score=None if result.score is None else float(result.score),
+        probabilities=[by_label[label] for label in LETTERS] if by_label.keys() >= set(LETTERS) else None,
+    )
