@@ -5,7 +5,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import translate
@@ -117,6 +117,21 @@ def sha256_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cached(path: Path, made_from: object, make: Callable[[], bytes]) -> bytes:
+    """Return what an earlier call put into a file, if it was made from the same; else make it and put it there.
+
+    A hash over the `repr` of `made_from` and the content comes first in the file, so a damaged one counts as missing.
+    """
+    key = repr(made_from).encode("utf-8", errors="surrogatepass")
+    if path.is_file():
+        digest, _, content = path.read_bytes().partition(b"\n")
+        if digest == sha256_bytes(key + content).encode():
+            return content
+    content = make()
+    write_bytes(path, sha256_bytes(key + content).encode() + b"\n" + content)
+    return content
 
 
 def derived_seed(*parts: object) -> int:

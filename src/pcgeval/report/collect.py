@@ -3,11 +3,16 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from pydantic import TypeAdapter
+
 from pcgeval.bulk.level_table import engine_sha256
 from pcgeval.core.errors import FileError
+from pcgeval.core.files import cached
+from pcgeval.core.packages import installed_versions, source_sha256
 from pcgeval.core.text import shortened
 from pcgeval.core.untrusted import read_bounded_text
 from pcgeval.formats.layout import (
@@ -24,14 +29,13 @@ from pcgeval.formats.results import ConstantsFile, LetterRow, RankedTeam, Rankin
 from pcgeval.formats.stages import (
     REMAKE,
     ClassifierFile,
+    SimulatedLevel,
 )
-from pcgeval.preview.level_score import LevelScore, score_level
-from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, TeamResult
+from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, ReferenceLevel, TeamResult
 from pcgeval.report.trial import TrialFiles, start_of
 from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
 from pcgeval.scoring.stages import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
-from pcgeval.similarity.classifier import Classifier
 from pcgeval.similarity.source import resolve_source
 from pcgeval.submissions.load import Program, Submission, find_readme, load_submissions, submission_sha256
 
@@ -41,8 +45,20 @@ LONGEST_CODE = 4_000
 LONGEST_SOURCE = 50_000  # of a program's entry, and of its README
 LONGEST_TITLE = 100
 MAX_LETTER_BYTES = 100_000  # of a hand-made letter
+CACHE = Path(".cache", "report")
+_PACKAGES = (
+    "box2d",
+    "lxml",
+    "numpy",
+    "pillow",
+    "pymunk",
+    "safetensors",
+    "torch",
+    "transformers",
+)  # that measure a level
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")
+_LETTERS = TypeAdapter(dict[str, ReferenceLevel])
 
 
 def collect(params: Params, root: Path) -> Evaluation:
@@ -162,19 +178,32 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
     )
 
 
-def _reference(params: Params, root: Path) -> Mapping[str, LevelScore]:
+def _reference(params: Params, root: Path) -> dict[str, ReferenceLevel]:
     """Simulate and classify the hand-made letters in `data/examples/letters`, if there are any, as the stages do."""
     letters = [root / EXAMPLE_LETTERS / f"{letter}.txt" for letter in params.competition.characters]
-    paths = [path for path in letters if path.is_file()]
-    if not paths:
+    texts = {path: read_bounded_text(path, MAX_LETTER_BYTES) for path in letters if path.is_file()}
+    if not texts:
         return {}
     settings = params.similarity
-    folder = resolve_source(settings.model, settings.revision, root).folder
-    classifier = Classifier.load(folder, device=settings.device, precision=settings.precision)
-    levels = {}
-    for path in paths:
-        level = score_level(read_bounded_text(path, MAX_LETTER_BYTES), path.stem, classifier, params.physics)
-        if level.simulated is None:
-            raise FileError(f"{path}: is not a level: {level.reason}. Correct it, or remove it.")
-        levels[level.letter] = level
-    return levels
+    source = resolve_source(settings.model, settings.revision, root)
+    code = (source_sha256("evaluator", "levels", "preview", "similarity"), installed_versions(*_PACKAGES))
+    made_from = (texts, params.physics, source.sha256, settings.precision, settings.device, code)
+    measure = partial(_measured_letters, texts, source.folder, params)
+    return _LETTERS.validate_json(cached(root / CACHE / "letters.json", made_from, measure))
+
+
+def _measured_letters(texts: Mapping[Path, str], folder: Path, params: Params) -> bytes:
+    from pcgeval.preview.level_score import score_level  # noqa: PLC0415 - they are measured once
+    from pcgeval.similarity.classifier import Classifier  # noqa: PLC0415
+
+    classifier = Classifier.load(folder, device=params.similarity.device, precision=params.similarity.precision)
+    letters = {}
+    for path, text in texts.items():
+        score = score_level(text, path.stem, classifier, params.physics)
+        if score.simulated is None:
+            raise FileError(f"{path}: is not a level: {score.reason}. Correct it, or remove it.")
+        end = score.simulated
+        places = tuple((x, y, angle) for x, y, angle in end.positions.tolist())
+        level = SimulatedLevel(types=end.types, positions=places, moved=end.moved, dead=end.dead)
+        letters[score.letter] = ReferenceLevel(stability=score.stability, similarity=score.similarity, simulated=level)
+    return _LETTERS.dump_json(letters)

@@ -1,17 +1,22 @@
-"""Write the report: `results/report`, with an index and a page per team, which need no network."""
+"""Write the report: `results/report`, with an index and a page per team, which need no network.
 
-from collections.abc import Iterator
+`.cache/report` keeps the teams' pages, the table of levels and the hand-made letters with the hash of what they were
+made from, so a run makes what changed. You may delete the folder.
+"""
+
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pcgeval.bulk.level_table import CARD, LETTERS, LevelRow, dataset_card, import_pyarrow, level_table, parquet_bytes
-from pcgeval.core.files import write_bytes
+from pcgeval.core.files import cached, sha256_text, write_bytes
+from pcgeval.core.packages import installed_release, installed_versions
 from pcgeval.formats.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
 from pcgeval.formats.params import Params
 from pcgeval.formats.stages import read_stage_file
-from pcgeval.report.collect import collect
+from pcgeval.report.collect import CACHE, collect
 from pcgeval.report.markup import SCRIPT, STYLE, asset, render_template, shown_tree
 from pcgeval.report.results import Evaluation, ModelResult, TeamResult
 from pcgeval.report.trial import TrialView
@@ -40,14 +45,22 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
         FileError: A file of an earlier stage is missing or broken, or belongs to other teams or models.
         SubmissionError: A team's submission cannot be read.
     """
-    evaluation = collect(params, root)
+    evaluation, cache = collect(params, root), root / CACHE
     tables = [RANKING_CSV, RANKING_JSON]
     tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
     files = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table) for table in tables}
-    files[out / TABLES / LEVELS] = levels_parquet(evaluation)
+    code = (installed_release(), installed_versions("jinja2", "markupsafe", "pyarrow"))
+    measured = {team.name: sha256_text(repr(team.models)) for team in evaluation.teams}
+    files[out / TABLES / LEVELS] = cached(cache / LEVELS, (measured, code), partial(_levels_parquet, evaluation))
     files[out / TABLES / CARD] = dataset_card(params.competition.name, LEVELS).encode("utf-8")
     files |= {out / name: asset(name).encode("utf-8") for name in (STYLE, SCRIPT)}
-    files |= {out / name: markup.encode("utf-8") for name, markup in render_pages(evaluation)}
+    pages = {team.name: f"{TEAMS}/{team.name}.html" for team in evaluation.teams}
+    files[out / INDEX] = _page("index.html.j2", "", evaluation, pages)
+    ranking = evaluation.ranking.model_copy(update={"result": None})  # whose hash the index alone shows
+    for team in evaluation.teams:
+        made_from = (replace(team, models=()), measured[team.name], ranking, params, code)
+        render = partial(_page, "team.html.j2", "../", evaluation, pages, team=team)
+        files[out / pages[team.name]] = cached(cache / f"{team.name}.html", made_from, render)
     for path, content in files.items():
         write_bytes(path, content)
     for path in (*out.glob(f"{TEAMS}/*.html"), *out.glob(f"{TABLES}/official/*/*")):
@@ -56,13 +69,9 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     return out / INDEX
 
 
-def render_pages(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
-    """Yield the name of each page, relative to the report's folder, and its HTML; the index comes first."""
-    pages = {team.name: f"{TEAMS}/{team.name}.html" for team in evaluation.teams}
-    values: dict[str, Any] = {"evaluation": evaluation, "pages": pages, "shown_tree": _shown_tree}
-    yield INDEX, render_template("index.html.j2", beside="", **values)
-    for team in evaluation.teams:
-        yield pages[team.name], render_template("team.html.j2", beside="../", team=team, **values)
+def _page(template: str, beside: str, evaluation: Evaluation, pages: Mapping[str, str], **values: Any) -> bytes:
+    values |= {"evaluation": evaluation, "pages": pages, "shown_tree": _shown_tree}
+    return render_template(template, beside=beside, **values).encode("utf-8")
 
 
 def single_page(params: Params, root: Path) -> str:
@@ -70,7 +79,7 @@ def single_page(params: Params, root: Path) -> str:
     return render_template("index.html.j2", evaluation=collect(params, root), pages={}, shown_tree=_shown_tree)
 
 
-def levels_parquet(evaluation: Evaluation) -> bytes:
+def _levels_parquet(evaluation: Evaluation) -> bytes:
     """Return all trials as the table of levels, a row each, with a competition's columns behind the common ones."""
     pa = import_pyarrow()
     text, count = pa.string(), pa.int32()

@@ -15,8 +15,8 @@ from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import Trial
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import LetterRow, OfficialWeight, RankedTeam, RankingFile
+from pcgeval.formats.stages import FilePart, SimulatedLevel
 from pcgeval.formats.trials import FLAG_KINDS, FlagKind
-from pcgeval.preview.level_score import LevelScore
 from pcgeval.report.trial import TrialView
 from pcgeval.rubric.grades import JudgeOutput
 from pcgeval.submissions.load import Submission
@@ -171,6 +171,14 @@ class TeamResult(_WithTrials):
         return {name: fmean(float(getattr(row, name)) for row in rows) for name in (MEASURES if rows else ())}
 
 
+class ReferenceLevel(FilePart):
+    """A hand-made level: what was measured, and its blocks after the simulation."""
+
+    stability: float
+    similarity: float
+    simulated: SimulatedLevel
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """A whole evaluated round; the teams stand in the order of the ranking, models and letters in that of params.
@@ -181,7 +189,7 @@ class Evaluation:
     params: Params
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
-    reference: Mapping[str, LevelScore]
+    reference: Mapping[str, ReferenceLevel]
 
     @cached_property
     def scored_teams(self) -> tuple[TeamResult, ...]:
