@@ -27,7 +27,7 @@ SECTIONS = {
         "submit": ("competition", "Check a submission, copy it, and add its team to params.yaml."),
         "check": ("check", "Check params.yaml, the submissions and all other inputs."),
         "run": ("run", "Evaluate the competition, from the checks to the ranking."),
-        "status": ("ranking", "Show the progress of a run: trials done, failed and left."),
+        "status": ("status", "Show the progress of a run: trials done, failed and left."),
     },
     "Look at the results": {
         "ranking": ("ranking", "Print the ranking of the last run, or open its report."),

@@ -1,7 +1,6 @@
-"""The commands that show where a run stands and what came out of it: `status` and `ranking`."""
+"""The command `ranking`, and the table of a ranking."""
 
 import sys
-import time
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,18 +12,15 @@ from pcgeval.cli.options import Json, file_to_write, group, print_json, print_ta
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import read_json, write_text
-from pcgeval.core.text import duration
 from pcgeval.formats import layout
 from pcgeval.formats.params import load_params
 from pcgeval.formats.results import RankedTeam, RankingFile
-from pcgeval.report.status import RunStatus, run_status
 from pcgeval.report.tables import doubtful_settings, failure_counts, ranking_table
 from pcgeval.scoring.decimals import rounded
 from pcgeval.scoring.result_hash import result_doubts
 
 Format = Literal["csv", "markdown"]
 app = group()
-WATCH_SECONDS = 5.0  # between two looks
 
 
 @app.command()
@@ -100,50 +96,3 @@ def print_teams(teams: Sequence[RankedTeam]) -> None:
         for team in teams
     ]
     print_table(columns, rows, rare={"flagged"})
-
-
-@app.command()
-def status(
-    watch: Annotated[bool, typer.Option("--watch", help="Repeat until all trials are evaluated.")] = False,
-    json: Json = False,
-) -> None:
-    """Show the progress of a run: trials done, failed and left.
-
-    The command works before, during and after a run, and never disturbs it. It estimates the time left from earlier
-    calls to the same models.
-    """
-    while True:
-        run = run_status(load_params())
-        if json:
-            print_json(run.to_json())
-        else:
-            if watch and sys.stdout.isatty():
-                sys.stdout.write("\x1b[H\x1b[2J")  # from the top of an empty screen
-            _print_status(run)
-        sys.stdout.flush()
-        if run.done or not watch:
-            return
-        time.sleep(WATCH_SECONDS)
-
-
-def _print_status(run: RunStatus) -> None:
-    rows = [
-        (
-            team.model,
-            team.team,
-            f"{team.done}/{team.trials}",
-            str(team.failed),
-            str(team.repeated),
-            str(team.flagged),
-            f"{team.tokens:,}",
-            "?" if team.trial_seconds is None else f"{team.trial_seconds:.1f}",
-            "?" if team.seconds_left is None else duration(team.seconds_left) if team.seconds_left else "-",
-            team.state,
-        )
-        for team in run.teams
-    ]
-    columns = ("model", "team", "trials", "failed", "again", "flagged", "tokens", "s/trial", "left", "state")
-    print_table(columns, rows, rare={"again", "flagged"})
-    print(run.summary)
-    for note in run.notes:
-        print_stderr(note)

@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from fnmatch import translate
 from pathlib import Path
@@ -123,6 +123,7 @@ def cached(path: Path, made_from: object, make: Callable[[], bytes]) -> bytes:
     """Return what an earlier call put into a file, if it was made from the same; else make it and put it there.
 
     A hash over the `repr` of `made_from` and the content comes first in the file, so a damaged one counts as missing.
+    On a disk that cannot be written, nothing is kept.
     """
     key = repr(made_from).encode("utf-8", errors="surrogatepass")
     if path.is_file():
@@ -130,7 +131,8 @@ def cached(path: Path, made_from: object, make: Callable[[], bytes]) -> bytes:
         if digest == sha256_bytes(key + content).encode():
             return content
     content = make()
-    write_bytes(path, sha256_bytes(key + content).encode() + b"\n" + content)
+    with suppress(OSError):
+        write_bytes(path, sha256_bytes(key + content).encode() + b"\n" + content)
     return content
 
 

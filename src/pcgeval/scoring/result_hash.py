@@ -6,14 +6,15 @@ same on every machine: times, links to DVC's cache and addresses of servers do n
 """
 
 import os
+import time
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import is_ignored, sha256_file, sha256_json
-from pcgeval.formats.layout import LOCKS, PACKAGE_FILE, SUBMISSIONS, recording_file, stage_dir
+from pcgeval.core.files import cached, is_ignored, sha256_file, sha256_json
+from pcgeval.formats.layout import LOCKS, PACKAGE_FILE, STATE, SUBMISSIONS, recording_file, stage_dir
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankingFile, ResultHash
 
@@ -24,6 +25,7 @@ PACKAGES = (
     *("generation", "evaluator", "similarity", "scoring"),
 )
 _PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
+_RECENT = 2.0  # seconds in which a clock may show two changes of a file as one
 NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
     "models": {"__all__": {"host", "base_url", "keep_alive", "stream", "concurrency"}},
     "similarity": {"batch", "device"},
@@ -35,11 +37,17 @@ def deciding_params(params: Params) -> dict[str, Any]:
     return params.model_dump(mode="json", include=_PARAMS, exclude=NOT_DECIDING)
 
 
-def result_hash(params: Params, ranking: RankingFile, root: Path = Path()) -> ResultHash:
-    """Return the result hash of a ranking in a competition's folder; raise FileError if a file cannot be read."""
+def result_hash(params: Params, ranking: RankingFile, root: Path = Path(), *, trust_times: bool = False) -> ResultHash:
+    """Return the result hash of a ranking in a competition's folder; raise FileError if a file cannot be read.
+
+    With `trust_times`, the files of a part are not read if size, times and inode of each are as at an earlier call.
+    """
     content = ranking.model_dump(by_alias=True)
     try:
-        parts = {part: sha256_json(_hashes(root, paths)) for part, paths in _deciding_files(params).items()}
+        parts = {
+            part: _part_hash(root, paths, root / STATE / "hashes" / part if trust_times else None)
+            for part, paths in _deciding_files(params).items()
+        }
     except OSError as error:
         raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
     parts["params"] = sha256_json(deciding_params(params))
@@ -71,9 +79,20 @@ def _deciding_files(params: Params) -> dict[str, list[Path]]:
     }
 
 
-def _hashes(root: Path, paths: Iterable[Path]) -> list[list[str]]:
-    names = {name for path in paths for name in files_at(root, path)}
-    return [[name, sha256_file(root / name)] for name in sorted(names, key=os.fsencode)]
+def _part_hash(root: Path, paths: Iterable[Path], state: Path | None) -> str:
+    """Return the hash of a part of files; `state` is the file that keeps it with their sizes, times and inodes."""
+    names = sorted({name for path in paths for name in files_at(root, path)}, key=os.fsencode)
+
+    def hashed() -> bytes:
+        return sha256_json([[name, sha256_file(root / name)] for name in names]).encode("ascii")
+
+    if state is None:
+        return hashed().decode("ascii")
+    stats = [(name, (root / name).stat()) for name in names]
+    if any(max(stat.st_mtime, stat.st_ctime) > time.time() - _RECENT for _, stat in stats):
+        return hashed().decode("ascii")
+    made_from = [(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino) for name, stat in stats]
+    return cached(state, made_from, hashed).decode("ascii")
 
 
 def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> list[str]:
@@ -84,7 +103,7 @@ def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> 
     """
     if ranking.result is None:
         return ["it has no result hash: the stage rank did not write it"]
-    now = result_hash(params, ranking, root)
+    now = result_hash(params, ranking, root, trust_times=True)
     others = [part for part in now.parts if part != "ranking" and now.parts[part] != ranking.result.parts.get(part)]
     if others:
         return [f"it comes from other {', '.join(others)}"]
