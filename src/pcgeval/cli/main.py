@@ -3,6 +3,7 @@
 Data goes to stdout, messages to stderr.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, raise_on_sigterm
+from pcgeval.core.console import EXIT_INTERRUPTED, GARBAGE, exit_code_of, raise_on_sigterm
 
 # the module of each command, and the first line of its help
 SECTIONS = {
@@ -99,6 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 a check failed, 2 wrong usage or input."""
     words = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
+        gc.set_threshold(GARBAGE)
         raise_on_sigterm()
         for stream in (sys.stdout, sys.stderr):  # the terminal's encoding may lack a character of a submission
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

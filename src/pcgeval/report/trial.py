@@ -142,8 +142,7 @@ class TrialFiles:
 
     def record(self, trial: Trial) -> TrialRecord | None:
         """Read the record of a trial; None if the response was made elsewhere, or its record is half written."""
-        path = self.record_file(trial)
-        return self._read(read_record, path, None) if path.exists() else None
+        return self._read(read_record, self.record_file(trial), None)
 
     def view(self, trial: Trial) -> TrialView:
         """Return what the stages measured of a trial."""
