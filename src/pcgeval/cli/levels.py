@@ -56,7 +56,7 @@ def level(
     scores 0.
     """
     if len(letter) != 1 or not "A" <= letter <= "Z":
-        raise typer.BadParameter(f"letter {letter!r}: give one of A to Z.")
+        raise typer.BadParameter(f"letter {letter!r}: must be A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
     params = load_params_or_default(assignments or ())
