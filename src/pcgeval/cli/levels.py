@@ -13,7 +13,6 @@ import numpy as np
 import typer
 from PIL import Image
 
-from pcgeval.bulk.evaluate import evaluate as evaluate_rows
 from pcgeval.cli.models import load_params_or_default
 from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
@@ -161,6 +160,8 @@ def evaluate(
     The inputs have id, letter and text. Physics and classifier come from params.yaml, if there is one. Repeat the
     command to continue a stopped run. Exit code 1: some rows could not be read; the table has them with the reason.
     """
+    from pcgeval.bulk.evaluate import evaluate as evaluate_rows  # noqa: PLC0415 - the help needs no pymunk, an extra
+
     params = load_params_or_default(assignments or ())
     progress = Progress("levels", None)
 

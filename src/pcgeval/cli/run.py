@@ -58,6 +58,8 @@ def run(
     if round_name is not None:
         run_round(round_name)
         return
+    import dvc  # noqa: F401, PLC0415 - it is run as a program, and an extra brings it
+
     load_params()  # outside a competition's folder, leave nothing behind
     check_package()
     with lock_folder(Path.cwd(), RUN_LOCK):
