@@ -1,4 +1,4 @@
-"""The commands that fill a competition's folder: `init`, `validate`, `submit`."""
+"""The commands that fill a competition's folder, and those for one submission: `init`, `validate`, `try`, `submit`."""
 
 import shlex
 import shutil
@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pcgeval.cli.options import Json, group, print_json
+from pcgeval.cli.options import BaseUrl, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import DVC_IGNORED, remove_others, write_bytes, write_text
@@ -134,6 +134,35 @@ def validate(path: SubmissionPath, json: Json = False) -> None:
     print_stderr(f"{path}: {checked.summary}; {'can be handed in' if checked.passed else 'fix the errors above'}")
     if not checked.passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command("try")
+def try_command(
+    path: SubmissionPath,
+    model: Annotated[str, typer.Option(metavar="M", help="Of params.yaml, `pcgeval models list`, or a server.")],
+    letters: Annotated[str, typer.Option(metavar="LETTERS", help="The letters to score, such as HIL.")] = "IL",
+    trials: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Trials per letter.")] = 2,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server that has the model.")] = None,
+    base_url: BaseUrl = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", file_okay=False, help="Default: rehearsals/<team>/<model>.")
+    ] = None,
+    trust_programs: TrustPrograms = False,
+    json: Json = False,
+) -> None:
+    """Run a few trials of your submission and score them.
+
+    The trials run exactly as in the competition, with the same seeds, requests and limits. A unique beginning of
+    a model's name is enough. After Ctrl-C, repeat the command to continue. All files go to the folder --out, which
+    keeps earlier trials of other letters. Exit code 1: the submission has errors, or all trials failed.
+    """
+    print_stderr(f"checking {path}")  # before the imports, which take a second and need an extra
+    from pcgeval.cli.try_submission import params_for_try, run_try  # noqa: PLC0415
+
+    if host and base_url:
+        raise typer.BadParameter("--host and --base-url: give one of them.")
+    params = params_for_try(model, host, base_url, letters, trials)
+    run_try(path, params, out, trust_programs=trust_programs, json=json)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -25,8 +25,10 @@ from pcgeval.levels.extraction import CALL, quoted
 from pcgeval.levels.unread import unread_calls
 from pcgeval.parallel.processes import chosen_scheduler
 from pcgeval.preview.drawing import CalledBlock
-from pcgeval.preview.level_score import LevelScore, score_level
 from pcgeval.similarity.classifier import Classifier
+
+if TYPE_CHECKING:
+    from pcgeval.preview.level_score import LevelScore
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 STDIN = Path("-")
@@ -58,6 +60,8 @@ def level(
         raise typer.BadParameter(f"letter {letter!r}: must be A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
+    from pcgeval.preview.level_score import score_level  # noqa: PLC0415 - the help needs no pymunk, an extra
+
     params = load_params_or_default(assignments or ())
     classifier = Classifier.load(params.similarity.model, params.similarity.revision)
 
@@ -91,7 +95,7 @@ def _texts(file: Path, *, watch: bool) -> Iterator[str]:
                 yield (text := now)
 
 
-def _hints(text: str, scored: LevelScore) -> Iterator[str]:
+def _hints(text: str, scored: "LevelScore") -> Iterator[str]:
     """Yield a hint about each line of bare calls, or of a response's text, that is ignored."""
     for number, line in enumerate(text.splitlines() if scored.read_as == "calls" else (), start=1):
         if line.strip() and not CALL.search(line) and not line.lstrip().startswith("#"):
@@ -99,7 +103,7 @@ def _hints(text: str, scored: LevelScore) -> Iterator[str]:
             yield f"line {number} is ignored: `{quoted(call)}` {why}"
 
 
-def _level_lines(scored: LevelScore) -> Iterator[str]:
+def _level_lines(scored: "LevelScore") -> Iterator[str]:
     """Yield a level's drawings before and after, the blocks that fell, and the likeliest letters."""
     if scored.failure:
         return
@@ -160,7 +164,7 @@ def evaluate(
     The inputs have id, letter and text. Physics and classifier come from params.yaml, if there is one. Repeat the
     command to continue a stopped run. Exit code 1: some rows could not be read; the table has them with the reason.
     """
-    from pcgeval.bulk.evaluate import evaluate as evaluate_rows  # noqa: PLC0415 - the help needs no pymunk, an extra
+    from pcgeval.bulk.evaluate import evaluate as evaluate_rows  # noqa: PLC0415 - as above
 
     params = load_params_or_default(assignments or ())
     progress = Progress("levels", None)

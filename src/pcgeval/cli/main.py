@@ -21,7 +21,7 @@ from pcgeval.core.console import EXIT_INTERRUPTED, GARBAGE, exit_code_of, raise_
 SECTIONS = {
     "Take part in a competition": {
         "validate": ("competition", "Check a submission and list every problem."),
-        "try": ("try_submission", "Run a few trials of your submission and score them."),
+        "try": ("competition", "Run a few trials of your submission and score them."),
     },
     "Run a competition": {
         "init": ("competition", "Make a folder for a competition."),

@@ -11,12 +11,12 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from pcgeval.cli.models import SettingsError, find_model_to_ask, load_params_or_default
-from pcgeval.cli.options import BaseUrl, Json, TrustPrograms, group, print_json, print_table
+from pcgeval.cli.options import print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import read_text, write_bytes, write_text
 from pcgeval.core.locks import lock_folder
@@ -38,38 +38,9 @@ from pcgeval.submissions.load import Program, Submission
 from pcgeval.submissions.packages import PackagesError, interpreter_for
 from pcgeval.submissions.validate import check, filed_entry, opened, printable_findings
 
-SubmissionPath = Annotated[Path, typer.Argument(metavar="PATH", help="The submission's folder or zip file.")]
 LOCK = ".pcgeval-try.lock"
 OUTAGE_SECONDS = 30.0  # at most, for which a person waits for a server
 _DIVERSITY_DIGITS = 7  # as in the official files
-app = group()
-
-
-@app.command("try")
-def try_command(
-    path: SubmissionPath,
-    model: Annotated[str, typer.Option(metavar="M", help="Of params.yaml, `pcgeval models list`, or a server.")],
-    letters: Annotated[str, typer.Option(metavar="LETTERS", help="The letters to score, such as HIL.")] = "IL",
-    trials: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Trials per letter.")] = 2,
-    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server that has the model.")] = None,
-    base_url: BaseUrl = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", file_okay=False, help="Default: rehearsals/<team>/<model>.")
-    ] = None,
-    trust_programs: TrustPrograms = False,
-    json: Json = False,
-) -> None:
-    """Run a few trials of your submission and score them.
-
-    The trials run exactly as in the competition, with the same seeds, requests and limits. A unique beginning of
-    a model's name is enough. After Ctrl-C, repeat the command to continue. All files go to the folder --out, which
-    keeps earlier trials of other letters. Exit code 1: the submission has errors, or all trials failed.
-    """
-    print_stderr(f"checking {path}")  # before the imports, which take a second
-    if host and base_url:
-        raise typer.BadParameter("--host and --base-url: give one of them.")
-    params = params_for_try(model, host, base_url, letters, trials)
-    run_try(path, params, out, trust_programs=trust_programs, json=json)
 
 
 def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: bool, json: bool) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.evaluator.pymunk_world import PymunkWorld
 from pcgeval.evaluator.replay import FRAME_SECONDS, Recording
 from pcgeval.evaluator.world import Stability, World
 from pcgeval.formats.failures import Failure, failure
@@ -61,8 +62,6 @@ def simulate(xml: str | bytes, physics: PhysicsParams | None = None, *, paths: b
 def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
     """Return a new world of `physics.engine` with a level's blocks; raise PcgevalError without the engine."""
     if physics.engine == "pymunk":
-        from pcgeval.evaluator.pymunk_world import PymunkWorld  # noqa: PLC0415 - an extra, as the other one
-
         return PymunkWorld(blocks, physics)
     try:
         from pcgeval.evaluator.box2d_world import Box2dWorld  # noqa: PLC0415 - an extra
