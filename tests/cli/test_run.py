@@ -16,7 +16,7 @@ from workspace import PROMPTS, REPOSITORY, make_workspace
 
 from pcgeval.core.locks import lock_folder
 from pcgeval.formats.layout import RUN_LOCK, recording_file
-from pcgeval.llm.neutral import TEXT
+from pcgeval.llm.blame import TEXT
 
 pytestmark = pytest.mark.e2e
 RUN = ("-m", "pcgeval", "run")

@@ -193,7 +193,7 @@ def _check_models(
 
 def _neutral_answer(params: Params, name: str, submissions: dict[str, Submission], findings: Findings) -> str:
     """Make the neutral call to a model and return a line about the reply and the context."""
-    from pcgeval.llm.neutral import neutral_request, neutral_seconds  # noqa: PLC0415
+    from pcgeval.llm.blame import neutral_request, neutral_seconds  # noqa: PLC0415
 
     model = params.models[name]
     backend = open_backend(model)

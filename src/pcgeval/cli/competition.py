@@ -1,7 +1,6 @@
 """The commands that fill a competition's folder, and those for one submission: `init`, `validate`, `try`, `submit`."""
 
 import shlex
-import shutil
 import subprocess
 import sys
 from itertools import product
@@ -13,20 +12,17 @@ import typer
 from pcgeval.cli.options import BaseUrl, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import DVC_IGNORED, remove_others, write_bytes, write_text
+from pcgeval.core.files import copy_files, remove_others, tree_files, write_bytes, write_text
 from pcgeval.core.text import printable_line
 from pcgeval.formats import layout
 from pcgeval.formats.params import load_params
+from pcgeval.pipeline import parts_for
 from pcgeval.proof.release import pipeline_files
-from pcgeval.submissions.filing import convert_submissions
-from pcgeval.submissions.filing import submit as file_submission
 from pcgeval.submissions.validate import printable_findings
 from pcgeval.submissions.validate import validate as check
 
 app = group()
 _PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
-_CONFIG = (".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
-_INPUTS = (layout.DATA / "classifier", layout.RUBRICS / "competition", layout.LOCKS, layout.SUBMISSIONS / "zero-shot")
 SubmissionPath = Annotated[Path, typer.Argument(metavar="PATH", help="The submission's folder or zip file.")]
 
 
@@ -63,6 +59,8 @@ def init(
 
 def _upgrade(folder: Path) -> None:
     """Convert what older versions kept elsewhere, also in a checkout, and renew what `init` wrote."""
+    from pcgeval.submissions.filing import convert_submissions  # noqa: PLC0415 - it needs ruamel.yaml, of an extra
+
     has_package = (folder / layout.PACKAGE_FILE).is_file()
     if not has_package and not (folder / "params.yaml").is_file():
         raise FileError(f"{folder / layout.PACKAGE_FILE}: is missing, so `pcgeval init` did not make this folder.")
@@ -81,14 +79,14 @@ def _write_pipeline(folder: Path) -> None:
 
 
 def _copy_inputs(folder: Path, params_file: Path) -> None:
-    files = {name: layout.RELEASED_PIPELINE / name for name in _CONFIG}
-    files |= {"params.yaml": params_file, "Makefile": params_file.with_name("Makefile")}
-    for name, source in files.items():
+    for name, source in {"params.yaml": params_file, "Makefile": params_file.with_name("Makefile")}.items():
         write_bytes(folder / name, source.read_bytes())
-    ignored = shutil.ignore_patterns(*DVC_IGNORED)
-    for place in _INPUTS:
-        source = layout.PACKAGED_DATA / place.relative_to(layout.DATA)
-        shutil.copytree(source, folder / place, ignore=ignored, copy_function=shutil.copyfile)
+    for part in parts_for("init"):
+        if part.kind == "code":
+            copy_files(layout.RELEASED_PIPELINE, folder, [part.path.as_posix()], follow_link=True)
+        else:
+            names = tree_files(layout.PACKAGED_DATA, part.path.relative_to(layout.DATA) / part.first)
+            copy_files(layout.PACKAGED_DATA, folder / layout.DATA, names, follow_link=True)
     params = load_params(params_file)
     recordings = [layout.RECORDINGS / model / team for model, team in product(params.models, params.teams)]
     for place in (*recordings, *(layout.JUDGE_RECORDINGS / team for team in params.teams)):
@@ -176,6 +174,8 @@ def submit(
 
     The copy is data/submissions/TEAM. A replaced submission moves to .pcgeval/replaced.
     """
+    from pcgeval.submissions.filing import submit as file_submission  # noqa: PLC0415 - as above
+
     filed = file_submission(path, team, may_replace=may_replace)
     if json:
         print_json(filed.to_json())

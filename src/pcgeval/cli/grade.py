@@ -18,21 +18,29 @@ from pcgeval.core.text import one_line, printable_name
 from pcgeval.formats.layout import judge_recording_file, judgement_file
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles
-from pcgeval.judge.many import Fault, Grading, GradingPlan, grade_all, plan_all, run_gradings, total_plan
+from pcgeval.judge.many import (
+    Fault,
+    Grading,
+    GradingPlan,
+    competition_task,
+    grade_all,
+    plan_all,
+    run_gradings,
+    total_plan,
+)
 from pcgeval.judge.run import attempt
 from pcgeval.judge.settings import GradingTask, JudgeSettings
-from pcgeval.judge.stage import competition_task
 from pcgeval.report.markup import grade_page
 from pcgeval.rubric.explanation import dollars, summary_lines, tree_lines
-from pcgeval.rubric.grades import JudgeOutput
-from pcgeval.rubric.papers import list_papers
-from pcgeval.rubric.runs import (
+from pcgeval.rubric.output import JudgeOutput
+from pcgeval.rubric.papers import (
     COLUMNS,
     RunGrade,
     find_runs,
     grade_table,
     holds_a_run,
     holds_runs,
+    list_papers,
     submission_in,
     width_problem,
 )
@@ -181,8 +189,8 @@ def grade(
         (out and out.is_dir() and not are_runs, f"--out {out}: is a directory. Name a file."),
         (is_within, f"--out {out or GRADES}: lies among the runs. Name another folder for the grades."),
     )
-    of_team = (judge_recording_file(submission), judgement_file(submission)) if is_team else ()
-    recordings = [*([recording] if recording else []), *filter(Path.is_file, of_team)]
+    team_recordings = (judge_recording_file(submission), judgement_file(submission)) if is_team else ()
+    recordings = [*([recording] if recording else []), *filter(Path.is_file, team_recordings)]
     if are_runs:
         runs = find_runs(Path(submission), papers)
         gradings = run_gradings(runs, out or GRADES, settings)

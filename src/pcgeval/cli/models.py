@@ -15,9 +15,8 @@ from pcgeval.core.text import printable_name
 from pcgeval.formats.layout import PACKAGED_DATA
 from pcgeval.formats.params import ANY_CLASSIFIER, Model, Params, load_params, parse_params
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.backends import named_model
-from pcgeval.llm.local_models import LOCAL_MODELS, cached_path, find_model, model_file
-from pcgeval.llm.local_models import fetch as fetch_model
+from pcgeval.llm.backends import LOCAL_MODELS, cached_path, find_model, model_file, named_model
+from pcgeval.llm.backends import fetch as fetch_model
 from pcgeval.llm.protocol import full_name
 
 _LOCAL_PARAMS = PACKAGED_DATA / "competitions" / "local.yaml"  # of `pcgeval init`: the same prompt, the same replies
@@ -180,7 +179,7 @@ def serve(
     port: Annotated[int, typer.Option(min=1, max=65_535, help="The port to listen on.")] = 8080,
 ) -> None:
     """Serve a local model on this machine, with OpenAI's interface, until Ctrl-C."""
-    from pcgeval.llm.llamacpp import serve as serve_model  # noqa: PLC0415 - an extra
+    from pcgeval.llm.openai import serve as serve_model  # noqa: PLC0415 - an extra
 
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that has just ended leaves it free

@@ -1,12 +1,11 @@
 """The commands that prove and exchange results: `audit`, `bundle`, `verify`, `compare`, `rescore`, `export`."""
 
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import product
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
 import typer
@@ -15,14 +14,15 @@ from pcgeval.cli.options import Json, file_to_write, group, print_json, print_ta
 from pcgeval.cli.ranking import print_teams
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json, sha256_bytes, sha256_file, write_bytes
+from pcgeval.core.files import copy_files, sha256_bytes, sha256_file, tree_files, write_bytes
 from pcgeval.core.text import count, printable_line, printable_name, printable_text
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.layout import RANKING_JSON, SUBMISSIONS
 from pcgeval.formats.params import load_params
 from pcgeval.formats.results import RankingFile
 from pcgeval.generation.export import record_competition
-from pcgeval.judge.stage import record_judgements
+from pcgeval.judge.many import record_judgements
 from pcgeval.proof.asking import AskedCall, ask_again
 from pcgeval.proof.audit import Audit
 from pcgeval.proof.audit import audit as audit_folder
@@ -47,7 +47,7 @@ Since = Annotated[
 ]
 # records of trials and files beside the official ones
 _NOT_OFFICIAL = (
-    *("*_*_*.json", ".gitignore", layout.FAILURES_FILE),
+    *("*_*_*.json", layout.FAILURES_FILE),
     *(layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE),
 )
 export = group()
@@ -250,11 +250,11 @@ def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileError(f"{target}: already exists and is not empty. Name a new folder, or empty it.")
     params = load_params()
-    ignored = shutil.ignore_patterns(*_NOT_OFFICIAL)
     for model, team, stage in product(params.models, params.teams, layout.STAGE_DIRS):
         source = layout.stage_dir(stage, model, team)
         if source.is_dir():
-            shutil.copytree(source, target / model / team / stage, ignore=ignored)
+            names = [name for name in tree_files(source) if not any(map(PurePath(name).match, _NOT_OFFICIAL))]
+            copy_files(source, target / model / team / stage, names, follow_link=True)
     if not target.exists():
         raise FileError("data: holds no results of this competition yet. Run `make final-eval` first.")
     print_stderr(f"wrote {target}")

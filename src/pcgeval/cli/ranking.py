@@ -11,7 +11,8 @@ import typer
 from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json, write_text
+from pcgeval.core.files import write_text
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.params import load_params
 from pcgeval.formats.results import RankedTeam, RankingFile

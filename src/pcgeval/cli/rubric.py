@@ -15,17 +15,15 @@ from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json, write_text
 from pcgeval.core.text import listed, one_line, printable_name
 from pcgeval.formats.layout import PAPERS, RUBRICS, own_or_packaged
-from pcgeval.judge.attack import NO_ATTACKS, attack_gradings, attack_judge
 from pcgeval.judge.calls import CallFiles
-from pcgeval.judge.judge_eval import evaluate_judges, file_name, read_examples
+from pcgeval.judge.trust import NO_ATTACKS, attack_gradings, attack_judge, evaluate_judges, file_name, read_examples
 from pcgeval.report.markup import grade_page
 from pcgeval.rubric.agreement import FIGURE_COLUMNS, METHOD, judge_eval_json, judge_eval_lines
 from pcgeval.rubric.agreement import agreement as measure_agreement
 from pcgeval.rubric.explanation import NodeShare, criterion_lines, form_lines, summary_lines, tree_lines, way_to
-from pcgeval.rubric.grade_files import inspect_log, read_grade, read_graded_tree
-from pcgeval.rubric.grades import GradedTaskNode, GradeError, JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.papers import list_papers
-from pcgeval.rubric.runs import RunGrade, find_runs, read_disqualified, width_problem
+from pcgeval.rubric.grades import GradedTaskNode, GradeError, Verdict, grade_tree
+from pcgeval.rubric.output import JudgeOutput, inspect_log, read_grade, read_graded_tree
+from pcgeval.rubric.papers import RunGrade, find_runs, list_papers, read_disqualified, width_problem
 from pcgeval.rubric.tree import load_rubric_with_checks
 
 MAX_NAMES = 20  # in one message

@@ -14,7 +14,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import cached
 from pcgeval.core.packages import installed_versions, source_sha256
 from pcgeval.core.text import shortened
-from pcgeval.core.untrusted import read_bounded_text
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.layout import (
     CLASSIFIER_FILE,
     EXAMPLE_LETTERS,
@@ -33,8 +33,8 @@ from pcgeval.formats.stages import (
 )
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, ReferenceLevel, TeamResult
 from pcgeval.report.trial import TrialFiles, start_of
-from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
+from pcgeval.rubric.output import read_grade
 from pcgeval.scoring.stages import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
 from pcgeval.similarity.source import resolve_source
 from pcgeval.submissions.load import Program, Submission, find_readme, load_submissions, submission_sha256
@@ -181,7 +181,7 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
 def _reference(params: Params, root: Path) -> dict[str, ReferenceLevel]:
     """Simulate and classify the hand-made letters in `data/examples/letters`, if there are any, as the stages do."""
     letters = [root / EXAMPLE_LETTERS / f"{letter}.txt" for letter in params.competition.characters]
-    texts = {path: read_bounded_text(path, MAX_LETTER_BYTES) for path in letters if path.is_file()}
+    texts = {path: read_text(path, MAX_LETTER_BYTES) for path in letters if path.is_file()}
     if not texts:
         return {}
     settings = params.similarity

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import read_text, sha256_file
+from pcgeval.core.files import sha256_file
 from pcgeval.core.locks import dvc_is_running
-from pcgeval.core.text import count, shortened
+from pcgeval.core.text import count, plain, shortened
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import (
     CLASSIFIER_FILE,
@@ -26,11 +27,7 @@ from pcgeval.formats.layout import (
 )
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankedTeam, RankingFile, TrialRow, read_csv
-from pcgeval.formats.stages import (
-    LabelProbability,
-    SimulatedTrial,
-    plain,
-)
+from pcgeval.formats.stages import LabelProbability, SimulatedTrial
 from pcgeval.formats.trials import FailedCall, Flag, SuppliedBlocks, TrialRecord
 from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.generation.tasks import present_fingerprint
@@ -134,7 +131,7 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
     if not paths["raw"].is_file():
         message = "there is no reply yet. Run `make final-eval`; `pcgeval status` shows its progress."
         raise FileError(f"{paths['raw']}: {message}")
-    response = read_text(paths["raw"])
+    response = read_text(paths["raw"], follow_link=True)
     fingerprint = present_fingerprint(params, model, submission)
     simulated, is_running = view.level, dvc_is_running(Path())
     share, unscored = _share(params, team, model, trial)
@@ -210,8 +207,8 @@ def _differences(share: TrialShare, row: RankedTeam | None, team: str) -> Iterat
 def _blocks(files: Mapping[StageDir, Path], simulated: SimulatedTrial | None) -> list[CalledBlock]:
     """Return each call with the fate of its block: the stages keep their order."""
     code, level = files["intermediate"], files["levels"]
-    calls = [call.text for call in read_calls(read_text(code))] if code.exists() else []
-    blocks = level_blocks(read_text(level)) if level.exists() else ()
+    calls = [call.text for call in read_calls(read_text(code, follow_link=True))] if code.exists() else []
+    blocks = level_blocks(read_text(level, follow_link=True)) if level.exists() else ()
     if simulated is None or not len(calls) == len(blocks) == len(simulated.types):
         return [CalledBlock(number, call, "not simulated") for number, call in enumerate(calls, start=1)]
     return list(called_blocks(calls, blocks, simulated))

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pcgeval.bulk.level_table import CARD, LETTERS, LevelRow, dataset_card, import_pyarrow, level_table, parquet_bytes
+from pcgeval.bulk.level_table import CARD, LevelRow, dataset_card, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.files import cached, sha256_text, write_bytes
 from pcgeval.core.packages import installed_release, installed_versions
-from pcgeval.formats.layout import OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
+from pcgeval.formats.layout import LETTERS, OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
 from pcgeval.formats.params import Params
 from pcgeval.formats.stages import read_stage_file
 from pcgeval.report.collect import CACHE, collect
@@ -48,7 +48,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     evaluation, cache = collect(params, root), root / CACHE
     tables = [RANKING_CSV, RANKING_JSON]
     tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
-    files = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table) for table in tables}
+    files = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table, bytes) for table in tables}
     code = (installed_release(), installed_versions("jinja2", "markupsafe", "pyarrow"))
     measured = {team.name: sha256_text(repr(team.models)) for team in evaluation.teams}
     files[out / TABLES / LEVELS] = cached(cache / LEVELS, (measured, code), partial(_levels_parquet, evaluation))

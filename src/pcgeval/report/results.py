@@ -18,7 +18,7 @@ from pcgeval.formats.results import LetterRow, OfficialWeight, RankedTeam, Ranki
 from pcgeval.formats.stages import FilePart, SimulatedLevel
 from pcgeval.formats.trials import FLAG_KINDS, FlagKind
 from pcgeval.report.trial import TrialView
-from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.output import JudgeOutput
 from pcgeval.submissions.load import Submission
 
 MOST_REASONS = 10

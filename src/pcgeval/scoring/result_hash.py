@@ -1,20 +1,18 @@
 """One hash over everything that decides a ranking, by parts, so that a difference names its part.
 
-A part of files is the SHA-256 of the canonical JSON of `[[path, SHA-256 of the file], ...]` in byte order of the
-relative paths; any other part is the SHA-256 of canonical JSON, and so is the hash over the parts by name. It is the
-same on every machine: times, links to DVC's cache and addresses of servers do not count.
+A part of files is their `tree_sha256`; any other part is the SHA-256 of canonical JSON, and so is the hash over the
+parts by name. It is the same on every machine: times, links to DVC's cache and addresses of servers do not count.
 """
 
-import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.errors import FileError
-from pcgeval.core.files import cached, is_ignored, sha256_file, sha256_json
-from pcgeval.formats.layout import LOCKS, PACKAGE_FILE, STATE, SUBMISSIONS, recording_file, stage_dir
+from pcgeval.core.files import cached, sha256_json, tree_sha256
+from pcgeval.formats.layout import LOCKS, PACKAGE_FILE, STATE, SUBMISSIONS, competition_files, recording_file, stage_dir
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankingFile, ResultHash
 
@@ -43,13 +41,10 @@ def result_hash(params: Params, ranking: RankingFile, root: Path = Path(), *, tr
     With `trust_times`, the files of a part are not read if size, times and inode of each are as at an earlier call.
     """
     content = ranking.model_dump(by_alias=True)
-    try:
-        parts = {
-            part: _part_hash(root, paths, root / STATE / "hashes" / part if trust_times else None)
-            for part, paths in _deciding_files(params).items()
-        }
-    except OSError as error:
-        raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
+    parts = {
+        part: _part_hash(root, paths, root / STATE / "hashes" / part if trust_times else None)
+        for part, paths in _deciding_files(params).items()
+    }
     parts["params"] = sha256_json(deciding_params(params))
     parts["ranking"] = sha256_json({key: value for key, value in content.items() if key != "result"})
     return ResultHash(sha256=sha256_json(parts), parts=dict(sorted(parts.items())))
@@ -81,18 +76,20 @@ def _deciding_files(params: Params) -> dict[str, list[Path]]:
 
 def _part_hash(root: Path, paths: Iterable[Path], state: Path | None) -> str:
     """Return the hash of a part of files; `state` is the file that keeps it with their sizes, times and inodes."""
-    names = sorted({name for path in paths for name in files_at(root, path)}, key=os.fsencode)
+
+    def names() -> set[str]:
+        return {name for path in paths for name in competition_files(root, path)}
 
     def hashed() -> bytes:
-        return sha256_json([[name, sha256_file(root / name)] for name in names]).encode("ascii")
+        return tree_sha256(root, names()).encode("ascii")
 
-    if state is None:
-        return hashed().decode("ascii")
-    stats = [(name, (root / name).stat()) for name in names]
-    if any(max(stat.st_mtime, stat.st_ctime) > time.time() - _RECENT for _, stat in stats):
-        return hashed().decode("ascii")
-    made_from = [(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino) for name, stat in stats]
-    return cached(state, made_from, hashed).decode("ascii")
+    with suppress(OSError):  # `tree_sha256` names a file that cannot be read
+        stats = [(name, (root / name).stat()) for name in sorted(names())] if state else []
+        times = [at for _, stat in stats for at in (stat.st_mtime, stat.st_ctime)]
+        if state and max(times, default=0.0) < time.time() - _RECENT:
+            made_from = [(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino) for name, stat in stats]
+            return cached(state, made_from, hashed).decode("ascii")
+    return hashed().decode("ascii")
 
 
 def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> list[str]:
@@ -108,29 +105,3 @@ def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> 
     if others:
         return [f"it comes from other {', '.join(others)}"]
     return [] if now == ranking.result else ["it was altered after the stage rank wrote it"]
-
-
-def files_at(root: Path, path: Path) -> Iterator[str]:
-    """Yield the name of a file, or those of all files below a folder but those that DVC ignores.
-
-    DVC ignores no file of a submission. Links count as files. The path is relative to `root` or absolute; a missing one
-    yields nothing.
-
-    Raises:
-        OSError: A folder cannot be read.
-    """
-    is_ours = not path.is_relative_to(SUBMISSIONS)
-    if (root / path).is_file():
-        yield path.as_posix()
-    elif (root / path).is_dir():
-        for place, folders, names in os.walk(root / path, onerror=_fail):
-            folders[:] = [name for name in folders if not (is_ours and is_ignored(name))]
-            above = (path / Path(place).relative_to(root / path)).as_posix()
-            for name in names:
-                is_hidden = is_ours and is_ignored(name)
-                if not is_hidden and os.path.isfile(os.path.join(place, name)):  # noqa: PTH113, PTH118 - of thousands
-                    yield f"{above}/{name}"
-
-
-def _fail(error: OSError) -> None:
-    raise error
