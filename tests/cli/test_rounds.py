@@ -6,7 +6,7 @@ from competition_folder import PROMPT, CompetitionFolder, competition_folder
 from slow_ollama import SlowOllama
 
 from pcgeval.cli.main import main
-from pcgeval.cli.rounds import ROUNDS, prepare_round
+from pcgeval.cli.run import ROUNDS, prepare_round
 from pcgeval.pipeline import parts_for
 
 MIDTERM = {"characters": "AB", "trials": 2}  # with a seed of its own

@@ -14,7 +14,7 @@ from slow_ollama import SlowOllama
 from waiting import wait_until
 
 from pcgeval.cli.main import main
-from pcgeval.cli.settings import SettingsError, default_params, find_model_to_ask
+from pcgeval.cli.models import SettingsError, default_params, find_model_to_ask
 from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.formats.layout import OFFICIAL_RESULTS, SUBMISSIONS, recording_file
 from pcgeval.formats.params import load_params

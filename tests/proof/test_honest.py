@@ -10,7 +10,7 @@ from honest_competition import HonestCompetition
 from program_trials import HEADER, loop
 
 from pcgeval.cli.main import main
-from pcgeval.cli.rounds import prepare_round
+from pcgeval.cli.run import prepare_round
 from pcgeval.formats.trials import TrialRecord, read_record
 
 pytestmark = pytest.mark.needs_sandbox

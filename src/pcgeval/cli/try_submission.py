@@ -15,8 +15,8 @@ from typing import Any
 
 import typer
 
+from pcgeval.cli.models import SettingsError, find_model_to_ask, load_params_or_default
 from pcgeval.cli.options import print_json, print_table
-from pcgeval.cli.settings import SettingsError, find_model_to_ask, load_params_or_default
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.locks import lock_folder
