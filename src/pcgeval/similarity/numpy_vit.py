@@ -113,10 +113,11 @@ class NumpyVit:
         return tokens[:, :wanted] + self._linear(f"{layer}.attention.output.dense", mixed)
 
     def _normed(self, name: str, values: Floats) -> Floats:
-        centred = values - values.mean(axis=-1, keepdims=True)
-        variance = np.square(centred).mean(axis=-1, keepdims=True)
-        scaled = centred / np.sqrt(variance + self.config.layer_norm_eps)
-        normed: Floats = scaled * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+        normed: Floats = values - values.mean(axis=-1, keepdims=True)
+        variance = np.einsum("...i,...i", normed, normed) / values.shape[-1]
+        normed /= np.sqrt(variance + self.config.layer_norm_eps)[..., None]
+        normed *= self._weights[f"{name}.weight"]
+        normed += self._weights[f"{name}.bias"]
         return normed
 
     def _linear(self, name: str, values: Floats) -> Floats:
@@ -179,37 +180,36 @@ def softmax(scores: Floats) -> Floats:
     return shares
 
 
-# The normal distribution function around each of many nodes, as a Taylor series: exact to 1e-16, and fast where numpy
+# The normal distribution function around each of many nodes, as a Taylor series: exact to 1e-14, and fast where numpy
 # has no error function.
-_PER_UNIT, _REACH = 128, 9
-_BLOCK = 16_384  # values at once, so that they stay in the processor's cache
+_PER_UNIT, _REACH = 1024, 9
+_BLOCK = 32_768  # values at once, so that they stay in the processor's cache
 
 
 def _series() -> NDArray[np.float64]:
-    """Return the coefficients, shape (6, nodes): derivatives by factorials."""
+    """Return the coefficients for distances in nodes, shape (4, nodes): derivatives by factorials."""
     x = np.arange(-_REACH * _PER_UNIT, _REACH * _PER_UNIT + 1) / _PER_UNIT
-    density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi) / _PER_UNIT
     whole = np.array([math.erfc(-node / math.sqrt(2)) / 2 for node in x])
-    hermite = [np.ones_like(x), -x, x**2 - 1, 3 * x - x**3, x**4 - 6 * x**2 + 3]
-    return np.array([whole, *(h * density / math.factorial(k) for k, h in enumerate(hermite, start=1))])
+    return np.array([whole, density, -x * density / (2 * _PER_UNIT), (x**2 - 1) * density / (6 * _PER_UNIT**2)])
 
 
 _SERIES = _series()
 
 
 def _gelu(values: Floats) -> Floats:
-    """Return x times the share of a normal distribution below x."""
+    """Multiply values in place by the share of a normal distribution below them."""
     flat = values.reshape(-1)
-    result = np.empty_like(flat)
     for start in range(0, len(flat), _BLOCK):
         x = flat[start : start + _BLOCK]
-        inside = np.clip(x, -_REACH, _REACH)
-        node = np.rint(inside * _PER_UNIT)
-        rest = inside - node / _PER_UNIT
-        place = node.astype(np.intp) + _REACH * _PER_UNIT
+        rest = np.clip(x * _PER_UNIT, -_REACH * _PER_UNIT, _REACH * _PER_UNIT)
+        node = np.rint(rest)
+        rest -= node
+        place = node.astype(np.intp)
+        place += _REACH * _PER_UNIT
         share = _SERIES[-1].take(place)
         for coefficients in _SERIES[-2::-1]:
             share *= rest
             share += coefficients.take(place)
-        result[start : start + _BLOCK] = x * share
-    return result.reshape(values.shape)
+        x *= share
+    return values
