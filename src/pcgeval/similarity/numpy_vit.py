@@ -82,12 +82,11 @@ class NumpyVit:
                 layer = f"vit.encoder.layer.{number - 1}"
                 wanted = 1 if number == self.config.num_hidden_layers else tokens.shape[1]
                 tokens = self._attended(layer, tokens, wanted)
-                inner = _gelu(
-                    self._linear(f"{layer}.intermediate.dense", self._normed(f"{layer}.layernorm_after", tokens))
-                )
-                tokens = tokens + self._linear(f"{layer}.output.dense", inner)
+                normed = self._normed(f"{layer}.layernorm_after", tokens)
+                inner = _gelu(self._linear(f"{layer}.intermediate.dense", normed))
+                tokens += self._linear(f"{layer}.output.dense", inner)
             last = tokens[:, 0]
-            return softmax(self._linear("classifier", self._normed("vit.layernorm", last))), last
+            return _softmax(self._linear("classifier", self._normed("vit.layernorm", last))), last
 
     def _embedded(self, pixels: Floats) -> Floats:
         """Return the tokens of pictures, shape (n, 1 + patches, hidden size): CLS, then the patches row by row."""
@@ -108,8 +107,9 @@ class NumpyVit:
             return self._linear(f"{layer}.attention.attention.{name}", values).reshape(shape).transpose(0, 2, 1, 3)
 
         query, key, value = parted("query", normed[:, :wanted]), parted("key", normed), parted("value", normed)
-        scores = query @ key.transpose(0, 1, 3, 2) / math.sqrt(width)
-        mixed = (softmax(scores) @ value).transpose(0, 2, 1, 3).reshape(len(tokens), wanted, heads * width)
+        query *= 1 / math.sqrt(width)
+        scores = query @ key.transpose(0, 1, 3, 2)
+        mixed = (_softmax(scores) @ value).transpose(0, 2, 1, 3).reshape(len(tokens), wanted, heads * width)
         return tokens[:, :wanted] + self._linear(f"{layer}.attention.output.dense", mixed)
 
     def _normed(self, name: str, values: Floats) -> Floats:
@@ -173,11 +173,12 @@ _LIBRARIES = ThreadpoolController()  # those of numpy, which is imported by now
 _one_thread = _OneThread()
 
 
-def softmax(scores: Floats) -> Floats:
-    """Return the softmax over the last axis."""
-    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    shares: Floats = powers / powers.sum(axis=-1, keepdims=True)
-    return shares
+def _softmax(scores: Floats) -> Floats:
+    """Return the softmax over the last axis, in place."""
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    return scores
 
 
 # The normal distribution function around each of many nodes, as a Taylor series: exact to 1e-14, and fast where numpy

@@ -41,9 +41,8 @@ class RowRuns(NamedTuple):
     def of_pixels(cls, pixels: NDArray[np.uint8] | NDArray[np.bool_]) -> "RowRuns":
         """Return a picture from its pixels, shape (height, width): 0 or False is black, 255 or True white."""
         starts = np.flatnonzero(np.append(True, (pixels[1:] != pixels[:-1]).any(axis=1)))
-        rows = pixels[starts]
-        rows = rows * np.uint8(255) if rows.dtype == np.bool_ else rows
-        return cls(rows, np.diff(starts, append=len(pixels)))
+        white = np.uint8(255 if pixels.dtype == np.bool_ else 1)
+        return cls(pixels[starts] * white, np.diff(starts, append=len(pixels)))
 
     @classmethod
     def of_png(cls, content: bytes) -> "RowRuns | None":
