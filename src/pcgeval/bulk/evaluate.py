@@ -30,7 +30,7 @@ from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import read_text, sha256_json, sha256_text, to_json, write_bytes, write_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
-from pcgeval.evaluator.image import render
+from pcgeval.evaluator.image import white_rows
 from pcgeval.evaluator.physics import end_of
 from pcgeval.evaluator.stage import installed_engine, installed_packages
 from pcgeval.formats.failures import Failure, failure
@@ -40,6 +40,7 @@ from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import end_unguarded_worker, map_batches
 from pcgeval.preview.level_score import TextKind, text_kind, walk_to_level
 from pcgeval.similarity.classifier import loaded_classifier
+from pcgeval.similarity.preprocessing import RowRuns
 from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
 
@@ -112,12 +113,12 @@ class _Work:
             else LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
             for end in ends
         ]
-        pictures = {place: render(end) for place, end in enumerate(ends) if not isinstance(end, Failure)}
-        if self.classifier is not None and pictures:
+        drawn = {place: end for place, end in enumerate(ends) if not isinstance(end, Failure)}
+        if self.classifier is not None and drawn:
             folder = received_folder(self.classifier, self.settings["classifier"])
             classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
-            predictions = classifier.predict(list(pictures.values()))
-            measured = zip(pictures, predictions.probabilities, predictions.embeddings, strict=True)
+            predictions = classifier.predict([RowRuns.of_runs(*white_rows(end)) for end in drawn.values()])
+            measured = zip(drawn, predictions.probabilities, predictions.embeddings, strict=True)
             for place, probabilities, embedding in measured:
                 vector = embedding.astype(np.float32) if self.settings["embeddings"] else None
                 rows[place] = replace(rows[place], probabilities=tuple(probabilities.tolist()), embedding=vector)

@@ -41,8 +41,12 @@ class RowRuns(NamedTuple):
     def of_pixels(cls, pixels: NDArray[np.uint8] | NDArray[np.bool_]) -> "RowRuns":
         """Return a picture from its pixels, shape (height, width): 0 or False is black, 255 or True white."""
         starts = np.flatnonzero(np.append(True, (pixels[1:] != pixels[:-1]).any(axis=1)))
-        white = np.uint8(255 if pixels.dtype == np.bool_ else 1)
-        return cls(pixels[starts] * white, np.diff(starts, append=len(pixels)))
+        return cls.of_runs(pixels[starts], np.diff(starts, append=len(pixels)))
+
+    @classmethod
+    def of_runs(cls, rows: NDArray[np.uint8] | NDArray[np.bool_], lengths: NDArray[np.intp]) -> "RowRuns":
+        """Return a picture from one row of each run, grey as `of_pixels` takes them, and the lengths of the runs."""
+        return cls(rows * np.uint8(255 if rows.dtype == np.bool_ else 1), lengths)
 
     @classmethod
     def of_png(cls, content: bytes) -> "RowRuns | None":
@@ -67,7 +71,7 @@ class RowRuns(NamedTuple):
             return None
         starts = np.flatnonzero(np.append(True, filtered[1:, 1:].any(axis=1)))
         packed = np.add.accumulate(filtered[starts, 1:], axis=0, dtype=np.uint8)
-        return cls(np.unpackbits(packed, axis=1, count=width) * np.uint8(255), np.diff(starts, append=height))
+        return cls.of_runs(np.unpackbits(packed, axis=1, count=width).view(np.bool_), np.diff(starts, append=height))
 
     def image(self) -> Image.Image:
         """Return the picture as pillow's."""
