@@ -130,7 +130,7 @@ def _steps(world: World, physics: PhysicsParams) -> Iterator[int]:
 
 def _stability(blocks: Sequence[Block], world: World, trial: int, physics: PhysicsParams) -> Stability:
     """Return the end of a trial; `moved` follows from the rounded positions, so the published figures show it."""
-    positions = np.round(np.array(world.places, dtype=np.float64).reshape(-1, 3), 6) + 0.0  # + 0.0: no negative zeros
+    positions = np.round(world.places, 6) + 0.0  # + 0.0: no negative zeros
     if not np.isfinite(positions).all():
         raise SimulationError("the simulation lost track of a block: its blocks overlap too much")
     positions.setflags(write=False)
