@@ -79,7 +79,7 @@ FAULTY = [
     (b"{", "line 1: is not JSON"),
     (b"[1]", "is not a JSON object"),
     (b'{"id": "a", "text": ""}', "lacks letter"),
-    ('{"id": "b", "letter": "é", "text": ""}'.encode(), "letter is 'é', none of A to Z"),
+    ('{"id": "b", "letter": "é", "text": ""}'.encode(), "letter is 'é'; it must be A to Z"),
     (b'{"id": "d", "letter": "A", "text": null}', "text is null"),
     (b'{"id": true, "letter": "A", "text": ""}', "id is of type bool"),
     (b'{"id": "f\\ud800", "letter": "A", "text": "\\ud800"}', "no fenced block"),

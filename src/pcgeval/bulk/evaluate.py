@@ -31,7 +31,7 @@ from pcgeval.core.files import read_text, sha256_json, sha256_text, to_json, wri
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
 from pcgeval.evaluator.image import white_rows
-from pcgeval.evaluator.physics import end_of
+from pcgeval.evaluator.physics import simulate_or_reason
 from pcgeval.evaluator.stage import installed_engine, installed_packages
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import PACKAGED_DATA
@@ -99,7 +99,7 @@ class _Work:
 
     def _measured(self, levels: Sequence[str]) -> list[LevelRow]:
         """Return the measurements of levels in XML, which do not depend on the letter."""
-        ends = [end_of(xml, self.physics, paths=False) for xml in levels]
+        ends = [simulate_or_reason(xml, self.physics, paths=False) for xml in levels]
         rows = [
             LevelRow.failed(end)
             if isinstance(end, Failure)

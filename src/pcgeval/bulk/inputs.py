@@ -141,7 +141,7 @@ def _row(place: str, values: Mapping[str, Any]) -> InputRow:
     elif identity is None:
         fault = f"the id is {_shown(values['id'])}, not a text of at most {MAX_ID} characters or a whole number"
     elif known is None:
-        fault = f"the letter is {_shown(letter)}, none of A to Z"
+        fault = f"the letter is {_shown(letter)}; it must be A to Z"
     elif not isinstance(text, str) or len(text) > MAX_TEXT:
         fault = f"the text is {_shown(text)}, not a text of at most {MAX_TEXT} characters"
     return InputRow(place, identity, known, "" if fault else str(text), fault)

@@ -73,7 +73,7 @@ def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
     return Box2dWorld(blocks, physics)
 
 
-def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | Failure:
+def simulate_or_reason(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | Failure:
     """Return the end of a level, or why its simulation failed; see `simulate`."""
     try:
         return simulate(xml, physics, paths=paths)

@@ -57,7 +57,7 @@ class PymunkWorld(World):
         self._index_of = {body: index for index, body in enumerate(self._bodies)}
         self._body_of_id = {body.id: body for body in self._bodies}
         self._places = np.array([(block.x, block.y, math.radians(block.rotation)) for block in blocks]).reshape(-1, 3)
-        self._read_ids: list[int] = []  # of the bodies in the order of the last reading of places
+        self._order: tuple[list[int], list[int], list[int]] = ([], [], [])  # ids, rows and blocks of a reading
         self._buffer = Buffer()
         space.on_collision(begin=self._begin_contact)
 
@@ -84,11 +84,11 @@ class PymunkWorld(World):
         """The x, y and rotation of each block, shape (blocks, 3)."""
         ids = self._read(_PLACES)
         places = np.frombuffer(self._buffer.float_buf()).reshape(-1, 3)
-        if ids != self._read_ids:  # which changes as blocks fall asleep
-            bodies = [self._body_of_id.get(body_id) for body_id in ids]
-            self._read_ids, self._read_rows = ids, [row for row, body in enumerate(bodies) if body is not None]
-            self._indices = [self._index_of[body] for body in bodies if body is not None]
-        self._places[self._indices] = places[self._read_rows]
+        if ids != self._order[0]:  # which changes as blocks fall asleep
+            rows = [row for row, body_id in enumerate(ids) if body_id in self._body_of_id]  # without the ground
+            self._order = ids, rows, [self._index_of[self._body_of_id[ids[row]]] for row in rows]
+        _, rows, indices = self._order
+        self._places[indices] = places[rows]
         return self._places.copy()
 
     def _give_back_turning(self) -> None:

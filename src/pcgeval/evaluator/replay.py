@@ -34,7 +34,7 @@ class Recording:
     def lost(self, depth: float) -> int:
         """Return the number of blocks that broke or are `depth` metres or more below their first place."""
         fallen = self._places[0][:, 1] - self._places[-1][:, 1] >= depth
-        return int(np.count_nonzero(fallen | self._dead[-1]))
+        return int(np.count_nonzero(fallen | np.array(self._dead[-1], dtype=bool)))
 
     def paths(self) -> tuple[BlockPath, ...]:
         """Return the paths of the blocks that moved visibly or broke, in the order of the level's blocks."""
