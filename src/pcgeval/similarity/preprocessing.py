@@ -3,7 +3,7 @@
 The numbers are those of transformers' image processors of ViT and DeiT with pillow: resize, crop the centre, rescale,
 normalise. Where torchvision is installed, transformers would resize to other numbers. A grey picture is resized from
 its runs of equal rows, of which the picture of a level has some 60 in 1024 rows: pillow resizes each row before each
-column, so the numbers are the same.
+column of a square picture, so the numbers are the same.
 """
 
 import zlib
@@ -78,7 +78,9 @@ class RowRuns(NamedTuple):
         return Image.fromarray(np.repeat(self.rows, self.lengths, axis=0))
 
     def resized(self, width: int, height: int, resampling: Image.Resampling) -> NDArray[np.uint8]:
-        """Return the pixels that `image().resize` gives."""
+        """Return the pixels that `image().resize` gives, which begins with the rows if both sides shrink alike."""
+        if self.rows.shape[1] * height != self.lengths.sum() * width:
+            return np.asarray(self.image().resize((width, height), resampling))
         narrow = Image.fromarray(self.rows).resize((width, len(self.rows)), resampling)
         return np.asarray(RowRuns(np.asarray(narrow), self.lengths).image().resize((width, height), resampling))
 
