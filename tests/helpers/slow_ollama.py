@@ -6,7 +6,7 @@ from typing import Any
 
 from threaded_server import JsonHandler, ThreadedServer
 
-from pcgeval.llm.neutral import TEXT
+from pcgeval.llm.blame import TEXT
 from pcgeval.llm.protocol import ChatRequest, Message
 
 DIGEST = "ab" * 32

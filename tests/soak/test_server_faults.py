@@ -11,7 +11,7 @@ from slow_ollama import SlowOllama
 from waiting import wait_until
 
 from pcgeval.formats.layout import CALLS
-from pcgeval.llm.neutral import TEXT
+from pcgeval.llm.blame import TEXT
 
 
 def competition(folder: Path, server: SlowOllama, work: dict[str, str] = PROMPT) -> CompetitionFolder:
