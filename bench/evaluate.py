@@ -66,9 +66,8 @@ def print_levels(folder: Path, levels: int) -> None:
     print(f"evaluate.classify_alone {1 / (1 / classified - 1 / simulated):.1f} levels/cpu_s")
     print(f"evaluate.classified {classified:.1f} levels/cpu_s, one process")
     whole, first = (measured(folder, name, processes=CORES) for name in ("mix", "one"))
-    print(
-        f"evaluate.all_cores {rate(levels, whole, first):.1f} levels/cpu_s, {levels / whole.wall:.1f}/s, {CORES} cores"
-    )
+    print(f"evaluate.all_cores {rate(levels, whole, first):.1f} levels/cpu_s, {CORES} processes")
+    print(f"evaluate.all_cores_wall {(levels - 1) / (whole.wall - first.wall):.1f} levels/s")
     with LocalCluster(n_workers=CORES, threads_per_worker=1, dashboard_address=None) as cluster:
         address = cluster.scheduler_address
         measured(folder, "equal", scheduler=address)  # each worker loads what it needs
