@@ -227,8 +227,8 @@ def _print_means(tried: _Try, *, json: bool) -> None:
                 "trials": len(levels),
                 "failed": sum(level.failure is not None for level in levels),
                 "stability": fmean(level.stability for level in levels),
-                "similarity": fmean(level.similarity for level in levels),
-                "score": fmean(level.score for level in levels),
+                "similarity": fmean(level.similarity or 0 for level in levels),
+                "score": fmean(level.score or 0 for level in levels),
                 "diversity": round(diversity(vectors, len(levels)), _DIVERSITY_DIGITS) if len(levels) > 1 else None,
             }
         )
