@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from competition_folder import write_submission
-from forgeries import LEVEL, raw
 from program_trials import HEADER, loop
 from slow_ollama import DIGEST
-from tampered_competition import Builder, edit_json, summarise
+from tampered_competition import LEVEL, Builder, edit_json, raw, summarise
 from workspace import evaluate, make_workspace
 
 from pcgeval.core.files import sha256_file
