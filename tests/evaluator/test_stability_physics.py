@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from levels_for_tests import dropped, level
 
 from pcgeval import LevelError, PcgevalError, PhysicsParams, simulate
+from pcgeval.evaluator.pymunk_world import PymunkWorld
 from pcgeval.levels.blocks import level_blocks
 
 CHAOTIC = dropped([("b11", 14), ("b11", 14), ("b11", 14), ("b31", 14), ("b11", 14), ("b31", 13), ("b31", 15)])
@@ -57,6 +58,15 @@ def test_a_block_moved_if_it_died_or_ended_a_tenth_of_a_metre_from_where_the_lev
 def test_blocks_beside_each_other_and_towers_of_beams_stay(columns, kind, height):
     assert simulate(dropped([(kind, column) for column in sorted(columns)])).score == 1
     assert simulate(dropped([("b31", 5)] * height)).score == 1
+
+
+def test_a_block_that_ended_exactly_as_far_away_as_counts_has_moved_and_a_lost_one_has_no_verdict(monkeypatch):
+    fallen = level(("RectSmall", 0, SMALL_REST + 1, 0))
+    distance = math.hypot(*(simulate(fallen).positions[0, :2] - (0, SMALL_REST + 1)))
+    assert simulate(fallen, PhysicsParams(moved_distance=distance)).moved == (True,)
+    monkeypatch.setattr(PymunkWorld, "places", [(0.0, math.nan, 0.0)])
+    with pytest.raises(PcgevalError, match="lost track"):
+        simulate(fallen)
 
 
 def test_free_fall_follows_the_drag():
