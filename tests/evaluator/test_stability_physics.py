@@ -85,6 +85,19 @@ def test_both_blocks_of_an_impact_are_hurt_and_a_dead_one_stays_where_it_died():
     hit = simulate(level(*table, ("SquareTiny", -0.25, POST_REST + 3, 0)), PhysicsParams(trials=1, life=1))
     assert hit.dead[1]
     assert hit.positions[1, 1] > POST_REST
+    (path,) = [path for path in hit.paths if path.block == 1]
+    assert path.keys[-1][0] < 2000, "milliseconds, at which its replay ends"
+
+
+def test_between_its_key_frames_a_replay_is_right_to_a_few_millimetres_and_degrees(monkeypatch):
+    shown = simulate(CHAOTIC).paths
+    for name in ("NEAR", "NEAR_ANGLE"):
+        monkeypatch.setattr(f"pcgeval.evaluator.replay.{name}", 0)
+    for path, exact in zip(shown, simulate(CHAOTIC).paths, strict=True):
+        keys, frames = np.array(path.keys), np.array(exact.keys)
+        for axis, most in ((1, 15), (2, 15), (3, 4)):
+            errors = np.interp(frames[:, 0], keys[:, 0], keys[:, axis]) - frames[:, axis]
+            assert np.abs(errors).max() <= most
 
 
 def test_later_trials_can_only_help_and_the_best_one_is_reported():

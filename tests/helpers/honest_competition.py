@@ -13,7 +13,7 @@ from dvc_command import run_dvc
 from scripted_endpoint import ScriptedEndpoint
 from threaded_server import JsonHandler
 from waiting import wait_until
-from workspace import PROMPTS, REPOSITORY, Workspace, evaluate, make_workspace
+from workspace import REPOSITORY, Workspace, evaluate, make_workspace
 
 HELPERS = Path(__file__).parent
 LETTERS = "HI"
@@ -81,8 +81,9 @@ class HonestCompetition(Workspace):
     server: LevelServer
 
     def add_prompt(self, word: str) -> None:
-        """Add a team whose prompt holds a word to which the server listens."""
-        self.add_team("gamma", {"prompt.txt": f"{word}: stack blocks into the letter <OBJECT>."})
+        """Add a team whose prompt holds a word to which the server listens: gamma, or one with the word's name."""
+        team = word.lower() if "gamma" in self.params()["teams"] else "gamma"
+        self.add_team(team, {"prompt.txt": f"{word}: stack blocks into the letter <OBJECT>."})
 
     def withdraw(self, team: str) -> None:
         """Take a team out of params.yaml alone."""
@@ -147,6 +148,3 @@ def opened(folder: Path, server: LevelServer) -> HonestCompetition:
     model = {"backend": "openai", "name": "m", "base_url": server.base_url, "stream": False, "concurrency": 2}
     competition.change("models", {"live": model})
     return competition
-
-
-__all__ = ["PROMPTS", "HonestCompetition", "LevelServer", "make_honest", "opened"]
