@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from competition_folder import PROGRAM, PROMPT, competition_folder
-from sandbox_here import why_no_sandbox
-from slow_ollama import DIGEST, SlowOllama
-from wheels_for_tests import write_wheel
+from handed_in_for_tests import write_wheel
+from model_servers import DIGEST, SlowOllama
+from this_machine import why_no_sandbox
+from workspace import PROGRAM, PROMPT, competition_folder
 
 from pcgeval.cli.main import main
 

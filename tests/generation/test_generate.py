@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from handed_in_for_tests import write_folder
+from model_servers import DIGEST, SlowOllama
 from params_for_tests import file_states
-from slow_ollama import DIGEST, SlowOllama
+from workspace import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 
 from pcgeval.core.files import derived_seed
 from pcgeval.llm import neutral

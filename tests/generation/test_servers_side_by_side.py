@@ -7,8 +7,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from competition_folder import PROMPT, STAGE, CompetitionFolder, competition_folder
-from slow_ollama import SlowOllama
+from model_servers import SlowOllama
+from workspace import PROMPT, STAGE, CompetitionFolder, competition_folder
 
 from pcgeval.formats.params import load_params
 from pcgeval.generation.tasks import models_by_server

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dvc_command import run_dvc
-from scripted_endpoint import ScriptedEndpoint
-from threaded_server import JsonHandler
-from waiting import wait_until
-from workspace import REPOSITORY, Workspace, evaluate, make_workspace
+from model_servers import JsonHandler, ScriptedEndpoint, wait_until
+from workspace import REPOSITORY, Workspace, evaluate, make_workspace, run_dvc
 
 HELPERS = Path(__file__).parent
 LETTERS = "HI"

@@ -12,9 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from competition_folder import PROGRAM, write_submission
-from slow_ollama import DIGEST, SlowOllama
-from workspace import evaluate, make_workspace
+from model_servers import DIGEST, SlowOllama
+from workspace import PROGRAM, evaluate, make_workspace, write_submission
 
 from pcgeval.core.files import sha256_bytes, sha256_json, to_json
 from pcgeval.formats.failures import Failure, failure

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from judged_attempt import MODEL, WrittenAnswers, graded, reasons, write_files, write_paper
+from model_servers import DIGEST, ScriptedModel, answer, refused
 from rubric_trees import leaf, node
-from scripted_judge import DIGEST, ScriptedModel, answer, refused
 
 from pcgeval.core.files import to_json
 from pcgeval.formats.failures import failure

@@ -11,8 +11,8 @@ import threading
 from dataclasses import replace
 
 import pytest
-from threaded_server import free_port
-from wheels_for_tests import write_wheel
+from handed_in_for_tests import write_wheel
+from model_servers import free_port
 
 from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.formats.params import Model

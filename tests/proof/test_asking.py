@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slow_ollama import SlowOllama
+from model_servers import SlowOllama
 from workspace import make_workspace
 
 from pcgeval import pipeline

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from competition_folder import CompetitionFolder, write_submission
 from params_for_tests import small_values
+from workspace import CompetitionFolder, write_submission
 
 from pcgeval import PcgevalError
 from pcgeval.core.files import write_text

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from handed_in_for_tests import package_index
 from tampered_competition import (
     FILTERED,
     H1,
@@ -29,7 +30,6 @@ from tampered_competition import (
     summarise,
     unreadable_recording,
 )
-from wheels_for_tests import package_index
 from workspace import evaluate
 
 from pcgeval.formats.failures import failure

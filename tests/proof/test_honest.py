@@ -7,9 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from competition_folder import write_submission
 from honest_competition import HonestCompetition
 from program_trials import HEADER, loop
+from workspace import write_submission
 
 from pcgeval.cli.main import main
 from pcgeval.cli.rounds import prepare_round
