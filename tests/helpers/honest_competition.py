@@ -4,13 +4,12 @@ import hashlib
 import json
 import shutil
 import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from model_servers import JsonHandler, ScriptedEndpoint, wait_until
-from workspace import REPOSITORY, Workspace, evaluate, make_workspace, run_dvc
+from workspace import REPOSITORY, Workspace, evaluate, git, make_workspace, run_dvc
 
 HELPERS = Path(__file__).parent
 LETTERS = "HI"
@@ -92,7 +91,7 @@ class HonestCompetition(Workspace):
     def kill_in_the_middle(self) -> None:
         """Start the run and kill it after some replies; leave half a line in the call log as well."""
         self.server.seconds = 0.2
-        code = "from pathlib import Path; from workspace import evaluate; evaluate(Path())"
+        code = "from pathlib import Path; from workspace import evaluate; evaluate(Path())", git
         path = f"{REPOSITORY / 'src'}:{HELPERS}"
         before = len(self.server.asked)
         process = self.command("-c", code, PYTHONPATH=path)
@@ -118,11 +117,8 @@ class HonestCompetition(Workspace):
         """Let DVC and git know everything."""
         done = run_dvc(self.folder, "commit", "--force")
         assert done.returncode == 0, done.stdout
-        self.git("add", ".")
-        self.git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "all")
-
-    def git(self, *words: str) -> None:
-        subprocess.run(["git", *words], cwd=self.folder, check=True, capture_output=True)
+        git(self.folder, "add", ".")
+        git(self.folder, "commit", "--quiet", "-m", "all")
 
 
 def make_honest(folder: Path) -> Path:
@@ -134,7 +130,7 @@ def make_honest(folder: Path) -> Path:
     workspace.change("rounds", {})
     with LevelServer() as server:
         competition = opened(folder, server)
-        competition.git("init", "--quiet")
+        git(folder, "init", "--quiet")
         competition.evaluate()
     return folder
 

@@ -44,6 +44,20 @@ def run_in(folder: Path, command: Callable[[], int], **variables: str) -> tuple[
         return command(), shown.getvalue()
 
 
+def git(folder: Path, *words: str) -> str:
+    """Run git as somebody and return what it printed."""
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def commit_all(folder: Path, *names: str) -> str:
+    """Commit a folder, also what git would ignore, or some names in it, in a new repository if there is none."""
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--force", *(names or ["--all"]))
+    git(folder, "commit", "--quiet", "--message", "all")
+    return git(folder, "rev-parse", "HEAD")
+
+
 def with_this_python() -> str:
     return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 

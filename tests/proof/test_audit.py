@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 import yaml
 from model_servers import SlowJudgeServer
 from params_for_tests import contents
-from workspace import evaluate, make_workspace, run_dvc, with_this_python
+from workspace import commit_all, evaluate, make_workspace, run_dvc, with_this_python
 
 from pcgeval import pipeline
 from pcgeval.cli.main import main
@@ -112,8 +111,7 @@ def test_the_winner_by_the_inputs_is_named_beside_a_forged_one_and_twenty_differ
 
 def test_a_lock_file_of_another_run_or_none_is_a_fault_and_no_module_stands_in_for_dvc(folder, audited):
     (folder / "dvc.py").write_text("print('{}')")
-    for words in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "all"]):
-        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+    commit_all(folder)
     path = folder / "dvc.lock"
     text = path.read_text()
     path.write_text(text.replace("python stages/rank.py", "python stages/score.py"))
@@ -147,8 +145,7 @@ def test_a_stage_that_cannot_be_run_again_is_named(folder, audited):
 
 
 def test_what_was_changed_after_the_published_commit_is_named(folder, audited, capsys):
-    for words in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "all"]):
-        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+    commit_all(folder)
     assert main(["audit", "--since", "HEAD"]) == 0
     path = folder / "params.yaml"
     path.write_text(path.read_text().replace("seed: 1", "seed: 2", 1))

@@ -2,32 +2,19 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from bundles import contents, packed
-from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT, evaluate
+from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT, commit_all, evaluate, git
 
 from pcgeval.cli.main import main
 from pcgeval.formats.results import LetterRow, read_csv
 from pcgeval.proof.bundle import make_bundle
 
 RANKING = Path("results/ranking.json")
-
-
-def git(folder: Path, *words: str) -> str:
-    command = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *words]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
-
-
-def commit(folder: Path) -> Path:
-    """Commit what a competition keeps in git, without what DVC keeps."""
-    git(folder, "init", "--quiet")
-    git(folder, "add", "--force", "params.yaml", "results", "data/submissions")
-    git(folder, "commit", "--quiet", "--message", "evaluated")
-    return folder
+KEPT_IN_GIT = ("params.yaml", "results", "data/submissions")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +31,8 @@ def root(competition, tmp_path, monkeypatch):
     """A copy of the small competition, committed, which is also the working folder."""
     folder = Path(shutil.copytree(competition, tmp_path / "competition"))
     monkeypatch.chdir(folder)
-    return commit(folder)
+    commit_all(folder, *KEPT_IN_GIT)
+    return folder
 
 
 @pytest.fixture
@@ -53,7 +41,8 @@ def repository(root, changed):
     for name in ("results", "data/submissions"):
         shutil.rmtree(root / name)
         shutil.copytree(changed / name, root / name)
-    return commit(root)
+    commit_all(root, *KEPT_IN_GIT)
+    return root
 
 
 @pytest.fixture
@@ -131,7 +120,7 @@ def test_what_is_no_state_a_missing_git_or_ranking_or_a_link_is_named(root, monk
     (root / RANKING).unlink()
     assert "make final-eval" in refusal()
     (root / RANKING).symlink_to("/etc/passwd")
-    commit(root)
+    commit_all(root, *KEPT_IN_GIT)
     (root / RANKING).unlink()
     assert "link" in refusal()
     monkeypatch.setenv("PATH", str(root))

@@ -2,39 +2,21 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from handed_in_for_tests import package_index
-from tampered_competition import (
-    FILTERED,
-    H1,
-    LEVEL,
-    append,
-    blocks_fell,
-    drop_recorded_trial,
-    edit_calls,
-    edit_json,
-    end,
-    fail,
-    flag,
-    hand_in,
-    lock_nothing,
-    look_alike,
-    not_simulated,
-    other_reply,
-    raw,
-    refuse,
-    report,
-    summarise,
-    unreadable_recording,
-)
+from tampered_competition import FILTERED, H1, LEVEL, edit_calls, edit_json, fail, hand_in, raw, refuse, summarise
 from workspace import evaluate
 
-from pcgeval.formats.failures import failure
-from pcgeval.formats.layout import letter_file, recording_file, stage_dir, trial_file
+from pcgeval.core.files import sha256_bytes, sha256_json
+from pcgeval.formats.failures import Failure, failure
+from pcgeval.formats.layout import CALLS, letter_file, recording_file, stage_dir, trial_file
 from pcgeval.proof.audit import audit
+from pcgeval.submissions.packages import read_requirements
 
 pytestmark = pytest.mark.needs_sandbox
 SERVER_FAILED = failure("server-failed", fault="the server answered 500")
@@ -46,6 +28,121 @@ FIGURES = {  # that a server reported, and what is said of them
     "seconds raised": ({"seconds": 99.0}, "99 s"),
     "seconds lowered": ({"seconds": 0.0}, "0 s"),
 }
+
+
+def end(root: Path, model: str, team: str, failed: Failure) -> None:
+    """Say that a trial failed after its last reply."""
+    hand_in(root, model, team, "", lambda value: value.update(failure=asdict(failed)))
+
+
+def lock_nothing(root: Path, team: str) -> None:
+    """Lock a wheel that no index has, so that nobody can run the program, and write an answer by hand."""
+    program = root / "data" / "submissions" / team
+    (program / "requirements.txt").write_text("example==1.0\n")
+    lock = root / "data" / "locks" / f"{team}.txt"
+    lock.parent.mkdir(exist_ok=True)
+    digest = sha256_json(read_requirements(program))
+    lock.write_text(f"# {digest}, Python\nexample==1.0 \\\n    --hash=sha256:{'0' * 64}\n")
+    hand_in(root, "live", team, LEVEL)
+
+
+def other_reply(root: Path, model: str, team: str) -> None:
+    """Hand in another of the program's own replies: the first instead of the last."""
+    _, record = raw(root, model, team)
+    texts: list[str] = []
+    edit_json(record, lambda value: texts.extend(exchange["reply"]["text"] for exchange in value["exchanges"]))
+    hand_in(root, model, team, texts[0])
+
+
+def report(root: Path, **figures: float) -> None:
+    """Let the server have reported other figures with a reply, in the record and in the call log."""
+    _, record = raw(root, "live", "beta")
+    keys: list[str] = []
+
+    def change(value: Any) -> None:
+        keys.append(value["exchanges"][0]["key"])
+        value["exchanges"][0]["reply"].update(figures)
+
+    def change_call(call: Any) -> Any:
+        if call["key"] in keys:
+            call["reply"].update(figures)
+        return call
+
+    edit_json(record, change)
+    for path in (root / CALLS).glob("*.jsonl"):
+        edit_calls(path, change_call)
+
+
+def flag(root: Path, model: str, team: str) -> None:
+    edit_json(raw(root, model, team)[1], lambda value: value.update(flags=[{"kind": "other-host", "detail": "x"}]))
+
+
+def drop_recorded_trial(root: Path) -> None:
+    """Rewrite the answer of a recorded program in its recording, too."""
+    hand_in(root, "recorded", "gamma", LEVEL)
+    _, record = raw(root, "recorded", "gamma")
+    path = root / recording_file("recorded", "gamma")
+
+    def change(line: Any) -> Any:
+        if (line["letter"], line["trial"]) == ("H", 1):
+            line["response"] = LEVEL
+            line["record"]["response_sha256"] = sha256_bytes(LEVEL.encode())
+            line["sha256"] = sha256_bytes(record.read_bytes())
+        return line
+
+    edit_calls(path, change)
+
+
+def unreadable_recording(root: Path) -> None:
+    """Hand in another answer, and add a line to the recording that is no call."""
+    hand_in(root, "recorded", "gamma", LEVEL)
+    with (root / recording_file("recorded", "gamma")).open("a") as file:
+        file.write("{\n")
+
+
+def blocks_fell(root: Path, team: str) -> None:
+    """Say of some levels that their blocks fell, in the official file and beside it."""
+    stability = root / stage_dir("stability", "live", team)
+    for letter in "HI":
+        edit_json(
+            letter_file(stability, letter),
+            lambda value: [row.update(score=0.0, movingObjects=row["startingObjects"]) for row in value["raws"]],
+        )
+    edit_json(
+        stability / "simulations.json",
+        lambda value: [
+            row.update(moved=[True] * len(row["moved"])) for row in value["trials"] if row["letter"] in "HI"
+        ],
+    )
+
+
+def not_simulated(root: Path, team: str) -> None:
+    stability = root / stage_dir("stability", "live", team)
+    for name, entries in (("H.json", "raws"), ("simulations.json", "trials")):
+        edit_json(stability / name, lambda value, entries=entries: value[entries].pop(0))
+    change = {"failure": asdict(failure("simulation-crashed")), "picture_sha256": None}
+    edit_json(
+        stability / "trials.json",
+        lambda rows: [row.update(change) for row in rows if (row["letter"], row["trial"]) == ("H", 1)],
+    )
+
+
+def look_alike(root: Path, team: str) -> None:
+    """Say of the pictures of two letters that they are surely the letter."""
+    for letter in "LT":
+
+        def change(value: Any, letter: str = letter) -> None:
+            for entry in (*value["trials"], *value["similarities"]):
+                entry.update({"similarity": 1.0} if "similarity" in entry else {})
+                for row in entry.get("raws", ()):
+                    row["softmax_prob"] = float(row["label"] == letter)
+            value["similarityRate"] = 1.0
+
+        edit_json(letter_file(root / stage_dir("similarity", "recorded", team), letter), change)
+
+
+def append(name: str, text: str) -> Callable[[Path], None]:
+    return lambda root: (root / name).write_bytes((root / name).read_bytes() + text.encode())
 
 
 def edit(name: str, change: Callable[..., object]) -> Callable[[Path], None]:
