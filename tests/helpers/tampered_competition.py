@@ -56,7 +56,8 @@ def make_competition(folder: Path) -> Path:
     workspace.change("teams", TEAMS)
     workspace.change_params("competition", characters=LETTERS, trials=TRIALS)
     contact = "import socket\n\ntry:\n    socket.getaddrinfo('example.org', 80)\nexcept OSError:\n    pass\n"
-    flagged = {"main.py": contact + PROGRAM["main.py"]}
+    asks_twice = PROGRAM["main.py"].replace("(ctx, messages)", "(ctx, messages, 2)")
+    flagged = {"main.py": contact + asks_twice}
     write_submission(folder, "gamma", flagged)
     with Builder(0.0) as server:
         asked = {"backend": "ollama", "name": "m:1", "digest": DIGEST, "host": server.address, "concurrency": 2}
