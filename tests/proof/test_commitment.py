@@ -87,13 +87,14 @@ def test_a_digest_may_be_pinned_after_the_commit_and_not_replaced(folder):
 
 
 def test_settings_of_another_release_are_compared_as_they_stand(folder):
-    teams = {"alpha": {"role": "baseline"}, "beta": {"title": "B"}}
+    teams = {"alpha": {"number": 1}, "beta": {"title": "B"}}
     folder.change("teams", teams)
     folder.change_params("competition", of_old=True)
     commit = commit_all(Path())
-    folder.change("teams", {**teams, "beta": {"title": "B\n\x1b", "entry": "old.py"}})
+    folder.change("teams", {"alpha": {"number": True}, "beta": {"title": "B\n\x1b", "entry": "old.py"}})
     folder.change_params("similarity", batch=1)
-    entry, title = changes_since(Path(), commit)
+    number, entry, title = changes_since(Path(), commit)
+    assert "teams.alpha.number is true, and was 1" in number
     assert "teams.beta.entry is old.py, and was null" in entry
     assert "teams.beta.title" in title
     assert title.isprintable()
