@@ -14,19 +14,19 @@ from workspace import evaluate
 
 from pcgeval.core.files import sha256_bytes, sha256_json
 from pcgeval.formats.failures import Failure, failure
-from pcgeval.formats.layout import CALLS, letter_file, recording_file, stage_dir, trial_file
+from pcgeval.formats.layout import CALLS, Trial, letter_file, recording_file, stage_dir, trial_file
 from pcgeval.proof.audit import audit
 from pcgeval.submissions.packages import read_requirements
 
 pytestmark = pytest.mark.needs_sandbox
 SERVER_FAILED = failure("server-failed", fault="the server answered 500")
 TIME_OUT = failure("late-call", seconds=500)
-FIGURES = {  # that a server reported, and what is said of them
-    "tokens lowered": ({"output_tokens": 1}, "1 token "),
-    "tokens raised": ({"output_tokens": 900}, "900 tokens"),
-    "a prompt's tokens raised": ({"prompt_tokens": 9_000}, "9000 tokens"),
-    "seconds raised": ({"seconds": 99.0}, "99 s"),
-    "seconds lowered": ({"seconds": 0.0}, "0 s"),
+FIGURES = {  # that a server reported with the reply of a team and a trial, and what is said of them
+    ("beta", "H1"): ({"output_tokens": 1}, "1 token "),
+    ("beta", "H2"): ({"output_tokens": 900}, "900 tokens"),
+    ("beta", "I1"): ({"prompt_tokens": 9_000}, "9000 tokens"),
+    ("alpha", "H1"): ({"seconds": 99.0}, "99 s"),
+    ("alpha", "H2"): ({"seconds": 0.0}, "0 s"),
 }
 
 
@@ -54,9 +54,9 @@ def other_reply(root: Path, model: str, team: str) -> None:
     hand_in(root, model, team, texts[0])
 
 
-def report(root: Path, **figures: float) -> None:
+def report(root: Path, team: str, trial: Trial, figures: dict[str, float]) -> None:
     """Let the server have reported other figures with a reply, in the record and in the call log."""
-    _, record = raw(root, "live", "beta")
+    _, record = raw(root, "live", team, trial)
     keys: list[str] = []
 
     def change(value: Any) -> None:
@@ -189,10 +189,6 @@ FORGERIES: dict[str, dict[str, tuple[Callable[[Path], object], *tuple[str, ...]]
         "an exchange hidden": (edit_record(lambda record: record["exchanges"].pop(0)), "gamma_H_1.json", "exchanges"),
         "a flag added": (partial(flag, model="live", team="beta"), "beta_H_1.json", "flags"),
         "a flag removed": (edit_record(lambda record: record.pop("flags")), "gamma_H_1.json", "flags"),
-        **{
-            name: (partial(report, **figures), "note: beta with live, H1, reply 1", words)
-            for name, (figures, words) in FIGURES.items()
-        },
     },
     "convert": {"the code of a response": (other_code, "intermediate/live/beta")},
     "classify": {
@@ -239,11 +235,26 @@ def test_the_competition_itself_passes(tampered: Path) -> None:
 @pytest.mark.parametrize(("since", "name"), [(since, name) for since in FORGERIES for name in FORGERIES[since]])
 def test_the_audit_names_a_forgery(since: str, name: str, tampered: Path, tmp_path: Path) -> None:
     forge, *words = FORGERIES[since][name]
+    findings = findings_about(forge, since, tampered, tmp_path)
+    assert any(all(word in finding for word in words) for finding in findings), findings
+
+
+def test_figures_that_hardly_any_reply_has_are_noted(tampered: Path, tmp_path: Path) -> None:
+    def forge(root: Path) -> None:
+        for (team, trial), (figures, _) in FIGURES.items():
+            report(root, team, Trial(trial[0], int(trial[1])), figures)
+
+    notes = findings_about(forge, "extract", tampered, tmp_path)
+    for (team, trial), (_, words) in FIGURES.items():
+        assert any(f"note: {team} with live, {trial}, reply 1: " in note and words in note for note in notes), notes
+
+
+def findings_about(forge: Callable[[Path], object], since: str, tampered: Path, tmp_path: Path) -> list[str]:
+    """Forge a copy of the competition, with all that follows from it, and return what the audit finds and notes."""
     root = Path(shutil.copytree(tampered, tmp_path / "forged", symlinks=True))
     forge(root)
     summarise(root)
     evaluate(root, since=since)
     with package_index(tmp_path / "packages"):
         result = audit(root, is_bundle=True)
-    findings = [*result.faults, *map(str, result.differences), *(f"note: {note}" for note in result.notes)]
-    assert any(all(word in finding for word in words) for finding in findings), findings
+    return [*result.faults, *map(str, result.differences), *(f"note: {note}" for note in result.notes)]

@@ -29,14 +29,8 @@ TREE = task("A", task("B", task("D"), task("E", category=RUN)), task("C", F, G),
 
 
 def test_nodes_are_made_without_a_path_and_get_one_where_they_are_put():
-    assert [each.path for each in TREE.get_descendants_depth_first()] == [
-        "A/B",
-        "A/B/D",
-        "A/B/E",
-        "A/C",
-        "A/C/F",
-        "A/C/G",
-    ]
+    paths = [each.path for each in TREE.get_descendants_depth_first()]
+    assert paths == ["A/B", "A/B/D", "A/B/E", "A/C", "A/C/F", "A/C/G"]
     assert TREE.sub_tasks[1].sub_tasks[1] == G
     assert (TREE.is_leaf(), G.is_leaf(), bool(TREE.is_leaf), bool(G.is_leaf)) == (False, True, False, True)
     twice = task("r", task("x"), task("x"), task("y", task("x")))
