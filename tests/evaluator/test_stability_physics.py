@@ -86,7 +86,7 @@ def test_both_blocks_of_an_impact_are_hurt_and_a_dead_one_stays_where_it_died():
     assert hit.dead[1]
     assert hit.positions[1, 1] > POST_REST
     (path,) = [path for path in hit.paths if path.block == 1]
-    assert path.keys[-1][0] < 2000, "milliseconds, at which its replay ends"
+    assert path.keys[-1][0] <= 1200, "milliseconds, at which its replay ends"
 
 
 def test_between_its_key_frames_a_replay_is_right_to_a_few_millimetres_and_degrees(monkeypatch):
