@@ -21,10 +21,10 @@ from transformers import (
     ViTImageProcessor,
 )
 
-from pcgeval.formats.layout import stage_dir, trial_file
+from pcgeval.formats.layout import LETTERS, stage_dir, trial_file
 from pcgeval.formats.params import ANY_CLASSIFIER, parse_params
 from pcgeval.similarity.classifier import Classifier
-from pcgeval.similarity.source import LABELS, Precision
+from pcgeval.similarity.source import Precision
 from pcgeval.similarity.stage import classify_stage
 
 PRECISIONS: tuple[Precision, ...] = ("float64", "float32", "bfloat16")
@@ -72,7 +72,7 @@ def print_precisions(images: list[Image.Image]) -> None:
 
 
 def print_large(folder: Path, images: list[Image.Image]) -> None:
-    labels = dict(enumerate(LABELS))
+    labels = dict(enumerate(LETTERS))
     torch.manual_seed(0)
     config = ViTConfig(id2label=labels, label2id={label: index for index, label in labels.items()})
     ViTForImageClassification(config).save_pretrained(folder)

@@ -54,6 +54,20 @@ def test_the_outputs_are_those_of_the_pipeline(stage: str) -> None:
     assert all(settings["persist"] for out in listed for settings in out.values())
 
 
+def test_the_parts_of_a_competition_are_the_deps_and_the_outs_of_the_stages() -> None:
+    parts = {part.path: part for part in pipeline.PARTS}
+    deps = {Path(dep) for stage in STAGES.values() for dep in stage["deps"]}
+    unknown = [str(dep) for dep in deps if parts.keys().isdisjoint({dep, *dep.parents})]
+    assert not unknown, f"add to PARTS in pipeline.py: {', '.join(unknown)}"
+    no_dep = {Path(name) for name in ("params.yaml", "pcgeval.json", "dvc.yaml", ".dvcignore", "constraints.txt")}
+    for path, part in parts.items():
+        needed = path not in no_dep and part.kind in {"input", "code"} and part.uses != ("init",)
+        assert not needed or any(path in {dep, *dep.parents} for dep in deps), f"{path}: no stage depends on it"
+    listed = [out for stage in STAGES.values() for out in [*stage["outs"], *stage.get("metrics", [])]]
+    in_git = {Path(path) for out in listed for path, settings in out.items() if not settings.get("cache", True)}
+    assert in_git == {part.path for part in parts.values() if part.stage and part.kind == "result"}
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_script_and_every_imported_module_are_deps(stage: str) -> None:
     needed = {Path("stages", f"{stage}.py"), *map(path_of, loaded_by(stage))}

@@ -19,11 +19,11 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.formats.params import Similarity as Similarity
     from pcgeval.formats.results import ScoreInterval as ScoreInterval
     from pcgeval.judge.calls import CallFiles as CallFiles
-    from pcgeval.judge.paperbench import DummyJudge as DummyJudge
-    from pcgeval.judge.paperbench import Judge as Judge
-    from pcgeval.judge.paperbench import OpenAICompletionsTurnCompleter as OpenAICompletionsTurnCompleter
-    from pcgeval.judge.paperbench import RandomJudge as RandomJudge
-    from pcgeval.judge.paperbench import SimpleJudge as SimpleJudge
+    from pcgeval.judge.run import DummyJudge as DummyJudge
+    from pcgeval.judge.run import Judge as Judge
+    from pcgeval.judge.run import OpenAICompletionsTurnCompleter as OpenAICompletionsTurnCompleter
+    from pcgeval.judge.run import RandomJudge as RandomJudge
+    from pcgeval.judge.run import SimpleJudge as SimpleJudge
     from pcgeval.judge.run import run_judge as run_judge
     from pcgeval.judge.settings import JudgeSettings as JudgeSettings
     from pcgeval.levels.conversion import level_xml as level_xml
@@ -31,13 +31,13 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.levels.extraction import extract_code as extract_code
     from pcgeval.preview.level_score import LevelScore as LevelScore
     from pcgeval.preview.level_score import score_level as score_level
-    from pcgeval.rl.loading import PaperBenchRubric as PaperBenchRubric
-    from pcgeval.rl.loading import load_environment as load_environment
+    from pcgeval.rl import PaperBenchRubric as PaperBenchRubric
+    from pcgeval.rl import load_environment as load_environment
     from pcgeval.rubric.grades import GradedTaskNode as GradedTaskNode
-    from pcgeval.rubric.grades import GradeSummary as GradeSummary
-    from pcgeval.rubric.grades import JudgeOutput as JudgeOutput
-    from pcgeval.rubric.grades import extract_leaf_grades as extract_leaf_grades
-    from pcgeval.rubric.grades import get_grade_summary as get_grade_summary
+    from pcgeval.rubric.output import GradeSummary as GradeSummary
+    from pcgeval.rubric.output import JudgeOutput as JudgeOutput
+    from pcgeval.rubric.output import extract_leaf_grades as extract_leaf_grades
+    from pcgeval.rubric.output import get_grade_summary as get_grade_summary
     from pcgeval.rubric.tree import TaskNode as TaskNode
     from pcgeval.rubric.tree import load_rubric as load_rubric
     from pcgeval.sandbox.reproduction import SandboxComputer as SandboxComputer

@@ -79,7 +79,7 @@ FAULTY = [
     (b"{", "line 1: is not JSON"),
     (b"[1]", "is not a JSON object"),
     (b'{"id": "a", "text": ""}', "lacks letter"),
-    ('{"id": "b", "letter": "é", "text": ""}'.encode(), "letter is 'é', none of A to Z"),
+    ('{"id": "b", "letter": "é", "text": ""}'.encode(), "letter 'é' must be A to Z"),
     (b'{"id": "d", "letter": "A", "text": null}', "text is null"),
     (b'{"id": true, "letter": "A", "text": ""}', "id is of type bool"),
     (b'{"id": "f\\ud800", "letter": "A", "text": "\\ud800"}', "no fenced block"),
@@ -113,7 +113,7 @@ def test_parquet_files_and_folders_are_read(tmp_path):
         assert run(folder, folder / "out").failed == {"convert": 1, "extract": 3, "input": 2}
     rows = table_of(folder / "out")
     assert [row["id"] for row in rows] == [*map(str, range(7)), "x", "y", "z", None]
-    assert rows[9]["reason"].startswith("c.parquet row 2: the letter is null")
+    assert rows[9]["reason"].startswith("c.parquet row 2: the letter null must be")
     assert rows[10]["reason"].startswith("c.parquet row 3: is not UTF-8 text")
 
 

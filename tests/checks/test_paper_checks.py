@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rubric_trees import json_values
 
-from pcgeval.checks.checks import LeafCheck, known_check, run_check
+from pcgeval.checks import LeafCheck, known_check, run_check
 from pcgeval.checks.evidence import Document, Evidence, PaperEvidence, Undecided
 
 RATES = {"A": 0.5, "B": 0.25, "note": "x"}

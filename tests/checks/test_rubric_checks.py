@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pcgeval.checks import paper_checks
-from pcgeval.checks.checks import CHECKS, LeafCheck, known_check, run_check
+from pcgeval.checks import CHECKS, LeafCheck, known_check, paper_checks, run_check
 from pcgeval.checks.evidence import Document, Evidence, ModelEvidence, TrialEvidence, Undecided
 from pcgeval.formats.failures import failure
 from pcgeval.formats.layout import Trial

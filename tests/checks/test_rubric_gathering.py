@@ -6,7 +6,7 @@ import pytest
 from evaluated_round import PARAMS, TOWER, write_round
 from handed_in_for_tests import PROGRAM
 
-from pcgeval.checks.gathering import MAX_DOCUMENT_BYTES, gather_model, gather_submission
+from pcgeval.checks.evidence import MAX_DOCUMENT_BYTES, gather_model, gather_submission
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 

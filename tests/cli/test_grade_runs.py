@@ -97,6 +97,14 @@ def test_a_model_is_asked_once_for_all_and_finished_gradings_are_skipped(table, 
     assert {name for name in first if first[name] != changed[name]} == {"two/block-letters_1/grade.json"}
 
 
+def test_finished_gradings_with_other_votes_are_made_again(table, endpoint):
+    for votes in (1, 3):
+        table(*asked_of(endpoint), "--set", "rubric.model.options.temperature=0.7", "--set", f"rubric.votes={votes}")
+        grades = [json.loads(content) for content in contents(Path("grades")).values()]
+        assert [grade["votes"] for grade in grades] == [votes] * len(grades)
+        assert asked_twice(endpoint) == 0
+
+
 def test_a_run_that_fails_is_named_and_stops_no_other(table):
     table("--judge", "dummy")
     next(Path("runs/two/block-letters_2").rglob("submission.tar.gz")).write_bytes(b"\x1f\x8b damaged")

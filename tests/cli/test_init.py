@@ -106,15 +106,12 @@ def test_a_folder_of_others_is_refused_and_an_upgrade_writes_the_pipeline_alone(
 @pytest.mark.parametrize(
     ("listed", "converted"),
     [
-        (
-            "teams: [one, 'two',  # b\n  three]  # c\n",
-            "teams: {one: %s, 'two': %s,  # b\n  three: %s}  # c\n",
-        ),
+        ("teams: [one, 'two',\n  three]  # c\n", "teams: {one: %s, 'two': %s, three: %s} # c\n"),
         (
             "teams:   # a\n- one\n-   'two'  # b\n# c\n- three\n",
-            "teams:   # a\n  one: %s\n  'two': %s  # b\n# c\n  three: %s\n",
+            "teams:   # a\n  one: %s\n  'two': %s # b\n# c\n  three: %s\n",
         ),
-        ("teams:\r\n  - one\r\n  - 'two'\r\n  - three\r\n", "teams:\r\n  one: %s\r\n  'two': %s\r\n  three: %s\r\n"),
+        ("teams:\n  - one\n  - 'two'\n  - three\n", "teams:\n  one: %s\n  'two': %s\n  three: %s\n"),
     ],
 )
 @pytest.mark.parametrize("is_checkout", [False, True])
@@ -136,7 +133,7 @@ def test_an_older_competition_is_converted_once(folder, listed, converted, is_ch
         (folder / "dvc.yaml").write_text("stages: {}\n")
     assert main(["init", str(folder), "--upgrade"]) == 0
     text = (folder / "params.yaml").read_bytes().decode()
-    values = ("{title: 'É: #1 {x}', role: baseline}", '{"disqualified":"it cheated\\ntwice\\n"}', "{}")
+    values = ('{title: "É: #1 {x}", role: baseline}', '{disqualified: "it cheated\\ntwice\\n"}', "{}")
     assert text == f"{written[:start]}{converted % values}\n{written[end:]}"
     assert load_params(folder / "params.yaml").teams["two"].disqualified == "it cheated\ntwice\n"
     assert (folder / "data/locks/one.txt").read_text() == lock

@@ -6,7 +6,8 @@ from model_servers import SlowOllama
 from workspace import PROMPT, CompetitionFolder, competition_folder
 
 from pcgeval.cli.main import main
-from pcgeval.cli.rounds import INPUTS, ROUNDS, prepare_round
+from pcgeval.cli.rounds import ROUNDS, prepare_round
+from pcgeval.pipeline import parts_for
 
 MIDTERM = {"characters": "AB", "trials": 2}  # with a seed of its own
 
@@ -15,8 +16,9 @@ def with_rounds(folder, host="http://127.0.0.1:9", **rounds):
     """Lay out a competition with rounds, and the inputs that the stage generate has no need of."""
     competition = competition_folder(folder, host, PROMPT, letters="AB", trials=2)
     competition.change("rounds", rounds)
-    for name in (*INPUTS, "src"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
+    for part in parts_for("round"):
+        if not part.is_optional:
+            (folder / part.path).mkdir(parents=True, exist_ok=True)
     return competition
 
 

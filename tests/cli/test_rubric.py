@@ -8,7 +8,8 @@ from rubric_trees import leaf, node, rubric
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json, write_text
 from pcgeval.judge.grading import read_human_grades
-from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.grades import Verdict, grade_tree
+from pcgeval.rubric.output import JudgeOutput
 from pcgeval.rubric.record import JudgeRecord
 
 TASK = rubric(node("root", 1, leaf("a"), leaf("b", 3)))
@@ -54,6 +55,8 @@ def test_show_prints_criteria_and_not_ids(grading, tmp_path, rubric_command):
     assert [(part["number"], part["share"]) for part in values["parts"]] == [("", 1), ("1", 0.25), ("2", 0.75)]
     for name in ("2", "b", "root/b"):
         out = rubric_command("show", grading, "--leaf", name)
+        # the criterion stands at the head of what is said of it, below those above it
+        assert "\n\n0.250  100.0 %  All of root.\n-----   75.0 %    2  Do b.\n\n       Do b.\n" in out
         for part in ("if they had passed, the score would be 1.000", "75.00 % of the whole", "Why: because b"):
             assert part in out
     assert "Did you mean root/a" in rubric_command("show", grading, "--leaf", "roott/a", code=2)

@@ -14,7 +14,7 @@ from workspace import PROMPTS, REPOSITORY, make_workspace, with_this_python
 
 from pcgeval.core.locks import lock_folder
 from pcgeval.formats.layout import RUN_LOCK, recording_file
-from pcgeval.llm.neutral import TEXT
+from pcgeval.llm.blame import TEXT
 
 pytestmark = pytest.mark.e2e
 RUN = ("-m", "pcgeval", "run")
@@ -82,7 +82,7 @@ def test_what_the_checks_refuse_is_said_and_two_runs_exclude_each_other(workspac
 
 
 def test_only_the_code_runs_that_the_results_are_hashed_with(workspace):
-    module = workspace.folder / "src/pcgeval/levels/grid.py"
+    module = workspace.folder / "src/pcgeval/levels/conversion.py"
     before = module.read_text()
     module.write_text(f"{before}\nraise RuntimeError\n")
     options = {"cwd": workspace.folder, "env": environment(REPOSITORY / "src"), "stderr": PIPE, "text": True}

@@ -5,6 +5,8 @@ import math
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -16,6 +18,7 @@ from params_for_tests import contents, file_states
 from pcgeval.core import files, packages
 from pcgeval.core.errors import FileError
 from pcgeval.core.locks import lock_folder, lock_holder
+from pcgeval.core.untrusted import UntrustedFileError, read_text
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -35,7 +38,7 @@ def test_json_keeps_every_value_in_one_form(value: object, mapping: dict[str, in
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "folder" / "file"
     files.write_text(path, "a\ud800b\r\n")
-    assert files.read_text(path) == "a\ufffdb\r\n"
+    assert read_text(path) == "a\ufffdb\r\n"
     before = file_states(tmp_path)
     monkeypatch.setattr(files.os, "replace", Mock(side_effect=OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
@@ -62,6 +65,38 @@ def test_rewritten_folders_hold_only_the_files_of_the_last_run_that_did_not_fail
     with pytest.raises(FileError, match="full"), files.rewritten_folder(one, keep=source):
         raise FileError("the disk is full")
     assert contents(one).keys() == {"same", "other", "new/file"}
+
+
+def test_a_rewritten_folder_keeps_what_another_thread_wrote(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    with files.rewritten_folder(one, keep=tmp_path), ThreadPoolExecutor() as threads:
+        with files.rewritten_folder(two, keep=tmp_path):
+            threads.submit(files.write_text, two / "inner", "x").result()
+        threads.submit(files.write_text, one / "outer", "x")
+    assert (contents(one), contents(two)) == ({"outer": b"x"}, {"inner": b"x"})
+
+
+def test_a_tree_is_copied_and_hashed_by_the_names_of_its_files(tmp_path: Path) -> None:
+    names = ("b", "a/c", "a.txt", ".gitignore", "a/__pycache__/c.pyc")
+    for name in names:
+        files.write_text(tmp_path / "from" / name, name)
+    (tmp_path / "from" / "b").chmod(0o755)
+    assert sorted(files.tree_files(tmp_path / "from")) == ["a.txt", "a/c", "b"]
+    assert list(files.tree_files(tmp_path, "from/a/c")) == ["from/a/c"]
+    assert list(files.tree_files(tmp_path, "missing")) == []
+    files.copy_files(tmp_path / "from", tmp_path / "to", files.tree_files(tmp_path / "from", with_ignored=True))
+    assert contents(tmp_path / "to") == {name: name.encode() for name in names}
+    files.copy_files(tmp_path / "from", tmp_path / "other", ["b"], with_status=True)
+    assert [(tmp_path / place / "b").stat().st_mode & 0o111 for place in ("to", "other")] == [0, 0o111]
+    value = [[name, sha256(name.encode()).hexdigest()] for name in ("a.txt", "a/c", "b")]
+    text = json.dumps(value, separators=(",", ":"))
+    assert files.tree_sha256(tmp_path / "from", ["b", "a/c", "a.txt", "b"]) == sha256(text.encode()).hexdigest()
+    (tmp_path / "from" / "link").symlink_to("b")
+    with pytest.raises(UntrustedFileError, match="is a link"):
+        files.copy_files(tmp_path / "from", tmp_path / "to", ["link"])
+    files.copy_files(tmp_path / "from", tmp_path / "to", ["link"], follow_link=True)
+    with pytest.raises(FileError, match="gone: cannot be read"):
+        files.tree_sha256(tmp_path, ["gone"])
 
 
 def test_the_hash_of_the_code_changes_with_every_module_of_its_packages_alone(tmp_path: Path, monkeypatch) -> None:

@@ -14,9 +14,8 @@ from pcgeval.core.untrusted import (
     files_below,
     open_regular,
     path_below,
-    read_bounded,
-    read_bounded_json,
-    read_start,
+    read_bytes,
+    read_json,
     walk,
 )
 
@@ -25,7 +24,7 @@ ANY_TEXT = st.text(st.characters(codec=None))  # lone surrogates too
 
 def reason(path: Path, limit: int = 10, *, follow_link: bool = False) -> str:
     with pytest.raises(UntrustedFileError) as caught:
-        read_bounded(path, limit, follow_link=follow_link)
+        read_bytes(path, limit, follow_link=follow_link)
     assert str(caught.value) == f"{printable_name(str(path), 1000)}: {caught.value.reason}. {caught.value.remedy}"
     return f"{caught.value.kind}: {caught.value.reason}"
 
@@ -37,9 +36,9 @@ def test_only_regular_files_are_read_up_to_a_limit_and_none_is_waited_for(tmp_pa
     (tmp_path / "link").symlink_to("real")
     (tmp_path / "dangling").symlink_to("nowhere")
     (tmp_path / "loop").symlink_to("loop")
-    assert read_bounded(tmp_path / "real", 10) == b"0123456789"
+    assert read_bytes(tmp_path / "real", 10) == b"0123456789"
     assert reason(tmp_path / "real", 9) == "too large: is larger than 9 bytes"
-    assert read_start(tmp_path / "real", 3) == b"012"
+    assert read_bytes(tmp_path / "real", 3, cut=True) == b"012"
     with pytest.raises(UntrustedFileError, match=r"read \(a broken disk\)"), open_regular(tmp_path / "real"):
         raise OSError("a broken disk")
     with socket.socket(socket.AF_UNIX) as listening:
@@ -49,7 +48,7 @@ def test_only_regular_files_are_read_up_to_a_limit_and_none_is_waited_for(tmp_pa
     assert reason(Path("/dev/zero")) == "not regular: is not a regular file"
     for name in ("link", "dangling", "loop"):
         assert reason(tmp_path / name) == "not regular: is a link"
-    assert read_bounded(tmp_path / "link", 10, follow_link=True) == b"0123456789"
+    assert read_bytes(tmp_path / "link", 10, follow_link=True) == b"0123456789"
     for name in ("dangling", "loop"):  # they are not missing
         assert reason(tmp_path / name, follow_link=True) == "not regular: is a link"
     for name in ("missing", "real/below", "a\0b", "\ud800"):
@@ -61,15 +60,15 @@ def test_only_regular_files_are_read_up_to_a_limit_and_none_is_waited_for(tmp_pa
 def test_json_is_json_in_utf8(tmp_path: Path, content: bytes):
     (tmp_path / "value").write_bytes(content)
     with pytest.raises(UntrustedFileError, match="value: is not"):
-        read_bounded_json(tmp_path / "value", 10**6)
+        read_json(tmp_path / "value", 10**6)
 
 
 def test_a_mark_at_the_beginning_of_json_is_no_fault_and_utf16_is_named(tmp_path: Path):
     (tmp_path / "value").write_bytes(b"\xef\xbb\xbf[1]")
-    assert read_bounded_json(tmp_path / "value", 100) == [1]
+    assert read_json(tmp_path / "value", 100) == [1]
     (tmp_path / "value").write_text("[1]", "utf-16")
     with pytest.raises(UntrustedFileError, match=r"is UTF-16 text\. Save it"):
-        read_bounded_json(tmp_path / "value", 100)
+        read_json(tmp_path / "value", 100)
 
 
 def tree(root: Path, *names: str) -> Path:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pcgeval.core.errors import FileError
+from pcgeval.core.text import plain
 from pcgeval.formats.results import ConstantsFile, RankingFile
 from pcgeval.formats.stages import (
     ClassifierFile,
@@ -17,7 +18,6 @@ from pcgeval.formats.stages import (
     SimulationsFile,
     StabilityFile,
     StageFile,
-    plain,
 )
 
 WRITTEN = {  # by the stages of a competition

@@ -11,7 +11,7 @@ from params_for_tests import file_states
 from workspace import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 
 from pcgeval.core.files import derived_seed
-from pcgeval.llm import neutral
+from pcgeval.llm import blame
 from pcgeval.sandbox.sandbox import Sandbox, SandboxError
 
 NO_SANDBOX = {"PCGEVAL_NO_SANDBOX": "1"}
@@ -26,7 +26,7 @@ def asked() -> list[str]:
 
 @pytest.fixture
 def server(asked: list[str]) -> Iterator[SlowOllama]:
-    with SlowOllama(0.002, status=lambda text: 200 if text == neutral.TEXT else asked.append(text) or 200) as served:
+    with SlowOllama(0.002, status=lambda text: 200 if text == blame.TEXT else asked.append(text) or 200) as served:
         yield served
 
 
@@ -114,7 +114,7 @@ def test_the_teams_take_turns_and_what_is_finished_stays_without_the_server_and_
 def test_a_request_that_fails_beside_a_neutral_call_is_its_teams_and_a_busy_server_is_nobodys(
     three_teams: CompetitionFolder, server: SlowOllama, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(neutral, "PAUSE", 0.01)
+    monkeypatch.setattr(blame, "PAUSE", 0.01)
     failing = {"Build the letter B.": 429, "Stack the letter B.": 400, "Pile up the letter B.": 500}
     server.status = lambda text: failing.get(text, 200)
     code, output = three_teams.run_and_fail(*STAGE)
@@ -135,7 +135,7 @@ def test_a_request_that_fails_beside_a_neutral_call_is_its_teams_and_a_busy_serv
     server.status = lambda text: asked.append(text) or 200
     asked.clear()
     three_teams.generate()
-    assert [text for text in asked if text != neutral.TEXT] == ["Build the letter B."] * 2
+    assert [text for text in asked if text != blame.TEXT] == ["Build the letter B."] * 2
     (three_teams.folder / "data/raw/m/beta/B/beta_B_1.json").unlink()  # as the docs say
     three_teams.generate()
     assert asked[-1] == "Stack the letter B."

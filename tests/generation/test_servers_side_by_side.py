@@ -12,7 +12,7 @@ from workspace import PROMPT, STAGE, CompetitionFolder, competition_folder
 
 from pcgeval.formats.params import load_params
 from pcgeval.generation.tasks import models_by_server
-from pcgeval.llm.neutral import TEXT
+from pcgeval.llm.blame import TEXT
 
 TRIALS = 4  # of a model
 

@@ -16,7 +16,7 @@ import pytest
 
 from pcgeval.core.files import sha256_json
 from pcgeval.formats.failures import failure
-from pcgeval.llm.neutral import TEXT
+from pcgeval.llm.blame import TEXT
 from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, ChatRequest, LlmError, Message
 
 

@@ -11,13 +11,13 @@ from rubric_trees import leaf, node
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_text
-from pcgeval.judge import attack
+from pcgeval.judge import trust
 from pcgeval.judge.calls import CallFiles, JudgeClient
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.call_log import CallLog
 
 CONTROL = "harmless note"
-COPIES = list(attack.ATTACKS)
+COPIES = list(trust.ATTACKS)
 CRITERIA = ("a", "b", "c", "d")
 HALF = 0.5  # the score of the submission: it has two of the four
 CLAIMS = {
@@ -74,7 +74,7 @@ def attempt():
 def test_every_attack_reaches_the_judge_and_an_honest_one_gives_all_copies_the_same_score_once():
     def results():
         client = CallFiles().client(JudgeSettings(judge="simple", model=MODEL), lambda _: judge)
-        for result in attack.attack_judge("m", client, ATTEMPT, "toy"):
+        for result in trust.attack_judge("m", client, ATTEMPT, "toy"):
             prompts[result.attack] = "\n\n".join(request.messages[-1].content for request in judge.requests)
             judge.requests.clear()
             yield result

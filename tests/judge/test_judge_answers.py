@@ -1,6 +1,8 @@
 """A short rule reads a score that is beyond doubt; every other answer is left to a parse call."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -160,14 +162,27 @@ def test_any_text_gives_an_allowed_score_or_none(text):
 
 
 PIECES = answers('{; {"a":; # Score|; score; [; ((((; 9 ; <think>; ( a score of 1 ; ```|; **; _;  |')
+PIECES += ["> ", "File: ", "# Evidence\n", "...", "`"]
+READ_ALL = """
+import json, resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, (20, 20))  # seconds; it takes 2
+from pathlib import Path
+from pcgeval.judge.answers import find_quote, read_ranking, read_score, read_verdict, without_thinking
+from pcgeval.judge.files import SubmissionFile
+names = [f"m{number}.py" for number in range(1000)]
+files = [SubmissionFile(name, Path(name), ".py", 0.0) for name in names]
+shown = {"a.py": "ab\\n" * 100_000}
+pieces = json.loads(sys.argv[1])
+for text in [*(f"# Evidence\\n# Score\\n{piece * 100_000}" for piece in pieces), "x ".join([*names, ""]) * 400]:
+    words = without_thinking(text)
+    assert read_score(words, continuous=False) is None and read_verdict(text, continuous=False) is None
+    assert find_quote(words, shown, ()).status == "missing" and read_ranking(text, files) == ()
+"""
 
 
-@pytest.mark.parametrize("piece", PIECES)
-def test_hostile_answers_end_soon(piece):
-    text = f"# Score\n{piece * 10_000}"
-    assert read_score(text, continuous=False) is None
-    assert read_verdict(text, continuous=False) is None
-    assert read_ranking(text, offered("a.py")) == ()
+def test_hostile_answers_are_read_in_bounded_time():
+    done = subprocess.run([sys.executable, "-c", READ_ALL, json.dumps(PIECES)], check=False)
+    assert done.returncode == 0  # SIGXCPU ends it otherwise
 
 
 def offered(*names):

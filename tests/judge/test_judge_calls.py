@@ -15,9 +15,9 @@ from pcgeval.core.files import to_json
 from pcgeval.formats.failures import failure
 from pcgeval.formats.params import Model
 from pcgeval.judge.calls import CallFiles
-from pcgeval.llm.neutral import TEXT
+from pcgeval.llm.blame import TEXT
 from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, unpinned_digest
-from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.output import JudgeOutput
 
 LEAVES = [f"leaf-{number}" for number in range(6)]
 RUBRIC = node("root", 1, node("left", 2, *map(leaf, LEAVES[:3])), node("right", 1, *map(leaf, LEAVES[3:])))

@@ -12,8 +12,8 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_text
-from pcgeval.judge.judge_eval import JudgeEvalError, evaluate_judges, read_examples
 from pcgeval.judge.settings import JudgeSettings
+from pcgeval.judge.trust import JudgeEvalError, evaluate_judges, read_examples
 
 DATA = Path("data/judge_eval")
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"

@@ -15,7 +15,7 @@ from pcgeval.judge.grading import HumanGradesError
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rubric.agreement import agreement
-from pcgeval.rubric.grade_files import read_grade
+from pcgeval.rubric.output import read_grade
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "data/papers/block-letters"

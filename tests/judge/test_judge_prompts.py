@@ -72,7 +72,7 @@ def test_files_are_whole_in_the_order_of_their_rank_until_the_context_is_full():
     call = call_of("grade", files, first=tuple(reversed(files)))  # a cache knows what begins alike
     fitted = call.fitted(1900, 50)
     assert re.findall(r"<file \w+>\n(\w)\.py", fitted.messages[1].content) == ["b", "c"]
-    assert 0 == fitted.shown["a.py"] < fitted.shown["b.py"] < 1
+    assert 0 == fitted.visible_shares["a.py"] < fitted.visible_shares["b.py"] < 1
     assert 0.85 * 1900 < sum(count_tokens(message.content) for message in fitted.messages) + 50 < 1900
     whole = call.fitted(40_000, 50).messages[1].content
     assert re.findall(r"<file \w+>\n(\w)\.py", whole) == ["a", "b", "c"]

@@ -23,10 +23,10 @@ from pcgeval.formats.layout import (
 from pcgeval.formats.params import Team, load_params
 from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.grading import grade
+from pcgeval.judge.many import competition_task, grade_stage, record_judgements
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.judge.stage import competition_task, grade_stage, record_judgements
 from pcgeval.llm.call_log import CallLog
-from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.output import JudgeOutput
 from pcgeval.rubric.tree import load_rubric
 
 ROOT = Path(__file__).parents[2]

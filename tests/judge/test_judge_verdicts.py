@@ -145,7 +145,8 @@ def test_the_majority_of_votes_decides_and_those_about_a_node_are_averaged(answe
     assert [request.options["seed"] for request in requests] == list(range(len(answers)))
     votes = [(vote.score, vote.reason) for vote in record.votes]
     assert votes == [(None, "no reply") if answer == "failed" else (answer, None) for answer in answers]
-    assert ("| Do b. (weight: 1)\n" in prompt(requests[0])) == (depth is not None)
+    whole = "Grade only this criterion: All of mean. (weight: 1)\n| Do a. (weight: 1)\n| Do b. (weight: 1)\n"
+    assert (whole if depth else "Grade only this criterion: Do mean.\n") in prompt(requests[0])
     assert judged_leaf.explanation == ("the votes are tied, 1 to 1" if score is None else "It is there.")
 
 

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from pcgeval.formats.params import Model
-from pcgeval.llm import neutral
-from pcgeval.llm.blame import Answer, Sent, same_model, verdict_on
+from pcgeval.llm import blame
+from pcgeval.llm.blame import TEXT, Answer, LiveModel, Sent, same_model, verdict_on
 from pcgeval.llm.call_log import CallLog
-from pcgeval.llm.neutral import TEXT, LiveModel
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 
 SENT = Sent(
@@ -98,18 +97,18 @@ def live(trials: list[object], neutrals: Callable[[], object] = lambda: REPLY, o
 
 
 def served(trials: list[object], neutrals: Callable[[], object], outage: float, *, judge: bool = False) -> LiveModel:
-    request = neutral.neutral_request(Model(backend="ollama", name="toy:7b"), adaptable=judge)
+    request = blame.neutral_request(Model(backend="ollama", name="toy:7b"), adaptable=judge)
     backend = Scripted(iter(trials), neutrals)
     return LiveModel(backend, request, lambda: 9.0, outage, CallLog(None), lambda _: None)
 
 
-def ask(model: LiveModel) -> neutral.Outcome:
+def ask(model: LiveModel) -> blame.Outcome:
     return model.ask(ASKED, lambda: 9.0)
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neutral, "PAUSE", 0.001)
+    monkeypatch.setattr(blame, "PAUSE", 0.001)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +164,8 @@ def test_a_neutral_call_that_fails_stops_the_model_and_decides_about_no_trial(an
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses, on a clock that only they move."""
     pauses: list[float] = []
-    monkeypatch.setattr(neutral, "PAUSE", 1.0)
-    monkeypatch.setattr(neutral, "time", SimpleNamespace(monotonic=lambda: sum(pauses)))
+    monkeypatch.setattr(blame, "PAUSE", 1.0)
+    monkeypatch.setattr(blame, "time", SimpleNamespace(monotonic=lambda: sum(pauses)))
     monkeypatch.setattr(LiveModel, "_pause", lambda _, seconds: pauses.append(seconds))
     return pauses
 

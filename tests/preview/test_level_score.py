@@ -9,7 +9,8 @@ from lxml import etree
 from params_for_tests import small_params
 
 from pcgeval import Classifier, LevelError, PhysicsParams, pipeline, render, score_level
-from pcgeval.core.files import read_json, write_text
+from pcgeval.core.files import write_text
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import PACKAGED_DATA, Trial, stage_dir, trial_file
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "data/examples/letters").glob("*.txt"))

@@ -10,14 +10,15 @@ from page_for_tests import checked, part, ranking_row, read_report, team_page
 from rubric_trees import RUN, leaf, node, rubric
 
 from pcgeval.cli.main import main
-from pcgeval.core.files import read_json, write_json
+from pcgeval.core.files import write_json
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import RUBRICS, grade_file
 from pcgeval.formats.params import Price
 from pcgeval.judge.run import guessed
 from pcgeval.report.markup import grade_page
 from pcgeval.report.render import write_report
-from pcgeval.rubric.grade_files import read_grade
-from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree, rescored
+from pcgeval.rubric.grades import Verdict, grade_tree, rescored
+from pcgeval.rubric.output import JudgeOutput, read_grade
 from pcgeval.rubric.record import JudgeRecord, ReproductionRecord
 from pcgeval.rubric.tree import MAX_DEPTH, load_rubric
 

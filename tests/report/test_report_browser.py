@@ -10,7 +10,7 @@ from lxml import html
 from page_for_tests import sha256_base64
 
 from pcgeval.report.markup import grade_page
-from pcgeval.rubric.grade_files import read_grade
+from pcgeval.rubric.output import read_grade
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="needs Chromium")]

@@ -18,7 +18,8 @@ from pcgeval import score_level
 from pcgeval.bulk.level_table import level_table
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json, write_json
+from pcgeval.core.files import write_json
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import EXAMPLE_LETTERS, RANKING_JSON, REPORT
 from pcgeval.formats.params import Team
 from pcgeval.formats.results import RankingFile

@@ -7,7 +7,8 @@ import pytest
 from evaluated_round import PARAMS, TOPPLING, TOWER, Noted, write_round
 from page_for_tests import Page, dead_links, part, parts, ranking_row, read_report, team_page
 
-from pcgeval.core.files import read_json, write_json
+from pcgeval.core.files import write_json
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import SUBMISSIONS, Trial, grade_file, summaries_file
 from pcgeval.formats.params import Team
 from pcgeval.report.render import write_report

@@ -8,7 +8,8 @@ import pytest
 from evaluated_round import PARAMS
 
 from pcgeval.cli.main import main
-from pcgeval.core.files import read_json, write_json
+from pcgeval.core.files import write_json
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import CALLS, GENERATION_LOCK, SUBMISSIONS, Trial, stage_dir
 from pcgeval.formats.params import parse_params
 from pcgeval.formats.trials import record_path

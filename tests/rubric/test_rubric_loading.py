@@ -9,7 +9,7 @@ from hypothesis import given
 from rubric_trees import json_values, leaf, node, rubric, rubric_values
 
 from pcgeval import load_rubric
-from pcgeval.checks.checks import LeafCheck
+from pcgeval.checks import LeafCheck
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes, write_json
 from pcgeval.rubric.tree import MAX_DEPTH, MAX_NODES, RubricError, load_rubric_with_checks, parse_rubric

@@ -9,8 +9,8 @@ import pytest
 
 from pcgeval import load_rubric
 from pcgeval.rubric.agreement import agreement
-from pcgeval.rubric.grade_files import read_grade
-from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree, rescored
+from pcgeval.rubric.grades import Verdict, grade_tree, rescored
+from pcgeval.rubric.output import JudgeOutput, read_grade
 from pcgeval.rubric.tree import code_only
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[3] / "shared" / "reference")) / "paperbench"

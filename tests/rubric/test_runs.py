@@ -13,8 +13,9 @@ from rubric_trees import leaf, node, rubric
 from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
-from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, Verdict, grade_tree
-from pcgeval.rubric.runs import ALL_PAPERS, PaperRun, RunGrade, find_runs, grade_table, submission_in
+from pcgeval.rubric.grades import GradedTaskNode, Verdict, grade_tree
+from pcgeval.rubric.output import JudgeOutput
+from pcgeval.rubric.papers import ALL_PAPERS, PaperRun, RunGrade, find_runs, grade_table, submission_in
 
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 TIME = "2025-04-01T12-00-00-GMT"

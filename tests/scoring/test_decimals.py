@@ -9,7 +9,7 @@ import scoring_examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pcgeval.formats.stages import plain
+from pcgeval.core.text import plain
 from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, rounded
 
 decimals = st.decimals(-(10**6), 10**6, places=30)

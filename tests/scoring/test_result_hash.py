@@ -7,7 +7,8 @@ import pytest
 import yaml
 from evaluated_round import PARAMS
 
-from pcgeval.core.files import DVC_IGNORED, read_json, write_json, write_text
+from pcgeval.core.files import DVC_IGNORED, write_json, write_text
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import RANKING_JSON
 from pcgeval.formats.params import parse_params
 from pcgeval.formats.results import RankingFile

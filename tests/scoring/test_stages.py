@@ -8,7 +8,7 @@ from params_for_tests import contents
 from workspace import evaluate, make_workspace
 
 from pcgeval import PcgevalError
-from pcgeval.core.files import read_json
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import METRICS, OFFICIAL_RESULTS, RANKING_JSON
 from pcgeval.scoring.stages import rank_stage, score_stage
 

@@ -16,7 +16,7 @@ from workspace import Workspace, make_workspace, with_this_python
 
 from pcgeval import pipeline
 from pcgeval.formats.layout import GENERATION_LOCK
-from pcgeval.llm.neutral import TEXT
+from pcgeval.llm.blame import TEXT
 
 STAGE = ("--single-item", "generate")
 CALLS = 8  # two teams, two letters, two trials

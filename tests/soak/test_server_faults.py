@@ -10,7 +10,7 @@ from model_servers import SlowOllama, wait_until
 from workspace import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 
 from pcgeval.formats.layout import CALLS
-from pcgeval.llm.neutral import TEXT
+from pcgeval.llm.blame import TEXT
 
 
 def competition(folder: Path, server: SlowOllama, work: dict[str, str] = PROMPT) -> CompetitionFolder:

@@ -160,26 +160,39 @@ def test_killed_at_any_moment_no_half_of_a_submission_is_filed(competition, subm
 @pytest.mark.parametrize(
     ("given", "added"),
     [
-        ("teams: {\n  a: {},  # one\n  'base': {},\n}", "teams: {\n  a: {},  # one\n  'base': {}, new: {},\n}"),
-        ("teams: {a, base}", "teams: {a, base, new: {}}"),
+        ("teams: {a: {}, 'base': {}}  # one\n", "teams: {a: {}, 'base': {}, new: {}} # one\n"),
+        ("teams: {a, base}\n", "teams: {a: null, base: null, new: {}}\n"),
         (
-            "teams:\n a:\n base: {role: baseline}   # last\n# end",
-            "teams:\n a:\n base: {role: baseline}   # last\n new: {}\n# end",
+            "teams:  # our\n  a:  # first\n  base: {role: baseline}   # last\n\n# end\n",
+            "teams:  # our\n  a: null # first\n  base: {role: baseline}   # last\n  new: {}\n\n# end\n",
         ),
-        ("teams:\n  a: {}\n  base:   # b\n# end", "teams:\n  a: {}\n  base:   # b\n  new: {}\n# end"),
         (
-            "teams:\r\n    a: {}\r\n    base:\r\n        role: baseline\r\n        title: B # b\r\n",
-            "teams:\r\n    a: {}\r\n    base:\r\n        role: baseline\r\n        title: B # b\r\n    new: {}\r\n",
+            "teams:\n  base:\n    role: 'baseline'\n    title: B # b\n\n# end\n",
+            "teams:\n  base:\n    role: 'baseline'\n    title: B # b\n  new: {}\n\n# end\n",
+        ),
+        (
+            "teams:\n  a: {}\n  base:\n    title: B\n# end\n",
+            "teams:\n  a: {}\n  base:\n    title: B\n  new: {}\n# end\n",
         ),
     ],
 )
-def test_a_team_is_added_and_the_rest_of_params_stays(competition, submit, given, added):
-    others = yaml.safe_dump({key: value for key, value in PARAMS.items() if key != "teams"})
-    for before in (f"# é\n{others}{given}", f"{given}\n{others}"):
-        Path("params.yaml").write_bytes(before.encode())
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_team_is_added_and_the_rest_of_params_stays(competition, submit, given, added, line_end):
+    values = {key: value for key, value in PARAMS.items() if key != "teams"}
+    others = yaml.safe_dump(values | {"scoring": {"bootstrap": 7, "baseline": None}}, sort_keys=False)
+    for before in (f"# é\n{others}{given}", f"{given}{others}"):
+        Path("params.yaml").write_bytes(before.replace("\n", line_end).encode())
         submit(competition / "alpha", "--team", "new")
-        assert Path("params.yaml").read_bytes().decode() == before.replace(given, added)
+        assert Path("params.yaml").read_bytes().decode() == before.replace(given, added).replace("\n", line_end)
     numbers = ["123", "no", "1e5", "2026-08-01", "null"]  # in YAML, these would not be names
+    before = teams()
     for team in numbers:
         submit(competition / "alpha", "--team", team)
-    assert teams() == ["a", "base", "new", *numbers]
+    assert teams() == [*before, *numbers]
+
+
+def test_params_that_would_lose_a_comment_stay_and_the_message_says_what_to_write(competition, submit):
+    others = yaml.safe_dump({key: value for key, value in PARAMS.items() if key != "teams"})
+    Path("params.yaml").write_text(before := f"teams: {{\n  a: {{}},  # one\n  base: {{}},\n}}\n{others}")
+    assert 'Write {"new":{}} into `teams` yourself' in submit(competition / "alpha", "--team", "new", code=2)
+    assert Path("params.yaml").read_text() == before

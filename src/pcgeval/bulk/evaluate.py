@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
 from pcgeval.bulk.level_table import (
     CARD,
-    LETTERS,
     LevelRow,
     dataset_card,
     engine_sha256,
@@ -27,14 +26,15 @@ from pcgeval.bulk.level_table import (
     parquet_bytes,
 )
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import read_text, sha256_json, sha256_text, to_json, write_bytes, write_text
+from pcgeval.core.files import sha256_json, sha256_text, to_json, write_bytes, write_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
+from pcgeval.core.untrusted import read_text
 from pcgeval.evaluator.image import render
 from pcgeval.evaluator.physics import end_of
 from pcgeval.evaluator.stage import installed_engine, installed_packages
 from pcgeval.formats.failures import Failure, failure
-from pcgeval.formats.layout import PACKAGED_DATA
+from pcgeval.formats.layout import LETTERS, PACKAGED_DATA
 from pcgeval.formats.params import PhysicsParams, Similarity
 from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import end_unguarded_worker, map_batches
@@ -187,7 +187,7 @@ def evaluate(
         "columns": COLUMNS_VERSION,
     }
     work = _Work(settings, physics, similarity, source.folder if source else None)
-    if (folder / CARD).exists() and _CARD_START not in read_text(folder / CARD):
+    if (folder / CARD).exists() and _CARD_START not in read_text(folder / CARD, follow_link=True):
         raise EvaluationError(f"{folder}: holds another dataset, by its {CARD}. Name a new or empty folder.")
     with lock_folder(folder, folder / ".evaluate.lock"):
         notes = _finished_parts(folder, settings)

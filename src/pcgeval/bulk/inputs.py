@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pcgeval.bulk.level_table import LETTERS, import_pyarrow
+from pcgeval.bulk.level_table import import_pyarrow
 from pcgeval.core.errors import FileError
 from pcgeval.core.text import printable_line, printable_name, well_formed
 from pcgeval.core.untrusted import files_below, open_regular
+from pcgeval.formats.layout import LETTERS
 
 MAX_TEXT = 16 * 2**20  # bytes of a response, and of a line
 MAX_ID = 1000  # characters
@@ -141,7 +142,7 @@ def _row(place: str, values: Mapping[str, Any]) -> InputRow:
     elif identity is None:
         fault = f"the id is {_shown(values['id'])}, not a text of at most {MAX_ID} characters or a whole number"
     elif known is None:
-        fault = f"the letter is {_shown(letter)}, none of A to Z"
+        fault = f"the letter {_shown(letter)} must be A to Z"
     elif not isinstance(text, str) or len(text) > MAX_TEXT:
         fault = f"the text is {_shown(text)}, not a text of at most {MAX_TEXT} characters"
     return InputRow(place, identity, known, "" if fault else str(text), fault)

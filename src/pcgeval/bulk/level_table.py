@@ -1,7 +1,6 @@
 """The table of levels in Parquet, a row each, of `pcgeval evaluate` and of a competition's report: level_table.md."""
 
 import io
-import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -13,13 +12,13 @@ from pcgeval.core.files import sha256_json
 from pcgeval.core.packages import packages_for
 from pcgeval.core.text import well_formed
 from pcgeval.formats.failures import Failure
+from pcgeval.formats.layout import LETTERS
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
 
-LETTERS = string.ascii_uppercase
 CARD = "README.md"  # of a Hugging Face dataset
 
 

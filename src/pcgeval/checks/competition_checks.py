@@ -178,8 +178,8 @@ def readme_length(evidence: Evidence, *, at_least_words: Count = 1) -> CheckResu
 def readme_names_team(evidence: Evidence) -> CheckResult:
     """README.md names the team; upper and lower case, hyphens, underscores and spaces count as the same."""
     text, team = (_SEPARATORS.sub(" ", name.casefold()) for name in (_text(evidence.readme), evidence.team))
-    named = re.search(rf"\b{re.escape(team)}\b", text) is not None
-    return yes_or_no(named, f"README.md {'names' if named else 'does not name'} the team {evidence.team!r}")
+    is_named = re.search(rf"\b{re.escape(team)}\b", text) is not None
+    return yes_or_no(is_named, f"README.md {'names' if is_named else 'does not name'} the team {evidence.team!r}")
 
 
 def readme_mentions(evidence: Evidence, *, text: Text) -> CheckResult:

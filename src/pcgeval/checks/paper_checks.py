@@ -22,7 +22,7 @@ from pcgeval.checks.evidence import (
     yes_or_no,
 )
 from pcgeval.core.text import printable_name
-from pcgeval.core.untrusted import UntrustedFileError, path_below, read_bounded, walk
+from pcgeval.core.untrusted import UntrustedFileError, path_below, read_bytes, walk
 from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
 
 MAX_FILE_BYTES = 4_000_000
@@ -57,14 +57,14 @@ def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
         if not entry.is_file:
             continue
         try:
-            content = read_bounded(evidence.folder / entry.name, left).lower()
+            content = read_bytes(evidence.folder / entry.name, left).lower()
         except UntrustedFileError as error:
             much = f"more than {MAX_READ_BYTES} bytes to look through"
             unseen.append(much if error.kind == "too large" else f"{name} {error.reason}")
             continue
         left -= len(content)
-        if named := [address for short_name, address in sought.items() if short_name in content]:
-            return CheckResult(0.0, f"{name!r} names {printable_name(named[0])}")
+        if addresses := [address for short_name, address in sought.items() if short_name in content]:
+            return CheckResult(0.0, f"{name!r} names {printable_name(addresses[0])}")
     if unseen:
         raise Undecided(unseen[0])
     return CheckResult(1.0, f"none of {len(sought)} blacklisted addresses is named")
@@ -186,7 +186,7 @@ def _results(evidence: PaperEvidence, path: str) -> Any:
 def _content(evidence: PaperEvidence, path: str) -> bytes:
     """Read a file of the submission without following links."""
     try:
-        return read_bounded(path_below(evidence.folder, path), MAX_FILE_BYTES)
+        return read_bytes(path_below(evidence.folder, path), MAX_FILE_BYTES)
     except UntrustedFileError as error:
         if error.kind == "system":
             raise Undecided(f"{path} {error.reason}") from error

@@ -195,7 +195,7 @@ def _check_models(
 def _neutral_answer(params: "Params", name: str, submissions: "dict[str, Submission]", findings: Findings) -> str:
     """Make the neutral call to a model and return a line about the reply and the context."""
     from pcgeval.llm.backends import open_backend, pinned_digest
-    from pcgeval.llm.neutral import neutral_request, neutral_seconds
+    from pcgeval.llm.blame import neutral_request, neutral_seconds
     from pcgeval.llm.protocol import usual_tokens
     from pcgeval.submissions.load import Prompt
 

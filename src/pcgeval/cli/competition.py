@@ -1,10 +1,9 @@
 """The commands for the results of a competition: `ranking`, `rescore`, `export`."""
 
-import shutil
 import sys
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -12,8 +11,9 @@ import typer
 from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json, write_text
+from pcgeval.core.files import copy_files, tree_files, write_text
 from pcgeval.core.text import count
+from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # records of trials and files beside the official ones
 _NOT_OFFICIAL = (
-    *("*_*_*.json", ".gitignore", layout.FAILURES_FILE),
+    *("*_*_*.json", layout.FAILURES_FILE),
     *(layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE),
 )
 Format = Literal["csv", "markdown"]
@@ -169,11 +169,11 @@ def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise FileError(f"{target}: already exists and is not empty. Name a new folder, or empty it.")
     params = load_params()
-    ignored = shutil.ignore_patterns(*_NOT_OFFICIAL)
     for model, team, stage in product(params.models, params.teams, layout.STAGE_DIRS):
         source = layout.stage_dir(stage, model, team)
         if source.is_dir():
-            shutil.copytree(source, target / model / team / stage, ignore=ignored)
+            names = [name for name in tree_files(source) if not any(map(PurePath(name).match, _NOT_OFFICIAL))]
+            copy_files(source, target / model / team / stage, names, follow_link=True)
     if not target.exists():
         raise FileError("data: holds no results of this competition yet. Run `make final-eval` first.")
     print_stderr(f"wrote {target}")
@@ -184,7 +184,7 @@ def export_recordings() -> None:
     """Write all replies to data/recordings, so that others can replay them."""
     from pcgeval.formats.params import load_params
     from pcgeval.generation.export import record_competition
-    from pcgeval.judge.stage import record_judgements
+    from pcgeval.judge.many import record_judgements
 
     params = load_params()
     for path in [*record_competition(params), *record_judgements(params)]:

@@ -11,7 +11,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from pcgeval.cli.main import app
 from pcgeval.core.console import print_stderr
-from pcgeval.core.files import read_text, write_text
+from pcgeval.core.files import write_text
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.failures import FAILURES, FailureStage
 
 COMMANDS, KINDS = Path("docs/commands.md"), Path("docs/failures.md")
@@ -72,7 +73,7 @@ def main() -> int:
     for document, text in ((COMMANDS, commands_help()), (KINDS, failures_table())):
         if "--check" not in sys.argv:
             write_text(document, text)
-        elif not document.exists() or read_text(document) != text:
+        elif not document.exists() or read_text(document, follow_link=True) != text:
             print_stderr(f"{document}: is out of date. Run `python -m pcgeval.cli.docs`.")
             return 1
     return 0

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from pcgeval.cli.levels import block_text
-from pcgeval.core.text import count, printable_line, printable_text
-from pcgeval.formats.stages import plain
+from pcgeval.core.text import count, plain, printable_line, printable_text
 from pcgeval.report.explanation import Explanation
 from pcgeval.scoring.formulas import TrialShare
 

@@ -25,8 +25,8 @@ from pcgeval.judge import JUDGES
 if TYPE_CHECKING:
     from pcgeval.judge.many import Fault
     from pcgeval.judge.settings import GradingTask, JudgeSettings
-    from pcgeval.rubric.grades import JudgeOutput
-    from pcgeval.rubric.runs import RunGrade
+    from pcgeval.rubric.output import JudgeOutput
+    from pcgeval.rubric.papers import RunGrade
 
 GRADES = Path("grades")  # of a folder of runs, below the working directory
 Submission = Annotated[
@@ -80,10 +80,8 @@ def grade(
     from pcgeval.cli.settings import load_params_or_default
     from pcgeval.formats.layout import judge_recording_file, judgement_file
     from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.many import Grading, grade_all, run_gradings
-    from pcgeval.judge.stage import competition_task
-    from pcgeval.rubric.papers import list_papers
-    from pcgeval.rubric.runs import RunGrade, find_runs, holds_runs
+    from pcgeval.judge.many import Grading, competition_task, grade_all, run_gradings
+    from pcgeval.rubric.papers import RunGrade, find_runs, holds_runs, list_papers
     from pcgeval.sandbox.reproduction import SandboxComputer
 
     params = load_params_or_default()
@@ -105,8 +103,8 @@ def grade(
         (out and out.is_dir() and not are_runs, f"--out {out}: is a directory. Name a file."),
         (is_within, f"--out {out or GRADES}: lies among the runs. Name another folder for the grades."),
     )
-    of_team = (judge_recording_file(submission), judgement_file(submission)) if is_team else ()
-    recordings = [*([recording] if recording else []), *filter(Path.is_file, of_team)]
+    team_recordings = (judge_recording_file(submission), judgement_file(submission)) if is_team else ()
+    recordings = [*([recording] if recording else []), *filter(Path.is_file, team_recordings)]
     if are_runs:
         runs = find_runs(Path(submission), papers)
         gradings = run_gradings(runs, out or GRADES, settings)
@@ -155,7 +153,7 @@ def _attempt(place: Path, paper: str, settings: "JudgeSettings", *, needs_run: b
     """Give an attempt at a paper, or the one in the folder of a run, and say what a reader may not expect."""
     from pcgeval.core.errors import FileError
     from pcgeval.judge.run import attempt
-    from pcgeval.rubric.runs import holds_a_run, submission_in
+    from pcgeval.rubric.papers import holds_a_run, submission_in
 
     submission = place
     if place.is_dir() and holds_a_run(place):
@@ -175,7 +173,7 @@ def _show_grade(
     """Print a grade as JSON, or else its tree, and the summary; write its file and its page, if they are asked for."""
     from pcgeval.core.files import write_json, write_text
     from pcgeval.rubric.explanation import summary_lines, tree_lines
-    from pcgeval.rubric.runs import width_problem
+    from pcgeval.rubric.papers import width_problem
 
     if isinstance(output, Exception):
         raise output

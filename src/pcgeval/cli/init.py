@@ -1,7 +1,6 @@
 """The command `init`: a competition's folder from the installed package alone."""
 
 import shlex
-import shutil
 import subprocess
 from itertools import product
 from pathlib import Path
@@ -12,14 +11,12 @@ import typer
 from pcgeval.cli.options import group
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import DVC_IGNORED, remove_others, write_bytes, write_text
+from pcgeval.core.files import copy_files, remove_others, tree_files, write_bytes, write_text
 from pcgeval.core.text import printable_line
 from pcgeval.formats import layout
 
 app = group()
 _PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
-_CONFIG = (".gitignore", ".gitattributes", ".dvcignore", ".dvc/.gitignore", ".dvc/config")
-_INPUTS = (layout.DATA / "classifier", layout.RUBRICS / "competition", layout.LOCKS, layout.SUBMISSIONS / "zero-shot")
 
 
 @app.command()
@@ -78,15 +75,16 @@ def _write_pipeline(folder: Path) -> None:
 
 def _copy_inputs(folder: Path, params_file: Path) -> None:
     from pcgeval.formats.params import load_params
+    from pcgeval.pipeline import parts_for
 
-    files = {name: layout.RELEASED_PIPELINE / name for name in _CONFIG}
-    files |= {"params.yaml": params_file, "Makefile": params_file.with_name("Makefile")}
-    for name, source in files.items():
+    for name, source in {"params.yaml": params_file, "Makefile": params_file.with_name("Makefile")}.items():
         write_bytes(folder / name, source.read_bytes())
-    ignored = shutil.ignore_patterns(*DVC_IGNORED)
-    for place in _INPUTS:
-        source = layout.PACKAGED_DATA / place.relative_to(layout.DATA)
-        shutil.copytree(source, folder / place, ignore=ignored, copy_function=shutil.copyfile)
+    for part in parts_for("init"):
+        if part.kind == "code":
+            copy_files(layout.RELEASED_PIPELINE, folder, [part.path.as_posix()], follow_link=True)
+        else:
+            names = tree_files(layout.PACKAGED_DATA, part.path.relative_to(layout.DATA) / part.first)
+            copy_files(layout.PACKAGED_DATA, folder / layout.DATA, names, follow_link=True)
     params = load_params(params_file)
     recordings = [layout.RECORDINGS / model / team for model, team in product(params.models, params.teams)]
     for place in (*recordings, *(layout.JUDGE_RECORDINGS / team for team in params.teams)):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pcgeval.formats.params import Params
     from pcgeval.judge.many import Grading
     from pcgeval.judge.settings import JudgeSettings
-    from pcgeval.rubric.runs import RunGrade
+    from pcgeval.rubric.papers import RunGrade
 
 _OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
 
@@ -137,7 +137,7 @@ def print_plans(
 
 def print_grade_table(grades: "Sequence[RunGrade]", *, json: bool) -> None:
     """Print the means of gradings as a table, and below it why gradings do not count."""
-    from pcgeval.rubric.runs import COLUMNS, grade_table
+    from pcgeval.rubric.papers import COLUMNS, grade_table
 
     rows = grade_table(grades)
     for grade in grades:

@@ -13,9 +13,10 @@ import typer
 
 from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.text import printable_line
-from pcgeval.core.untrusted import UntrustedFileError, read_handmade
+from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -83,13 +84,23 @@ def level(
 
 def _texts(file: Path, *, watch: bool) -> Iterator[str]:
     """Yield the text of a file; with `watch`, again whenever it changes, until Ctrl-C."""
-    text = read_handmade(None if file == STDIN else file, MAX_BYTES)
+    text = _handmade(file)
     yield text
     while watch:
         time.sleep(_WATCH_SECONDS)
         with suppress(UntrustedFileError):  # an editor may remove the file before it writes it again
-            if (now := read_handmade(file, MAX_BYTES)) != text:
+            if (now := _handmade(file)) != text:
                 yield (text := now)
+
+
+def _handmade(file: Path) -> str:
+    """Return the text of a file that a person's editor wrote, or of standard input."""
+    if file != STDIN:
+        return decoded(read_bytes(file, MAX_BYTES, follow_link=True), file, may_be_utf16=True)
+    content = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise FileError(f"standard input: is larger than {MAX_BYTES} bytes. Shorten it.")
+    return decoded(content, Path("standard input"), may_be_utf16=True)
 
 
 def _hints(text: str, scored: "LevelScore") -> Iterator[str]:

@@ -16,7 +16,7 @@ app.add_typer(models, name="models", help="List the local models, fetch them int
 @models.command("list")
 def list_models(json: Json = False) -> None:
     """List the local models with their size, SHA-256 and licence."""
-    from pcgeval.llm.local_models import LOCAL_MODELS, cached_path
+    from pcgeval.llm.backends import LOCAL_MODELS, cached_path
 
     columns = ("model", "bytes", "sha256", "licence", "fetched")
     rows = [
@@ -33,8 +33,8 @@ def fetch(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Default: all local models.")] = None,
 ) -> None:
     """Download local models into the cache and print their paths."""
-    from pcgeval.llm.local_models import LOCAL_MODELS
-    from pcgeval.llm.local_models import fetch as fetch_model
+    from pcgeval.llm.backends import LOCAL_MODELS
+    from pcgeval.llm.backends import fetch as fetch_model
 
     for name in names or [model.name for model in LOCAL_MODELS]:
         sys.stdout.write(f"{fetch_model(name)}\n")
@@ -46,8 +46,8 @@ def serve(
     port: Annotated[int, typer.Option(min=1, max=65_535, help="The port to listen on.")] = 8080,
 ) -> None:
     """Serve a local model on this machine, with OpenAI's interface, until Ctrl-C."""
-    from pcgeval.llm.llamacpp import serve as serve_model
-    from pcgeval.llm.local_models import model_file
+    from pcgeval.llm.backends import model_file
+    from pcgeval.llm.openai import serve as serve_model
 
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that has just ended leaves it free

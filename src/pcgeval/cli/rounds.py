@@ -15,17 +15,13 @@ import yaml
 
 from pcgeval.core.console import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import DVC_IGNORED, derived_seed, write_text
+from pcgeval.core.files import copy_files, derived_seed, write_text
 from pcgeval.core.locks import lock_folder
-from pcgeval.formats.layout import CALLS, EXAMPLE_LETTERS, PACKAGE_FILE, STATE, SUBMISSIONS, state_name
+from pcgeval.formats.layout import CALLS, STATE, SUBMISSIONS, SUBMIT_LOCK, competition_files, state_name
 from pcgeval.formats.params import ParamsError, load_params
-from pcgeval.submissions.filing import LOCK
+from pcgeval.pipeline import parts_for
 
 ROUNDS = Path("rounds")
-INPUTS = (
-    *(".dvcignore", "dvc.yaml", "stages"),
-    *("data/submissions", "data/locks", "data/recordings", "data/rubrics", "data/classifier"),
-)
 _DVC_CONFIG = """\
 [core]
     analytics = false
@@ -40,7 +36,7 @@ _DVC_CONFIG = """\
 def run_round(name: str) -> None:
     """Evaluate a round of params.yaml in rounds/NAME with `pcgeval run`, and exit with its code if it failed."""
     with lock_folder(ROUNDS / name, STATE / f"round-{state_name(ROUNDS / name)}.lock"):
-        with lock_folder(SUBMISSIONS, LOCK):  # copy no half of a submission that is being filed
+        with lock_folder(SUBMISSIONS, SUBMIT_LOCK):  # copy no half of a submission that is being filed
             workspace = prepare_round(name)
         print_stderr(f"evaluating the round {name} in {workspace}")
         environment = {**os.environ, INSIDE_RUN: "1"}
@@ -67,18 +63,12 @@ def prepare_round(name: str, root: Path = Path()) -> Path:
     if workspace.exists() and not dvc_config.is_file() and any(workspace.iterdir()):
         raise FileError(f"{workspace}: already exists and `pcgeval run --round` did not make it. Move it elsewhere.")
     write_text(dvc_config, _DVC_CONFIG.format(cache=root.resolve() / ".dvc" / "cache"))
-    code = PACKAGE_FILE if (root / PACKAGE_FILE).is_file() else Path("src")
-    letters = [EXAMPLE_LETTERS] if (root / EXAMPLE_LETTERS).is_dir() else []  # dvc.yaml names them then
-    for path in (*map(Path, INPUTS), *letters, code):
-        source, target = root / path, workspace / path
-        if not source.exists():
+    for part in parts_for("round"):
+        source, target = root / part.path, workspace / part.path
+        if not (source.exists() or part.is_optional):
             raise FileError(f"{source}: is missing, and every round needs it. Restore it, for example from git.")
-        if source.is_dir():
-            shutil.rmtree(target, ignore_errors=True)
-            ignored = None if path == SUBMISSIONS else shutil.ignore_patterns(*DVC_IGNORED)
-            shutil.copytree(source, target, ignore=ignored)
-        else:
-            shutil.copy2(source, target)
+        shutil.rmtree(target, ignore_errors=True)
+        copy_files(root, workspace, competition_files(root, part.path), follow_link=True, with_status=True)
     write_text(workspace / "params.yaml", yaml.safe_dump(values, sort_keys=False))
     (root / CALLS).mkdir(parents=True, exist_ok=True)
     (workspace / CALLS).parent.mkdir(exist_ok=True)

@@ -45,7 +45,7 @@ def show(
     The explanation of a criterion goes from the root down to the judge's answer.
     """
     from pcgeval.rubric.explanation import NodeShare, criterion_lines, summary_lines, tree_lines, way_to
-    from pcgeval.rubric.grade_files import read_grade
+    from pcgeval.rubric.output import read_grade
 
     output = read_grade(grade)
     if page:
@@ -79,8 +79,7 @@ def convert(
     ] = "paperbench",
 ) -> None:
     """Print a grade as JSON in another format."""
-    from pcgeval.rubric.grade_files import inspect_log, read_grade
-    from pcgeval.rubric.grades import JudgeOutput
+    from pcgeval.rubric.output import JudgeOutput, inspect_log, read_grade
 
     formats = {"pcgeval": JudgeOutput.to_json, "paperbench": JudgeOutput.to_dict, "inspect": inspect_log}
     sys.stdout.write(f"{to_json(formats[form](read_grade(grade)))}\n")
@@ -108,8 +107,8 @@ def agreement(
 
 def _read_pairs(a: Path, b: Path) -> "dict[str, tuple[GradedTaskNode, GradedTaskNode]]":
     """Return the gradings that belong together: two files, or those of the same name in two folders."""
-    from pcgeval.rubric.grade_files import read_graded_tree
     from pcgeval.rubric.grades import GradeError
+    from pcgeval.rubric.output import read_graded_tree
 
     in_a, in_b = (
         {path.relative_to(place).as_posix(): path for path in place.rglob("*.json")} if place.is_dir() else {"": place}
@@ -142,9 +141,9 @@ def judge_eval(
 
     Exit code 1: leaves without a grade leave the score of a submission open by more than rubric.max_width.
     """
-    from pcgeval.judge.judge_eval import evaluate_judges, file_name, read_examples
+    from pcgeval.judge.trust import evaluate_judges, file_name, read_examples
     from pcgeval.rubric.agreement import judge_eval_json, judge_eval_lines
-    from pcgeval.rubric.runs import width_problem
+    from pcgeval.rubric.papers import width_problem
 
     papers = folder.resolve().parent / "papers"
     keys = [*([f"rubric.papers_dir={papers}"] if papers.is_dir() else []), *(assignments or [])]
@@ -200,8 +199,8 @@ def attack(
     The harmless note is a control: its difference is the judge's noise. Exit code 1: a grading did not finish, the
     unchanged submission got no grade, or an attack exceeds --max-inflation.
     """
-    from pcgeval.judge.attack import NO_ATTACKS, attack_gradings, attack_judge
     from pcgeval.judge.calls import CallFiles
+    from pcgeval.judge.trust import NO_ATTACKS, attack_gradings, attack_judge
 
     judges = named_judges(model, judge, base_url, assignments)
     if dry_run:
@@ -249,8 +248,7 @@ def table(
     the table names it.
     """
     from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.rubric.papers import list_papers
-    from pcgeval.rubric.runs import RunGrade, find_runs, read_disqualified
+    from pcgeval.rubric.papers import RunGrade, find_runs, list_papers, read_disqualified
 
     params = load_params_or_default(assignments or ())
     runs = find_runs(folder, list_papers(Path(params.rubric.papers_dir)))

@@ -10,8 +10,7 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.text import printable_name
 from pcgeval.formats.layout import PACKAGED_DATA
 from pcgeval.formats.params import ANY_CLASSIFIER, Model, Params, load_params, parse_params
-from pcgeval.llm.backends import named_model
-from pcgeval.llm.local_models import find_model
+from pcgeval.llm.backends import find_model, named_model
 from pcgeval.llm.protocol import full_name
 
 _LOCAL_PARAMS = PACKAGED_DATA / "competitions" / "local.yaml"  # of `pcgeval init`: the same prompt, the same replies

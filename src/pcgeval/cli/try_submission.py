@@ -18,10 +18,11 @@ import typer
 from pcgeval.cli.options import print_json, print_table
 from pcgeval.cli.settings import SettingsError, find_model_to_ask, load_params_or_default
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.files import read_text, write_bytes, write_text
+from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.progress import StatusLine
 from pcgeval.core.text import count, duration, printable_text
+from pcgeval.core.untrusted import read_text
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.formats.layout import EXTENSIONS, Trial, tag, trial_file
 from pcgeval.formats.params import Params
@@ -36,7 +37,7 @@ from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
 from pcgeval.submissions.load import Program, Submission
 from pcgeval.submissions.packages import PackagesError, interpreter_for
-from pcgeval.submissions.validate import check, filed_entry, opened, printable_findings
+from pcgeval.submissions.validate import check, filed_entry, printable_findings, unpacked_submission
 
 LOCK = ".pcgeval-try.lock"
 OUTAGE_SECONDS = 30.0  # at most, for which a person waits for a server
@@ -115,7 +116,7 @@ def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submiss
     `stack` removes the unpacked contents of a zip file when it ends.
     """
     path = path.resolve()
-    checked = check(stack.enter_context(opened(path)), params.limits, entry=filed_entry(path, params))
+    checked = check(stack.enter_context(unpacked_submission(path)), params.limits, entry=filed_entry(path, params))
     for line in printable_findings(checked.findings):
         print_stderr(line)
     if checked.work is None or not checked.passed:
@@ -159,7 +160,7 @@ class _Try:
         """Score a trial's response, write the files of its level, and print the trial."""
         team, physics = self.submission.team, self.params.physics
         files = {stage: trial_file(self.folder / stage, stage, team, trial) for stage in EXTENSIONS}
-        response = read_text(files["raw"])
+        response = read_text(files["raw"], follow_link=True)
         if record.failure is None:
             level = score_level(response, trial.letter, self.classifier, physics, read_as="response")
             (model,) = self.params.models.values()

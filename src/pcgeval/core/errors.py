@@ -2,6 +2,48 @@
 
 Modules define subclasses beside the code that raises them. A message says what was wrong, which value, where (team,
 letter and trial, or file and line) and ends with what to do. Commands print it without a traceback.
+
+PcgevalError
+  AuditError
+  BundleError
+  CallError
+    ContextError
+  ClassifierError
+  ClusterError
+  CommitmentError
+  CompareError
+  DiversityError
+  EnvironmentsError
+  EvaluationError
+  FaultsError
+    HumanGradesError
+    JudgeEvalError
+    PaperError
+    RubricError
+  FileError
+    UntrustedFileError
+  FilingError
+  FolderBusyError
+  GradeError
+  GradingError
+  InputsChangedError
+  LevelError
+  LlmError
+    GradingEnded
+    OutageError
+  MissingPackageError
+  PackagesError
+    InstallError
+      LockError
+    RequirementsError
+  ParamsError
+  SandboxError
+  ScoringError
+  SettingsError
+  SimulationError
+  SubmissionError
+  TrialFaultError
+  WorkerError
 """
 
 from collections.abc import Sequence

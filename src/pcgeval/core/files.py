@@ -4,29 +4,28 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from fnmatch import translate
 from pathlib import Path
 from typing import Any
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.text import well_formed
-from pcgeval.core.untrusted import read_bounded_json, read_bounded_text
+from pcgeval.core.untrusted import open_regular
 
 # the rules of .dvcignore, which hide no file of a submission
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
 _IGNORED = re.compile("|".join(map(translate, DVC_IGNORED)))
-
-MAX_BYTES = 2**30  # of a file that is read as a whole
-_written: ContextVar[set[Path] | None] = ContextVar("written", default=None)  # inside `rewritten_folder`
+_BLOCK = 2**20  # bytes
+_rewritten: dict[Path, set[Path]] = {}  # what this process has written since `rewritten_folder` of each folder began
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically; one that has this content already stays untouched, so DVC does not hash it again."""
-    if (written := _written.get()) is not None:
+    for written in tuple(_rewritten.values()):
         written.add(path)
     if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return
@@ -57,16 +56,6 @@ def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
     write_text(path, to_json(value, indent=indent) + "\n")
 
 
-def read_text(path: Path) -> str:
-    """Read UTF-8 text with its line ends as they are; raise UntrustedFileError if that is impossible."""
-    return read_bounded_text(path, MAX_BYTES, follow_link=True)
-
-
-def read_json(path: Path) -> Any:
-    """Read a JSON file; raise UntrustedFileError if it is missing, unreadable or not JSON."""
-    return read_bounded_json(path, MAX_BYTES, follow_link=True)
-
-
 def shown_folders(folder: Path) -> list[Path]:
     """Return the folders in a folder, sorted, without hidden ones."""
     return sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
@@ -74,16 +63,18 @@ def shown_folders(folder: Path) -> list[Path]:
 
 @contextmanager
 def rewritten_folder(folder: Path, *, keep: Path) -> Iterator[None]:
-    """Let a stage write its output folder from its input `keep`, then remove every file that it did not write."""
+    """Let a stage write its output folder from its input `keep`, then remove every file that it did not write.
+
+    Any thread of this process may write; nothing is removed if the block raises an error.
+    """
     if not keep.is_dir():
         raise FileError(f"{keep}: is missing. Run `dvc repro` to make it.")
     folder.mkdir(parents=True, exist_ok=True)
-    written = outer if (outer := _written.get()) is not None else set()
-    token = _written.set(written)
+    _rewritten[folder] = set()
     try:
         yield
     finally:
-        _written.reset(token)
+        written = _rewritten.pop(folder)
     remove_others(folder, written)
 
 
@@ -96,6 +87,69 @@ def remove_others(folder: Path, wanted: set[Path]) -> None:
                     path.unlink()
             elif not any(path.iterdir()):
                 path.rmdir()
+
+
+def tree_files(root: Path, path: Path | str = "", *, with_ignored: bool = False) -> Iterator[str]:
+    """Yield the name below `root` of a file, or of all files below a folder but those that DVC ignores.
+
+    Links count as what they lead to. A missing path yields nothing.
+
+    Raises:
+        OSError: A folder cannot be read.
+    """
+    path = Path(path)
+    if (root / path).is_file():
+        yield path.as_posix()
+    elif (root / path).is_dir():
+        for place, folders, names in os.walk(root / path, onerror=_fail):
+            folders[:] = [name for name in folders if with_ignored or not is_ignored(name)]
+            above = path / Path(place).relative_to(root / path)
+            start = "" if above == Path() else f"{above.as_posix()}/"
+            for name in names:
+                is_hidden = not with_ignored and is_ignored(name)
+                if not is_hidden and os.path.isfile(os.path.join(place, name)):  # noqa: PTH113, PTH118 - of thousands
+                    yield start + name
+
+
+def _fail(error: OSError) -> None:
+    raise error
+
+
+def copy_files(
+    source: Path, target: Path, names: Iterable[str], *, follow_link: bool = False, with_status: bool = False
+) -> None:
+    """Copy files of a folder, by their names in it, into another folder; `with_status` also copies rights and times.
+
+    Raises:
+        UntrustedFileError: A file cannot be read, or is a link and `follow_link` is not set.
+    """
+    for name in names:
+        place = target / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("wb") as copy:  # outside of `open_regular`, so that a full disk is no fault of the source
+            copy.writelines(_blocks(source / name, follow_link=follow_link))
+        if with_status:
+            shutil.copystat(source / name, place)
+
+
+def _blocks(path: Path, *, follow_link: bool) -> Iterator[bytes]:
+    with open_regular(path, follow_link=follow_link) as file:
+        while block := file.read(_BLOCK):
+            yield block
+
+
+def tree_sha256(root: Path, names: Iterable[str]) -> str:
+    """Return one SHA-256 over files, by their names below a folder.
+
+    It is that of the canonical JSON of `[[name, SHA-256 of the file], ...]` in byte order of the names.
+
+    Raises:
+        FileError: A file or its folder cannot be read.
+    """
+    try:
+        return sha256_json([[name, sha256_file(root / name)] for name in sorted(set(names), key=os.fsencode)])
+    except OSError as error:
+        raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
 
 
 def sha256_bytes(content: bytes) -> str:

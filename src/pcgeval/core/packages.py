@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import is_ignored, sha256_file, sha256_json
+from pcgeval.core.files import tree_files, tree_sha256
 
 # the extra of pyproject.toml that brings a module
 EXTRAS = {
@@ -19,6 +19,7 @@ EXTRAS = {
     "openai": "openai",
     "pyarrow": "parquet",
     "pymunk": "levels",
+    "ruamel": "pipeline",
     "torch": "classifier",
     "transformers": "classifier",
     "verifiers": "verifiers",
@@ -67,8 +68,8 @@ def installed_versions(*names: str) -> dict[str, str]:
 def source_sha256(*packages: str) -> str:
     """Return one SHA-256 over the modules of packages of pcgeval, such as `evaluator`; "" is all of it."""
     source = Path(__file__).parents[1]
-    modules = sorted(path for package in packages for path in (source / package).rglob("*.py"))
-    return sha256_json([[path.relative_to(source).as_posix(), sha256_file(path)] for path in modules])
+    names = (name for package in packages for name in tree_files(source, package))
+    return tree_sha256(source, (name for name in names if name.endswith(".py")))
 
 
 @functools.cache
@@ -78,7 +79,5 @@ def installed_release() -> dict[str, str | None]:
     Its `data` is left out, which a checkout has elsewhere: a wheel and its checkout have the same hash.
     """
     package = Path(__file__).parents[1]
-    names = (path.relative_to(package) for path in sorted(package.rglob("*")) if path.is_file())
-    source = [name for name in names if name.parts[0] != "data" and not any(map(is_ignored, name.parts))]
-    sha256 = sha256_json([[name.as_posix(), sha256_file(package / name)] for name in source])
+    sha256 = tree_sha256(package, (name for name in tree_files(package) if not name.startswith("data/")))
     return {"sha256": sha256, "version": installed_version("pcgeval")}

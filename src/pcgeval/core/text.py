@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from decimal import Decimal
 
 MAX_LINE = 300  # characters of a name or a message that is shown
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -21,10 +22,15 @@ def one_line(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
+def truncate(text: str, limit: int) -> str:
+    """Return a text of at most `limit` characters, which ends in an ellipsis if some are left out."""
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
 def printable_line(text: str, limit: int = MAX_LINE) -> str:
     """Return prose on one line of at most `limit` characters, without unprintable characters."""
     line = " ".join(one_line(text[: 4 * limit]).split())
-    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 3]}..."
+    return truncate(line if len(text) <= 4 * limit else f"{line}...", limit)
 
 
 def printable_name(text: str, limit: int = MAX_LINE) -> str:
@@ -63,6 +69,12 @@ def duration(seconds: float) -> str:
 def number(value: float) -> str:
     """Return a number as sentences write it: `1 000`, `2.5`."""
     return f"{value:,}".replace(",", " ") if isinstance(value, int) else f"{value:g}"
+
+
+def plain(value: Decimal) -> str:
+    """Return an exact decimal in plain notation: no exponent, no trailing zeros, no negative zero."""
+    text = format(value, "f") if value else "0"  # a zero may have any exponent
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def shortened(text: str, most: int) -> str:

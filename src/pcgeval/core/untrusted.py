@@ -1,13 +1,12 @@
 """Read and show the files of teams, models and strangers: bounded files, bounded folders, printable text.
 
-No function follows a link unless `follow_link` is set, waits for a pipe, or reads more than its limit.
+No function waits for a pipe or reads more than its limit; `read_json` alone follows a link without `follow_link`.
 """
 
 import codecs
 import errno
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.text import printable_line, printable_name
 
 FaultKind = Literal["missing", "not regular", "too large", "malformed", "system"]
+MAX_BYTES = 2**30  # of a file that is read as a whole
 MAX_ENTRIES = 100_000  # files and folders in a tree
 MAX_DEPTH = 40  # folders in one another
 _MAX_DIGITS = 100  # of a number in YAML
@@ -60,56 +60,44 @@ def open_regular(path: Path, *, follow_link: bool = False) -> Iterator[BinaryIO]
         raise _unreadable(path, error) from error
 
 
-def read_bounded(path: Path, limit: int, *, follow_link: bool = False) -> bytes:
-    """Return a regular file's bytes; raise UntrustedFileError if it has more than `limit` or cannot be read."""
-    with open_regular(path, follow_link=follow_link) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise _too_large(path, limit)
-        return file.read(size)
-
-
-def read_start(path: Path, size: int, *, follow_link: bool = False) -> bytes:
-    """Return at most the first `size` bytes of a regular file."""
-    with open_regular(path, follow_link=follow_link) as file:
-        return file.read(min(size, os.fstat(file.fileno()).st_size))
-
-
-def read_bounded_text(path: Path, limit: int, *, follow_link: bool = False) -> str:
-    """Return a regular file's UTF-8 text, line ends as they are; raise UntrustedFileError if there is none."""
-    return _decoded(read_bounded(path, limit, follow_link=follow_link), path)
-
-
-def read_handmade(path: Path | None, limit: int) -> str:
-    """Return the text of a file, or of standard input for None, that a person's editor wrote: UTF-8, or marked UTF-16.
+def read_bytes(path: Path, limit: int = MAX_BYTES, *, follow_link: bool = False, cut: bool = False) -> bytes:
+    """Return a regular file's bytes; with `cut`, those of a larger file up to `limit`.
 
     Raises:
-        UntrustedFileError: There is no such text, or it has more than `limit` bytes.
+        UntrustedFileError: It has more than `limit` bytes, or cannot be read; see `open_regular`.
     """
-    if path is not None:
-        return _decoded(read_bounded(path, limit, follow_link=True), path, may_be_utf16=True)
-    content, name = sys.stdin.buffer.read(limit + 1), Path("standard input")
-    if len(content) > limit:
-        raise _too_large(name, limit)
-    return _decoded(content, name, may_be_utf16=True)
+    with open_regular(path, follow_link=follow_link) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit and not cut:
+            raise UntrustedFileError(path, "too large", f"is larger than {limit} bytes", "Shorten it.")
+        return file.read(min(size, limit))
 
 
-def _decoded(content: bytes, path: Path, *, may_be_utf16: bool = False) -> str:
+def read_text(path: Path, limit: int = MAX_BYTES, *, follow_link: bool = False) -> str:
+    """Return a regular file's UTF-8 text, line ends as they are; raise UntrustedFileError if there is none."""
+    return decoded(read_bytes(path, limit, follow_link=follow_link), path)
+
+
+def read_json(path: Path, limit: int = MAX_BYTES) -> Any:
+    """Return the value of a JSON file, also behind a link; raise UntrustedFileError if it holds none."""
+    try:
+        return json.loads(read_text(path, limit, follow_link=True).removeprefix("\ufeff"))
+    except (ValueError, RecursionError) as error:
+        reason = f"is not JSON ({printable_line(str(error))})"
+        raise UntrustedFileError(path, "malformed", reason, "Correct it.") from error
+
+
+def decoded(content: bytes, path: Path, *, may_be_utf16: bool = False) -> str:
+    """Return the text that bytes of a file are in UTF-8, or in UTF-16 with its mark; raise UntrustedFileError if none.
+
+    People's editors write UTF-16; programs do not.
+    """
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
         return content.decode("utf-16" if is_utf16 and may_be_utf16 else "utf-8")
     except UnicodeDecodeError as error:
         reason = "is UTF-16 text" if is_utf16 else f"is not UTF-8 text ({error.reason} at byte {error.start})"
         raise UntrustedFileError(path, "malformed", reason, "Save it as UTF-8.") from error
-
-
-def read_bounded_json(path: Path, limit: int, *, follow_link: bool = False) -> Any:
-    """Return the value of a JSON file; raise UntrustedFileError if it holds none or has more than `limit` bytes."""
-    try:
-        return json.loads(read_bounded_text(path, limit, follow_link=follow_link).removeprefix("\ufeff"))
-    except (ValueError, RecursionError) as error:
-        reason = f"is not JSON ({printable_line(str(error))})"
-        raise UntrustedFileError(path, "malformed", reason, "Correct it.") from error
 
 
 def parse_yaml(text: str, *, allow_aliases: bool = False) -> Any:
@@ -233,10 +221,6 @@ def files_below(folder: Path) -> list[Path]:
         if entry.is_file:
             names.append(entry.name)
     return [folder / name for name in sorted(names, key=os.fsencode)]
-
-
-def _too_large(path: Path, limit: int) -> UntrustedFileError:
-    return UntrustedFileError(path, "too large", f"is larger than {limit} bytes", "Shorten it.")
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> UntrustedFileError:

@@ -80,8 +80,8 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
         for name in ("stability", "images", "replays"):
             outputs.enter_context(rewritten_folder(root / DATA / name, keep=root / DATA / "levels"))
         for model, team in product(params.models, params.teams):
-            of_team = {key[2]: files[level] for key, level in levels.items() if key[:2] == (model, team)}
-            _write_team(params, root, model, team, of_team)
+            team_trials = {key[2]: files[level] for key, level in levels.items() if key[:2] == (model, team)}
+            _write_team(params, root, model, team, team_trials)
 
 
 def _simulate_new(
@@ -92,8 +92,8 @@ def _simulate_new(
     A level that crashed the engine has no file, so the next run tries it again.
     """
     physics, code = params.physics, source_sha256("evaluator", "levels")
-    maker = [installed_engine(physics), installed_packages(physics), physics.model_dump(mode="json"), code]
-    folder = cache / sha256_json(maker)
+    cache_key = [installed_engine(physics), installed_packages(physics), physics.model_dump(mode="json"), code]
+    folder = cache / sha256_json(cache_key)
     files: dict[bytes, Path | None] = {}
     new: dict[bytes, Path] = {}
     for level in dict.fromkeys(levels):

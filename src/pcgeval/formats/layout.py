@@ -4,12 +4,15 @@ Outputs lie in `data/<stage folder>/<model>/<team>/<letter>/<team>_<letter>_<tri
 """
 
 import re
+import string
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from pcgeval.core.files import sha256_json
+from pcgeval.core.files import sha256_json, tree_files
 
+LETTERS = string.ascii_uppercase  # that a level may show
 # the official names of the folders that the stages generate, extract, convert, simulate, classify and diversity fill
 StageDir = Literal["raw", "intermediate", "levels", "images", "stability", "similarity", "diversity"]
 STAGE_DIRS: tuple[StageDir, ...] = get_args(StageDir)
@@ -37,6 +40,7 @@ RANKING_JSON = RESULTS / "ranking.json"
 METRICS = RESULTS / "metrics"  # a file for each team, for `dvc metrics show`
 STATE = Path(".pcgeval")  # for the next run after a killed one; neither DVC nor git has it
 RUN_LOCK = STATE / "run.lock"  # of `pcgeval run`
+SUBMIT_LOCK = STATE / "submit.lock"  # of `pcgeval submit`
 GENERATION_LOCK = STATE / "generate.lock"  # of the stage generate
 DVC_LOCK = Path("dvc.lock")
 PACKAGE_FILE = Path("pcgeval.json")  # the pcgeval that a competition runs, where it has no src/pcgeval
@@ -97,6 +101,11 @@ def own_or_packaged(path: Path) -> Path:
     """Return an input below data/; pcgeval's own copy where the working folder has none."""
     packaged = PACKAGED_DATA / path.relative_to(DATA) if path.is_relative_to(DATA) else path
     return packaged if packaged.exists() and not path.exists() else path
+
+
+def competition_files(root: Path, path: Path) -> Iterator[str]:
+    """Yield the names below `root` of a competition's files at a path: all of a submission, else as `tree_files`."""
+    return tree_files(root, path, with_ignored=path.is_relative_to(SUBMISSIONS))
 
 
 def rubric_file(rubric: str) -> Path:

@@ -1,14 +1,11 @@
 """params.yaml as one frozen model: the only source of everything that can change a score."""
 
 import difflib
-import math
 import re
-import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -20,10 +17,9 @@ from pydantic import (
 )
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import read_text, to_json, write_text
 from pcgeval.core.text import printable_line
-from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_bounded_text
-from pcgeval.formats.layout import CLASSIFIER, Trial
+from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_text
+from pcgeval.formats.layout import CLASSIFIER, LETTERS, Trial
 
 PARAMS_FILE = "params.yaml"
 ANY_CLASSIFIER = "any classifier"  # the context of commands that evaluate no competition
@@ -46,23 +42,6 @@ _JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "se
 _FOREIGN = {"ollama": ("base_url",), "openai": ("host", "keep_alive"), "llamacpp": ("host", "base_url", "keep_alive")}
 HUB_ID = re.compile(r"(?!data/)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 COMMIT = re.compile(r"[0-9a-f]{40}")
-# the rule that a value breaks, by pydantic's types of errors
-_RULES = {
-    "greater_than_equal": "must be at least {ge}",
-    "greater_than": "must be more than {gt}",
-    "less_than_equal": "must be at most {le}",
-    "less_than": "must be less than {lt}",
-    "literal_error": "must be {expected}",
-    "string_pattern_mismatch": "must have the form {pattern}",
-    "too_short": "must have at least {min_length} entry",
-    "finite_number": "must be a finite number",
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
-    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
-    **dict.fromkeys(("model_type", "dict_type"), "must be keys with values"),
-    "string_type": "must be a text",
-    "tuple_type": "must be a list",
-}
 
 
 class ParamsError(PcgevalError):
@@ -83,7 +62,7 @@ class Round(_Section):
     @field_validator("characters")
     @classmethod
     def _letters(cls, value: str) -> str:
-        if not value or len(set(value)) != len(value) or not set(value) <= set(string.ascii_uppercase):
+        if not value or len(set(value)) != len(value) or not set(value) <= set(LETTERS):
             raise ValueError("must be capital letters A to Z, each once, such as ABC")
         return "".join(sorted(value))
 
@@ -332,6 +311,9 @@ class Params(_Section):
                 raise ValueError(f"{name!r}: {fault}")
         urls: dict[str, str | None] = {}  # the name alone identifies a model that reports no digest
         for key, model in self.models.items():
+            if "seed" in model.options:
+                fault = "options.seed would be ignored, as a trial's seed follows from competition.seed"
+                raise ValueError(f"models: {key!r}: {fault}; set that, and remove options.seed")
             if model.backend == "openai" and urls.setdefault(model.name, model.base_url) != model.base_url:
                 fault = "but have different base_url, so their replies could not be told apart; rename one"
                 raise ValueError(f"models: {key!r} and another are named {model.name!r}, {fault}")
@@ -369,93 +351,13 @@ def load_params(path: Path = Path(PARAMS_FILE), *, allow_aliases: bool = True) -
         ParamsError: Every problem of the file, one line each, with a suggestion for misspelt keys.
     """
     try:
-        values = parse_yaml(read_bounded_text(path, _MAX_BYTES, follow_link=True), allow_aliases=allow_aliases)
+        values = parse_yaml(read_text(path, _MAX_BYTES, follow_link=True), allow_aliases=allow_aliases)
     except UntrustedFileError as error:
         missing = "Run this in a competition's folder; `pcgeval init` makes one."
         raise ParamsError(f"{path}: {error.reason}. {missing if error.kind == 'missing' else error.remedy}") from error
     except ValueError as error:
         raise ParamsError(f"{path}: not valid YAML: {printable_line(str(error))}. Correct it.") from error
     return parse_params(values, str(path))
-
-
-def add_team(team: str, path: Path = Path(PARAMS_FILE)) -> None:
-    """Add a team to `teams` in params.yaml, if it is not there, and leave every other character as it is.
-
-    Raises:
-        ParamsError: The file is faulty or cannot take this team, or its teams have an unknown form.
-    """
-    path = path.resolve()  # a link stays a link
-    if team in load_params(path).teams:
-        return
-    text = read_text(path)
-    values = yaml.safe_load(text)
-    teams = _teams_node(text)
-    (first, _), *_ = teams.value
-    entry = f"{yaml.safe_dump([team], default_flow_style=True)[1:-2]}: {{}}"  # quoted where it would be a number
-    end = _end(teams)
-    if teams.flow_style:
-        edited = f"{text[:end]}, {entry}{text[end:]}"
-    else:
-        line_break = "\r\n" if "\r\n" in text else "\n"
-        end = (text + "\n").index("\n", end)
-        end -= text[:end].endswith("\r")
-        edited = f"{text[:end]}{line_break}{' ' * first.start_mark.column}{entry}{text[end:]}"
-    _write_edited(path, edited, {**values, "teams": {**values["teams"], team: {}}}, f"Add {team} to `teams`.")
-
-
-def convert_teams(teams: Mapping[str, Team], path: Path = Path(PARAMS_FILE)) -> None:
-    """Write the decisions about the teams that params.yaml lists, in the place of its list of names.
-
-    Every other character of the file stays.
-
-    Raises:
-        ParamsError: The list has an unknown form, or params.yaml is faulty.
-    """
-    path = path.resolve()
-    text = read_text(path)
-    listed = _teams_node(text)
-    decisions = {name: team.model_dump(mode="json", exclude_defaults=True) for name, team in teams.items()}
-    edits = [(item.end_mark.index, item.end_mark.index, f": {_flow(decisions[item.value])}") for item in listed.value]
-    if listed.flow_style:
-        start, end = listed.start_mark.index, listed.end_mark.index
-        edits += [(start, start + 1, "{"), (end - 1, end, "}")]
-    else:
-        indent = " " * (2 if listed.start_mark.column == 0 else 0)
-        for item in listed.value:
-            dash = text.rindex("-", 0, item.start_mark.index)
-            edits.append((dash, item.start_mark.index, indent))
-    edited = text
-    for start, end, new in sorted(edits, reverse=True):
-        edited = edited[:start] + new + edited[end:]
-    _write_edited(path, edited, {**yaml.safe_load(text), "teams": decisions}, "Write `teams` as keys with values.")
-
-
-def _teams_node(text: str) -> Any:
-    root = yaml.compose(text, yaml.SafeLoader)
-    assert root is not None  # noqa: S101 - it has been loaded
-    return {key.value: value for key, value in root.value}["teams"]
-
-
-def _end(node: Any) -> int:
-    """Return where the last value of a mapping ends, before the comments that follow."""
-    key, value = node.value[-1]
-    if isinstance(value, yaml.MappingNode) and not value.flow_style:
-        return _end(value)
-    return int(max(key.end_mark.index, value.end_mark.index))
-
-
-def _flow(values: Mapping[str, Any]) -> str:
-    """Return values on one line of YAML."""
-    written = yaml.safe_dump(dict(values), default_flow_style=True, allow_unicode=True, sort_keys=False, width=math.inf)
-    return written.strip() if written.count("\n") == 1 else to_json(values, indent=None)
-
-
-def _write_edited(path: Path, edited: str, wanted: dict[str, Any], remedy: str) -> None:
-    """Write an edited params.yaml that is valid and holds the wanted values."""
-    parse_params(wanted, str(path))
-    if yaml.safe_load(edited) != wanted:
-        raise ParamsError(f"{path}: writes its teams in a form that cannot be edited here. {remedy}")
-    write_text(path, edited)
 
 
 def parse_params(values: Any, source: str, *, context: str | None = None) -> Params:
@@ -483,8 +385,9 @@ def _explained(fault: dict[str, Any], model: type[BaseModel]) -> str:
         return f"unknown key {place!r}. {hint}"
     if fault["type"] == "missing":
         return f"{place!r} is missing. Add it."
-    rule = _RULES.get(fault["type"], "").format(**fault.get("ctx", {}))
-    rule = rule or str(fault["msg"]).removeprefix("Value error, ")
+    rule = str(fault["msg"]).removeprefix("Value error, ").replace("Input should", "must")
+    if fault["type"] in {"model_type", "dict_type"}:  # pydantic names our classes
+        rule = "must be keys with values"
     return f"{place}: {rule} (found {repr(fault['input'])[:_SHOWN]})." if place else f"{rule}."
 
 

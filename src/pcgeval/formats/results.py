@@ -86,7 +86,7 @@ def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
     """Read an official table; raise FileError if it is no CSV file, or has other columns or values."""
     place, rows = str(path), []
     try:
-        lines = io.StringIO(read_stage_file(path).decode("utf-8"), newline="")
+        lines = io.StringIO(read_stage_file(path, bytes).decode("utf-8"), newline="")
         reader = csv.DictReader(lines, restkey=_columns(kind)[0], strict=True)  # fields too many are no valid text
         for row in reader:
             place = f"{path}:{reader.line_num}"

@@ -16,7 +16,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded
+from pcgeval.core.text import plain
+from pcgeval.core.untrusted import UntrustedFileError, read_bytes
 from pcgeval.formats.failures import Failure, FailureStage
 from pcgeval.formats.layout import FAILURES_FILE, TRIALS_FILE, Trial, trial_number
 
@@ -25,12 +26,6 @@ _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
 _LARGEST = Decimal("1e400")  # no product of floats is larger, or has more than 2 000 places
 REMAKE = "Run `dvc repro` to make it again."
 Content = TypeVar("Content")
-
-
-def plain(value: Decimal) -> str:
-    """Return an exact decimal in plain notation: no exponent, no trailing zeros, no negative zero."""
-    text = format(value, "f") if value else "0"  # a zero may have any exponent
-    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _check_zero(value: Decimal) -> Decimal:
@@ -65,27 +60,25 @@ class StageFile(FilePart):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a file; raise FileError with the first refused field if it has another shape."""
-        return parsed(path, cls.model_validate_json)
+        return read_stage_file(path, cls.model_validate_json)
 
     def write(self, path: Path) -> None:
         """Write the file as canonical JSON, atomically."""
         write_json(path, self.model_dump(by_alias=True), indent=self.indent)
 
 
-def parsed(path: Path, parse: Callable[[bytes], Content], max_bytes: int = MAX_FILE_BYTES) -> Content:
-    """Read a file with a parser of pydantic; raise FileError if it cannot be read or has another shape."""
-    try:
-        return parse(read_stage_file(path, max_bytes))
-    except ValidationError as error:
-        raise refusal(path, error) from error
+def read_stage_file(path: Path, parse: Callable[[bytes], Content], limit: int = MAX_FILE_BYTES) -> Content:
+    """Read a file that a stage wrote, with a parser such as one of pydantic.
 
-
-def read_stage_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Read a file that a stage wrote; raise FileError if it is missing, no regular file, unreadable or too large."""
+    Raises:
+        FileError: It is missing, no regular file, unreadable or too large, or has another shape.
+    """
     try:
-        return read_bounded(path, max_bytes, follow_link=True)  # DVC may link its cache
+        return parse(read_bytes(path, limit, follow_link=True))  # DVC may link its cache
     except UntrustedFileError as error:
         raise FileError(f"{path}: {error.reason}. {REMAKE}") from error
+    except ValidationError as error:
+        raise refusal(path, error) from error
 
 
 def refusal(path: Path | str, error: ValidationError, remedy: str = REMAKE) -> FileError:
@@ -132,7 +125,7 @@ def read_failures(folder: Path) -> dict[Trial, Failure]:
     path = folder / FAILURES_FILE
     if not path.exists():
         return {}
-    return {Trial(entry.letter, entry.trial): entry.failure for entry in parsed(path, _FAILURES.validate_json)}
+    return {Trial(entry.letter, entry.trial): entry.failure for entry in read_stage_file(path, _FAILURES.validate_json)}
 
 
 class TrialOutcome(FilePart):
@@ -170,7 +163,7 @@ def write_outcomes(folder: Path, outcomes: Iterable[TrialOutcome]) -> None:
 
 def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
     """Read `trials.json` from the stability folder of a model and a team; raise FileError if it is no such file."""
-    return {outcome.key: outcome for outcome in parsed(folder / TRIALS_FILE, _OUTCOMES.validate_json)}
+    return {outcome.key: outcome for outcome in read_stage_file(folder / TRIALS_FILE, _OUTCOMES.validate_json)}
 
 
 def rate(values: Sequence[float]) -> float:

@@ -15,7 +15,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes, sha256_text, to_json, write_json, write_text
 from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import Trial, trial_file
-from pcgeval.formats.stages import parsed
+from pcgeval.formats.stages import read_stage_file
 
 FlagKind = Literal["altered-answer", "invented-reply", "other-host", "unrepeatable"]
 FLAG_KINDS: tuple[FlagKind, ...] = get_args(FlagKind)
@@ -285,7 +285,7 @@ def finished_trial(folder: Path, team: str, trial: Trial, fingerprint: str) -> T
 
 def read_record(path: Path) -> TrialRecord:
     """Read one record; raise FileError if the file is missing or no record."""
-    return parsed(path, _RECORD.validate_json, MAX_RECORD_BYTES)
+    return read_stage_file(path, _RECORD.validate_json, MAX_RECORD_BYTES)
 
 
 def write_summaries(path: Path, summaries: Iterable[TrialSummary]) -> None:
@@ -297,5 +297,5 @@ def read_summaries(path: Path) -> dict[Trial, TrialSummary]:
     """Read the summaries of a model's and a team's trials; none where the responses were made elsewhere."""
     if not path.exists():
         return {}
-    summaries = parsed(path, _SUMMARIES.validate_json, MAX_RECORD_BYTES)
+    summaries = read_stage_file(path, _SUMMARIES.validate_json, MAX_RECORD_BYTES)
     return {Trial(summary.letter, summary.trial): summary for summary in summaries}

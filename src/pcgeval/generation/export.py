@@ -10,7 +10,7 @@ prove it come with it.
 from pathlib import Path
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_text
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.layout import SUBMISSIONS, recording_file, stage_dir
 from pcgeval.formats.params import Params
 from pcgeval.formats.trials import read_record, record_path
@@ -54,7 +54,7 @@ def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[
                         RecordedTrial(
                             letter=trial.letter,
                             trial=trial.number,
-                            response=read_text(path.with_suffix(".txt")),
+                            response=read_text(path.with_suffix(".txt"), follow_link=True),
                             record=record,
                             sha256=record.sha256,
                         )

@@ -7,7 +7,7 @@ again, and pays only for calls that were never made. A trial of a recorded model
 recording.
 
 Before the first trial of a live model, and after every failure that may be its server's, a neutral call shows whether
-the model answers at all (`llm.neutral`). A trial that fails through its server or through this machine is no result of
+the model answers at all (`llm.blame`). A trial that fails through its server or through this machine is no result of
 the submission: the stage finishes the other trials and then fails, and the next run repeats it.
 """
 
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from pcgeval.core.console import error_message
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import remove_others, sha256_text
+from pcgeval.core.files import copy_files, remove_others, sha256_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.progress import Progress
 from pcgeval.core.text import count, well_formed
@@ -56,8 +56,8 @@ from pcgeval.generation.runners import Runner, TrialBackend, TrialRun, open_runn
 from pcgeval.generation.summaries import trial_summary
 from pcgeval.generation.tasks import GenerationTask, TrialObserver, models_by_server, present_fingerprint
 from pcgeval.llm.backends import open_backend, pinned_digest
+from pcgeval.llm.blame import LiveModel, neutral_request, neutral_seconds
 from pcgeval.llm.call_log import CallLog, RecordedModel
-from pcgeval.llm.neutral import LiveModel, neutral_request, neutral_seconds
 from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
 from pcgeval.parallel.processes import map_in_threads
 from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
@@ -182,8 +182,8 @@ def _generate(
         trust_programs=os.environ.get(TRUST_PROGRAMS) == "1",
         stopping=stopping,
     )
-    for team, of_team in summaries.items():
-        write_summaries(root / summaries_file(model, team), [of_team[trial] for trial in params.trials()])
+    for team, team_trials in summaries.items():
+        write_summaries(root / summaries_file(model, team), [team_trials[trial] for trial in params.trials()])
 
 
 def _is_live(model: Model) -> bool:
@@ -445,10 +445,7 @@ def _snapshot(submission: Submission, folder: Path) -> Iterator[Submission]:
         return
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        for name in program.files():
-            target = folder / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(program.folder / name, target, follow_symlinks=False)
+        copy_files(program.folder, folder, program.files(), with_status=True)
         for path in (folder, *folder.rglob("*")):  # root runs the program as another user, whatever the umask
             file_rights = 0o555 if path.stat().st_mode & 0o100 else 0o444
             path.chmod(0o755 if path.is_dir() else file_rights)

@@ -15,8 +15,8 @@ from pcgeval.formats.params import Limits, Model
 from pcgeval.formats.trials import ChatReply, Course, Exchange, FailedCall, Flag
 from pcgeval.generation.broker import LINE_BYTES, Broker, Pipe, PipeClosed, TrialFailed, overtime
 from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
+from pcgeval.llm.blame import LiveModel
 from pcgeval.llm.call_log import CallLog, LoggedCall, RecordedModel
-from pcgeval.llm.neutral import LiveModel
 from pcgeval.llm.protocol import Chat, ChatRequest, LlmError, Message
 from pcgeval.parallel.processes import map_in_threads
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.core.files import read_text
 from pcgeval.core.text import well_formed
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import Trial
 from pcgeval.formats.params import Model
@@ -31,7 +31,7 @@ def trial_summary(
     folder: Path, submission: Submission, trial: Trial, record: TrialRecord, model: Model
 ) -> TrialSummary:
     """Summarise a trial whose record and response lie in a raw folder; raises FileError without the response."""
-    response = read_text(record_path(folder, submission.team, trial).with_suffix(".txt"))
+    response = read_text(record_path(folder, submission.team, trial).with_suffix(".txt"), follow_link=True)
     usage = record.usage(supplied_blocks(submission.work, trial.letter, response, record))
     failed = record.failure and replace(record.failure, detail="")
     ending = None if failed else response_ending(response, record, model)

@@ -126,19 +126,17 @@ def read_ranking(text: str, offered: Sequence[SubmissionFile]) -> tuple[Submissi
 
 
 def find_quote(answer: str, texts: Mapping[str, str], counting: Collection[str]) -> QuoteRecord:
-    """Return what an answer quotes below its heading Evidence, and where that was found.
+    """Return what a grader's answer quotes below its heading Evidence, and where that was found.
 
-    Args:
-        answer: A grader's words.
-        texts: The text of each file that the grader was shown, by its name there.
-        counting: The names of the files that can show what the criterion asks for.
+    `texts` has the text of each file that the grader was shown, by its name there; `counting` are the names of those
+    that can show what the criterion asks for.
     """
     heading = _EVIDENCE.search(answer)
     section = answer[heading.end() :] if heading else ""
-    named = _FILE.search(section)
-    written = named["name"].strip(f"{_AROUND} ") if named else ""
+    file_line = _FILE.search(section)
+    written = file_line["name"].strip(f"{_AROUND} ") if file_line else ""
     titles = {_plain(name) for name in texts}  # a grader may copy the line with the file's name
-    pieces = [piece for piece in _quoted(section[named.end() if named else 0 :]) if piece not in titles]
+    pieces = [piece for piece in _quoted(section[file_line.end() if file_line else 0 :]) if piece not in titles]
     names = sorted(texts, key=lambda name: _is_named(written, name), reverse=True)
     for name in names if pieces else ():
         if lines := _lines_of(pieces, texts[name]):
@@ -198,11 +196,11 @@ def _lines_of(pieces: Sequence[str], text: str) -> Sequence[int]:
 
 def _excerpt(lines: Sequence[str], numbers: Sequence[int]) -> str:
     """Return these lines of a text, with an ellipsis where lines between them are left out."""
-    shown = [lines[numbers[0]]]
+    excerpt = [lines[numbers[0]]]
     for before, number in pairwise(numbers):
         between = lines[before + 1 : number]
-        shown += [*(["..."] if any(map(str.strip, between)) else between), lines[number]]
-    return "\n".join(shown)
+        excerpt += [*(["..."] if any(map(str.strip, between)) else between), lines[number]]
+    return "\n".join(excerpt)
 
 
 @lru_cache(_TEXTS_KEPT)

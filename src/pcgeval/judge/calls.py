@@ -17,13 +17,20 @@ from pcgeval.formats.layout import CALLS
 from pcgeval.formats.params import Model
 from pcgeval.judge.prompts import FittedCall, JudgeCall
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.backends import open_backend, pinned_digest
+from pcgeval.llm.backends import model_file, open_backend, pinned_digest
+from pcgeval.llm.blame import LiveModel, neutral_request
 from pcgeval.llm.call_log import CallLog, LoggedCall
-from pcgeval.llm.local_models import model_file
-from pcgeval.llm.neutral import LiveModel, neutral_request
-from pcgeval.llm.profiles import profile_of
-from pcgeval.llm.protocol import Backend, CallError, ChatReply, ChatRequest, LlmError, Option, unpinned_digest
-from pcgeval.rubric.grades import EndedBy
+from pcgeval.llm.protocol import (
+    Backend,
+    CallError,
+    ChatReply,
+    ChatRequest,
+    LlmError,
+    Option,
+    profile_of,
+    unpinned_digest,
+)
+from pcgeval.rubric.output import EndedBy
 from pcgeval.rubric.record import CallUsage
 
 OpenBackend = Callable[[Model], Backend]
@@ -152,7 +159,7 @@ class JudgeClient:
         if self.digest is None and self.settings.is_replay:
             raise LlmError("a recorded judge needs its model's digest: replies are found by it. Add it to the model.")
         if self.digest is None:
-            self._opened()
+            self._live_model()
         model = self.settings.judge_model
         values = {
             "model": model.name,
@@ -238,7 +245,7 @@ class JudgeClient:
             advice = f"Serve {before} again, or name {other} exactly (rubric.model.name), which asks all anew."
             raise GradingEnded("mixed", f"{self.settings.judge_model.name}: {who}; one judge gives a grade. {advice}")
 
-    def _opened(self) -> LiveModel:
+    def _live_model(self) -> LiveModel:
         """Open the model once and check its digest."""
         model = self.settings.judge_model
         with self._lock:
@@ -260,7 +267,7 @@ class JudgeClient:
 
     def _call(self, call: JudgeCall, key: str) -> LoggedCall:
         """Make a call and return it as it is logged: with a reply, or the reason why there is none."""
-        live, name = self._opened(), self.settings.judge_model.name
+        live, name = self._live_model(), self.settings.judge_model.name
         logged = partial(LoggedCall, key=key, model=name, leaf=call.leaf, kind=call.kind, vote=call.vote)
         self.called.add(call.leaf)
         try:
@@ -282,8 +289,8 @@ class JudgeClient:
         error = outcome.error or CallError("the call failed")
         if error.verdict is None or not error.verdict.is_too_long or prompts == 1:
             raise error
-        named = error.verdict.context or 0
-        less = named if _LEAST_CONTEXT <= named < context else int(context * _LESS_CONTEXT)
+        size = error.verdict.context or 0
+        less = size if _LEAST_CONTEXT <= size < context else int(context * _LESS_CONTEXT)
         self._context = min(self._context, less)
         return self._reply(live, call, prompts - 1)
 

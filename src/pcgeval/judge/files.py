@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 from stat import S_ISLNK
 
 from pcgeval.checks.evidence import PaperEvidence
-from pcgeval.core.untrusted import FolderEntry, UntrustedFileError, open_regular, read_start, walk
+from pcgeval.core.text import truncate
+from pcgeval.core.untrusted import FolderEntry, UntrustedFileError, open_regular, read_bytes, walk
 from pcgeval.rubric.record import RefusedFile
 from pcgeval.rubric.tree import RESULT_ANALYSIS, SUBTREE, TaskNode
 
@@ -100,7 +101,7 @@ def list_files(folder: Path) -> SubmissionFiles:
             continue
         if reason := entry.fault or _fault(folder, entry):
             name = shown_name(entry.name) or "(more files)"
-            refused.append(RefusedFile(name=name if len(name) <= MAX_NAME else f"{name[:MAX_NAME]}...", reason=reason))
+            refused.append(RefusedFile(name=truncate(name, MAX_NAME + 3), reason=reason))
         elif entry.status is not None:
             file = SubmissionFile(shown_name(entry.name), folder / entry.name, suffix, entry.status.st_mtime)
             offered[kind].append(file)
@@ -126,7 +127,7 @@ def _fault(folder: Path, entry: FolderEntry) -> str:
     if len(shown_name(entry.name)) > MAX_NAME:
         return f"has a name of more than {MAX_NAME} characters"
     try:
-        start = read_start(folder / entry.name, _SNIFFED)
+        start = read_bytes(folder / entry.name, _SNIFFED, cut=True)
     except UntrustedFileError as error:
         return error.reason
     return "is binary" if b"\0" in start and not start.startswith(_UTF16) else ""

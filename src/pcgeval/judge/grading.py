@@ -13,20 +13,21 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from pcgeval.checks.checks import run_check
+from pcgeval.checks import run_check
 from pcgeval.checks.evidence import Evidence, PaperEvidence, Undecided
 from pcgeval.checks.paper_checks import without_blacklisted
 from pcgeval.core.errors import FaultsError
 from pcgeval.core.progress import Progress
 from pcgeval.core.text import listed, printable_line
-from pcgeval.core.untrusted import parse_yaml, read_bounded_text
+from pcgeval.core.untrusted import parse_yaml, read_text
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import WAYS, JudgeClient
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
 from pcgeval.parallel.processes import map_in_threads
-from pcgeval.rubric.grades import JudgeOutput, Verdict, grade_tree
+from pcgeval.rubric.grades import Verdict, grade_tree
+from pcgeval.rubric.output import JudgeOutput
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode
 from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
@@ -46,15 +47,11 @@ def grade(
     """Grade a submission by the part of its rubric that the client's settings leave.
 
     With a title, the progress of a model is shown below it on stderr. When `stopping` is set from outside no further
-    call is made; leaves not judged by then have no grade.
-
-    Raises:
-        GradingError: The judge lacks what it needs.
-        HumanGradesError: The file of a person's grades is faulty.
-        RubricError: Nothing of the rubric is left to be graded.
+    call is made; leaves not judged by then have no grade. Raises GradingError if the judge lacks what it needs,
+    HumanGradesError for a faulty file of a person's grades, RubricError if nothing of the rubric is left to be graded.
     """
     settings, whole = client.settings, task.rubric
-    task = replace(task, rubric=settings.cut(whole))
+    task = replace(task, rubric=settings.graded_part(whole))
     match settings.judge:
         case "simple":
             if settings.model is None:
@@ -135,7 +132,7 @@ def _grade_by_model(task: GradingTask, client: JudgeClient, title: str | None) -
         why = client.ended or max(sorted(set(failed)), key=failed.count)
         ended_early = f"{len(failed)} of {len(tree.leaves)} leaves were not judged: {why}"
         warnings.append(f"{'The grading ended early' if client.ended else 'Calls failed'}: {ended_early}")
-    little = Counter(name for (_, name), share in sorted(judge.shown.items()) if share < _LITTLE)
+    little = Counter(name for (_, name), share in sorted(judge.visible_shares.items()) if share < _LITTLE)
     if little:  # what the most leaves lack comes first
         names = listed([name for name, _ in little.most_common()], _MOST_NAMED)
         warnings.append(f"Less than half was shown of {names}. Judge with a larger context (`rubric.context`).")
@@ -199,7 +196,7 @@ def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:
 
 def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
     """Read a file of grades of these leaves; raises HumanGradesError with all its errors, FileError if unreadable."""
-    text = read_bounded_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
+    text = read_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
     try:
         values = parse_yaml(text)
     except ValueError as error:

@@ -69,7 +69,7 @@ class GradingPrompt:
     key: str  # the key of the tags
     parts: tuple[PromptPart, ...] = ()  # what all calls may be shown, in this order: always the same cut of it
 
-    def shown(self, room: int, names: Sequence[str] | None = None) -> list[tuple[PromptPart, str]]:
+    def visible_parts(self, room: int, names: Sequence[str] | None = None) -> list[tuple[PromptPart, str]]:
         """Return the parts, or those with these names, as they are shown in so many tokens: the smallest are whole."""
         texts = {part: escaped(part.text, self.key) for part in self.parts if names is None or part.name in names}
         left, rooms = room, {}
@@ -77,14 +77,14 @@ class GradingPrompt:
             share = left // (len(texts) - number)
             rooms[part] = share - _TAGS
             left -= min(count_tokens(texts[part]) + _TAGS, share)
-        return [(part, cut(text, rooms[part], part.tail)) for part, text in texts.items()]
+        return [(part, visible_part(text, rooms[part], part.tail)) for part, text in texts.items()]
 
 
 class FittedCall(NamedTuple):
     """The messages of a call, and the share of each part that is not shown whole, by its label."""
 
     messages: tuple[Message, ...]
-    shown: Mapping[str, float]
+    visible_shares: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -120,19 +120,19 @@ class JudgeCall:
                 f"the {self.kind} call for {self.leaf}: the criterion and the answer's format have {room - left} "
                 f"tokens, the context leaves {room} for the prompt. Judge with a larger context (`rubric.context`)."
             )
-        shared = [pair for pair in self.prompt.shown(int(room * _SHARED_SHARE)) if pair[0].name in self.shared]
+        shared = [pair for pair in self.prompt.visible_parts(int(room * _SHARED_SHARE)) if pair[0].name in self.shared]
         if sum(count_tokens(text) + _TAGS for _, text in shared) > left:
-            shared = self.prompt.shown(int(left * _SHARED_SHARE), self.shared)
+            shared = self.prompt.visible_parts(int(left * _SHARED_SHARE), self.shared)
         left -= sum(count_tokens(text) + _TAGS for _, text in shared)
         earlier = []
         if (part := self.earlier) is not None:
             most = int(left * _EARLIER_SHARE) if self.files else left
-            earlier = [(part, cut(escaped(part.text, self.prompt.key), most - _TAGS, part.tail))]
+            earlier = [(part, visible_part(escaped(part.text, self.prompt.key), most - _TAGS, part.tail))]
             left -= count_tokens(earlier[0][1]) + _TAGS
         texts = dict(shared)
         for part in self.files:
             whole = escaped(part.text, self.prompt.key)
-            texts[part] = cut(whole, left - _TAGS, part.tail)
+            texts[part] = visible_part(whole, left - _TAGS, part.tail)
             left = left - count_tokens(texts[part]) - _TAGS if texts[part] == whole else 0
         first, last = (
             [(part, texts[part]) for part in parts]
@@ -189,7 +189,7 @@ def count_tokens(text: str) -> int:
 
 
 @lru_cache(_TEXTS_KEPT)
-def cut(text: str, most: int, tail: float) -> str:
+def visible_part(text: str, most: int, tail: float) -> str:
     """Return what is shown of a text in at most so many tokens: whole, or without its middle, which ends at lines.
 
     `tail` is the share of what is shown that comes from the end. With hardly any room nothing is shown.

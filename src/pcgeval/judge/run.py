@@ -1,4 +1,7 @@
-"""Grading an attempt to reproduce a paper, from Python: `run_judge`, and beneath it `grade_submission`."""
+"""Grading an attempt to reproduce a paper, from Python: `run_judge`, and beneath it `grade_submission`.
+
+The classes at the end have PaperBench's names, so that code written for PaperBench runs with its imports changed.
+"""
 
 import asyncio
 import re
@@ -8,9 +11,9 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
@@ -18,7 +21,7 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.archives import ZIP_START, unpack
 from pcgeval.core.files import sha256_json, write_json
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start, walk
+from pcgeval.core.untrusted import UntrustedFileError, read_bytes, read_text, walk
 from pcgeval.formats.layout import STATE, state_name
 from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
@@ -26,9 +29,11 @@ from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
-from pcgeval.rubric.grades import HEURISTIC, JudgeOutput
+from pcgeval.rubric.grades import GradedTaskNode
+from pcgeval.rubric.output import HEURISTIC, JudgeOutput
 from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
 from pcgeval.rubric.record import ReproductionRecord, record_of
+from pcgeval.rubric.tree import TaskNode
 from pcgeval.submissions.reproduction import (
     CREATION_TIME,
     REPRODUCE_LOG,
@@ -56,7 +61,7 @@ async def run_judge(
     settings: JudgeSettings | None = None,
     calls: CallFiles | None = None,
 ) -> JudgeOutput:
-    """Grade an attempt to reproduce a paper without blocking the event loop; see `grade_submission`.
+    """Grade an attempt to reproduce a paper without blocking the event loop.
 
     When the caller is cancelled, no further call is made to the model. Replies that came are kept. If the judge
     `simple` could grade not one leaf, the output is a guess with `judge_type` `heuristic` and a warning.
@@ -74,7 +79,11 @@ async def run_judge(
         calls: The files where the model's replies come from and are kept.
 
     Raises:
-        GradingError: A setting is invalid, or as `grade_submission` does.
+        GradingError: A setting is invalid, there is no such submission, or the judge lacks what it needs.
+        PaperError: There is no such paper, or it is faulty.
+        RubricError: Nothing of the rubric would be graded.
+        FolderBusyError: Another grading runs the submission's reproduce.sh, or has unpacked the same tar file.
+        FileError: There is no such recording, it is a file of another kind, or the tar file is damaged.
     """
     settings = JudgeSettings.of(settings, judge=judge_type, code_only=code_only, model=completer_config)
     output = await graded_in_thread(grade_submission, submission_path, paper_id, settings, computer, calls)
@@ -116,17 +125,7 @@ def grade_submission(
     stopping: threading.Event | None = None,
     open_backend: OpenBackend = open_backend,
 ) -> JudgeOutput:
-    """Grade an attempt to reproduce a paper; the arguments are those of `run_judge`.
-
-    When `stopping` is set from another thread, the grading ends early.
-
-    Raises:
-        GradingError: There is no such submission, or the judge lacks what it needs.
-        PaperError: There is no such paper, or it is faulty.
-        RubricError: Nothing of the rubric would be graded.
-        FolderBusyError: Another grading runs the submission's reproduce.sh, or has unpacked the same tar file.
-        FileError: There is no such recording, it is a file of another kind, or the tar file is damaged.
-    """
+    """Grade an attempt at a paper, as `run_judge` does; when another thread sets `stopping`, it ends early."""
     calls = calls or CallFiles()
     with attempt(Path(submission_path), paper_id, settings) as task:
         client = calls.client(settings, open_backend)
@@ -178,7 +177,7 @@ def _unpacked(submission: Path) -> Iterator[Path]:
     """Unpack a tar file, always at the same place, so that a run of its reproduce.sh that was killed is found again."""
     if is_lfs_pointer(submission):
         raise GradingError(f"{submission} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}.")
-    if read_start(submission, len(ZIP_START), follow_link=True) == ZIP_START:
+    if read_bytes(submission, len(ZIP_START), follow_link=True, cut=True) == ZIP_START:
         raise GradingError(f"{submission} is a ZIP file, which tells no times of results. Name a tar file or a folder.")
     place = state_folder(submission) / "unpacked"
     folder = place / sha256_json(state_of(submission))[:16]
@@ -206,7 +205,7 @@ def evidence_as_it_lies(submission: Path, settings: JudgeSettings, blacklist: tu
     path, time = submission / REPRODUCE_LOG, submission / CREATION_TIME
     log = read_file(path).text if not path.is_symlink() and path.is_file() else None
     with suppress(UntrustedFileError):
-        if re.fullmatch("[0-9]{1,11}", text := read_bounded_text(time, 100).strip()):
+        if re.fullmatch("[0-9]{1,11}", text := read_text(time, 100).strip()):
             return replace(evidence, log=log or "", started_at=float(text))  # it was run, even if its log is gone
     if log is None:
         return evidence
@@ -259,3 +258,79 @@ def state_of(place: Path) -> list[tuple[str, str | tuple[int, int]]]:
         for entry in entries
         if not entry.is_folder
     ]
+
+
+class OpenAICompletionsTurnCompleter:
+    """A model of OpenAI's interface; pcgeval takes its `Config` wherever a model of the judge is named."""
+
+    @dataclass(frozen=True)
+    class Config:
+        """A model and its settings; what is None is not sent. The endpoint is OPENAI_BASE_URL's without a base_url."""
+
+        model: str
+        reasoning_effort: str | None = None
+        temperature: float | None = None
+        max_tokens: int | None = None
+        top_p: float | None = None
+        seed: int | None = None
+        base_url: str | None = None
+
+
+class Judge:
+    """A judge of one submission: `await SimpleJudge(...).judge()` returns the graded tree.
+
+    `run_judge` takes the class itself as its `judge_type`.
+    """
+
+    judge_type: ClassVar[str]
+
+    def __init__(
+        self,
+        paper_path: Path | None,
+        rubric: TaskNode,
+        addendum: str | None,
+        judge_addendum: str | None,
+        submission_dir: Path,
+        paper_md: Path | None = None,
+        completer_config: Any = None,
+        *,
+        max_depth: int | None = None,
+        code_only: bool = False,
+        max_prior_nodes: int | None = None,
+    ) -> None:
+        """Prepare a grading; the paper's text is that of `paper_md`, and its PDF (`paper_path`) is not read.
+
+        The submission is graded as it lies. Raises GradingError for an invalid setting.
+        """
+        del paper_path
+        self.rubric, self.submission_dir = rubric, Path(submission_dir)
+        limits = {"max_depth": max_depth, "max_prior_nodes": max_prior_nodes}
+        changes = {"judge": self.judge_type, "model": completer_config, "code_only": code_only, **limits}
+        self._settings = JudgeSettings.of(None, **changes)
+        paper = "" if paper_md is None else Path(paper_md).read_text("utf-8")
+        self._texts = paper, addendum or "", judge_addendum or ""
+
+    async def judge(self) -> GradedTaskNode:
+        """Grade the submission without blocking the event loop; raises what `run_judge` does."""
+        evidence = evidence_as_it_lies(self.submission_dir, self._settings)
+        task = GradingTask(self.rubric, self.submission_dir, evidence, *self._texts)
+        output = await graded_in_thread(grade, task, CallFiles().client(self._settings))
+        return output.graded_task_tree
+
+
+class SimpleJudge(Judge):
+    """The judge `simple`: a language model, GPT-4o without a `completer_config`."""
+
+    judge_type = "simple"
+
+
+class RandomJudge(Judge):
+    """The judge `random`: a seeded coin."""
+
+    judge_type = "random"
+
+
+class DummyJudge(Judge):
+    """The judge `dummy`: always 1."""
+
+    judge_type = "dummy"

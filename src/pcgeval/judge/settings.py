@@ -12,9 +12,8 @@ from pydantic import ValidationError, field_validator, model_validator
 from pcgeval.checks.evidence import Evidence, PaperEvidence
 from pcgeval.core.errors import PcgevalError
 from pcgeval.formats.params import Model, Price, RubricParams, explained_faults
-from pcgeval.llm.backends import named_model
-from pcgeval.llm.local_models import find_model
-from pcgeval.llm.profiles import OPENAI_URL, USUAL_CONTEXT, profile_of
+from pcgeval.llm.backends import find_model, named_model
+from pcgeval.llm.protocol import OPENAI_URL, USUAL_CONTEXT, profile_of
 from pcgeval.rubric.tree import Node, TaskNode, code_only
 
 GPT_4O = "gpt-4o-2024-08-06"  # the model of PaperBench's judge where none is named
@@ -58,16 +57,16 @@ class JudgeSettings(RubricParams):
         return self
 
     @classmethod
-    def of(cls, given: "JudgeSettings | None", **named: Any) -> Self:
-        """Return the given settings, else those of the judge `simple`, with what is named and not None instead.
+    def of(cls, given: "JudgeSettings | None", **changes: Any) -> Self:
+        """Return the given settings, else those of the judge `simple`, with the changes that are not None.
 
         `judge` is a name or a class such as SimpleJudge, `model` a completer's configuration (see `model_of`). Where
         nobody names a model, the judge `simple` asks GPT-4o, as in PaperBench. Raises GradingError.
         """
         values: dict[str, Any] = {"judge": "simple"} if given is None else dict(given)
-        values |= {name: value for name, value in named.items() if value is not None}
+        values |= {name: value for name, value in changes.items() if value is not None}
         values["judge"] = getattr(values["judge"], "judge_type", values["judge"])
-        if values["judge"] == "simple" or named.get("model") is not None:
+        if values["judge"] == "simple" or changes.get("model") is not None:
             values["model"] = model_of(values.get("model") or {"model": GPT_4O})
         return cls.checked(values)
 
@@ -94,9 +93,8 @@ class JudgeSettings(RubricParams):
     @property
     def context_tokens(self) -> int:
         """Tokens of one call, the answer included."""
-        if given := self.context or self.judge_model.options.get("num_ctx"):
-            return int(given)
-        return min(profile_of(self.judge_model).context or USUAL_CONTEXT, USUAL_CONTEXT)
+        usual = min(profile_of(self.judge_model).context or USUAL_CONTEXT, USUAL_CONTEXT)
+        return int(self.context or self.judge_model.options.get("num_ctx") or usual)
 
     @property
     def answer_tokens(self) -> int | None:
@@ -123,7 +121,7 @@ class JudgeSettings(RubricParams):
             faults = " ".join(explained_faults(error, cls))
             raise GradingError(f"{faults} See `rubric` in params.yaml.") from error
 
-    def cut(self, rubric: Node) -> Node:
+    def graded_part(self, rubric: Node) -> Node:
         """Return the part of a rubric that is graded; raises RubricError if nothing is left."""
         if self.code_only:
             rubric = code_only(rubric)
@@ -133,16 +131,12 @@ class JudgeSettings(RubricParams):
 
 
 def model_of(config: Any) -> Model | Mapping[str, Any]:
-    """Return the model that a completer's configuration means.
+    """Return the model that a completer's configuration means; raises GradingError for one without a known meaning.
 
-    Args:
-        config: A model; its fields as in params.yaml; its name alone (see `named_model`); or the settings of a
-            completer in PaperBench, as an object with `model` or as `{"model": "gpt-4o-2024-08-06"}`, with perhaps
-            reasoning_effort, temperature, max_tokens, top_p, seed, base_url: a model at that endpoint, at
-            OPENAI_BASE_URL, or at OpenAI's. Settings that are no number or text, such as None, are not sent.
-
-    Raises:
-        GradingError: A completer has no model, or a setting that is not known.
+    It is a model; its fields as in params.yaml; its name alone (see `named_model`); or the settings of a completer in
+    PaperBench, as an object with `model` or as `{"model": "gpt-4o-2024-08-06"}`, with perhaps reasoning_effort,
+    temperature, max_tokens, top_p, seed, base_url: a model at that endpoint, at OPENAI_BASE_URL, or at OpenAI's.
+    Settings that are no number or text, such as None, are not sent.
     """
     if isinstance(config, str):
         return named_model(config)

@@ -61,8 +61,8 @@ class LeafJudge:
         self.file_text = lru_cache(_TEXTS_KEPT)(lambda file: read_file(file.path))
         run, settings = task.run, client.settings
         texts = {"paper" if run else "rules": task.paper, "addendum": task.addendum, "notes": task.judge_addendum}
-        shown = {name: clean(text).strip() for name, text in texts.items() if text.strip()}
-        self._background = tuple(PromptPart(name, text, tail=0.1, is_data=False) for name, text in shown.items())
+        cleaned = {name: clean(text).strip() for name, text in texts.items() if text.strip()}
+        self._background = tuple(PromptPart(name, text, tail=0.1, is_data=False) for name, text in cleaned.items())
         self._run_parts: tuple[PromptPart, ...] = ()
         self._run_texts: dict[str, str] = {}  # of these without our own words
         if run is not None and not settings.code_only:
@@ -80,7 +80,7 @@ class LeafJudge:
             key=sha256_json([*(sha256_text(part.text) for part in parts), *names])[:_KEY_LENGTH],
             parts=parts,
         )
-        self.shown: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
+        self.visible_shares: dict[tuple[str, str], float] = {}  # the share of each text that was cut, by leaf and label
         self._rankings: dict[str, FileRanking] = {}  # by the leaf
         self._orders: dict[str, tuple[list[str], int]] = {}  # of a leaf's files; so many a neighbour shows first, too
 
@@ -185,7 +185,8 @@ class LeafJudge:
         try:
             call = self.grade_call(leaf, files, vote)
             reply = self._ask(call, usage)
-            self.shown |= {(leaf.path, name): share for name, share in self._client.fitted(call).shown.items()}
+            shares = self._client.fitted(call).visible_shares
+            self.visible_shares |= {(leaf.path, name): share for name, share in shares.items()}
             words = _words_of(reply)
             verdict = Verdict(read_score(words, continuous=continuous), reality_of(words))
             if verdict.score is None:  # in doubt: the model copies it as JSON
@@ -280,8 +281,8 @@ class LeafJudge:
 
     def _file_part(self, file: SubmissionFile) -> PromptPart:
         text = self.file_text(file)
-        shown = text.text.rstrip() or ("" if text.note else "(the file is empty)")
-        return PromptPart("file", f"{file.name}{f' ({text.note})' if text.note else ''}\n{shown}")
+        body = text.text.rstrip() or ("" if text.note else "(the file is empty)")
+        return PromptPart("file", f"{file.name}{f' ({text.note})' if text.note else ''}\n{body}")
 
     def _fields(self, leaf: TaskNode, scale: str = "scale") -> dict[str, str]:
         """Return what is never cut: the criterion, of a node with all that it stands for, and our own text."""

@@ -6,6 +6,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+from pcgeval.core.text import plain
 from pcgeval.formats.failures import failure
 from pcgeval.levels.blocks import BlockType
 from pcgeval.levels.extraction import Call, Kind, LevelError, quoted, read_calls
@@ -123,7 +124,7 @@ def _head(rows: int) -> str:
     The official formula also looks at the used cells of a row, but a full row needs only 13.6 metres.
     """
     least = max(2 * Decimal("1.6") * (-GROUND + CELL * rows), LEAST_VIEW)
-    return _HEAD.format(least=_plain(least), most=_plain(least + 5))
+    return _HEAD.format(least=plain(least), most=plain(least + 5))
 
 
 @cache
@@ -133,9 +134,4 @@ def _block_line(kind: Kind, column: int, row: int) -> str:
     x = LEFT + CELL * (column - width // 2) + CELL * width / 2
     y = GROUND + CELL * row + CELL * height / 2
     block_type, rotation = _DRAWN[kind]
-    return _BLOCK.format(type=block_type, x=_plain(x), y=_plain(y), rotation=rotation)
-
-
-def _plain(number: Decimal) -> str:
-    """Write exact decimals without trailing zeros or an exponent."""
-    return f"{number.normalize():f}"
+    return _BLOCK.format(type=block_type, x=plain(x), y=plain(y), rotation=rotation)

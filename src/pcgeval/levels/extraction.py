@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Literal, cast
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.text import printable_name
+from pcgeval.core.text import printable_name, truncate
 from pcgeval.formats.failures import Failure, failure
 
 Kind = Literal["b11", "b13", "b31"]
@@ -86,8 +86,7 @@ def read_calls(code: str) -> Iterator[Call]:
 
 def quoted(text: str) -> str:
     """Return a stranger's code for a sentence with backticks around it: printable, of at most 80 characters."""
-    shown = printable_name(text, LONGEST_QUOTE).replace("`", "'")
-    return shown if len(shown) <= LONGEST_QUOTE else f"{shown[: LONGEST_QUOTE - 3]}..."
+    return truncate(printable_name(text, LONGEST_QUOTE).replace("`", "'"), LONGEST_QUOTE)
 
 
 def _read(line: str) -> Call | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, write_text
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text
+from pcgeval.core.untrusted import UntrustedFileError, read_text
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import DATA, StageDir, Trial, stage_dir, summaries_file, trial_file
 from pcgeval.formats.params import Params
@@ -105,7 +105,7 @@ def _level(path: Path) -> str | Failure:
 def _read(path: Path) -> str:
     """Read a trial's file; a fault of its author raises UntrustedFileError, a fault of this machine FileError."""
     try:
-        return read_bounded_text(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
+        return read_text(path, MAX_BYTES, follow_link=True)  # DVC may link its cache
     except UntrustedFileError as error:
         if error.kind in {"missing", "too large", "malformed"}:
             raise

@@ -24,10 +24,7 @@ _COLUMN = rf"{_TYPE}, *"
 _FAULTS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
-        (
-            r"(?!drop_block\s*\()(?i:drop[ _-]?block)\w*\s*\(",
-            "has another name than drop_block",
-        ),
+        (r"(?!drop_block\s*\()(?i:drop[ _-]?block)\w*\s*\(", "has another name than drop_block"),
         (r"[^(\n]*\bb(?:11|13|31)\b[^(\n]*(?:\n|$)", "has no brackets; drop_block('b13', 7) is read"),
         (r"(?!drop_block\s*\()", ""),
         (r"drop_block\s+\(", "has a blank before the bracket, which is not read"),
@@ -53,10 +50,7 @@ _FAULTS = tuple(
         (rf"{_COLUMN}['\"]", "has quotes around the column; a whole number without quotes is read"),
         (rf"{_COLUMN}-[0-9]+\)", "has a negative column; columns begin at 0"),
         (rf"{_COLUMN}(?P<x>[0-9]*\.[0-9]*)\)", "has the column {x}, which is no whole number"),
-        (
-            rf"{_COLUMN}(?P<x>[^()]*(?:\([^()]*\)[^()]*)*)",
-            "has `{x}` in place of a column; " + _NOT_RUN,
-        ),
+        (rf"{_COLUMN}(?P<x>[^()]*(?:\([^()]*\)[^()]*)*)", "has `{x}` in place of a column; " + _NOT_RUN),
         ("", "is not written as drop_block('b13', 7)"),
     )
 )

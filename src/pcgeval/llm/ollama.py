@@ -8,7 +8,6 @@ from typing import Any
 
 import ollama
 
-from pcgeval.core.text import listed
 from pcgeval.formats.params import Model
 from pcgeval.llm.protocol import ChatRequest, LlmError, full_name
 from pcgeval.llm.server import ModelServer, Part, parts_of
@@ -16,7 +15,6 @@ from pcgeval.llm.server import ModelServer, Part, parts_of
 # the client's list lacks one of the server's options; the effort is a field of the request
 _OPTIONS = frozenset({*ollama.Options.model_fields, "min_p", "reasoning_effort"})
 DEFAULT_HOST = "127.0.0.1:11434"
-_MOST_NAMED = 10  # models of a server
 
 
 class OllamaServer(ModelServer):
@@ -37,7 +35,7 @@ class OllamaServer(ModelServer):
             known = ", ".join(sorted(_OPTIONS))
             raise LlmError(f"model {model.name}: Ollama has no option {unknown[0]!r}. Use some of {known}.")
 
-    def _opened(self, address: str) -> ollama.AsyncClient:
+    def _new_client(self, address: str) -> ollama.AsyncClient:
         return ollama.AsyncClient(address, **self._http_settings())
 
     async def _listed_digest(self) -> str:
@@ -48,8 +46,7 @@ class OllamaServer(ModelServer):
                     return digest[1]
                 shown = self._printable(model.digest)
                 raise LlmError(f"model {self.name}: {self.address} names no SHA-256 ({shown}). Update the server.")
-        names = [model.model or "" for model in models]
-        raise self._missing_model(f"it has {listed(names, _MOST_NAMED) or 'none'}")
+        raise self._missing_model([model.model or "" for model in models])
 
     def _fields(self, request: ChatRequest, refused: Collection[str]) -> dict[str, Any]:
         return {} if request.schema is None or "format" in refused else {"format": request.schema}

@@ -11,14 +11,14 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import httpx
 
-from pcgeval.core.text import duration, printable_line
-from pcgeval.llm.blame import REFUSAL, Answer, Sent, is_count, verdict_on
+from pcgeval.core.text import duration, listed, printable_line
+from pcgeval.llm.blame import REFUSAL, Answer, Sent, advice_on, is_count, verdict_on
 from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, ChatRequest, LlmError, usual_tokens
 
 PAUSE = 1.0  # seconds after the first request for the list of models that fails; doubles each time
@@ -29,6 +29,7 @@ _TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the
 # servers close a connection after 5 idle seconds (llama.cpp, uvicorn, Node); the client closes it first
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _LIST_SECONDS, _LIST_REQUESTS = 15.0, 3  # for the server's list of models: a person waits for it
+_MOST_NAMED = 20  # models of a server
 _CLOSED = "disconnected without sending a response"
 _certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
 _Answer = TypeVar("_Answer")
@@ -78,19 +79,19 @@ class ModelServer(ABC):
         self._refused: frozenset[str] = frozenset()  # fields that the server does not take
         self._answering: str | None = None  # how the answering model calls itself
         try:
-            self._client: Any = self._opened(address)
+            self._client: Any = self._new_client(address)
         except (ValueError, httpx.InvalidURL) as error:
             raise LlmError(
-                f"{address!r} is no address of a server ({error}). Write it like http://127.0.0.1:11434."
+                f"{address!r} is not a valid server address ({error}). Write it like http://127.0.0.1:11434."
             ) from error
 
     @abstractmethod
-    def _opened(self, address: str) -> Any:
+    def _new_client(self, address: str) -> Any:
         """Return the client; raises ValueError or InvalidURL."""
 
     @abstractmethod
     async def _listed_digest(self) -> str:
-        """Return the model's digest by the server's list of models."""
+        """Return the model's digest, after the server has listed the model if it lists any."""
 
     @abstractmethod
     def _fields(self, request: ChatRequest, refused: Collection[str]) -> dict[str, Any]:
@@ -198,13 +199,13 @@ class ModelServer(ABC):
         """Make one request, and return the reply and what the server says of it."""
         started = time.monotonic()
         texts: list[str] = []
-        end = usage = named = Part()
+        end = usage = names = Part()
         is_thought = is_refusal = False
         async for part in self._parts(request, fields):
             texts.append(part.text)
             end = part if part.reason else end
             usage = usage if part.prompt_tokens is None else part
-            named = part if part.model else named
+            names = part if part.model else names
             is_thought |= part.is_thought
             is_refusal |= part.is_refusal
         text, seconds = "".join(texts), round(time.monotonic() - started, 3)
@@ -218,7 +219,7 @@ class ModelServer(ABC):
         if estimated:
             read = sum(usual_tokens(message.content) for message in request.messages)
             written = max(usual_tokens(text), 1)
-        model = self._printable(named.model) if named.model and self._says_model else None
+        model = self._printable(names.model) if names.model and self._says_model else None
         answer = Answer(200, end=reason, prompt_tokens=read, output_tokens=written, model=model)
         cached = usage.cached_tokens
         reply = ChatReply(
@@ -230,7 +231,7 @@ class ModelServer(ABC):
             cached_tokens=min(cached, read) if request.adaptable and is_count(cached) and is_count(read) else None,
             estimated=estimated or None,
             model=model,
-            fingerprint=self._printable(named.fingerprint) if named.fingerprint else None,
+            fingerprint=self._printable(names.fingerprint) if names.fingerprint else None,
             thoughts=True if is_thought and not text.strip() else None,
         )
         return reply, answer
@@ -301,17 +302,19 @@ class ModelServer(ABC):
             seconds = float(wait) if re.fullmatch("[0-9]{1,9}", wait) else 0.0
             raise NoReply(Answer(response.status_code, body=body, wait=seconds))
 
-    def _missing_model(self, detail: str) -> LlmError:
-        advice = self._missing_advice.format(self.name)
-        return LlmError(f"model {self.name} is not at {self.address} ({detail}). {advice}")
+    def _missing_model(self, names: Sequence[str]) -> LlmError:
+        there = f"it has {listed(names, _MOST_NAMED) or 'none'}"
+        return LlmError(
+            f"model {self.name} is not at {self.address} ({there}). {self._missing_advice.format(self.name)}"
+        )
 
     def _without_key(self, text: str) -> str:
-        """Return foreign text without the key of the account."""
+        """Return foreign text without the key of the account, which some servers repeat."""
         return text
 
-    def _printable(self, text: object, limit: int = 300) -> str:
+    def _printable(self, text: object) -> str:
         """Bring foreign text to one line of bounded length."""
-        return printable_line(self._without_key(str(text)), limit)
+        return printable_line(self._without_key(str(text)))
 
 
 class _LimitedStream(httpx.AsyncByteStream):
@@ -349,19 +352,3 @@ def said_in(body: str) -> str:
     for name in ("error", "message", "detail"):
         values = values.get(name, values) if isinstance(values, dict) else values
     return values if isinstance(values, str) else body
-
-
-def advice_on(field: str, value: object) -> str:
-    """Return what to do about a setting by its name in params.yaml, whose value may come from elsewhere there."""
-    if field == "seed":
-        return (
-            "pcgeval sends `seed`, which follows from competition.seed, with every request; use a server that takes it."
-        )
-    if field == "stream":
-        return "Set `stream: false` for the model in params.yaml."
-    if field == "num_predict":
-        name = "the model's `profile: {limit_field: ...}` names the field that the server takes"
-        return f"Correct the option `num_predict: {value}` of the model in params.yaml; {name}."
-    if field == "temperature" and value == 1:
-        return "pcgeval sends `temperature: 1`, the competition's rule; use a server that takes it."
-    return f"Correct the option `{field}: {value}` of the model in params.yaml."

@@ -14,6 +14,7 @@ from pcgeval.evaluator.image import render
 from pcgeval.evaluator.physics import end_of
 from pcgeval.evaluator.world import Stability
 from pcgeval.formats.failures import Failure, FailureStage
+from pcgeval.formats.layout import LETTERS
 from pcgeval.formats.params import PhysicsParams
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.conversion import level_xml
@@ -21,7 +22,6 @@ from pcgeval.levels.extraction import LevelError, extract_code, read_calls
 from pcgeval.levels.unread import why_no_code
 from pcgeval.preview.drawing import CalledBlock, called_blocks, level_svg, replay_svg
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
-from pcgeval.similarity.source import LABELS
 
 LIKELIEST = 5
 TextKind = Literal["response", "calls", "level"]
@@ -196,8 +196,8 @@ def score_level(
         ValueError: The letter is not one of A to Z.
         ClassifierError: The default classifier cannot be loaded.
     """
-    if letter not in LABELS:
-        raise ValueError(f"letter {letter!r} is none of {LABELS[0]} to {LABELS[-1]}")
+    if letter not in {*LETTERS}:
+        raise ValueError(f"letter {letter!r} must be A to Z")
     physics, read_as = physics or PhysicsParams(), read_as or text_kind(text)
     score = LevelScore(letter=letter, read_as=read_as, physics=physics, **vars(walk_to_level(text, read_as)))
     if score.xml is None:

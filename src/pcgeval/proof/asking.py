@@ -16,8 +16,7 @@ from pcgeval.formats.layout import SUBMISSIONS, Trial, stage_dir
 from pcgeval.formats.params import Params
 from pcgeval.formats.trials import Exchange, TrialRecord, read_record, record_path
 from pcgeval.generation.tasks import GenerationTask, TrialJob
-from pcgeval.llm.backends import open_backend, pinned_digest
-from pcgeval.llm.local_models import find_model
+from pcgeval.llm.backends import find_model, open_backend, pinned_digest
 from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
 from pcgeval.proof.differences import shown
 from pcgeval.submissions.load import Program, Prompt, load_submissions

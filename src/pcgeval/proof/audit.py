@@ -15,17 +15,17 @@ from typing import Any
 from pcgeval import pipeline
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import DVC_IGNORED
+from pcgeval.core.files import copy_files
 from pcgeval.core.locks import lock_holder
 from pcgeval.core.progress import Progress
 from pcgeval.formats.layout import (
     CALLS,
     CLASSIFIER,
-    EXAMPLE_LETTERS,
     GENERATION_LOCK,
     RANKING_JSON,
     RUN_LOCK,
     SUBMISSIONS,
+    competition_files,
     grade_file,
     stage_dir,
     summaries_file,
@@ -40,15 +40,13 @@ from pcgeval.proof.differences import Difference, compare_files
 from pcgeval.proof.figures import unlikely_figures
 from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
 from pcgeval.proof.replies import repeat_trials
-from pcgeval.rubric.grade_files import read_grade
+from pcgeval.rubric.output import read_grade
 from pcgeval.sandbox.process import SandboxError
-from pcgeval.scoring.result_hash import files_at
 from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import load_submissions, submission_sha256
 from pcgeval.submissions.packages import InstallError, LockError
 
-INPUTS = (PARAMS_FILE, "stages", "src/pcgeval", "pcgeval.json", "data/locks", "data/recordings", "data/rubrics")
-NOT_BUNDLED = ("data/images", "data/replays", "results/report")  # they follow from the levels and the results
+_NOT_BUNDLED = [str(part.path) for part in pipeline.PARTS if part.stage and "bundle" not in part.uses]
 # this machine cannot run programs; any other error is a fault of the competition's files
 _MACHINE_ERRORS = (SandboxError, InstallError, OSError)
 
@@ -137,7 +135,7 @@ def audit(root: Path, *, trust: Collection[str] = (), since: str | None = None, 
         published.result.sha256 if published.result else None,
     )
     with TemporaryDirectory(prefix="pcgeval-audit-") as folder:
-        again = _Rerun(params, root, Path(folder).resolve(), trust, NOT_BUNDLED if is_bundle else (), result).run()
+        again = _Rerun(params, root, Path(folder).resolve(), trust, _NOT_BUNDLED if is_bundle else (), result).run()
     totals = {team.team: team.total for team in again.teams} if again else {}
     result.winners = again.winners if again else None
     for team in published.teams:
@@ -189,21 +187,15 @@ class _Rerun:
         return RankingFile.read(ranking) if ranking.is_file() else None
 
     def _copy_inputs(self) -> None:
-        for name in (*INPUTS, SUBMISSIONS, EXAMPLE_LETTERS):
-            self._copy(name)
+        for part in pipeline.parts_for("audit"):
+            self._copy(part.path)
         if (self.root / CALLS).is_dir():
             (self.work / CALLS).parent.mkdir(parents=True)
             (self.work / CALLS).symlink_to(self.root / CALLS)
         (self.work / CLASSIFIER).symlink_to(classifier_folder(self.root))
 
     def _copy(self, name: str | Path) -> None:
-        source, target = self.root / name, self.work / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            ignored = None if name == SUBMISSIONS else shutil.ignore_patterns(*DVC_IGNORED)
-            shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True)
-        elif source.is_file():
-            shutil.copy2(source, target)
+        copy_files(self.root, self.work, competition_files(self.root, Path(name)), follow_link=True)
 
     def _trust_stage(self, stage: str, reason: str) -> None:
         self.result.not_run.append(f"{stage}: {reason}; the audit took its published output.")
@@ -264,7 +256,7 @@ class _Rerun:
             name
             for output in outputs
             for root in (self.root, self.work)
-            for name in ([output] if not (root / output).is_dir() else files_at(root, Path(output)))
+            for name in ([output] if not (root / output).is_dir() else competition_files(root, Path(output)))
         }
         for name in sorted(names, key=os.fsencode):
             if difference := compare_files(self.root / name, self.work / name, name):

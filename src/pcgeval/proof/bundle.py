@@ -7,7 +7,6 @@ import io
 import os
 import zipfile
 from collections.abc import Collection
-from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,17 +14,13 @@ from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_bytes, sha256_file, to_json
 from pcgeval.core.text import printable_name
-from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bounded
+from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bytes
 from pcgeval.formats.layout import (
-    EVIDENCE,
     FAILED_CALLS,
-    GRADES,
-    JUDGEMENTS,
     RANKING_JSON,
-    RESULTS,
-    STAGE_DIRS,
     STATE,
     SUBMISSIONS,
+    competition_files,
     stage_dir,
 )
 from pcgeval.formats.params import PARAMS_FILE, Params, load_params
@@ -33,16 +28,15 @@ from pcgeval.formats.results import RankingFile
 from pcgeval.formats.stages import REMAKE, Sha256, StageFile, other_remedy
 from pcgeval.formats.trials import read_record, record_path
 from pcgeval.llm.call_log import known_calls, proofs
-from pcgeval.proof.audit import INPUTS, Audit, audit
-from pcgeval.scoring.result_hash import files_at, result_doubts
+from pcgeval.pipeline import parts_for
+from pcgeval.proof.audit import Audit, audit
+from pcgeval.scoring.result_hash import result_doubts
 from pcgeval.submissions.validate import name_fault
 
 MANIFEST = "manifest.json"
 MAX_BYTES = 4 * 2**30  # of all files
 MAX_FILES = 10**6
 MAX_STEPS = 150_000  # of the simulation of a level, 100 times those of the default settings: some 3 to 15 s
-_PLACES = (*INPUTS, "dvc.yaml", "dvc.lock", ".dvcignore", "constraints.txt", "data/trials")
-_RESULTS = ("ranking.json", "ranking.csv", "metrics", "official")
 _REMEDY = "Take the bundle from its source again."
 
 
@@ -64,15 +58,13 @@ def make_bundle(root: Path) -> bytes:
     params = load_params(root / PARAMS_FILE, allow_aliases=False)
     for doubt in result_doubts(params, RankingFile.read(root / RANKING_JSON), root):
         raise BundleError(f"{RANKING_JSON}: {doubt}. Run `make final-eval` first.")
-    places = [*map(Path, _PLACES), *(RESULTS / name for name in _RESULTS)]
-    places += [part / team for part in (SUBMISSIONS, EVIDENCE, JUDGEMENTS, GRADES) for team in params.teams]
-    places += [stage_dir(*parts) for parts in product(STAGE_DIRS, params.models, params.teams) if parts[0] != "images"]
+    places = [place for part in parts_for("bundle") for place in part.places(params)]
     contents: dict[str, bytes] = {}
-    for name in sorted({name for place in places for name in files_at(root, place)}, key=os.fsencode):
+    for name in sorted({name for place in places for name in competition_files(root, place)}, key=os.fsencode):
         if fault := name_fault(name):
             raise BundleError(f"{printable_name(name)}: {fault}.")
         is_ours = not name.startswith(f"{SUBMISSIONS}/")  # DVC may link its cache
-        contents[name] = read_bounded(root / name, MAX_BYTES, follow_link=is_ours)
+        contents[name] = read_bytes(root / name, MAX_BYTES, follow_link=is_ours)
     if failed := _failed_calls(params, root):
         contents[str(FAILED_CALLS)] = failed
     hashes = {name: sha256_bytes(content) for name, content in contents.items()}

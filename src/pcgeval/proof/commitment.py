@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 import yaml
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import is_ignored, read_text
+from pcgeval.core.files import is_ignored
 from pcgeval.core.text import listed, printable_line, printable_name
-from pcgeval.core.untrusted import parse_yaml
-from pcgeval.formats.layout import CLASSIFIER, LOCKS, RUBRICS, SUBMISSIONS
+from pcgeval.core.untrusted import parse_yaml, read_text
+from pcgeval.formats.layout import SUBMISSIONS
 from pcgeval.formats.params import ANY_CLASSIFIER, PARAMS_FILE, ParamsError, parse_params
+from pcgeval.pipeline import parts_for
 from pcgeval.scoring.result_hash import NOT_DECIDING
 
-COMMITTED = (PARAMS_FILE, *map(str, (SUBMISSIONS, LOCKS, CLASSIFIER, RUBRICS)))
+COMMITTED = [str(part.path) for part in parts_for("commit")]
 _MOST = 5  # names in a sentence
 _LONGEST_VALUE = 100  # characters
 _SHOWN_HASH = 12  # digits
@@ -135,7 +136,8 @@ def _changed_settings(root: Path, commit: str, shown: str) -> Iterator[str]:
         yield f"{PARAMS_FILE}: was added after the commit {shown}."
         return
     try:
-        values = [parse_yaml(text, allow_aliases=True) for text in (before, read_text(root / PARAMS_FILE))]
+        now = read_text(root / PARAMS_FILE, follow_link=True)
+        values = [parse_yaml(text, allow_aliases=True) for text in (before, now)]
     except ValueError as error:
         yield f"{PARAMS_FILE}: was changed after the commit {shown}, and one is no YAML: {printable_line(str(error))}"
         return

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from pcgeval.core.archives import unpack
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.text import printable_line
+from pcgeval.core.text import plain, printable_line
 from pcgeval.formats.layout import OFFICIAL_RESULTS, RANKING_JSON, RESULTS, SUBMISSIONS
 from pcgeval.formats.params import load_params
 from pcgeval.formats.results import LetterRow, RankingFile, read_csv
-from pcgeval.formats.stages import other_remedy, plain
+from pcgeval.formats.stages import other_remedy
 from pcgeval.proof.bundle import MAX_BYTES, MAX_FILES, unpack_bundle
 from pcgeval.scoring.stages import CHARACTER_SCORES
 from pcgeval.submissions.load import submission_sha256

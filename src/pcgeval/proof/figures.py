@@ -89,8 +89,8 @@ def unlikely_figures(
     if has_thoughts:
         yield "notes", f"{model}: most of its replies have more tokens than their texts, as a model's that thinks."
     for team in submissions:
-        of_team = [one for one in replies if one.team == team]
-        doubts = [(one, doubt) for one in of_team for doubt in _doubts(one, usual, has_thoughts)]
+        team_replies = [one for one in replies if one.team == team]
+        doubts = [(one, doubt) for one in team_replies for doubt in _doubts(one, usual, has_thoughts)]
         for one, doubt in doubts[:_MOST]:
             yield "notes", f"{team} with {model}, {one.where}: {doubt}."
         if len(doubts) > _MOST:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
 
-from pcgeval.core.files import is_ignored, sha256_bytes, sha256_file, to_json
+from pcgeval.core.files import sha256_bytes, sha256_file, to_json, tree_files
 from pcgeval.core.packages import installed_release
 from pcgeval.core.text import listed, printable_line
 from pcgeval.formats.layout import (
@@ -22,12 +22,12 @@ from pcgeval.formats.layout import (
     own_or_packaged,
 )
 from pcgeval.formats.params import Params
+from pcgeval.pipeline import PARTS
 from pcgeval.similarity.source import FILES, SHIPPED_SHA256, Source
 
 _SOURCE_DEPS = re.compile(r"src/pcgeval/[^\s,\]]+(,\s+src/pcgeval/[^\s,\]]+)*")
 
-# what belongs into git
-CODE = ("src", "pcgeval.json", "stages", "dvc.yaml", "dvc.lock", "params.yaml", ".dvcignore", "data", "results")
+_IN_GIT = sorted({part.path.parts[0] for part in PARTS if part.uses != ("init",)})
 # findings beside differences of files: faults, notes for readers, and two kinds that fail only a strict audit: what was
 # not run again, and what is not committed
 Kind = Literal["faults", "not_run", "unpublished", "notes"]
@@ -61,20 +61,15 @@ def _altered(root: Path, package: Path) -> list[str]:
         released = {name: sha256_bytes(content) for name, content in pipeline_files().items()}
     else:
         released = {"dvc.yaml": sha256_file(RELEASED_PIPELINE / "dvc.yaml")}
-        released |= _modules(RELEASED_PIPELINE / "stages", "stages") | _modules(package, "src/pcgeval")
-    names = [*released, *_modules(root / "stages", "stages"), *_modules(root / "src/pcgeval", "src/pcgeval")]
+        released |= _modules(RELEASED_PIPELINE / "stages", "stages/") | _modules(package, "src/pcgeval/")
+    names = [*released, *_modules(root / "stages", "stages/"), *_modules(root / "src/pcgeval", "src/pcgeval/")]
     present = {name: sha256_file(root / name) for name in names if (root / name).is_file()}
     return [name for name in sorted({*names}) if present.get(name) != released.get(name)]
 
 
-def _modules(folder: Path, name: str) -> dict[str, str]:
-    """Return the SHA-256 of every module below a folder, by its path below `name`."""
-    paths = {path.relative_to(folder): path for path in folder.rglob("*.py")}
-    return {
-        f"{name}/{place.as_posix()}": sha256_file(path)
-        for place, path in paths.items()
-        if not any(map(is_ignored, place.parts))
-    }
+def _modules(folder: Path, above: str) -> dict[str, str]:
+    """Return the SHA-256 of every module below a folder, by its name with what is above it."""
+    return {above + name: sha256_file(folder / name) for name in tree_files(folder) if name.endswith(".py")}
 
 
 def check_repository(root: Path) -> Iterator[Finding]:
@@ -83,7 +78,7 @@ def check_repository(root: Path) -> Iterator[Finding]:
         yield "faults", f"{DVC_LOCK}: is missing, so nothing says which files the stages wrote."
     else:
         yield from _dvc_faults(root)
-    status = _run(root, "git", "status", "--porcelain", "--", *CODE)
+    status = _run(root, "git", "status", "--porcelain", "--", *_IN_GIT)
     if status is None:
         yield "unpublished", "the folder is no git repository: nothing says who published which code and params."
     elif status:

@@ -17,8 +17,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from pcgeval.core.files import read_text, write_text
+from pcgeval.core.files import write_text
 from pcgeval.core.text import count
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.failures import failure
 from pcgeval.formats.layout import CALLS, STATE, Trial, recording_file, stage_dir, trial_file
 from pcgeval.formats.params import Limits, Params
@@ -200,7 +201,7 @@ def _altered(place: str, records: Records, folder: Path, limits: Limits) -> Iter
     """Name answers that no reply is and no flag names, which a repetition would have flagged."""
     for trial in records:
         path = record_path(folder, folder.name, trial)
-        record, answer = read_record(path), read_text(path.with_suffix(".txt"))
+        record, answer = read_record(path), read_text(path.with_suffix(".txt"), follow_link=True)
         has_met_a_limit = record.late is not None or record.tokens > limits.tokens  # then it may join replies
         is_flagged = any(flag.kind == "altered-answer" for flag in record.flags)
         if answer.strip() and not (has_met_a_limit or is_flagged or is_reply(answer, record.exchanges)):

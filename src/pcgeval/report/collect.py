@@ -8,7 +8,7 @@ from typing import TypeVar
 from pcgeval.bulk.level_table import engine_sha256
 from pcgeval.core.errors import FileError
 from pcgeval.core.text import shortened
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded_text, read_start
+from pcgeval.core.untrusted import UntrustedFileError, read_bytes, read_text
 from pcgeval.formats.layout import (
     CLASSIFIER_FILE,
     EXAMPLE_LETTERS,
@@ -40,8 +40,8 @@ from pcgeval.formats.stages import (
 from pcgeval.formats.trials import read_summaries
 from pcgeval.preview.level_score import LevelScore, score_level
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, TeamResult, TrialResult
-from pcgeval.rubric.grade_files import read_grade
 from pcgeval.rubric.grades import GradeError
+from pcgeval.rubric.output import read_grade
 from pcgeval.scoring.stages import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
 from pcgeval.similarity.classifier import Classifier
 from pcgeval.similarity.source import resolve_source
@@ -198,7 +198,7 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
 def _start_of(path: Path, characters: int) -> str:
     """Return a text, cut to so many characters and an ellipsis; U+FFFD replaces bytes that are not UTF-8."""
     try:
-        text = read_start(path, 4 * (characters + 1), follow_link=True).decode("utf-8", errors="replace")
+        text = read_bytes(path, 4 * (characters + 1), follow_link=True, cut=True).decode("utf-8", errors="replace")
     except UntrustedFileError as error:
         raise FileError(f"{path}: {error.reason}. Run `dvc repro` to restore it or to make it again.") from error
     return text if len(text) <= characters else f"{text[:characters]}…"
@@ -215,7 +215,7 @@ def _reference(params: Params, root: Path) -> Mapping[str, LevelScore]:
     classifier = Classifier.load(folder, device=settings.device, precision=settings.precision)
     levels = {}
     for path in paths:
-        level = score_level(read_bounded_text(path, MAX_LETTER_BYTES), path.stem, classifier, params.physics)
+        level = score_level(read_text(path, MAX_LETTER_BYTES), path.stem, classifier, params.physics)
         if level.simulated is None:
             raise FileError(f"{path}: is not a level: {level.reason}. Correct it, or remove it.")
         levels[level.letter] = level

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import read_text, sha256_file
+from pcgeval.core.files import sha256_file
 from pcgeval.core.locks import dvc_is_running
-from pcgeval.core.text import count, shortened
+from pcgeval.core.text import count, plain, shortened
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import (
     CLASSIFIER_FILE,
@@ -38,7 +39,6 @@ from pcgeval.formats.stages import (
     SimulationsFile,
     StabilityFile,
     by_trial,
-    plain,
     read_outcomes,
 )
 from pcgeval.formats.trials import FailedCall, Flag, SuppliedBlocks, TrialRecord, read_record, record_path
@@ -142,7 +142,7 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
     if not files["raw"].is_file():
         message = "there is no reply yet. Run `make final-eval`; `pcgeval status` shows its progress."
         raise FileError(f"{files['raw']}: {message}")
-    response, path = read_text(files["raw"]), record_path(folders["raw"], team, trial)
+    response, path = read_text(files["raw"], follow_link=True), record_path(folders["raw"], team, trial)
     record = read_record(path) if path.exists() else None
     usage = record.usage(supplied_blocks(submission.work, trial.letter, response, record)) if record else None
     outcome = (_if_written(read_outcomes, folders["stability"]) or {}).get(trial)
@@ -236,8 +236,8 @@ def _differences(share: TrialShare, row: RankedTeam | None, team: str) -> Iterat
 def _blocks(files: Mapping[StageDir, Path], simulated: SimulatedTrial | None) -> list[CalledBlock]:
     """Return each call with the fate of its block: the stages keep their order."""
     code, level = files["intermediate"], files["levels"]
-    calls = [call.text for call in read_calls(read_text(code))] if code.exists() else []
-    blocks = level_blocks(read_text(level)) if level.exists() else ()
+    calls = [call.text for call in read_calls(read_text(code, follow_link=True))] if code.exists() else []
+    blocks = level_blocks(read_text(level, follow_link=True)) if level.exists() else ()
     if simulated is None or not len(calls) == len(blocks) == len(simulated.types):
         return [CalledBlock(number, call, "not simulated") for number, call in enumerate(calls, start=1)]
     return list(called_blocks(calls, blocks, simulated))

@@ -20,7 +20,8 @@ from pcgeval.preview.drawing import motion, outlines
 from pcgeval.report.results import commonest_failures
 from pcgeval.report.tables import doubtful_settings, failure_counts
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
-from pcgeval.rubric.grades import GradedTaskNode, JudgeOutput, get_grade_summary
+from pcgeval.rubric.grades import GradedTaskNode
+from pcgeval.rubric.output import JudgeOutput, get_grade_summary
 from pcgeval.rubric.record import foreign_text, record_of
 from pcgeval.scoring.decimals import rounded
 

@@ -42,7 +42,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     evaluation = collect(params, root)
     tables = [RANKING_CSV, RANKING_JSON]
     tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
-    files = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table) for table in tables}
+    files = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table, bytes) for table in tables}
     files[out / TABLES / LEVELS] = levels_parquet(evaluation)
     files[out / TABLES / CARD] = dataset_card(params.competition.name, LEVELS).encode("utf-8")
     files |= {out / name: asset(name).encode("utf-8") for name in (STYLE, SCRIPT)}

@@ -18,7 +18,7 @@ from pcgeval.formats.results import LetterRow, OfficialWeight, RankedTeam, Ranki
 from pcgeval.formats.stages import BlockPath, LabelProbability, SimulatedTrial, TrialOutcome
 from pcgeval.formats.trials import FLAG_KINDS, Flag, FlagKind, TrialUsage
 from pcgeval.preview.level_score import LevelScore
-from pcgeval.rubric.grades import JudgeOutput
+from pcgeval.rubric.output import JudgeOutput
 from pcgeval.submissions.load import Submission
 
 MOST_REASONS = 10

@@ -210,8 +210,8 @@ def _trial_seconds(params: Params, records: _Records) -> dict[tuple[str, str], f
             done = [(Trial(call.letter or "", call.trial or 0), call.reply) for call in calls if call.reply]
         answers[model, team] = [(trial, reply.seconds) for trial, reply in done]
     times = {}
-    for (model, team), of_team in answers.items():
-        teams = [of_team] if of_team else [others for (name, _), others in answers.items() if name == model]
+    for (model, team), team_trials in answers.items():
+        teams = [team_trials] if team_trials else [others for (name, _), others in answers.items() if name == model]
         if number := sum(len({trial for trial, _ in done}) for done in teams):
             whole = math.fsum(seconds for done in teams for _, seconds in done)
             times[model, team] = whole / number

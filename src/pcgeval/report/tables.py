@@ -8,13 +8,13 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Literal
 
-from pcgeval.bulk.level_table import LETTERS, LevelRow, import_pyarrow, level_table, parquet_bytes
+from pcgeval.bulk.level_table import LevelRow, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.text import count as counted
-from pcgeval.core.text import printable_line
+from pcgeval.core.text import plain, printable_line
 from pcgeval.formats.failures import FAILURES
+from pcgeval.formats.layout import LETTERS
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankingFile
-from pcgeval.formats.stages import plain
 from pcgeval.report.results import Evaluation, ModelResult, TeamResult, TrialResult
 from pcgeval.scoring.decimals import rounded
 
@@ -75,10 +75,10 @@ def doubtful_settings(ranking: RankingFile, params: Params) -> list[str]:
     sentences = []
     for model, settings in params.models.items():
         failures = _failures(ranking, model)
-        of_teams = [team.models[model].failures for team in ranking.teams if model in team.models]
+        by_team = [team.models[model].failures for team in ranking.teams if model in team.models]
         for kind, number in failures.items():
-            teams = sum(kind in of_team for of_team in of_teams)
-            if number >= max(FEWEST, NEARLY_ALL * failures.total()) and teams >= min(2, len(of_teams)):
+            teams = sum(kind in team for team in by_team)
+            if number >= max(FEWEST, NEARLY_ALL * failures.total()) and teams >= min(2, len(by_team)):
                 values = [(name, settings.options[name]) for name in FAILURES[kind].options if name in settings.options]
                 shown = "".join(f", {name} {value}" for name, value in values)
                 some = f"{number} of {failures.total()} failures are `{FAILURES[kind].title}`"

@@ -2,7 +2,6 @@
 # mypy: disable-error-code="import-not-found, misc, untyped-decorator"
 
 import asyncio
-import string
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -10,7 +9,7 @@ from statistics import fmean
 import verifiers.v1 as vf
 from pydantic import Field
 
-from pcgeval.formats.layout import own_or_packaged
+from pcgeval.formats.layout import LETTERS, own_or_packaged
 from pcgeval.formats.params import PhysicsParams, Similarity
 from pcgeval.preview.level_score import score_level
 from pcgeval.similarity.classifier import loaded_classifier
@@ -36,7 +35,7 @@ class LevelTaskConfig(vf.TaskConfig):
 class LevelTasksetConfig(vf.TasksetConfig):
     """Settings of the tasks: the letters and the prompt."""
 
-    letters: str = Field(string.ascii_uppercase, pattern="^[A-Z]+$")
+    letters: str = Field(LETTERS, pattern="^[A-Z]+$")
     """Capital letters, one task each."""
     prompt: Path = Path(__file__).parent / "prompts" / "level.txt"
     """A file with a prompt in which `<OBJECT>` stands for the letter, such as a team's prompt.txt."""

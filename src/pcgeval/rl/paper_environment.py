@@ -16,13 +16,14 @@ import verifiers.v1 as vf
 from pydantic import Field, SerializeAsAny, field_validator
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import read_text, sha256_json
+from pcgeval.core.files import sha256_json
+from pcgeval.core.untrusted import read_text
 from pcgeval.judge.calls import CallFiles, check_judge
 from pcgeval.judge.run import grade_submission, graded_in_thread
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.profiles import OPENAI_URL
+from pcgeval.llm.protocol import OPENAI_URL
 from pcgeval.rl.attempt import WORK, command_sandbox, prepare_attempt, programs_are_trusted, run_command
-from pcgeval.rubric.grades import JudgeOutput, get_grade_summary
+from pcgeval.rubric.output import JudgeOutput, get_grade_summary
 from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper
 from pcgeval.sandbox.process import MEGABYTE
 from pcgeval.sandbox.reproduction import SandboxComputer
@@ -223,7 +224,7 @@ def paper_environment(max_steps: int, paper_ids: Sequence[str] | None, judge: Ju
 def _prompt(paper: Paper, config: PaperTaskConfig) -> str:
     run = _NOT_RUN if config.judge.code_only else _RUN.format(config.reproduce_seconds)
     blacklist = "- Do not use what `../paper/blacklist.txt` lists.\n" if paper.blacklist else ""
-    text = read_text(Path(__file__).parent / "prompts" / "paper.txt")
+    text = read_text(Path(__file__).parent / "prompts" / "paper.txt", follow_link=True)
     return text.replace("<RUN>", run).replace("<BLACKLIST>\n", blacklist).replace("<TITLE>", paper.title)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcgeval.core.text import one_line
-from pcgeval.rubric.explanation import call_words, cut, dollars
-from pcgeval.rubric.grades import PASSED, EvidenceCount, GradedTaskNode, JudgeOutput
+from pcgeval.core.text import one_line, truncate
+from pcgeval.rubric.explanation import WIDTH, call_words, dollars
+from pcgeval.rubric.grades import PASSED, GradedTaskNode
+from pcgeval.rubric.output import EvidenceCount, JudgeOutput
 from pcgeval.rubric.record import CallUsage
 from pcgeval.rubric.tree import CATEGORIES
 
@@ -121,7 +122,7 @@ class Agreement:
 
 
 def _first(lines: Sequence[str]) -> Iterator[str]:
-    yield from map(cut, lines[:_SHOWN])
+    yield from (truncate(one_line(line), WIDTH) for line in lines[:_SHOWN])
     if len(lines) > _SHOWN:
         yield f"    and {len(lines) - _SHOWN} more; --json names all"
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcgeval.core.files import to_json
-from pcgeval.core.text import count, one_line
-from pcgeval.rubric.grades import GradedTaskNode, GradeError, JudgeOutput, added_up, get_grade_summary
+from pcgeval.core.text import count, one_line, truncate
+from pcgeval.rubric.grades import GradedTaskNode, GradeError, added_up
+from pcgeval.rubric.output import JudgeOutput, get_grade_summary
 from pcgeval.rubric.record import CallUsage, foreign_text, record_of
 
 WIDTH = 120
@@ -111,12 +112,12 @@ def tree_lines(tree: GradedTaskNode) -> Iterator[str]:
     """
     if tree.graded_score is None:
         for reason, number in reasons_without_grade(tree):
-            yield cut(f"{count(number, 'leaf', 'leaves')} without a grade: {reason}")
+            yield _line(f"{count(number, 'leaf', 'leaves')} without a grade: {reason}")
         return
     for part in NodeShare(tree).walk():
         yield _node_line(part)
         if part.node.is_leaf:
-            yield cut(f"{' ' * 16}{_indent(part)}{part.node.explanation}")
+            yield _line(f"{' ' * 16}{_indent(part)}{part.node.explanation}")
 
 
 def criterion_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[str]:
@@ -168,10 +169,8 @@ def dollars(cost: float) -> str:
     return f"{cost:.2f}" if cost >= 1 or cost == 0 else f"{cost:.4f}"
 
 
-def cut(text: str) -> str:
-    """Return a text as one line of at most `WIDTH` characters."""
-    line = one_line(text)
-    return line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}..."
+def _line(text: str) -> str:
+    return truncate(one_line(text), WIDTH)
 
 
 def _score(score: float | None) -> str:
@@ -180,7 +179,7 @@ def _score(score: float | None) -> str:
 
 def _node_line(part: NodeShare) -> str:
     number = f"{_indent(part)}{part.number}  " if part.number else ""
-    return cut(f"{_score(part.node.graded_score)}  {100 * part.share:5.1f} %  {number}{part.node.requirements}")
+    return _line(f"{_score(part.node.graded_score)}  {100 * part.share:5.1f} %  {number}{part.node.requirements}")
 
 
 def _indent(part: NodeShare) -> str:

@@ -24,11 +24,11 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass
 
-from pcgeval.checks.checks import Check, LeafCheck
+from pcgeval.checks import Check, LeafCheck
 from pcgeval.core.errors import FaultsError
 from pcgeval.core.files import sha256_bytes
-from pcgeval.core.text import printable_line
-from pcgeval.core.untrusted import parse_yaml, read_bounded_json, read_bounded_text
+from pcgeval.core.text import printable_line, truncate
+from pcgeval.core.untrusted import parse_yaml, read_json, read_text
 
 CODE_DEVELOPMENT = "Code Development"
 CODE_EXECUTION = "Code Execution"
@@ -148,8 +148,8 @@ class TaskNode:
     def find_path_to_descendant(self, descendant_id: str) -> list[Self] | None:
         """Return the nodes from this one to the first with this path or, if none has it, this id; None without one."""
         nodes = list(self.walk())
-        named = (node.path for key in ("path", "id") for node in nodes if getattr(node, key) == descendant_id)
-        target = next(named, None)
+        matches = (node.path for key in ("path", "id") for node in nodes if getattr(node, key) == descendant_id)
+        target = next(matches, None)
         return None if target is None else [node for node in nodes if f"{target}/".startswith(f"{node.path}/")]
 
     def contains(self, node_id: str) -> bool:
@@ -254,7 +254,7 @@ class TaskNode:
         """Keep the leaves of one category and the nodes above them; None without such a leaf."""
         if self.is_leaf:
             return self if self.task_category == category else None
-        sub_tasks = tuple(cut for task in self.sub_tasks if (cut := task.reduce_to_category(category)))
+        sub_tasks = tuple(rest for task in self.sub_tasks if (rest := task.reduce_to_category(category)))
         return replace(self, sub_tasks=sub_tasks) if sub_tasks else None
 
     def code_only(self) -> Self | None:
@@ -269,9 +269,9 @@ class TaskNode:
         """
         if self.is_leaf:
             return replace(self, weight=0) if self.finegrained_task_category == ACQUISITION else self
-        cut = tuple(task.resources_provided(propagate_zero_weights=propagate_zero_weights) for task in self.sub_tasks)
-        empty = propagate_zero_weights and not any(task.weight for task in cut)
-        return replace(self, sub_tasks=cut, weight=0 if empty else self.weight)
+        below = tuple(task.resources_provided(propagate_zero_weights=propagate_zero_weights) for task in self.sub_tasks)
+        empty = propagate_zero_weights and not any(task.weight for task in below)
+        return replace(self, sub_tasks=below, weight=0 if empty else self.weight)
 
     def prune_to_depth(self, max_depth: int) -> Self:
         """Cut the tree below so many levels under this node (0 keeps it alone); cut nodes are graded as a whole."""
@@ -307,7 +307,7 @@ def load_rubric(path: Path | str) -> TaskNode:
 
     Raises RubricError with all faults, or FileError if the file cannot be read as JSON.
     """
-    return parse_rubric(read_bounded_json(Path(path), MAX_BYTES, follow_link=True), str(path))
+    return parse_rubric(read_json(Path(path), MAX_BYTES), str(path))
 
 
 def load_rubric_with_checks(path: Path, checks_file: Path | None = None) -> tuple[TaskNode, str | None]:
@@ -322,7 +322,7 @@ def load_rubric_with_checks(path: Path, checks_file: Path | None = None) -> tupl
     if checks_file is None and not (beside.exists() or beside.is_symlink()):
         return rubric, None
     checks_file = checks_file or beside
-    text = read_bounded_text(checks_file, _MAX_CHECKS_BYTES, follow_link=True)
+    text = read_text(checks_file, _MAX_CHECKS_BYTES, follow_link=True)
     try:
         checks = TypeAdapter(dict[str, Check]).validate_python(parse_yaml(text) or {})
     except ValidationError as error:
@@ -337,13 +337,13 @@ def _with_checks(rubric: TaskNode, checks: Mapping[str, LeafCheck], source: Path
     graded, chosen = rubric.leaves, {leaf.path: leaf.check for leaf in rubric.leaves}
     faults: list[str] = []
     for name, check in checks.items():
-        if len(named := [leaf.path for leaf in graded if name in (leaf.path, leaf.id)]) != 1:
-            of = f"of {len(named)} leaves; give a path: {', '.join(named[:5])}" if named else "of no leaf"
+        if len(paths := [leaf.path for leaf in graded if name in (leaf.path, leaf.id)]) != 1:
+            of = f"of {len(paths)} leaves; give a path: {', '.join(paths[:5])}" if paths else "of no leaf"
             faults.append(f"{_quoted(name)}: is the id {of}.")
-        elif chosen[named[0]] is not None:
-            faults.append(f"{named[0]}: has two checks. Keep one.")
+        elif chosen[paths[0]] is not None:
+            faults.append(f"{paths[0]}: has two checks. Keep one.")
         else:
-            chosen[named[0]] = check
+            chosen[paths[0]] = check
     if faults:
         raise RubricError(source, faults)
     return rubric.map_leaves(lambda leaf: replace(leaf, check=chosen[leaf.path]))
@@ -410,5 +410,4 @@ def _message(fault: Mapping[str, Any]) -> str:
 def _quoted(value: Any) -> str:
     if isinstance(value, list | Mapping):
         return f"{'an object' if isinstance(value, Mapping) else 'a list'} of {len(value)}"
-    text = ascii(value)
-    return text if len(text) <= 62 else f"{text[:59]}..."
+    return truncate(ascii(value), 62)

@@ -5,7 +5,6 @@ file is None and a missing trial is left out; the formulas count both as 0, as t
 """
 
 import os
-import string
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -14,7 +13,15 @@ from typing import TypeVar
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.text import listed
-from pcgeval.formats.layout import CLASSIFIER_FILE, SIMULATIONS_FILE, STAGE_DIRS, StageDir, letter_file, trial_number
+from pcgeval.formats.layout import (
+    CLASSIFIER_FILE,
+    LETTERS,
+    SIMULATIONS_FILE,
+    STAGE_DIRS,
+    StageDir,
+    letter_file,
+    trial_number,
+)
 from pcgeval.formats.params import RESERVED_TEAMS
 from pcgeval.formats.stages import (
     ClassifierFile,
@@ -45,15 +52,14 @@ class ScoringRules:
         baseline: The team that a winner must beat, or None.
     """
 
-    letters: str = string.ascii_uppercase
+    letters: str = LETTERS
     trials: int = 10
     official_quirks: bool = False
     baseline: str | None = None
 
     def __post_init__(self) -> None:
         """Raise ScoringError if the letters or the number of trials are invalid."""
-        is_valid = 0 < len(self.letters) == len(set(self.letters) & set(string.ascii_uppercase))
-        if not is_valid:
+        if not 0 < len(self.letters) == len(set(self.letters) & set(LETTERS)):
             raise ScoringError(f"letters {self.letters[:50]!r}: give capital letters A to Z, each once, such as ABC.")
         if not 1 <= self.trials <= 1000:
             raise ScoringError(f"trials {self.trials}: give a number of trials per letter from 1 to 1000.")

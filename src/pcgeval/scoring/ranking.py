@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcgeval.core.files import write_json, write_text
+from pcgeval.core.text import plain
 from pcgeval.formats.layout import RANKING_CSV, RANKING_JSON
 from pcgeval.formats.results import (
     RankedTeam,
@@ -29,7 +30,6 @@ from pcgeval.formats.results import (
     ScoreInterval,
     TeamModelScore,
 )
-from pcgeval.formats.stages import plain
 from pcgeval.scoring.decimals import ZERO, rounded
 from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores, ModelScores, TeamTotal
 from pcgeval.scoring.inputs import ScoringError, byte_order
@@ -38,8 +38,6 @@ LEVEL = 0.90
 _DIGITS = 4  # of a percentage: far above what the order of float sums can change
 _DRAWS_AT_ONCE = 2_000_000  # bounds the memory at some 100 MB
 Floats = NDArray[np.float64]
-
-_METRIC_DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -140,18 +138,20 @@ def _rank_among(ranked: list[RankedTeam], row: RankedTeam) -> int:
     return 1 + higher + shorter
 
 
-def _winners(ranked: list[RankedTeam], ranks: Mapping[str, int], bar: TeamTotal | None) -> tuple[tuple[str, ...], str]:
+def _winners(
+    ranked: list[RankedTeam], ranks: Mapping[str, int], baseline: TeamTotal | None
+) -> tuple[tuple[str, ...], str]:
     """Return the winners and a sentence about them; the teams are in the order of their ranks."""
     first = [row for row in ranked if ranks[row.team] == 1]
     if not first:
         return (), "There is no winner: all teams are baselines or disqualified."
     names, best = tuple(row.team for row in first), first[0].total or ZERO
-    if bar is not None and best <= bar.total:
+    if baseline is not None and best <= baseline.total:
         return (), (
-            f"There is no winner: no team beats the baseline {bar.team} with its total of {rounded(bar.total)}; "
-            f"the best, {' and '.join(names)}, has {rounded(best)}."
+            f"There is no winner: no team beats the baseline {baseline.team} with its total of "
+            f"{rounded(baseline.total)}; the best, {' and '.join(names)}, has {rounded(best)}."
         )
-    above = f", above the baseline {bar.team}" if bar is not None else "; no baseline had to be beaten"
+    above = "; no baseline had to be beaten" if baseline is None else f", above the baseline {baseline.team}"
     beaten = [row.team for row in ranked if ranks[row.team] > 1 and row.total == best]
     if len(names) > 1:
         return names, f"{' and '.join(names)} win together: equal totals, and no prompt known to be shorter{above}."
@@ -220,7 +220,7 @@ def write_metrics(folder: Path, ranking: Ranking) -> None:
         flagged = [model.flagged_trials for model in row.models.values() if model.flagged_trials is not None]
         figures = {
             "rank": row.rank,
-            "normalised": round(float(row.normalised), _METRIC_DIGITS),
+            "normalised": round(float(row.normalised), _DIGITS),
             "low": low,
             "high": high,
             "failed_trials": sum(model.failed_trials for model in row.models.values()),

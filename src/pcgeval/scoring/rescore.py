@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Context, Decimal
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.text import listed
+from pcgeval.core.text import listed, plain
 from pcgeval.formats.layout import trial_number
 from pcgeval.formats.results import ConstantsFile, LetterRow, PromptRow, TrialRow, read_csv
-from pcgeval.formats.stages import Exact, other_remedy, plain, read_stage_file, refusal
+from pcgeval.formats.stages import Exact, other_remedy, read_stage_file
 from pcgeval.scoring.formulas import CompetitionScores, ModelScores, PromptScore, score_competition
 from pcgeval.scoring.inputs import (
     CompetitionResults,
@@ -136,21 +136,21 @@ def rescore(
         ScoringError: A folder, a file or a value is refused, or the folders have different teams.
     """
     rules = rules or ScoringRules()
-    sources = _named(folders, out)
+    sources = _folders_by_model(folders, out)
     published = {model: _read_published(folder / RESULT) for model, folder in sources.items() if _holds_tables(folder)}
     teams = {
         model: _read_tables(folder / TRIAL_SCORES, rules) if model in published else read_source(folder, rules)
         for model, folder in sources.items()
     }
-    present = sorted({team for of_model in teams.values() for team in of_model}, key=byte_order)
+    present = sorted({team for model_teams in teams.values() for team in model_teams}, key=byte_order)
     if absent := sorted({*baselines, *disqualified}.difference(present)):
         raise ScoringError(f"the team {absent[0]!r} is in none of the folders. Their teams: {listed(present, 20)}.")
     excluded = {*disqualified, *(row.team for rows in published.values() for row in rows if row.rank == DISQUALIFIED)}
     if unprintable := sorted(name for name in {*present, *excluded} if not name.isprintable()):
         raise ScoringError(f"the name {unprintable[0][:50]!r} in the folders is no team name. Rename or remove it.")
     scored = {
-        model: {team: results for team, results in of_model.items() if team not in excluded}
-        for model, of_model in teams.items()
+        model: {team: results for team, results in model_teams.items() if team not in excluded}
+        for model, model_teams in teams.items()
     }
     scores = score_competition(CompetitionResults(scored), rules)
     unranked = {*baselines, *([rules.baseline] if rules.baseline else [])}
@@ -172,7 +172,7 @@ def rescore(
     return Rescored(scores, ranking, reproductions)
 
 
-def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
+def _folders_by_model(folders: Sequence[Path], out: Path) -> dict[str, Path]:
     """Return the folders by the names of their models; of two folders with one name, the parent gives the name."""
     try:
         resolved = [folder.resolve(strict=True) for folder in folders]
@@ -183,12 +183,12 @@ def _named(folders: Sequence[Path], out: Path) -> dict[str, Path]:
         is_inside = out.is_relative_to(folder) and out.relative_to(folder).parts[:1] != (OFFICIAL_RESULTS_FOLDER,)
         if is_inside or out == folder.parent:
             raise ScoringError(f"{out}: would write into the results of {folder}. Choose a folder beside it.")
-    named = {folder.name: folder for folder in resolved}
-    if len(named) < len(resolved):
-        named = {f"{folder.parent.name}_{folder.name}": folder for folder in resolved}
-    if len(named) < len(resolved) or not named:
+    folders_by_model = {folder.name: folder for folder in resolved}
+    if len(folders_by_model) < len(resolved):
+        folders_by_model = {f"{folder.parent.name}_{folder.name}": folder for folder in resolved}
+    if len(folders_by_model) < len(resolved) or not folders_by_model:
         raise ScoringError("the folders do not tell the models apart. Name a folder with the model's name for each.")
-    return dict(sorted(named.items(), key=lambda item: byte_order(item[0])))
+    return dict(sorted(folders_by_model.items(), key=lambda item: byte_order(item[0])))
 
 
 def _holds_tables(folder: Path) -> bool:
@@ -232,11 +232,12 @@ def _read_published(path: Path) -> tuple[_PublishedRank, ...]:
     """Read result.json, if there is one, with the digits that are printed there."""
     if not path.exists():
         return ()
+
+    def parse(content: bytes) -> tuple[_PublishedRank, ...]:
+        return _PUBLISHED.validate_python(json.loads(content, parse_float=str, parse_int=str, parse_constant=str))
+
     try:
-        values = json.loads(read_stage_file(path), parse_float=str, parse_int=str, parse_constant=str)
-        return _PUBLISHED.validate_python(values)
-    except ValidationError as error:
-        raise refusal(path, error) from error
+        return read_stage_file(path, parse)
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path}: not valid JSON ({error}). {_REMEDY}") from error
 

@@ -1,19 +1,15 @@
 """One hash over everything that decides a ranking, by parts, so that a difference names its part.
 
-A part of files is the SHA-256 of the canonical JSON of `[[path, SHA-256 of the file], ...]` in byte order of the
-relative paths; any other part is the SHA-256 of canonical JSON, and so is the hash over the parts by name. It is the
-same on every machine: times, links to DVC's cache and addresses of servers do not count.
+A part of files is their `tree_sha256`; any other part is the SHA-256 of canonical JSON, and so is the hash over the
+parts by name. It is the same on every machine: times, links to DVC's cache and addresses of servers do not count.
 """
 
-import os
-from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.errors import FileError
-from pcgeval.core.files import is_ignored, sha256_file, sha256_json
-from pcgeval.formats.layout import LOCKS, PACKAGE_FILE, SUBMISSIONS, recording_file, stage_dir
+from pcgeval.core.files import sha256_json, tree_sha256
+from pcgeval.formats.layout import LOCKS, PACKAGE_FILE, SUBMISSIONS, competition_files, recording_file, stage_dir
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankingFile, ResultHash
 
@@ -38,10 +34,10 @@ def deciding_params(params: Params) -> dict[str, Any]:
 def result_hash(params: Params, ranking: RankingFile, root: Path = Path()) -> ResultHash:
     """Return the result hash of a ranking in a competition's folder; raise FileError if a file cannot be read."""
     content = ranking.model_dump(by_alias=True)
-    try:
-        parts = {part: sha256_json(_hashes(root, paths)) for part, paths in _deciding_files(params).items()}
-    except OSError as error:
-        raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
+    parts = {
+        part: tree_sha256(root, (name for path in paths for name in competition_files(root, path)))
+        for part, paths in _deciding_files(params).items()
+    }
     parts["params"] = sha256_json(deciding_params(params))
     parts["ranking"] = sha256_json({key: value for key, value in content.items() if key != "result"})
     return ResultHash(sha256=sha256_json(parts), parts=dict(sorted(parts.items())))
@@ -71,11 +67,6 @@ def _deciding_files(params: Params) -> dict[str, list[Path]]:
     }
 
 
-def _hashes(root: Path, paths: Iterable[Path]) -> list[list[str]]:
-    names = {name for path in paths for name in files_at(root, path)}
-    return [[name, sha256_file(root / name)] for name in sorted(names, key=os.fsencode)]
-
-
 def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> list[str]:
     """Return the differences between a ranking's result hash and the present folder, as clauses.
 
@@ -89,29 +80,3 @@ def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> 
     if others:
         return [f"it comes from other {', '.join(others)}"]
     return [] if now == ranking.result else ["it was altered after the stage rank wrote it"]
-
-
-def files_at(root: Path, path: Path) -> Iterator[str]:
-    """Yield the name of a file, or those of all files below a folder but those that DVC ignores.
-
-    DVC ignores no file of a submission. Links count as files. The path is relative to `root` or absolute; a missing one
-    yields nothing.
-
-    Raises:
-        OSError: A folder cannot be read.
-    """
-    is_ours = not path.is_relative_to(SUBMISSIONS)
-    if (root / path).is_file():
-        yield path.as_posix()
-    elif (root / path).is_dir():
-        for place, folders, names in os.walk(root / path, onerror=_fail):
-            folders[:] = [name for name in folders if not (is_ours and is_ignored(name))]
-            above = (path / Path(place).relative_to(root / path)).as_posix()
-            for name in names:
-                is_hidden = is_ours and is_ignored(name)
-                if not is_hidden and os.path.isfile(os.path.join(place, name)):  # noqa: PTH113, PTH118 - of thousands
-                    yield f"{above}/{name}"
-
-
-def _fail(error: OSError) -> None:
-    raise error

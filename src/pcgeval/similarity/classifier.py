@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pcgeval.core.text import printable_line
+from pcgeval.formats.layout import LETTERS
 from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig
 from pcgeval.similarity.preprocessing import Preprocessing
-from pcgeval.similarity.source import LABELS, ClassifierError, Source, letter_columns, resolve_source
+from pcgeval.similarity.source import ClassifierError, Source, letter_columns, resolve_source
 
 if TYPE_CHECKING:
     from pcgeval.similarity.torch_network import TorchNetwork
@@ -39,7 +40,7 @@ class Predictions:
 class Classifier:
     """A loaded classifier; `labels` are the letters of the probabilities' columns."""
 
-    labels = LABELS
+    labels = tuple(LETTERS)
 
     def __init__(self, source: Source, network: "NumpyVit | TorchNetwork") -> None:
         """Take the files and the network; use `load`."""
@@ -86,7 +87,7 @@ class Classifier:
             ClassifierError: The network takes pictures of another size, has no CLS token, or returns nan.
         """
         if not images:
-            return Predictions(np.zeros((0, len(LABELS))), np.zeros((0, self._network.width)))
+            return Predictions(np.zeros((0, len(LETTERS))), np.zeros((0, self._network.width)))
         try:
             probabilities, embeddings = self._network(self._network.pixels(images))
         except (ValueError, MemoryError) as error:

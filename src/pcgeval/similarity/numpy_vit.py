@@ -17,9 +17,10 @@ from safetensors import SafetensorError, deserialize
 from threadpoolctl import ThreadpoolController
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json
+from pcgeval.core.untrusted import read_json
+from pcgeval.formats.layout import LETTERS
 from pcgeval.similarity.preprocessing import CHANNELS, Preprocessing
-from pcgeval.similarity.source import LABELS, lacking_weights, unloadable
+from pcgeval.similarity.source import lacking_weights, unloadable
 
 MAX_BYTES = 64_000_000  # of weights; above, torch's faster arithmetic is worth its import
 Floats = NDArray[np.float64]
@@ -71,8 +72,8 @@ class NumpyVit:
             raise lacking_weights(folder, error.args) from error
         except (OSError, TypeError, ValueError, IndexError, SafetensorError) as error:
             raise unloadable(folder, error) from error
-        if probabilities.shape != (1, len(LABELS)):
-            raise unloadable(folder, ValueError(f"it has {probabilities.shape[-1]} outputs for {len(LABELS)} letters"))
+        if probabilities.shape != (1, len(LETTERS)):
+            raise unloadable(folder, ValueError(f"it has {probabilities.shape[-1]} outputs for {len(LETTERS)} letters"))
 
     def __call__(self, pixels: NDArray[np.floating]) -> tuple[Floats, Floats]:
         """Return the softmax, shape (n, labels), and the last layer's CLS tokens for pixels (n, 3, side, side)."""

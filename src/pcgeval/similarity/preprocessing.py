@@ -14,7 +14,7 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import read_json
+from pcgeval.core.untrusted import read_json
 
 CHANNELS = 3
 _Side = Annotated[int, Field(ge=1, le=4096)]

@@ -1,6 +1,5 @@
 """The files of a classifier: a folder, or a hub id with the revision that pins its bytes; checked before loading."""
 
-import string
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,14 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import read_json, sha256_file, sha256_json
+from pcgeval.core.files import tree_sha256
 from pcgeval.core.packages import packages_for
-from pcgeval.formats.layout import PACKAGED_DATA
+from pcgeval.core.untrusted import read_json
+from pcgeval.formats.layout import LETTERS, PACKAGED_DATA
 from pcgeval.formats.params import COMMIT, HUB_ID
 
 Precision = Literal["float64", "float32", "bfloat16"]
 
-LABELS = tuple(string.ascii_uppercase)
 FILES = ("config.json", "model.safetensors", "preprocessor_config.json")  # that decide a prediction
 SHIPPED_SHA256 = "ecddf687e9ea29a195f3d9e563757094e22ec1b98a3908ca1bd3f28fd2e7626a"  # of data/classifier
 
@@ -35,7 +34,7 @@ class Source:
     @cached_property
     def sha256(self) -> str:
         """One hash over weights, configuration and preprocessing."""
-        return sha256_json([[name, sha256_file(self.folder / name)] for name in FILES])
+        return tree_sha256(self.folder, FILES)
 
 
 def check_source(source: str | Path, revision: str | None, root: Path = Path()) -> None:
@@ -82,12 +81,12 @@ def letter_columns(folder: Path) -> list[int]:
         raise ClassifierError(str(error)) from error
     names = config.get("id2label") if isinstance(config, dict) else None
     columns = {str(label): str(column) for column, label in names.items()} if isinstance(names, dict) else {}
-    if set(columns) != set(LABELS) or sorted(columns.values()) != sorted(map(str, range(len(LABELS)))):
+    if set(columns) != set(LETTERS) or sorted(columns.values()) != sorted(map(str, range(len(LETTERS)))):
         labels = f"{len(columns)} different labels ({', '.join(sorted(columns))[:80]})"
         raise ClassifierError(
             f"{folder / 'config.json'}: id2label has {labels}, not the letters A to Z. Choose another classifier."
         )
-    return [int(columns[label]) for label in LABELS]
+    return [int(columns[label]) for label in LETTERS]
 
 
 def unloadable(folder: Path, error: Exception) -> ClassifierError:

@@ -20,7 +20,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
 from pcgeval.core.packages import installed_versions, source_sha256
 from pcgeval.core.progress import Progress
-from pcgeval.formats.layout import CLASSIFIER_FILE, DATA, letter_file, stage_dir, tag, trial_file
+from pcgeval.formats.layout import CLASSIFIER_FILE, DATA, LETTERS, letter_file, stage_dir, tag, trial_file
 from pcgeval.formats.params import Params, Similarity
 from pcgeval.formats.stages import (
     ClassifierFile,
@@ -34,7 +34,7 @@ from pcgeval.formats.stages import (
 from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
 from pcgeval.similarity.classifier import loaded_classifier, runs_in_numpy
-from pcgeval.similarity.source import LABELS, ClassifierError, Source, resolve_source
+from pcgeval.similarity.source import ClassifierError, Source, resolve_source
 
 CACHE = Path(".cache", "predictions")
 PACKAGES = ("numpy", "pillow", "safetensors")  # that compute a small classifier
@@ -44,7 +44,7 @@ TORCH_PACKAGES = (*PACKAGES, "torch", "transformers")  # and any other
 class Prediction(StageFile):
     """One picture's probabilities in the order A to Z, and its embedding."""
 
-    probabilities: tuple[float, ...] = Field(min_length=len(LABELS), max_length=len(LABELS))
+    probabilities: tuple[float, ...] = Field(min_length=len(LETTERS), max_length=len(LETTERS))
     embedding: tuple[float, ...] = Field(min_length=1)
 
 
@@ -150,7 +150,7 @@ def _opened(picture: bytes) -> Image.Image:
 
 def _similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> SimilarityFile:
     """Return a letter's file from the names of its pictures and their predictions, in the order of the trials."""
-    column = LABELS.index(letter)
+    column = LETTERS.index(letter)
     trials = tuple(
         SimilarityEntry(name=name, label=letter, similarity=prediction.probabilities[column])
         for name, prediction in rows
@@ -160,7 +160,7 @@ def _similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> Sim
             name=name,
             probabilities=tuple(
                 LabelProbability(id=index, label=label, probability=probability)
-                for index, (label, probability) in enumerate(zip(LABELS, prediction.probabilities, strict=True))
+                for index, (label, probability) in enumerate(zip(LETTERS, prediction.probabilities, strict=True))
             ),
             embedding=prediction.embedding,
         )

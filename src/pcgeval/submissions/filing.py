@@ -4,37 +4,49 @@ The copy is made elsewhere and then moved, so a killed run leaves no half of a s
 moves to `.pcgeval/replaced`, under its team's name until the new one is in place.
 """
 
+import io
 import os
+import re
 import shutil
+import sys
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import CommentMark, YAMLError
+from ruamel.yaml.representer import RoundTripRepresenter
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString, ScalarString
+from ruamel.yaml.tokens import CommentToken
+
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import copy_files, to_json, tree_files, write_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.text import printable_name
-from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_bounded_text
-from pcgeval.formats.layout import LOCKS, PACKAGED_DATA, STATE, SUBMISSIONS, packages_lock
+from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_text
+from pcgeval.formats.layout import DATA, LOCKS, PACKAGED_DATA, STATE, SUBMISSIONS, SUBMIT_LOCK, packages_lock
 from pcgeval.formats.params import (
     PARAMS_FILE,
     ParamsError,
     Team,
-    add_team,
-    convert_teams,
     load_params,
     parse_params,
     team_name_fault,
 )
 from pcgeval.submissions.load import submission_sha256
 from pcgeval.submissions.packages import MAX_LOCK_BYTES, is_lock
-from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, opened
+from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, unpacked_submission
 
 _NOTES, _LOCK = "submission.yaml", "requirements-lock.txt"
 _MAX_BYTES = 2**18
+_INDENT = re.compile(r"^ +(?=[^ #\r\n])", re.MULTILINE)
 
 PARAMS = Path("params.yaml")
-LOCK = STATE / "submit.lock"
 STAGING = STATE / "submit"
 REPLACED = STATE / "replaced"
 Status = Literal["filed", "replaced", "unchanged", "refused"]
@@ -84,7 +96,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
         parse_params({**values, "teams": {**values["teams"], team: {}}}, f"{PARAMS} with team {team}")
     folder, staging = SUBMISSIONS / team, STAGING / team
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
-    with lock_folder(SUBMISSIONS, LOCK), opened(path) as handed_in:
+    with lock_folder(SUBMISSIONS, SUBMIT_LOCK), unpacked_submission(path) as handed_in:
         _end_replacement(folder)
         shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
         staging.mkdir(parents=True)
@@ -96,7 +108,8 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
         finally:
             _end_replacement(folder)
             shutil.rmtree(staging, ignore_errors=True)
-        add_team(team, PARAMS)
+        if team not in load_params(PARAMS).teams:
+            write_teams({team: Team()}, PARAMS)
     return FiledSubmission(team, result, status, folder, submission_sha256(folder))
 
 
@@ -127,6 +140,95 @@ def _end_replacement(folder: Path) -> None:
         replaced.rename(dated if os.path.lexists(folder) else folder)
 
 
+def write_teams(teams: Mapping[str, Team], path: Path) -> None:
+    """Write decisions about teams into params.yaml, which may list only the names of its teams.
+
+    Comments, order and values of the rest stay as they are.
+
+    Raises:
+        ParamsError: The file would be faulty, or would lose a comment or a value.
+    """
+    path = path.resolve()  # a link stays a link
+    text = read_text(path, follow_link=True)
+    values = yaml.safe_load(text)
+    former = values["teams"] if isinstance(values["teams"], dict) else {}
+    decisions = {name: team.model_dump(mode="json", exclude_defaults=True) for name, team in teams.items()}
+    wanted = {**values, "teams": {**former, **decisions}}
+    parse_params(wanted, str(path))
+    try:
+        edited = _with_teams(text, decisions)
+    except YAMLError:
+        edited = ""
+    if yaml.safe_load(edited) != wanted or not _comments(text) <= _comments(edited):
+        shown = to_json({name: decision for name, decision in decisions.items() if name not in former}, indent=None)
+        raise ParamsError(f"{path}: a comment or a value would be lost. Write {shown} into `teams` yourself.")
+    write_text(path, edited)
+
+
+def _comments(text: str) -> Counter[str]:
+    """Return what follows each # in a text."""
+    return Counter(part.strip() for line in text.splitlines() for part in line.split("#")[1:])
+
+
+class _Representer(RoundTripRepresenter):
+    """Writes null as it stands in the files that `pcgeval init` makes."""
+
+
+_Representer.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
+
+
+def _with_teams(text: str, decisions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a text of YAML with teams added; a list of names becomes keys with values."""
+    line_break = "\r\n" if "\r\n" in text else "\n"
+    editor = YAML()
+    editor.preserve_quotes, editor.width = True, sys.maxsize
+    editor.Representer = _Representer
+    if indent := _INDENT.search(text):
+        editor.indent(mapping=len(indent[0]))
+    values = editor.load(text.replace("\r\n", "\n"))
+    teams, tail = values["teams"], ""
+    if isinstance(teams, CommentedSeq):
+        values["teams"] = table = CommentedMap()
+        if teams.fa.flow_style():
+            table.fa.set_flow_style()
+        table.ca.comment = teams.ca.comment
+        for name, (after, before, *_) in ((teams[index], tokens) for index, tokens in teams.ca.items.items()):
+            table.ca.items[name] = [None, before, after, None]
+        names = list(teams)
+    else:
+        table, names, tail = teams, list(decisions), _cut_comment(teams)
+    for name in names:
+        key = name if isinstance(name, ScalarString) else _scalar(name)
+        table[key] = CommentedMap({option: _scalar(value) for option, value in decisions[name].items()})
+        table[key].fa.set_flow_style()
+    if tail:
+        table.ca.items[names[-1]] = [None, None, CommentToken(tail, CommentMark(0), None), None]
+    written = io.StringIO()
+    editor.dump(values, written)
+    return written.getvalue().replace("\n", line_break)
+
+
+def _scalar(text: str) -> str:
+    """Return a text with quotes if it would be another value without them, such as a number."""
+    return DoubleQuotedScalarString(text) if yaml.safe_dump(text)[0] in "'\"" else text
+
+
+def _cut_comment(node: CommentedMap) -> str:
+    """Remove and return the lines of comments after the last value of a mapping, where ruamel keeps them."""
+    key, value = list(node.items())[-1]
+    if isinstance(value, CommentedMap) and value and not value.fa.flow_style():
+        return _cut_comment(value)
+    tokens = node.ca.items.get(key, [None, None, None])
+    if (token := tokens[2]) is None:
+        return ""
+    beside = token.value.partition("\n")[0]  # the comment in the line of the value
+    tail = str(token.value[len(beside) :])
+    token.value = f"{beside}\n"
+    if not beside:
+        tokens[2] = None
+    return tail
+
+
 def convert_submissions(root: Path) -> bool:
     """Convert params.yaml and the submissions of a competition's folder; return whether they had the old form.
 
@@ -137,10 +239,10 @@ def convert_submissions(root: Path) -> bool:
         ParamsError: params.yaml cannot be read, or its list of teams cannot be converted.
     """
     if not (root / LOCKS).is_dir():
-        shutil.copytree(PACKAGED_DATA / LOCKS.name, root / LOCKS, copy_function=shutil.copyfile)
+        copy_files(PACKAGED_DATA, root / DATA, tree_files(PACKAGED_DATA, LOCKS.name), follow_link=True)
     path = root / PARAMS_FILE
     try:
-        values = parse_yaml(read_bounded_text(path, _MAX_BYTES, follow_link=True), allow_aliases=True)
+        values = parse_yaml(read_text(path, _MAX_BYTES, follow_link=True), allow_aliases=True)
     except ValueError as error:
         raise ParamsError(f"{path}: not valid YAML: {error}. Correct it.") from error
     teams = values.get("teams") if isinstance(values, dict) else None
@@ -153,7 +255,7 @@ def convert_submissions(root: Path) -> bool:
     locks = [folder for folder in folders.values() if is_lock(_text(folder / _LOCK, MAX_LOCK_BYTES))]
     for folder in locks:
         shutil.copyfile(folder / _LOCK, packages_lock(folder))
-    convert_teams({team: decisions or Team() for team, decisions in notes.items()}, path)
+    write_teams({team: decisions or Team() for team, decisions in notes.items()}, path)
     for folder in locks:
         (folder / _LOCK).unlink()
     for team, decisions in notes.items():
@@ -173,6 +275,6 @@ def _notes(folder: Path) -> Team | None:
 def _text(path: Path, limit: int) -> str:
     """Return the text of a file; an empty one if it cannot be read."""
     try:
-        return read_bounded_text(path, limit)
+        return read_text(path, limit)
     except UntrustedFileError:
         return ""

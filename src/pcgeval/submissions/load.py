@@ -13,18 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import sha256_file, sha256_json
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.files import tree_sha256
 from pcgeval.core.text import listed, printable_line
-from pcgeval.core.untrusted import (
-    UntrustedFileError,
-    open_regular,
-    path_below,
-    read_bounded,
-    read_bounded_text,
-    read_start,
-    walk,
-)
+from pcgeval.core.untrusted import UntrustedFileError, open_regular, path_below, read_bytes, read_text, walk
 from pcgeval.formats.layout import SUBMISSIONS, packages_lock
 from pcgeval.formats.params import PARAMS_FILE, Team
 
@@ -153,18 +145,13 @@ def submission_files(folder: Path) -> list[str]:
 def submission_sha256(folder: Path) -> str:
     """Return the SHA-256 of a submission, as `pcgeval submit`, its page and an audit print it.
 
-    It is the hash of the canonical JSON of `[[name, SHA-256 of the file], ...]` over all files, in byte order of their
-    names relative to the folder.
+    It is the `tree_sha256` of all its files.
 
     Raises:
         SubmissionError: As `submission_files`.
         FileError: A file cannot be read.
     """
-    names = submission_files(folder)
-    try:
-        return sha256_json([[name, sha256_file(folder / name)] for name in names])
-    except OSError as error:
-        raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
+    return tree_sha256(folder, submission_files(folder))
 
 
 def prompt_findings(prompt: str, words: int) -> list[str]:
@@ -216,7 +203,8 @@ def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
         text = 'uses the interface, but no file starts a program under `if __name__ == "__main__":`'
         raise SubmissionError(folder, uses[0].name, f"{text}. Add it to the one that does, or {_NAME_ENTRY}")
     if len(names) > 1 and (readme := find_readme(folder)):
-        commands = _README_COMMAND.findall(read_start(readme, _README_BYTES).decode("utf-8", errors="replace"))
+        text = read_bytes(readme, _README_BYTES, cut=True).decode("utf-8", errors="replace")
+        commands = _README_COMMAND.findall(text)
         started = {command.replace("\\", "/").removeprefix("./") for command in commands}
         names = [name for name in names if name in started] or names
     if len(names) > 1:
@@ -232,7 +220,7 @@ def load_prompt(path: Path) -> str:
         SubmissionError: It is missing, a link, too large, empty or not UTF-8.
     """
     try:
-        prompt = read_bounded_text(path, MAX_PROMPT_BYTES)
+        prompt = read_text(path, MAX_PROMPT_BYTES)
     except UntrustedFileError as error:
         raise _unreadable(path, error) from error
     if not prompt.strip():
@@ -273,7 +261,7 @@ def python_files(folder: Path) -> list[PythonFile]:
             continue
         file = PythonFile(entry.name, place=entry.name)
         try:
-            content = read_bounded(folder / entry.name, min(MAX_SOURCE_BYTES, left))
+            content = read_bytes(folder / entry.name, min(MAX_SOURCE_BYTES, left))
         except UntrustedFileError as error:
             files.append(replace(file, fault=f"{error.reason} and was not parsed"))
             continue

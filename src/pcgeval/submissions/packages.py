@@ -11,7 +11,6 @@ Only wheels are installed: they are unpacked, and no code in them runs. Their `.
 so a Python with packages starts in the sandbox alone. It has no package of ours.
 """
 
-import codecs
 import os
 import platform
 import re
@@ -28,9 +27,9 @@ from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.files import read_text, sha256_json, write_text
+from pcgeval.core.files import sha256_json, write_text
 from pcgeval.core.text import printable_line, printable_name
-from pcgeval.core.untrusted import UntrustedFileError, read_bounded
+from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes, read_text
 from pcgeval.formats.layout import LOCKS
 from pcgeval.submissions.load import INTERFACE_PACKAGES
 
@@ -43,7 +42,6 @@ _HASH = re.compile(r"hash=sha(256|384|512):[0-9a-f]{64,128}\s*")
 _LOCK = re.compile(  # a header, then lines as uv writes them
     r"# [0-9a-f]{64}, .*\n(?:[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+_-]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+"
 )
-_ENCODINGS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
 INSTALL_SECONDS = 3_600
 READABLE_TO_ALL = 0o022  # the umask: root runs programs as another user
@@ -86,16 +84,13 @@ def read_requirements(folder: Path) -> list[str]:
     Raises:
         RequirementsError: Lines name something else than a package of the index; the message lists them.
     """
+    path = folder / REQUIREMENTS
     try:
-        content = read_bounded(folder / REQUIREMENTS, MAX_BYTES)
-        encoding = next((encoding for mark, encoding in _ENCODINGS if content.startswith(mark)), "utf-8")
-        text = content.decode(encoding)
+        text = decoded(read_bytes(path, MAX_BYTES), path, may_be_utf16=True).removeprefix("\ufeff")
     except UntrustedFileError as fault:
         if fault.kind == "missing":
             return []
         raise RequirementsError(f"{REQUIREMENTS}: {fault.reason}. {fault.remedy}") from fault
-    except UnicodeDecodeError as fault:
-        raise RequirementsError(f"{REQUIREMENTS}: not UTF-8 text ({fault.reason}). Save it as UTF-8.") from fault
     requirements: list[str] = []
     refused: list[str] = []
     for number, line in _logical_lines(text):
@@ -235,7 +230,7 @@ def _locked(folder: Path, lock: Path | None) -> str:
     if lock and os.path.lexists(lock):
         remedy = "Remove it and run `pcgeval check`, which resolves the versions again."
         try:
-            packages = read_bounded(lock, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
+            packages = read_bytes(lock, MAX_LOCK_BYTES).decode("utf-8", errors="replace")
         except UntrustedFileError as fault:
             raise LockError(f"{LOCKS / lock.name}: {fault.reason}. {remedy}") from fault
         if not is_lock(packages):
@@ -245,7 +240,7 @@ def _locked(folder: Path, lock: Path | None) -> str:
     resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
     if not resolved.is_file():
         write_text(resolved, f"{digest}, {_HERE}\n{_resolve(requirements)}")
-    return read_text(resolved)
+    return read_text(resolved, follow_link=True)
 
 
 def is_lock(text: str) -> bool:

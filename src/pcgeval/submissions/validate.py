@@ -7,7 +7,6 @@ disks, so a name must mean the same file on all of them.
 import os
 import posixpath
 import re
-import shutil
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,8 +17,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from pcgeval.core.archives import unpack
+from pcgeval.core.files import copy_files
 from pcgeval.core.text import count, listed, printable_name
-from pcgeval.core.untrusted import UntrustedFileError, open_regular, read_bounded_text, walk
+from pcgeval.core.untrusted import UntrustedFileError, read_text, walk
 from pcgeval.formats.layout import SUBMISSIONS
 from pcgeval.formats.params import PARAMS_FILE, Limits, Params, load_params
 from pcgeval.submissions.load import (
@@ -129,7 +129,7 @@ def validate(path: Path) -> SubmissionCheck:
         UntrustedFileError: The zip file cannot be unpacked.
     """
     params = load_params(Path(PARAMS_FILE)) if Path(PARAMS_FILE).exists() else None
-    with opened(path) as folder:
+    with unpacked_submission(path) as folder:
         if params is None:
             return check(folder, PUBLISHED_LIMITS)
         return check(folder, params.limits, entry=filed_entry(path, params))
@@ -143,7 +143,7 @@ def filed_entry(path: Path, params: Params) -> str | None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Path]:
+def unpacked_submission(path: Path) -> Iterator[Path]:
     """Yield the folder that a team hands in; a zip file is unpacked until the end of the block.
 
     Raises:
@@ -178,10 +178,7 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None, *, entry: s
         findings.append(error("", text))
     elif sizes:
         if copy_to is not None:
-            for name in sizes:
-                (copy_to / name).parent.mkdir(parents=True, exist_ok=True)
-                with open_regular(source / name) as file, (copy_to / name).open("xb") as copy:
-                    shutil.copyfileobj(file, copy)
+            copy_files(source, copy_to, sizes)
             source = copy_to
         findings += _readme_findings(source)
         files = [file for file in python_files(source) if file.name in sizes]
@@ -286,7 +283,7 @@ def _readme_findings(folder: Path) -> Iterator[SubmissionFinding]:
     try:
         if readme is None:
             yield error("", f"has no README.md; {remedy}")
-        elif not read_bounded_text(readme, MAX_README_BYTES).strip("\ufeff \t\r\n"):
+        elif not read_text(readme, MAX_README_BYTES).strip("\ufeff \t\r\n"):
             yield error(readme.name, f"is empty; {remedy}")
     except UntrustedFileError as fault:
         yield error(readme.name if readme else "", f"{fault.reason}. {fault.remedy}")
