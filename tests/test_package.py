@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dvc_command import with_this_python
+from model_servers import SlowJudgeServer
 from packaging.requirements import Requirement
-from sandbox_here import why_no_sandbox
-from scripted_judge import SlowJudgeServer
+from this_machine import why_no_sandbox
+from workspace import with_this_python
 
 from pcgeval.core.packages import EXTRAS
 

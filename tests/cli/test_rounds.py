@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from competition_folder import PROMPT, CompetitionFolder, competition_folder
-from slow_ollama import SlowOllama
+from model_servers import SlowOllama
+from workspace import PROMPT, CompetitionFolder, competition_folder
 
 from pcgeval.cli.main import main
 from pcgeval.cli.run import ROUNDS, prepare_round

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 from handed_in_for_tests import PROMPT_FILES, README, write_folder, write_zip
+from model_servers import SlowOllama, wait_until
 from params_for_tests import contents
-from slow_ollama import SlowOllama
-from waiting import wait_until
 
 from pcgeval.cli.main import main
 from pcgeval.cli.models import SettingsError, default_params, find_model_to_ask

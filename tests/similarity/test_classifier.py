@@ -161,6 +161,7 @@ def test_torch_other_batches_and_threads_give_the_same_bytes_and_single_precisio
     [
         (configured(id2label=dict(enumerate(LETTERS[:-1]))), "A to Z"),
         (configured(id2label=dict(enumerate("A" + LETTERS[:-1]))), "A to Z"),
+        (configured(id2label=dict(enumerate(LETTERS.lower()))), "A to Z"),
         *((lambda folder, name=name: (folder / name).unlink(), f"{name}: is missing") for name in FILES),
         (lambda folder: os.truncate(folder / "model.safetensors", 1000), "image classifier"),
         (configured(hidden_size="x"), "image classifier"),

@@ -6,7 +6,7 @@ from importlib.metadata import version
 
 import numpy as np
 import pytest
-from classifiers_for_tests import save_vit
+from levels_for_tests import save_vit
 from params_for_tests import contents, small_params
 from PIL import Image
 
