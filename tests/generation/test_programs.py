@@ -227,9 +227,9 @@ def test_a_second_run_names_what_differs(sandbox, bare_python, tmp_path):
 
 @pytest.mark.needs_sandbox
 def test_a_trial_finds_nothing_of_the_trial_before(sandbox, bare_python, tmp_path):
-    """Both run in one sandbox; the first leaves files, modules, a server and a process that holds it."""
+    """Both run in one sandbox; the first leaves files, modules, locks, a server and a process that holds it."""
     body = """
-    import gc, os, socket, threading
+    import fcntl, gc, os, socket, threading
     places = ["/tmp/note", "note", "/dev/shm/note"]
     server = socket.socket(socket.AF_UNIX)
     server.bind(chr(0) + "note")
@@ -239,6 +239,10 @@ def test_a_trial_finds_nothing_of_the_trial_before(sandbox, bare_python, tmp_pat
     found = [[os.path.exists(place) for place in places], hasattr(threading, "note"), os.getpid(), os.listdir("/tmp"),
              sorted(name for name in os.listdir("/proc") if name.isdigit()), len(os.listdir("/proc/self/fd")),
              sorted(os.environ), os.listdir("/submission"), threading.active_count()]
+    null = open("/dev/null")
+    fcntl.flock(null, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    null.close()
+    fcntl.flock(0, fcntl.LOCK_EX)
     for place in places:
         open(place, "w").write("to my next trial")
     threading.note = 1
@@ -261,6 +265,26 @@ def test_a_trial_finds_nothing_of_the_trial_before(sandbox, bare_python, tmp_pat
     assert first.failure is None
     assert first.response.startswith("[[False, False, False], False, 2, ['logs', 'name'], ['1', '2'],")
     assert second.response == first.response
+
+
+@pytest.mark.needs_sandbox
+def test_a_programs_modules_are_imported_in_its_trials_alone(run, tmp_path):
+    """What waits for the trials in the sandbox has rights, and imports modules that a program may hide."""
+    names = ("ctypes", "fcntl", "resource", "stat", "struct")
+    write_folder(tmp_path / "program", {f"{name}.py": "import sys\nBY = sys.argv[0]" for name in names})
+    assert (
+        run(loop("import ctypes, resource, struct\nreturn ctypes.BY + resource.BY + struct.BY")).response
+        == "main.py" * 3
+    )
+
+
+@pytest.mark.needs_sandbox
+def test_the_pipe_takes_no_name_in_our_network(run):
+    body = """
+    import os, pcgeval_guest, socket
+    socket.socket(fileno=os.dup(pcgeval_guest._calls.fileno())).bind(chr(0) + "a name that a server of ours needs")
+    """
+    assert run(loop(body)).failure.detail.startswith("OSError: [Errno 22]")
 
 
 def test_everything_that_a_program_may_ask_about_its_trial(run):

@@ -313,6 +313,9 @@ def test_a_program_writes_only_temporary_files(arena):
         attempt("add", lambda: open("prompts/more.txt", "w"))
         attempt("move", lambda: os.rename("prompts", "others"))
         attempt("chmod", lambda: os.chmod("prompts/ask.txt", 0o777))
+        for device in ("/dev/null", "/dev/urandom"):
+            open(device, "w").write("x")  # into nothing
+            attempt("time of change", lambda: os.utime(device))
         """,
         arena.root,
     )

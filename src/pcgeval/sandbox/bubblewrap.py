@@ -153,7 +153,8 @@ def folder_options(folder: Path, readable: Iterable[Path], writable: Iterable[Pa
             options += ["--symlink", str(part.readlink()), inside]
         elif part.is_file() or part.is_dir():
             options += ["--ro-bind", str(part), inside]
-    return [*options, "--chdir", SUBMISSION, "--remount-ro", "/dev", "--remount-ro", "/"]
+    # in / lies no module of a team that the launcher could import
+    return [*options, "--chdir", "/", "--remount-ro", "/dev", "--remount-ro", "/"]
 
 
 def is_crowded(folder: Path) -> bool:

@@ -67,10 +67,19 @@ def await_bubblewrap() -> None:
         time.sleep(0.001)
 
 
+def protect_devices() -> None:
+    """Mount devices read-only: they take what is written to them, but a program leaves no time of change on them."""
+    for name in os.listdir("/dev"):
+        if stat.S_ISCHR(os.stat(path := f"/dev/{name}").st_mode):
+            flags = os.statvfs(path).f_flag & (NO_SUID | NO_DEVICES | NO_EXEC)
+            mount("none", path, flags=BIND | REMOUNT | READ_ONLY | flags)
+
+
 def serve(settings: dict[str, Any]) -> _socket.socket:
     """Start a child for each request; return in that child, as process 1 of a new PID namespace, with the socket."""
     control = _socket.socket(fileno=settings["control"])
     await_bubblewrap()
+    protect_devices()
     ours = os.open("/proc/self/ns/pid", os.O_RDONLY)
     gc.collect()
     gc.freeze()  # children share the memory of what is here
@@ -211,6 +220,7 @@ def become_program(settings: dict[str, Any], control: _socket.socket) -> dict[st
                 os._exit(128 - code if code < 0 else code)
     os.setsid()
     call("prctl", SET_DUMPABLE, 1, 0, 0, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # on one that is shared, a lock would stay for the next program
     keep_descriptors(descriptors, [1, 2, *request["descriptors"]])
     set_limits(request["limits"])
     return request
@@ -236,7 +246,14 @@ def run_file(command: list[str], environment: dict[str, str], module: str) -> No
     os.environ.update(environment)
     sys.argv, sys.orig_argv = command[1:], command
     path = os.path.abspath(command[1])
-    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    for name in (
+        "ctypes",
+        "fcntl",
+        "resource",
+        "struct",
+    ):  # this file's, and perhaps names of the program's own modules
+        sys.modules.pop(name, None)
     main = sys.modules["__main__"] = type(sys)("__main__")
     main.__dict__.update(__file__=path, __builtins__=sys.modules["builtins"])
     sys.modules[module].begin()
@@ -255,6 +272,7 @@ def main() -> None:
     if "control" not in settings:
         set_limits(settings["limits"])
         run_command(settings["command"], os.environ)
+    sys.path[:] = filter(None, sys.path)  # never the working folder, which will be a team's
     request = become_program(settings, serve(settings))
     if request["module"]:
         run_file(request["command"], request["environment"], request["module"])

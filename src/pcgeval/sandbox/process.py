@@ -55,7 +55,8 @@ class ResourceLimits:
 
         `uncounted` is the number of our processes that count as the program's.
         """
-        limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.file_bytes, "RLIMIT_NOFILE": self.open_files}
+        # a core of 1 byte is not written; one of 0 bytes would still go to a program that the kernel hands cores to
+        limits = {"RLIMIT_CORE": 1, "RLIMIT_FSIZE": self.file_bytes, "RLIMIT_NOFILE": self.open_files}
         if uncounted is not None:
             limits["RLIMIT_AS"] = self.memory_bytes + SPARE_ADDRESSES
             kernel = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
