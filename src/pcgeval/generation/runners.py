@@ -151,7 +151,7 @@ class ProgramRunner:
             paths = (GUEST, *interpreter_paths(self.interpreter))
             room = self._rooms.of_thread = self.sandbox.open_room(self.program.folder, paths, python)
         module = "pcgeval_guest" if is_copy else ""
-        return self.sandbox.watched(room.start(command, environment | trial_text, descriptors, module=module))
+        return room.start(command, environment | trial_text, descriptors, module=module)
 
     @cached_property
     def _has_packages(self) -> bool:

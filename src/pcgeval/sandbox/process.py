@@ -6,14 +6,12 @@ import re
 import selectors
 import signal
 import socket
-import subprocess
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 import psutil
 
@@ -78,7 +76,13 @@ class Child(Protocol):
     """A started program, as its watcher sees it."""
 
     code: int | None  # once it is over: its exit code, or the negative number of a signal; None if the sandbox failed
+    fault: str  # why the sandbox failed, as far as that is known
     first: psutil.Process | None  # all others descend from it; None once it has ended
+    outputs: tuple[int, int]  # the reading ends of the pipes of its standard output and error
+
+    @property
+    def wake(self) -> socket.socket | None:
+        """Readable when it may have ended; a program without it is in no sandbox."""
 
     def is_over(self) -> bool:
         """Tell whether it has ended; only the watcher asks."""
@@ -86,56 +90,26 @@ class Child(Protocol):
     def kill(self) -> None:
         """Kill all its processes."""
 
-    def close(self) -> str:
-        """Release what it held; return why it has no exit code."""
+    def close(self) -> None:
+        """Release what it held, after it was killed."""
 
 
-class TrustedChild:
-    """A program without a sandbox; a process of it that starts a new session escapes."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        """Take a process that leads its session."""
-        self._process, self.code = process, process.returncode
-        self.first: psutil.Process | None = None
-        with suppress(psutil.NoSuchProcess):
-            self.first = psutil.Process(process.pid)
-
-    def is_over(self) -> bool:
-        """Tell whether its first process has ended."""
-        self.code = self._process.poll()
-        return self.code is not None
-
-    def kill(self) -> None:
-        """Kill its session."""
-        with suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-    def close(self) -> str:
-        """Wait for the killed process."""
-        self.code = self._process.wait()
-        return ""
+def ended_from_outside(fault: str) -> SandboxError:
+    """Return the error of a sandbox that failed."""
+    return SandboxError(
+        f"The sandbox could not be set up, or was ended from outside: {fault or 'no message'}. "
+        "Check that the paths in the message exist, then run again."
+    )
 
 
 class SandboxedProcess:
-    """A running program with all processes that it starts, and with pipes for its standard output and error."""
+    """A running program with all processes that it starts."""
 
-    def __init__(
-        self,
-        child: Child,
-        outputs: tuple[int, int],
-        limits: ResourceLimits,
-        clean_up: Callable[[], object],
-        wake: IO[bytes] | socket.socket | None = None,
-    ) -> None:
-        """Watch a program until it ends; `wake` is readable when it may have.
-
-        `outputs` are the reading ends of its pipes. `clean_up` closes them after everything has ended.
-        """
-        self._child, self._limits, self._clean_up, self._wake = child, limits, clean_up, wake
-        self._stdout, self._stderr = outputs
+    def __init__(self, child: Child, limits: ResourceLimits) -> None:
+        """Watch a program until it ends, and close it after everything has ended."""
+        self._child, self._limits = child, limits
         self._lock = threading.Lock()
         self._reason: str | None = None
-        self._fault = ""
         self._stderr_tail = b""
         self._first_output, self._last_output = bytearray(), bytearray()  # of standard output and error, as it came
         self._printed_bytes = 0
@@ -159,10 +133,7 @@ class SandboxedProcess:
         if self._reason is not None and code in (None, -signal.SIGKILL):
             return ExitStatus(None, self._reason, tail)
         if code is None:
-            raise SandboxError(
-                f"The sandbox could not be set up, or was ended from outside: {self._fault or 'no message'}. "
-                "Check that the paths in the message exist, then run again."
-            )
+            raise ended_from_outside(self._child.fault)
         code = 128 - code if code < 0 else code
         try:
             return ExitStatus(code, f"was ended by {signal.Signals(code - 128).name}", tail)
@@ -205,10 +176,11 @@ class SandboxedProcess:
         next_check = time.monotonic() + WATCH_SECONDS
         try:
             with selectors.DefaultSelector() as pipes:
-                pipes.register(self._stdout, selectors.EVENT_READ)
-                pipes.register(self._stderr, selectors.EVENT_READ)
-                if self._wake:
-                    pipes.register(self._wake, selectors.EVENT_READ)
+                wake = self._child.wake
+                for output in self._child.outputs:
+                    pipes.register(output, selectors.EVENT_READ)
+                if wake:
+                    pipes.register(wake, selectors.EVENT_READ)
                 while not self._child.is_over():
                     started = time.monotonic()
                     if started >= next_check:
@@ -216,8 +188,8 @@ class SandboxedProcess:
                         ended = time.monotonic()
                         next_check = ended + max(WATCH_SECONDS, (ended - started) / WATCH_SHARE)
                     self._read(pipes)
-                if self._wake:
-                    pipes.unregister(self._wake)
+                if wake:
+                    pipes.unregister(wake)
                 self._child.kill()  # processes that it left behind hold the pipes open
                 deadline = time.monotonic() + GRACE_SECONDS
                 while pipes.get_map() and time.monotonic() < deadline:
@@ -229,13 +201,13 @@ class SandboxedProcess:
         """Keep the beginning and the end of the output; wait a moment if there is none."""
         most = self._limits.kept_output_bytes
         for key, _ in pipes.select(WATCH_SECONDS):
-            if key.fileobj is self._wake:
+            if key.fileobj is self._child.wake:
                 continue
             chunk = os.read(key.fd, CHUNK_BYTES)
             if not chunk:
                 pipes.unregister(key.fileobj)
             with self._lock:
-                if key.fd == self._stderr:
+                if key.fd == self._child.outputs[1]:
                     self._stderr_tail = (self._stderr_tail + chunk)[-TAIL_BYTES:]
                 room = most - len(self._first_output)
                 self._first_output += chunk[:room]
@@ -248,8 +220,7 @@ class SandboxedProcess:
     def _end(self) -> None:
         """Kill the remaining processes and release everything that the program held."""
         self._child.kill()
-        self._fault = self._child.close()
-        self._clean_up()
+        self._child.close()
         self._ended.set()
 
     def _check_usage(self) -> None:
@@ -268,7 +239,7 @@ class SandboxedProcess:
             self.kill(f"had more than {limits.processes} processes and threads")
         elif memory > limits.memory_bytes and sum(map(_memory_share, processes)) > limits.memory_bytes:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
-        elif self._wake and _scratch_files(first.pid) > MAX_SCRATCH_FILES:
+        elif self._child.wake and _scratch_files(first.pid) > MAX_SCRATCH_FILES:
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
 
 

@@ -10,8 +10,9 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -33,6 +34,7 @@ from pcgeval.sandbox.process import (
     ResourceLimits,
     SandboxedProcess,
     SandboxError,
+    ended_from_outside,
 )
 
 SOURCE = Path(launcher.__file__).read_text("utf-8")
@@ -140,35 +142,49 @@ class Room:
         if self._running and not self._running.has_ended(3 * GRACE_SECONDS):
             self.close()
             raise SandboxError("A program that was killed has not ended. Run again.")
-        user = 0
-        if is_root():  # the kernel's limit on processes does not hold for root
-            user = FIRST_USER + next(_users) % USERS
-            for path in self._writable:
-                subprocess.run(["chown", "-hR", f"{user}:{user}", "--", str(path)], check=True)
-        request = {
-            "command": list(command),
-            "environment": dict(environment),
-            "descriptors": descriptors,
-            "limits": self._limits.of_kernel(1 if user else OUR_PROCESSES),
-            "user": user,
-            "module": module,
-        }
-        with self._lock, ExitStack() as ours, ExitStack() as theirs:
+        with self._lock, ExitStack() as undo:
             if self._is_closed:
                 raise SandboxError(IS_CLOSED)
-            pipes = [os.pipe() for _ in range(2)]
-            for reading, writing in pipes:
-                ours.callback(os.close, reading)
-                theirs.callback(os.close, writing)
-            child = _RoomChild(self, self._control)
-            child.begin(json.dumps(request).encode(), [writing for _, writing in pipes] + [*descriptors])
-            theirs.close()
-            (stdout, _), (stderr, _) = pipes
-            clean_up = ours.pop_all()
             if is_last:
-                clean_up.callback(self._shut)
-            self._running = SandboxedProcess(child, (stdout, stderr), self._limits, clean_up.close, self._control)
+                undo.callback(self._shut)
+            user = 0
+            if is_root():  # the kernel's limit on processes does not hold for root
+                user = FIRST_USER + next(_users) % USERS
+                for path in self._writable:
+                    subprocess.run(["chown", "-hR", f"{user}:{user}", "--", str(path)], check=True)
+            request = {
+                "command": list(command),
+                "environment": dict(environment),
+                "descriptors": descriptors,
+                "limits": self._limits.of_kernel(1 if user else OUR_PROCESSES),
+                "user": user,
+                "module": module,
+            }
+            with ExitStack() as theirs:
+                pipes = [os.pipe() for _ in range(2)]
+                for reading, writing in pipes:
+                    undo.callback(os.close, reading)
+                    theirs.callback(os.close, writing)
+                first = self._send(json.dumps(request).encode(), [*(writing for _, writing in pipes), *descriptors])
+            (stdout, _), (stderr, _) = pipes
+            child = _RoomChild(self._control, (stdout, stderr), first, self.fault, undo.pop_all().close)
+            self._running = SandboxedProcess(child, self._limits)
         return self._running
+
+    def _send(self, request: bytes, descriptors: Sequence[int]) -> psutil.Process | None:
+        """Send a request; return the process that has taken it, unless that has ended."""
+        passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+        try:
+            self._control.sendmsg([struct.pack(launcher.LENGTH.format, len(request))], passed)
+            self._control.sendall(request)
+            said, messages, *_ = self._control.recvmsg(len(b"started\n"), socket.CMSG_SPACE(_SENDER.size))
+        except OSError:
+            said = b""
+        if not said:
+            raise ended_from_outside(self.fault())
+        with suppress(psutil.NoSuchProcess):
+            return psutil.Process(_SENDER.unpack(messages[0][2])[0])
+        return None
 
     def close(self) -> None:
         """End everything in the room, and wait."""
@@ -199,50 +215,38 @@ class Room:
         return said.decode("utf-8", errors="replace").strip()
 
 
+@dataclass
 class _RoomChild:
     """A program in a room; the launcher tells on the room's socket what becomes of it."""
 
-    def __init__(self, room: Room, control: socket.socket) -> None:
-        self._room, self._control = room, control
-        self._said = b""
-        self.code: int | None = None
-        self.first: psutil.Process | None = None
-        self._fault = ""
-
-    def begin(self, request: bytes, descriptors: Sequence[int]) -> None:
-        """Send the request and learn which process has taken it."""
-        passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
-        try:
-            self._control.sendmsg([struct.pack(launcher.LENGTH.format, len(request))], passed)
-            self._control.sendall(request)
-            said, messages, *_ = self._control.recvmsg(len(b"started\n"), socket.CMSG_SPACE(_SENDER.size))
-        except OSError:
-            said = b""
-        if not said:
-            fault = self._room.fault()
-            raise SandboxError(f"The sandbox could not be set up, or was ended from outside: {fault or 'no message'}.")
-        with suppress(psutil.NoSuchProcess):
-            self.first = psutil.Process(_SENDER.unpack(messages[0][2])[0])
+    wake: socket.socket
+    outputs: tuple[int, int]
+    first: psutil.Process | None
+    room_fault: Callable[[], str]
+    close: Callable[[], None]
+    code: int | None = None
+    fault: str = ""
+    _said: bytes = b""
 
     def is_over(self) -> bool:
         """Tell whether the launcher has said that it ended."""
         try:
-            said = self._control.recv(4096, socket.MSG_DONTWAIT)
+            said = self.wake.recv(4096, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except ConnectionError:  # with a message that nobody read
             said = b""
         if not said:
-            self._fault = self._room.fault()
+            self.fault = self.room_fault()
             return True
         self._said += said
         for line in self._said.split(b"\n")[:-1]:
             word, _, rest = line.decode(errors="replace").partition(" ")
             if word == "failed":
-                self._fault = rest
+                self.fault = rest
             elif word == "ended":
                 code = int(rest)
-                self.code = None if self._fault else code
+                self.code = None if self.fault else code
                 return True
         return False
 
@@ -251,10 +255,6 @@ class _RoomChild:
         with suppress(psutil.NoSuchProcess):
             if self.first:
                 self.first.kill()
-
-    def close(self) -> str:
-        """Return why the sandbox failed."""
-        return self._fault
 
 
 def _check_paths(folder: Path, readable: tuple[Path, ...], writable: tuple[Path, ...]) -> None:

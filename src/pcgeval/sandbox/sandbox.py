@@ -2,16 +2,19 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 from weakref import WeakSet
+
+import psutil
 
 from pcgeval.sandbox.bubblewrap import bubblewrap, interpreter_paths
 from pcgeval.sandbox.process import (
@@ -20,7 +23,6 @@ from pcgeval.sandbox.process import (
     ResourceLimits,
     SandboxedProcess,
     SandboxError,
-    TrustedChild,
 )
 from pcgeval.sandbox.room import IS_CLOSED, SOURCE, Room
 
@@ -103,34 +105,10 @@ class Sandbox:
         if self.contained:
             paths = (*readable, *interpreter_paths(Path(command[0])))
             room = Room(folder, self.limits, network=self.network, readable=paths, writable=writable)
-            return self.watched(room.start(command, variables, descriptors, is_last=True))
-        with ExitStack() as undo:
-            scratch = tempfile.TemporaryDirectory(prefix="pcgeval-program-", ignore_cleanup_errors=True)
-            variables |= dict.fromkeys(("HOME", "TMPDIR"), undo.enter_context(scratch))
-            settings = json.dumps({"command": command, "limits": self.limits.of_kernel()})
-            line = [str(Path(sys.executable).resolve()), "-I", "-S", "-c", SOURCE, settings]
-            pipes = os.pipe(), os.pipe()
-            with ExitStack() as theirs:
-                for reading, writing in pipes:
-                    theirs.callback(os.close, writing)
-                    undo.callback(os.close, reading)
-                try:
-                    process = subprocess.Popen(
-                        line,
-                        stdin=subprocess.DEVNULL,
-                        stdout=pipes[0][1],
-                        stderr=pipes[1][1],
-                        cwd=folder,
-                        env=variables,
-                        pass_fds=descriptors,
-                        start_new_session=True,  # Ctrl-C is ours to act on
-                    )
-                except OSError as error:
-                    fault = f"{line[0]} cannot be started in {folder} ({error.strerror}). Check both paths."
-                    raise SandboxError(fault) from error
-            outputs, clean_up = (pipes[0][0], pipes[1][0]), undo.pop_all().close
-            running = SandboxedProcess(TrustedChild(process), outputs, self.limits, clean_up)
-        return self.watched(running)
+            return self._watched(room.start(command, variables, descriptors, is_last=True))
+        return self._watched(
+            SandboxedProcess(_TrustedChild(command, folder, variables, descriptors, self.limits), self.limits)
+        )
 
     def open_room(
         self, folder: Path, readable: tuple[Path, ...] = (), python: tuple[str, Mapping[str, str]] | None = None
@@ -146,7 +124,7 @@ class Sandbox:
         room.close()
         raise SandboxError(IS_CLOSED)
 
-    def watched(self, running: SandboxedProcess) -> SandboxedProcess:
+    def _watched(self, running: SandboxedProcess) -> SandboxedProcess:
         """Stop a program that started just now with the sandbox; raise SandboxError if that is closed."""
         with self._lock:
             if self._running is not None:
@@ -175,6 +153,61 @@ class Sandbox:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
+
+
+class _TrustedChild:
+    """A program without a sandbox; a process of it that starts a new session escapes."""
+
+    fault = ""
+    wake = None
+
+    def __init__(
+        self,
+        command: list[str],
+        folder: Path,
+        variables: Mapping[str, str],
+        descriptors: tuple[int, ...],
+        limits: ResourceLimits,
+    ) -> None:
+        """Start it."""
+        self._home = tempfile.TemporaryDirectory(prefix="pcgeval-program-", ignore_cleanup_errors=True)
+        settings = json.dumps({"command": command, "limits": limits.of_kernel()})
+        line = [str(Path(sys.executable).resolve()), "-I", "-S", "-c", SOURCE, settings]
+        try:
+            self._process = subprocess.Popen(
+                line,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=folder,
+                env={**variables, "HOME": self._home.name, "TMPDIR": self._home.name},
+                pass_fds=descriptors,
+                start_new_session=True,  # Ctrl-C is ours to act on
+            )
+        except OSError as error:
+            self._home.cleanup()
+            fault = f"{line[0]} cannot be started in {folder} ({error.strerror}). Check both paths."
+            raise SandboxError(fault) from error
+        assert self._process.stdout and self._process.stderr  # noqa: S101, PT018 - pipes
+        self.outputs = self._process.stdout.fileno(), self._process.stderr.fileno()
+        self.code: int | None = None
+        self.first: psutil.Process | None = psutil.Process(self._process.pid)
+
+    def is_over(self) -> bool:
+        """Tell whether its first process has ended."""
+        self.code = self._process.poll()
+        return self.code is not None
+
+    def kill(self) -> None:
+        """Kill its session."""
+        with suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Wait for the killed process."""
+        with self._process:
+            self.code = self._process.wait()
+        self._home.cleanup()
 
 
 def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool = False) -> Sandbox:
