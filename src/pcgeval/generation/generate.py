@@ -295,7 +295,7 @@ def do_trials(
         copy = state / "snapshots" / model / team.submission.team
         submission = opened.enter_context(_snapshot(team.submission, copy))
         task = GenerationTask(submission, settings, digest, params.limits, params.competition.seed)
-        runs.append(_TeamRun(team, task, log, report, observer))
+        runs.append(_TeamRun(team, task, log, report, observer, live))
     in_turn = [
         (run, trial) for letter in params.competition.characters for run in runs for trial in params.trials(letter)
     ]
@@ -304,9 +304,13 @@ def do_trials(
         live.begin()
         pinned_digest(settings, live.backend)
         _check_answering(model, live, runs)
-        for run in runs:
-            run.model = live
-    errors = [*_open_runners([*dict.fromkeys(run for run, _ in to_do)], opened, trust_programs)]
+    errors: list[PcgevalError] = []
+    for run in dict.fromkeys(run for run, _ in to_do):
+        keep_output = observer is not None
+        try:
+            run.runner = opened.enter_context(open_runner(run.task, trust_programs, keep_output=keep_output))
+        except PcgevalError as error:
+            errors.append(error)
     ready = [(run, trial) for run, trial in to_do if run.runner]
     try:
         for run, trial, record in map_in_threads(
@@ -320,16 +324,6 @@ def do_trials(
     if errors:
         raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
     return {run.trials.submission.team: run.summaries for run in runs}
-
-
-def _open_runners(runs: Sequence["_TeamRun"], opened: ExitStack, trust_programs: bool) -> Iterator[PcgevalError]:
-    """Open what the trials of each team need, and yield the errors."""
-    for run in runs:
-        keep_output = run.observer is not None
-        try:
-            run.runner = opened.enter_context(open_runner(run.task, trust_programs, keep_output=keep_output))
-        except PcgevalError as error:
-            yield error
 
 
 def _check_answering(model: str, live: LiveModel, runs: Sequence["_TeamRun"]) -> None:
@@ -352,10 +346,10 @@ class _TeamRun:
     log: CallLog
     report: Report
     observer: TrialObserver | None
+    live: LiveModel | None  # else its backend is a recorded model
     runner: Runner | None = None  # opened only if a trial is to run: it may need a sandbox and packages
     summaries: dict[Trial, TrialSummary] = field(default_factory=dict)
     open: dict[Trial, Failure] = field(default_factory=dict)  # trials that failed through no fault of the submission
-    model: LiveModel | None = None  # as the trials ask it
     answering: set[str] = field(default_factory=set)  # how the models of finished trials call themselves
 
     def finish(self, trial: Trial, record: TrialRecord, *, is_new: bool) -> None:
@@ -390,13 +384,13 @@ class _TeamRun:
         is_program = isinstance(self.task.submission.work, Program)
         if self.observer and is_program:
             self.observer.asking(trial, 0)
-        asked = self.model or self.trials.backend
-        assert isinstance(asked, LiveModel | RecordedModel)  # noqa: S101 - a live model was opened before
+        asked = self.live or self.trials.backend
+        assert isinstance(asked, LiveModel | RecordedModel)  # noqa: S101 - see `live`
         job, backend = self.task.job(trial), TrialBackend(asked, self.log, team, trial, self.observer)
         try:
             run = self.runner(job, backend.chat, self.trials.courses.get(trial))
             # one that did not end would not end again
-            if is_program and self.model and not (run.failure and run.failure.type.owner != "submission"):
+            if is_program and self.live and not (run.failure and run.failure.type.owner != "submission"):
                 run = run_twice(self.runner, job, run, backend.failed_calls)
         except SandboxError as error:
             run = TrialRun(failure=failure("no-sandbox", detail=str(error)))

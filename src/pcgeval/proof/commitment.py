@@ -46,7 +46,7 @@ class Commitment(NamedTuple):
 def read_commitment(root: Path) -> Commitment:
     """Compare the inputs with the last commit; raise CommitmentError outside a git repository."""
     try:
-        _git(root, "rev-parse", "--git-dir")
+        git(root, "rev-parse", "--git-dir")
     except CommitmentError as error:
         remedy = "Make one with `git init`, and commit and publish the inputs before the run."
         raise CommitmentError(f"the folder is in no git repository that can be read ({error}). {remedy}") from error
@@ -60,7 +60,7 @@ def read_commitment(root: Path) -> Commitment:
 def full_commit(root: Path, name: str) -> str:
     """Return the full hash of a commit by any of its names; raise CommitmentError if there is none."""
     try:
-        text = _git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").strip()
+        text = git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").strip()
     except CommitmentError as error:
         fault = f"commit {printable_name(name)}: git does not know it here ({error})"
         raise CommitmentError(f"{fault}. Give a commit of this repository; `git log` lists them.") from error
@@ -106,7 +106,7 @@ def _team(name: str) -> str:
 
 
 def _committed_teams(root: Path, commit: str) -> set[str]:
-    names = _git(root, "ls-tree", "--name-only", "-z", commit, "--", f"{SUBMISSIONS}/")
+    names = git(root, "ls-tree", "--name-only", "-z", commit, "--", f"{SUBMISSIONS}/")
     return {_team(name) for name in names.split("\0") if name}
 
 
@@ -115,9 +115,9 @@ def _differing(root: Path, commit: str | None) -> list[str]:
     with TemporaryDirectory(prefix="pcgeval-index-") as folder:
         index = str(Path(folder, "index"))
         if commit is not None:
-            _git(root, "read-tree", commit, GIT_INDEX_FILE=index)
+            git(root, "read-tree", commit, GIT_INDEX_FILE=index)
         kinds = ("--modified", "--deleted", "--others")  # others: ignored ones too
-        names = _git(root, "ls-files", "-z", *kinds, "--", *COMMITTED, GIT_INDEX_FILE=index).split("\0")
+        names = git(root, "ls-files", "-z", *kinds, "--", *COMMITTED, GIT_INDEX_FILE=index).split("\0")
     return sorted({name for name in names if name and _counts(name)})
 
 
@@ -131,7 +131,7 @@ def _changed_settings(root: Path, commit: str, shown: str) -> Iterator[str]:
         yield f"{PARAMS_FILE}: was removed after the commit {shown}."
         return
     try:
-        before = _git(root, "show", f"{commit}:./{PARAMS_FILE}")
+        before = git(root, "show", f"{commit}:./{PARAMS_FILE}")
     except CommitmentError:
         yield f"{PARAMS_FILE}: was added after the commit {shown}."
         return
@@ -195,8 +195,8 @@ def _short(value: Any) -> str:
     return printable_line(_written(value), _LONGEST_VALUE)
 
 
-def _git(root: Path, *words: str, **variables: str) -> str:
-    """Run git in the folder and return its output; raise CommitmentError with git's words if it fails."""
+def git(root: Path, *words: str, **variables: str) -> str:
+    """Run git in a folder and return its output; raise CommitmentError with git's words if it fails."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **variables}
     try:
         done = subprocess.run(["git", *words], cwd=root, env=environment, capture_output=True, check=False)

@@ -1,6 +1,5 @@
 """Compare two evaluated states of a competition: a revision of git, a folder, or a bundle."""
 
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -15,6 +14,7 @@ from pcgeval.formats.params import load_params
 from pcgeval.formats.results import LetterRow, RankingFile, read_csv
 from pcgeval.formats.stages import other_remedy
 from pcgeval.proof.bundle import MAX_BYTES, MAX_FILES, unpack_bundle
+from pcgeval.proof.commitment import CommitmentError, git
 from pcgeval.scoring.stages import CHARACTER_SCORES
 from pcgeval.submissions.load import submission_sha256
 
@@ -77,16 +77,13 @@ def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
 
 def _export(revision: str, root: Path, folder: Path) -> None:
     archive = folder.with_suffix(".zip")
-    command = ["git", "archive", f"--output={archive}", revision, "--", "params.yaml", str(RESULTS), str(SUBMISSIONS)]
     try:
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, errors="replace", check=False)
-    except FileNotFoundError as error:
-        raise CompareError(f"is no folder with {RANKING_JSON}, and git is not installed. Name a folder.") from error
-    if done.returncode:
+        git(root, "archive", f"--output={archive}", revision, "--", "params.yaml", str(RESULTS), str(SUBMISSIONS))
+    except CommitmentError as error:
         raise CompareError(
-            f"is no bundle and no folder with {RANKING_JSON}, and git reads no such revision ({done.stderr.strip()}). "
+            f"is no bundle and no folder with {RANKING_JSON}, and git reads no such revision ({error}). "
             f"Name a revision with results, such as `git log --oneline {RANKING_JSON}` lists, a folder or a bundle."
-        )
+        ) from error
     unpack(archive, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
 
 

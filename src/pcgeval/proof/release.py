@@ -23,6 +23,7 @@ from pcgeval.formats.layout import (
 )
 from pcgeval.formats.params import Params
 from pcgeval.pipeline import PARTS
+from pcgeval.proof.commitment import CommitmentError, git
 from pcgeval.similarity.source import FILES, SHIPPED_SHA256, Source
 
 _SOURCE_DEPS = re.compile(r"src/pcgeval/[^\s,\]]+(,\s+src/pcgeval/[^\s,\]]+)*")
@@ -78,38 +79,31 @@ def check_repository(root: Path) -> Iterator[Finding]:
         yield "faults", f"{DVC_LOCK}: is missing, so nothing says which files the stages wrote."
     else:
         yield from _dvc_faults(root)
-    status = _run(root, "git", "status", "--porcelain", "--", *_IN_GIT)
-    if status is None:
+    try:
+        changed = git(root, "status", "--porcelain", "--", *_IN_GIT).splitlines()
+    except CommitmentError:
         yield "unpublished", "the folder is no git repository: nothing says who published which code and params."
-    elif status:
-        names = listed([printable_line(line[3:]) for line in status.splitlines()], _MOST)
+        return
+    if changed:
+        names = listed([printable_line(line[3:]) for line in changed], _MOST)
         yield "unpublished", f"changed since the last commit: {names}."
 
 
 def _dvc_faults(root: Path) -> Iterator[Finding]:
-    # without DVC's records of sizes and times, and by -P without modules of the folder
-    with TemporaryDirectory(prefix="pcgeval-dvc-") as state:
-        text = _run(root, sys.executable, "-P", "-m", "dvc", "status", "--json", DVC_SITE_CACHE_DIR=state)
-    if text is None:
+    command = [sys.executable, "-P", "-m", "dvc", "status", "--json"]  # -P: without modules of the folder
+    with TemporaryDirectory(prefix="pcgeval-dvc-") as state:  # without DVC's records of sizes and times
+        environment = {**os.environ, "DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": state}
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
         yield "faults", f"DVC cannot compare the files with {DVC_LOCK}. Run `dvc status` to see why."
         return
-    for stage, changes in json.loads(text or "{}").items():
+    for stage, changes in json.loads(done.stdout or "{}").items():
         reasons = []
         for change in changes:  # a clause such as `changed command`, or {"changed outs": {path: status}}
             kinds = {change: {"": ""}} if isinstance(change, str) else change
             reasons += [f"{kind} {path} {status}" for kind, paths in kinds.items() for path, status in paths.items()]
         reason = printable_line("; ".join(reasons))
         yield "faults", f"stage {stage}: differs from {DVC_LOCK}: {reason}"
-
-
-def _run(root: Path, *words: str, **variables: str) -> str | None:
-    """Run a program in the folder and return its output; None if it failed or is not installed."""
-    environment = {**os.environ, "DVC_NO_ANALYTICS": "1", "GIT_OPTIONAL_LOCKS": "0", **variables}
-    try:
-        done = subprocess.run(words, cwd=root, env=environment, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def pipeline_files() -> dict[str, bytes]:

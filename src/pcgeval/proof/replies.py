@@ -85,9 +85,7 @@ def repeat_trials(
                 state=work / STATE,
                 calls=work / CALLS,
             )
-        _check_machine(raw, team, records)
-        _take_details(raw, team, records)
-        return {trial: read_record(record_path(raw, team, trial)) for trial in records}
+        return _repeated(raw, team, records)
 
     again = repeat()
     if isinstance(submission.work, Program):
@@ -116,25 +114,23 @@ def _in_order(records: Records, known: Sequence[LoggedCall]) -> Iterator[LoggedC
     yield from recorded
 
 
-def _check_machine(raw: Path, team: str, records: Records) -> None:
-    """Raise SandboxError if this machine could not run a trial again."""
-    for trial in records:
-        again = read_record(record_path(raw, team, trial))
-        if again.failure and again.failure.kind == "no-sandbox":
-            raise SandboxError(str(again.failure))
+def _repeated(raw: Path, team: str, records: Records) -> Records:
+    """Return the records of the repeated trials, whose failures get the words that are published with these.
 
-
-def _take_details(raw: Path, team: str, records: Records) -> None:
-    """Give failures of the repeated trials the words of the program or the package manager that are published.
-
-    They differ from machine to machine, and are the only part of a record that an audit does not compare.
+    The words of a program or the package manager differ from machine to machine, and are the only part of a record
+    that an audit does not compare. Raises SandboxError if this machine could not run a trial again.
     """
+    repeated = {}
     for trial, record in records.items():
         path = record_path(raw, team, trial)
         again = read_record(path)
+        if again.failure and again.failure.kind == "no-sandbox":
+            raise SandboxError(str(again.failure))
         if again.failure and record.failure and again.failure.detail != record.failure.detail:
-            failed = replace(again.failure, detail=record.failure.detail)
-            write_text(path, record_text(replace(again, failure=failed)))
+            again = replace(again, failure=replace(again.failure, detail=record.failure.detail))
+            write_text(path, record_text(again))
+        repeated[trial] = again
+    return repeated
 
 
 def _contradictions(place: str, records: Records, known: Sequence[LoggedCall]) -> Iterator[Finding]:

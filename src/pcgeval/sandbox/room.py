@@ -95,8 +95,7 @@ class Room:
             *(bubblewrap(), *system_options(network=network), *folder_options(folder, readable, writable)),
             *(*interpreter, "-c", SOURCE, json.dumps(settings)),
         ]
-        with theirs, ExitStack() as undo:
-            undo.callback(self._control.close)
+        with theirs:
             try:
                 self._process = subprocess.Popen(
                     line,
@@ -109,8 +108,8 @@ class Room:
                     start_new_session=True,  # Ctrl-C is ours to act on
                 )
             except OSError as error:
+                self._control.close()
                 raise SandboxError(f"{line[0]} cannot be started ({error.strerror}). Check the path.") from error
-            undo.pop_all()
 
     @property
     def is_open(self) -> bool:
