@@ -7,7 +7,7 @@ from slow_ollama import SlowOllama
 
 from pcgeval.cli.main import main
 from pcgeval.cli.rounds import ROUNDS, prepare_round
-from pcgeval.pipeline import parts_for
+from pcgeval.proof.parts import parts_for
 
 MIDTERM = {"characters": "AB", "trials": 2}  # with a seed of its own
 

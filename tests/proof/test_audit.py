@@ -18,6 +18,7 @@ from pcgeval import pipeline
 from pcgeval.cli.main import main
 from pcgeval.formats.params import load_params
 from pcgeval.proof.audit import audit
+from pcgeval.proof.parts import OUTPUTS
 from pcgeval.similarity.source import SHIPPED_SHA256
 from pcgeval.submissions.load import submission_sha256
 
@@ -155,7 +156,7 @@ def test_what_was_changed_after_the_published_commit_is_named(folder, audited, c
     path = folder / "params.yaml"
     path.write_text(path.read_text().replace("seed: 1", "seed: 2", 1))
     (folder / "data/submissions/beta/more.txt").write_text("more")
-    trusted = [word for stage in pipeline.OUTPUTS for word in ("--trust", stage)]
+    trusted = [word for stage in OUTPUTS for word in ("--trust", stage)]
     changes = ("competition.seed is 2, and was 1", "team beta was changed (more.txt)")
     faults = audited("--since", "HEAD", *trusted)["faults"]
     assert all(any(change in fault for fault in faults) for change in changes)

@@ -16,9 +16,9 @@ from soak import SOAK
 from waiting import wait_until
 from workspace import Workspace, make_workspace
 
-from pcgeval import pipeline
 from pcgeval.formats.layout import GENERATION_LOCK
 from pcgeval.llm.blame import TEXT
+from pcgeval.proof.parts import OUTPUTS
 
 STAGE = ("--single-item", "generate")
 CALLS = 8  # two teams, two letters, two trials
@@ -59,7 +59,7 @@ def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path: Path, shell: str):
 
 MOMENTS = ["data/levels", "data/images", "data/similarity"]
 if SOAK:
-    MOMENTS = [output for outputs in pipeline.OUTPUTS.values() for output in outputs]
+    MOMENTS = [output for outputs in OUTPUTS.values() for output in outputs]
 
 
 def has_come(moment: Path) -> bool:

@@ -171,8 +171,8 @@ def test_killed_at_any_moment_no_half_of_a_submission_is_filed(competition, subm
             "teams:\n  base:\n    role: 'baseline'\n    title: B # b\n  new: {}\n\n# end\n",
         ),
         (
-            "teams:\n    a: {}\n    base:\n        entry: |\n         B\n# end\nexecution: {scheduler: null,  # no\n}\n",
-            "teams:\n    a: {}\n    base:\n        entry: |\n         B\n    new: {}\n# end\nexecution: {scheduler: null,  # no\n}\n",
+            "teams:\n    base:\n        title: |\n            B\n# {\nexecution: {  # no\n}\n",
+            "teams:\n    base:\n        title: |\n            B\n    new: {}\n# {\nexecution: {  # no\n}\n",
         ),
         (
             "teams:\n  a: {}\n  base:\n    title: B\n# end\n",

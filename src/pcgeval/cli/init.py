@@ -75,7 +75,7 @@ def _write_pipeline(folder: Path) -> None:
 
 def _copy_inputs(folder: Path, params_file: Path) -> None:
     from pcgeval.formats.params import load_params
-    from pcgeval.pipeline import parts_for
+    from pcgeval.proof.parts import parts_for
 
     for name, source in {"params.yaml": params_file, "Makefile": params_file.with_name("Makefile")}.items():
         write_bytes(folder / name, source.read_bytes())

@@ -25,7 +25,7 @@ from pcgeval.cli import (
     status,
     submissions,
 )
-from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
+from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, raise_on_sigterm
 
 SECTIONS = {
     "Take part in a competition": ("validate", "try"),
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 a check failed, 2 wrong usage or input."""
     words = sys.argv[1:] if arguments is None else arguments
     if arguments is None:
-        heed_signals()
+        raise_on_sigterm()
         for stream in (sys.stdout, sys.stderr):  # the terminal's encoding may lack a character of a submission
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 

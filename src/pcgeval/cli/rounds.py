@@ -19,7 +19,7 @@ from pcgeval.core.files import copy_files, derived_seed, write_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.formats.layout import CALLS, STATE, SUBMISSIONS, SUBMIT_LOCK, competition_files, state_name
 from pcgeval.formats.params import ParamsError, load_params
-from pcgeval.pipeline import parts_for
+from pcgeval.proof.parts import parts_for
 
 ROUNDS = Path("rounds")
 _DVC_CONFIG = """\

@@ -47,7 +47,7 @@ def error_message(error: PcgevalError | OSError) -> str:
     return f"{place}{error.strerror or error}. Check the disk's space and permissions, then run again."
 
 
-def heed_signals() -> None:
+def raise_on_sigterm() -> None:
     """Let SIGTERM and SIGHUP act like Ctrl-C: a KeyboardInterrupt in the main thread."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup has it ignored

@@ -38,6 +38,7 @@ from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.proof.commitment import changes_since, full_commit
 from pcgeval.proof.differences import Difference, compare_files
 from pcgeval.proof.figures import unlikely_figures
+from pcgeval.proof.parts import OUTPUTS, PARTS, parts_for
 from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
 from pcgeval.proof.replies import repeat_trials
 from pcgeval.rubric.output import read_grade
@@ -46,7 +47,7 @@ from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import load_submissions, submission_sha256
 from pcgeval.submissions.packages import InstallError, LockError
 
-_NOT_BUNDLED = [str(part.path) for part in pipeline.PARTS if part.stage and "bundle" not in part.uses]
+_NOT_BUNDLED = [str(part.path) for part in PARTS if part.stage and "bundle" not in part.uses]
 # this machine cannot run programs; any other error is a fault of the competition's files
 _MACHINE_ERRORS = (SandboxError, InstallError, OSError)
 
@@ -118,8 +119,8 @@ def audit(root: Path, *, trust: Collection[str] = (), since: str | None = None, 
         PcgevalError: params.yaml or the ranking cannot be read.
     """
     root = root.resolve()
-    if unknown := [stage for stage in trust if stage not in pipeline.OUTPUTS]:
-        raise AuditError(f"{unknown[0]}: is no stage. The stages are {', '.join(pipeline.OUTPUTS)}.")
+    if unknown := [stage for stage in trust if stage not in OUTPUTS]:
+        raise AuditError(f"{unknown[0]}: is no stage. The stages are {', '.join(OUTPUTS)}.")
     commit = None if since is None else full_commit(root, since)
     # no cluster is asked to compute
     params = load_params(root / PARAMS_FILE).model_copy(update={"execution": Execution()})
@@ -172,8 +173,8 @@ class _Rerun:
     def run(self) -> RankingFile | None:
         """Run every stage again, compare its output with the published one, and return the ranking."""
         self._copy_inputs()
-        for number, (stage, outputs) in enumerate(pipeline.OUTPUTS.items(), start=1):
-            print_stderr(f"audit: {stage} ({number} of {len(pipeline.OUTPUTS)} stages)")
+        for number, (stage, outputs) in enumerate(OUTPUTS.items(), start=1):
+            print_stderr(f"audit: {stage} ({number} of {len(OUTPUTS)} stages)")
             if set(outputs) <= set(self.left_out):
                 continue
             if stage in self.trust:
@@ -187,7 +188,7 @@ class _Rerun:
         return RankingFile.read(ranking) if ranking.is_file() else None
 
     def _copy_inputs(self) -> None:
-        for part in pipeline.parts_for("audit"):
+        for part in parts_for("audit"):
             self._copy(part.path)
         if (self.root / CALLS).is_dir():
             (self.work / CALLS).parent.mkdir(parents=True)
@@ -199,7 +200,7 @@ class _Rerun:
 
     def _trust_stage(self, stage: str, reason: str) -> None:
         self.result.not_run.append(f"{stage}: {reason}; the audit took its published output.")
-        for output in pipeline.OUTPUTS[stage]:
+        for output in OUTPUTS[stage]:
             self._copy(output)
 
     def _generate(self) -> None:

@@ -178,8 +178,8 @@ _Representer.add_representer(type(None), lambda writer, _: writer.represent_scal
 
 def _teams_section(text: str) -> tuple[int, int]:
     """Return where the lines of `teams` begin and end in params.yaml, without the comments behind its last value."""
-    node = yaml.compose(text)
-    key, node = next((key, value) for key, value in node.value if key.value == "teams")
+    params: Any = yaml.compose(text)
+    key, node = next((key, value) for key, value in params.value if key.value == "teams")
     while isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
         node = node.value[-1] if isinstance(node, yaml.SequenceNode) else node.value[-1][1]
     end = node.end_mark.index
