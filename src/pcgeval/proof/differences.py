@@ -1,6 +1,7 @@
 """Find the first place in which a published file and the file of a new run differ."""
 
 import csv
+import filecmp
 import io
 import json
 import os
@@ -11,7 +12,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.files import sha256_file
 from pcgeval.core.text import printable_line
 
 ABSENT = "absent"
@@ -39,11 +39,10 @@ class Difference:
 
 def compare_files(published: Path, again: Path, path: str) -> Difference | None:
     """Return the first difference of two files, one of which may be missing; None if they have the same bytes."""
-    one, other = (sha256_file(file) if file.is_file() else None for file in (published, again))
-    if one == other:
-        return None
     sizes = [file.stat().st_size if file.is_file() else None for file in (published, again)]
-    if one is None or other is None:
+    if sizes == [None, None] or (None not in sizes and filecmp.cmp(published, again, shallow=False)):
+        return None
+    if None in sizes:
         return Difference(path, "", *(ABSENT if size is None else f"a file of {size} bytes" for size in sizes))
     place, value, value_again = "", f"{sizes[0]} bytes", f"{sizes[1]} other bytes"
     if sum(filter(None, sizes)) <= _MOST_BYTES:

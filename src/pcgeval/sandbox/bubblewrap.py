@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pcgeval.sandbox import launcher
 from pcgeval.sandbox.process import SCRATCH_FOLDERS, SUBMISSION, SandboxError
 
 try:
@@ -16,15 +15,13 @@ except ModuleNotFoundError:  # it has wheels for Linux on two kinds of processor
     bwrap_path = None
 
 NAMESPACES = ("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
-ISOLATION = ("--die-with-parent", "--new-session", "--hostname", "sandbox", "--cap-drop", "ALL")
+ISOLATION = ("--die-with-parent", "--new-session", "--hostname", "sandbox")
+RIGHTS = ("CAP_SYS_ADMIN", "CAP_NET_ADMIN")  # of the launcher alone: to make a program's namespaces
+ROOTS_RIGHTS = ("CAP_SETUID", "CAP_SETGID")  # to become the program's user
 MAX_PARTS = 1000  # directly in a program's folder: each is a mount
 SYSTEM_FOLDERS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")  # mostly links into /usr
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/alternatives")  # where libraries are, and which of several
 NETWORK_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/pki")  # names, certificates
-# what libraries ask for; beside them in /proc/sys lie counters of all that the host does
-KERNEL_SETTINGS = """
-    kernel/cap_last_cap kernel/ngroups_max kernel/osrelease kernel/pid_max vm/max_map_count vm/overcommit_memory
-"""
 DEVICES = ("/dev/null", "/dev/random", "/dev/urandom", "/dev/full")  # not /dev/zero: memory that nobody would see
 
 
@@ -49,41 +46,24 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-def system_options(scratch_bytes: int, *, network: bool) -> list[str]:
-    """Return the options for rights, system files, processes and devices, and for the empty folders in memory."""
-    options = [*NAMESPACES, *([] if network else ["--unshare-net"]), *ISOLATION]
-    options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"] if is_root() else ["--unshare-user"]
-    options += ["--ro-bind", "/usr", "/usr"]
+def system_options(*, network: bool) -> list[str]:
+    """Return the options for rights, system files, processes and devices, and for the places of scratch folders."""
+    options = [*NAMESPACES, *([] if network else ["--unshare-net"]), *ISOLATION, "--cap-drop", "ALL"]
+    for right in (*RIGHTS, *(ROOTS_RIGHTS if is_root() else ())):
+        options += ["--cap-add", right]
+    options += [*([] if is_root() else ["--unshare-user"]), "--ro-bind", "/usr", "/usr"]
     for folder in SYSTEM_FOLDERS:
         is_link = Path(folder).is_symlink()
         options += ["--symlink", str(Path(folder).readlink()), folder] if is_link else ["--ro-bind-try", folder, folder]
     options += ["--perms", "0755", "--dir", "/etc"]
     for path in (*SYSTEM_FILES, *(NETWORK_FILES if network else ())):
         options += ["--ro-bind-try", path, path]
-    options += _proc_options()
-    options += ["--perms", "0755", "--tmpfs", "/dev"]
+    options += ["--proc", "/proc", "--perms", "0755", "--tmpfs", "/dev"]
     for path in DEVICES:
         options += ["--dev-bind", path, path]
     options += ["--symlink", "/proc/self/fd", "/dev/fd"]
     for folder in SCRATCH_FOLDERS:
-        options += ["--perms", "1777", "--size", str(scratch_bytes), "--tmpfs", folder]
-    return options
-
-
-def _proc_options() -> list[str]:
-    """Return the options for a /proc that says nothing about the host, such as its load."""
-    options = ["--proc", "/proc", "--tmpfs", "/proc/sys"]
-    for name in KERNEL_SETTINGS.split():
-        options += ["--perms", "0755", "--dir", f"/proc/sys/{Path(name).parent}"]
-        options += ["--ro-bind-try", f"/proc/sys/{name}", f"/proc/sys/{name}"]
-    options += ["--remount-ro", "/proc/sys"]
-    for path in Path("/proc").iterdir():
-        if path.name.isdecimal() or path.is_symlink() or path.name in launcher.SHOWN_IN_PROC:
-            continue
-        if path.is_dir():
-            options += ["--tmpfs", str(path), "--remount-ro", str(path)]
-        else:
-            options += ["--ro-bind", "/dev/null", str(path)]  # a device mounted this way cannot be opened
+        options += ["--perms", "0755", "--dir", folder]
     return options
 
 
@@ -100,17 +80,20 @@ def folder_options(folder: Path, readable: Iterable[Path], writable: Iterable[Pa
             options += ["--perms", "0755", "--dir", str(parent)]  # all can list it; it holds only what is bound below
     for path, bind in binds.items():
         options += [bind, str(path), str(path)]
-    parts = sorted(folder.iterdir())
-    if len(parts) > MAX_PARTS:
+    if is_crowded(folder):
         options += ["--ro-bind", str(folder), SUBMISSION]
-        parts = []
-    for part in parts:
+    for part in [] if is_crowded(folder) else sorted(folder.iterdir()):
         inside = f"{SUBMISSION}/{part.name}"
         if part.is_symlink():
             options += ["--symlink", str(part.readlink()), inside]
         elif part.is_file() or part.is_dir():
             options += ["--ro-bind", str(part), inside]
     return [*options, "--chdir", SUBMISSION, "--remount-ro", "/dev", "--remount-ro", "/"]
+
+
+def is_crowded(folder: Path) -> bool:
+    """Return whether a program's folder has too many parts to mount each: then no new files are made beside them."""
+    return len(os.listdir(folder)) > MAX_PARTS  # noqa: PTH208 - only the number counts
 
 
 def interpreter_paths(command: Path) -> list[Path]:
