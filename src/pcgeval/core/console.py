@@ -1,4 +1,4 @@
-"""Messages and progress on stderr, and the exit codes of commands and stages."""
+"""Messages on stderr, signals, and the exit codes of commands and stages."""
 
 import os
 import signal

@@ -5,14 +5,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Self
 
-from pcgeval.core.text import printable_line
+from pcgeval.core.console import print_stderr
+from pcgeval.core.text import duration, printable_line
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.status import Status
-
-from pcgeval.core.console import print_stderr
-from pcgeval.core.text import duration
 
 LINE_SECONDS = 5.0  # the shortest time between plain lines about progress
 STATUS_SECONDS = 10.0  # the same about one activity
