@@ -154,11 +154,10 @@ def check_package() -> None:
             f"{package}: Python imports this pcgeval, but the folder {Path.cwd()} has another one in {beside}, which "
             "its results are hashed with. Run `make setup` here and use its .venv, or set PYTHONPATH=src."
         )
-    named_in = layout.PACKAGE_FILE
-    if named_in.is_file() and (named := read_json(named_in)) != installed_release():
+    if layout.PACKAGE_FILE.is_file() and (named := read_json(layout.PACKAGE_FILE)) != installed_release():
         raise FileError(
-            f"{named_in}: this competition is run with {named}, but Python imports {installed_release()} from "
-            f"{package}. Install that version, or run `pcgeval init . --upgrade` to evaluate it again with this one."
+            f"{layout.PACKAGE_FILE}: this competition is run with {named}, but Python imports {installed_release()} "
+            f"of {package}. Install that version, or run `pcgeval init . --upgrade` to evaluate it again with this one."
         )
 
 

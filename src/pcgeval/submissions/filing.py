@@ -29,25 +29,17 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.core.text import printable_name
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_text
 from pcgeval.formats.layout import DATA, LOCKS, PACKAGED_DATA, STATE, SUBMISSIONS, SUBMIT_LOCK, packages_lock
-from pcgeval.formats.params import (
-    PARAMS_FILE,
-    ParamsError,
-    Team,
-    load_params,
-    parse_params,
-    team_name_fault,
-)
+from pcgeval.formats.params import PARAMS_FILE, ParamsError, Team, load_params, parse_params, team_name_fault
 from pcgeval.submissions.load import submission_sha256
 from pcgeval.submissions.packages import MAX_LOCK_BYTES, is_lock
 from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, unpacked_submission
 
-_NOTES, _LOCK = "submission.yaml", "requirements-lock.txt"
-_MAX_BYTES = 2**18
-_INDENT = re.compile(r"^ +(?=[^ #\r\n])", re.MULTILINE)
-
 PARAMS = Path(PARAMS_FILE)
 STAGING = STATE / "submit"
 REPLACED = STATE / "replaced"
+_NOTES, _LOCK = "submission.yaml", "requirements-lock.txt"  # of older versions, in the submission's folder
+_MAX_BYTES = 2**18
+_INDENT = re.compile(r"^ +(?=[^ #\r\n])", re.MULTILINE)
 Status = Literal["filed", "replaced", "unchanged", "refused"]
 
 
