@@ -234,7 +234,7 @@ class RubricParams(_Section):
     code_only: bool = False  # grade only the leaves about code, and do not run reproduce.sh
     resources_provided: bool = False  # weight 0 for acquiring data sets and models, which were handed out
     propagate_zero_weights: bool = False  # and for nodes below which every weight is 0
-    max_depth: int | None = None  # levels of the rubric; the last grades deeper nodes as a whole
+    max_depth: int | None = Field(None, ge=1)  # levels of the rubric; the last grades deeper nodes as a whole
     max_prior_nodes: int | None = Field(None, ge=1)  # criteria before a leaf that its prompt shows; None: all
     ignore_checks: bool = False  # ask the model about leaves with a check too
     # a grading counts beside others while its score is known within this width; leaves without a grade widen it
@@ -252,8 +252,6 @@ class RubricParams(_Section):
         for option in ("num_ctx", "num_predict"):
             if int(options.get(option, 1)) < 1:
                 raise ValueError(f"model.options.{option} is {options[option]}; give a number of tokens")
-        if self.max_depth is not None and self.max_depth < 1:
-            raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
         return self
 
 

@@ -220,7 +220,7 @@ def convert_submissions(root: Path) -> bool:
     they are files of the team.
 
     Raises:
-        ParamsError: params.yaml cannot be read, or its list of teams cannot be converted.
+        ParamsError: params.yaml is no YAML, or its list of teams cannot be converted.
     """
     if not (root / LOCKS).is_dir():
         copy_files(PACKAGED_DATA, root / DATA, tree_files(PACKAGED_DATA, LOCKS.name), follow_link=True)

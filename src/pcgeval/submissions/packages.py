@@ -83,6 +83,7 @@ def read_requirements(folder: Path) -> list[str]:
 
     Raises:
         RequirementsError: Lines name something else than a package of the index; the message lists them.
+        InstallError: This machine cannot read the file.
     """
     path = folder / REQUIREMENTS
     try:
@@ -90,7 +91,8 @@ def read_requirements(folder: Path) -> list[str]:
     except UntrustedFileError as fault:
         if fault.kind == "missing":
             return []
-        raise RequirementsError(f"{REQUIREMENTS}: {fault.reason}. {fault.remedy}") from fault
+        kind = InstallError if fault.kind == "system" else RequirementsError
+        raise kind(f"{REQUIREMENTS}: {fault.reason}. {fault.remedy}") from fault
     requirements: list[str] = []
     refused: list[str] = []
     for number, line in _logical_lines(text):
