@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from soak import SOAK
+from this_machine import SOAK
 
 from pcgeval.sandbox.sandbox import ExitStatus, ResourceLimits, Sandbox, SandboxError, open_sandbox
 

@@ -12,6 +12,7 @@ from pcgeval.core.text import printable_text
 EXIT_CHECK_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130  # the shell's convention for Ctrl-C
+GARBAGE = 100_000  # new objects between two searches for cycles, which took a fifth of a report's time
 INSIDE_RUN = "PCGEVAL_RUN"  # set for the processes of `pcgeval run`, which reports an interruption itself
 
 

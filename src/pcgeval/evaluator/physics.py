@@ -73,7 +73,7 @@ def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
     return Box2dWorld(blocks, physics)
 
 
-def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | Failure:
+def simulate_or_reason(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | Failure:
     """Return the end of a level, or why its simulation failed; see `simulate`."""
     try:
         return simulate(xml, physics, paths=paths)
@@ -130,7 +130,7 @@ def _steps(world: World, physics: PhysicsParams) -> Iterator[int]:
 
 def _stability(blocks: Sequence[Block], world: World, trial: int, physics: PhysicsParams) -> Stability:
     """Return the end of a trial; `moved` follows from the rounded positions, so the published figures show it."""
-    positions = np.round(np.array(world.places, dtype=np.float64).reshape(-1, 3), 6) + 0.0  # + 0.0: no negative zeros
+    positions = np.round(world.places, 6) + 0.0  # + 0.0: no negative zeros
     if not np.isfinite(positions).all():
         raise SimulationError("the simulation lost track of a block: its blocks overlap too much")
     positions.setflags(write=False)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import degrees, inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pcgeval.evaluator.world import World
 from pcgeval.formats.stages import BlockPath, KeyFrame
@@ -21,7 +22,7 @@ class Recording:
         """Take the world; `add` records it."""
         self._world = world
         self._times: list[int] = []  # milliseconds
-        self._places: list[list[tuple[float, float, float]]] = []
+        self._places: list[NDArray[np.float64]] = []
         self._dead: list[tuple[bool, ...]] = []
 
     def add(self, seconds: float) -> None:
@@ -32,13 +33,12 @@ class Recording:
 
     def lost(self, depth: float) -> int:
         """Return the number of blocks that broke or are `depth` metres or more below their first place."""
-        blocks = zip(self._places[0], self._places[-1], self._dead[-1], strict=True)
-        return sum(is_dead or start[1] - now[1] >= depth for start, now, is_dead in blocks)
+        fallen = self._places[0][:, 1] - self._places[-1][:, 1] >= depth
+        return int(np.count_nonzero(fallen | np.array(self._dead[-1], dtype=bool)))
 
     def paths(self) -> tuple[BlockPath, ...]:
         """Return the paths of the blocks that moved visibly or broke, in the order of the level's blocks."""
-        places = np.array(self._places).reshape(len(self._times), -1, 3)
-        places = np.rint(places * (1000, 1000, degrees(1))).astype(int)
+        places = np.rint(np.array(self._places) * (1000, 1000, degrees(1))).astype(int)
         living = ~np.array(self._dead, dtype=bool)
         moves = (np.abs(places - places[0]) > STAYS).any(axis=(0, 2)) | ~living[-1]
         paths = []
