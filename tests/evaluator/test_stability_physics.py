@@ -92,7 +92,7 @@ def test_both_blocks_of_an_impact_are_hurt_and_a_dead_one_stays_where_it_died():
 def test_between_its_key_frames_a_replay_is_right_to_a_few_millimetres_and_degrees(monkeypatch):
     shown = simulate(CHAOTIC).paths
     for name in ("NEAR", "NEAR_ANGLE"):
-        monkeypatch.setattr(f"pcgeval.evaluator.replay.{name}", 0)
+        monkeypatch.setattr(f"pcgeval.evaluator.physics.{name}", 0)
     for path, exact in zip(shown, simulate(CHAOTIC).paths, strict=True):
         keys, frames = np.array(path.keys), np.array(exact.keys)
         for axis, most in ((1, 15), (2, 15), (3, 4)):

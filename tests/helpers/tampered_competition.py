@@ -27,8 +27,7 @@ from pcgeval.formats.layout import (
 )
 from pcgeval.formats.params import load_params
 from pcgeval.formats.trials import record_path
-from pcgeval.generation.export import record_competition
-from pcgeval.generation.summaries import summarise_trials
+from pcgeval.generation.summaries import record_competition, summarise_trials
 from pcgeval.submissions.load import load_submission
 
 LETTERS, TRIALS = "HILT", 3

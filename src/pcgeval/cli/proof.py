@@ -21,7 +21,7 @@ from pcgeval.formats import layout
 from pcgeval.formats.layout import RANKING_JSON, SUBMISSIONS
 from pcgeval.formats.params import load_params
 from pcgeval.formats.results import RankingFile
-from pcgeval.generation.export import record_competition
+from pcgeval.generation.summaries import record_competition
 from pcgeval.judge.many import record_judgements
 from pcgeval.proof.asking import AskedCall, ask_again
 from pcgeval.proof.audit import Audit

@@ -200,7 +200,7 @@ def _measured_letters(texts: Mapping[Path, str], folder: Path, params: Params) -
     letters = {}
     for path, text in texts.items():
         score = score_level(text, path.stem, classifier, params.physics)
-        if score.simulated is None:
+        if score.simulated is None or score.similarity is None:
             raise FileError(f"{path}: is not a level: {score.reason}. Correct it, or remove it.")
         end = score.simulated
         places = tuple((x, y, angle) for x, y, angle in end.positions.tolist())

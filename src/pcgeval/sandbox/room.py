@@ -17,7 +17,15 @@ from pathlib import Path
 import psutil
 
 from pcgeval.sandbox import launcher
-from pcgeval.sandbox.bubblewrap import bubblewrap, folder_options, is_crowded, is_root, open_to_all, system_options
+from pcgeval.sandbox.bubblewrap import (
+    bubblewrap,
+    filter_program,
+    folder_options,
+    is_crowded,
+    is_root,
+    open_to_all,
+    system_options,
+)
 from pcgeval.sandbox.process import (
     GRACE_SECONDS,
     SCRATCH_FOLDERS,
@@ -26,7 +34,6 @@ from pcgeval.sandbox.process import (
     SandboxedProcess,
     SandboxError,
 )
-from pcgeval.sandbox.seccomp import filter_program
 
 SOURCE = Path(launcher.__file__).read_text("utf-8")
 # User ids that no account has, one for each program that root starts: the kernel counts the processes of each user.
