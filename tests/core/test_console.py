@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pcgeval.core import progress as progress_module
-from pcgeval.core.progress import Progress, StatusLine
+from pcgeval.core.console import Progress, StatusLine
 
 
 class Terminal(io.StringIO):

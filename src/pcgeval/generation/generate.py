@@ -22,11 +22,10 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from pcgeval.core.console import error_message
+from pcgeval.core.console import Progress, error_message
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import copy_files, remove_others, sha256_text
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.progress import Progress
 from pcgeval.core.text import count, well_formed
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import (

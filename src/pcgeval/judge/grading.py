@@ -16,8 +16,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pcgeval.checks import run_check
 from pcgeval.checks.evidence import Evidence, PaperEvidence, Undecided
 from pcgeval.checks.paper_checks import without_blacklisted
+from pcgeval.core.console import Progress
 from pcgeval.core.errors import FaultsError
-from pcgeval.core.progress import Progress
 from pcgeval.core.text import listed, printable_line
 from pcgeval.core.untrusted import parse_yaml, read_text
 from pcgeval.judge import JUDGES

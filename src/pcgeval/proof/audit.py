@@ -19,11 +19,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pcgeval import pipeline
-from pcgeval.core.console import print_stderr
+from pcgeval.core.console import Progress, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import copy_files
 from pcgeval.core.locks import lock_holder
-from pcgeval.core.progress import Progress
 from pcgeval.core.text import printable_line
 from pcgeval.formats.layout import (
     CALLS,
