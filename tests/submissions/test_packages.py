@@ -202,6 +202,20 @@ def test_only_an_index_that_answers_makes_it_the_teams_fault(wheels, program, mo
     assert RequirementsError("x").is_unmet is False
 
 
+def test_packages_that_the_index_has_no_longer_are_resolved_again(wheels: Path, program: Path, tmp_path: Path) -> None:
+    lock = tmp_path / "team.txt"
+    for place, remedy in ((None, "Run again"), (lock, "Remove the lock")):
+        write_wheel(wheels, {"example.py": ""})
+        lock_requirements(program, lock)
+        for wheel in wheels.iterdir():
+            wheel.unlink()
+        with pytest.raises(LockError, match=remedy):
+            interpreter_for(program, place)
+        lock.unlink()
+        with pytest.raises(RequirementsError, match="no versions"):
+            interpreter_for(program, place)
+
+
 @pytest.mark.needs_sandbox
 def test_startup_code_of_a_wheel_runs_in_the_sandbox_only(tmp_path: Path, wheels: Path, program: Path) -> None:
     marker = tmp_path / "marker"

@@ -193,9 +193,11 @@ def interpreter_for(folder: Path, lock: Path | None = None) -> Path:
             content = settings.read_bytes()
             done = _uv("sync", "--require-hashes", "--link-mode", "copy", python=python, requirements=packages)
             if done.returncode and _index_lacks_some(done):
+                _resolution(read_requirements(folder)).unlink(missing_ok=True)  # else the same would be locked again
                 place = LOCKS / lock.name if lock else REQUIREMENTS
                 text = f"{place}: the package index does not have the packages that were locked."
-                raise LockError(f"{text} Remove the lock and run `pcgeval check` to resolve them again.", _words(done))
+                remedy = "Remove the lock and run `pcgeval check` to resolve them again." if lock else "Run again."
+                raise LockError(f"{text} {remedy}", _words(done))
             _check_reached(done)
             settings.write_bytes(content)  # a wheel may bring another, which shows the packages of this machine
         write_text(ready, "")
@@ -239,10 +241,15 @@ def _locked(folder: Path, lock: Path | None) -> str:
             raise LockError(f"{LOCKS / lock.name}: is no lock of packages. {remedy}")
         if packages.startswith(f"{digest},"):
             return packages
-    resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
+    resolved = _resolution(requirements)
     if not resolved.is_file():
         write_text(resolved, f"{digest}, {_HERE}\n{_resolve(requirements)}")
     return read_text(resolved, follow_link=True)
+
+
+def _resolution(requirements: list[str]) -> Path:
+    """Return the file of the lock that requirements had when they were last resolved on this machine."""
+    return environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
 
 
 def is_lock(text: str) -> bool:
