@@ -20,7 +20,6 @@ from pcgeval.cli.judge_options import (
 from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.text import one_line
-from pcgeval.judge import JUDGES
 
 if TYPE_CHECKING:
     from pcgeval.judge.many import Fault
@@ -91,7 +90,7 @@ def grade(
     is_team = submission in params.teams and not paper
     papers = list_papers(Path(settings.papers_dir))
     are_runs = not (rubric or paper or is_team) and holds_runs(Path(submission), papers)
-    reads_results = JUDGES[settings.judge].reads_submission and not settings.code_only
+    reads_results = settings.reads_submission and not settings.code_only
     is_within = are_runs and (out or GRADES).resolve().is_relative_to(Path(submission).resolve())
     _refuse(
         (rubric and paper, "--rubric and --paper both name criteria. Leave one of them out."),

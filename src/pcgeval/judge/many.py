@@ -292,7 +292,7 @@ def competition_task(
     by_hand = None
     if submission in params.teams:
         folder, evidence = root / SUBMISSIONS / submission, read_evidence(params, submission, root)
-        by_hand = root / human_grades_file(params.rubric.id, submission)
+        by_hand = None if is_file else root / human_grades_file(rubric or params.rubric.id, submission)
     elif (folder := Path(submission)).is_dir():
         evidence = gather_submission(folder, folder.resolve().name, params.limits.prompt_words)
     else:

@@ -44,7 +44,10 @@ MAX_TEXT_BYTES = 10_000_000
 MAX_CONFIG_BYTES = 4_000  # hostile YAML can take PyYAML very long
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # a checkout of PaperBench excludes its data by default, so that `git lfs pull` fetches nothing
-LFS_ADVICE = '`git lfs fetch --include "project/paperbench/data/**" --exclude ""`, then `git lfs checkout`'
+_IS_POINTER = (
+    "is only a pointer to Git LFS. Fetch the files: "
+    '`git lfs fetch --include "project/paperbench/data/**" --exclude ""`, then `git lfs checkout`.'
+)
 _LFS_POINTER = "version https://git-lfs.github.com/spec/"
 
 
@@ -73,9 +76,10 @@ def list_papers(papers_dir: Path = PAPERS) -> tuple[str, ...]:
     return tuple(sorted(name for name in names if _ID.fullmatch(name)))
 
 
-def is_lfs_pointer(path: Path) -> bool:
-    """Return whether a file is only a pointer to Git LFS, whose content was not fetched."""
-    return read_bytes(path, len(_LFS_POINTER), follow_link=True, cut=True) == _LFS_POINTER.encode()
+def check_fetched(path: Path) -> None:
+    """Raise FileError if a file is only a pointer to Git LFS, whose content was not fetched."""
+    if read_bytes(path, len(_LFS_POINTER), follow_link=True, cut=True) == _LFS_POINTER.encode():
+        raise FileError(f"{path} {_IS_POINTER}")
 
 
 def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, checks_file: Path | None = None) -> Paper:
@@ -101,7 +105,7 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
             return ""
         if not content.startswith(_LFS_POINTER):
             return content
-        faults.extend([f"{name} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}."] if is_needed else [])
+        faults.extend([f"{name} {_IS_POINTER}"] if is_needed else [])
         return ""
 
     try:
