@@ -20,7 +20,7 @@ from pcgeval.core.errors import FaultsError
 from pcgeval.core.progress import Progress
 from pcgeval.core.text import listed, printable_line
 from pcgeval.core.untrusted import parse_yaml, read_text
-from pcgeval.judge.calls import WAYS, JudgeClient
+from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
@@ -53,8 +53,6 @@ def grade(
     task = replace(task, rubric=settings.graded_part(whole))
     match settings.judge:
         case "simple":
-            if settings.model is None:
-                raise GradingError(f"the judge simple needs a model. {WAYS}")
             stopping = stopping or threading.Event()
             client.begin(stopping)
             try:
@@ -70,7 +68,7 @@ def grade(
             verdict_of = dummy_verdict
         case "human":
             if (file := settings.human_grades or task.human_grades) is None:
-                raise GradingError("the judge human needs a file of grades. Name it with --grades (`human_grades` in Python).")
+                raise GradingError("the judge human needs a file of grades. Name it (--grades, or `human_grades`).")
             paths = [leaf.path for tree in (whole, task.rubric) for leaf in tree.leaves]
             verdict_of = partial(human_verdict, read_human_grades(file, paths))
     tree = grade_tree(task.rubric, partial(_verdict, verdict_of))

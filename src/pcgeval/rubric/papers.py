@@ -32,7 +32,7 @@ from pcgeval.core.errors import FaultsError, FileError, PcgevalError
 from pcgeval.core.files import shown_folders
 from pcgeval.core.text import printable_line, printable_name
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_bytes, read_text
-from pcgeval.formats.layout import GRADE_FILE, PAPERS, own_or_packaged
+from pcgeval.formats.layout import GRADE_FILE, own_or_packaged
 from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.output import HEURISTIC, JudgeOutput, read_grade
 from pcgeval.rubric.tree import RubricError, TaskNode, load_rubric_with_checks
@@ -70,7 +70,7 @@ class Paper:
     checks_sha256: str | None = None  # of the file that gives leaves of the rubric their checks, if there is one
 
 
-def list_papers(papers_dir: Path = PAPERS) -> tuple[str, ...]:
+def list_papers(papers_dir: Path) -> tuple[str, ...]:
     """Return the ids of all papers in a folder, in byte order; without data/papers, those of the package."""
     names = (path.parent.name for path in own_or_packaged(papers_dir).glob(f"*/{RUBRIC_FILE}"))
     return tuple(sorted(name for name in names if _ID.fullmatch(name)))
