@@ -24,7 +24,7 @@ from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.protocol import OPENAI_URL
 from pcgeval.rl.attempt import WORK, command_sandbox, prepare_attempt, programs_are_trusted, run_command
 from pcgeval.rubric.output import JudgeOutput, get_grade_summary
-from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper
+from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper, width_problem
 from pcgeval.sandbox.process import MEGABYTE
 from pcgeval.sandbox.reproduction import SandboxComputer
 
@@ -149,11 +149,8 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         names = ("num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes", "evidence_share")
         figures = {name: grade[name] for name in names if name in grade}
         trace.record_metrics({**metrics, **figures, "score_low": low, "score_high": high})
-        if output.ended_by in _NOT_OF_THE_ATTEMPT and high - low > judge.max_width:
-            raise EnvironmentsError(
-                f"{self.data.paper_id}: no reward, because the score may be {low:.3f} to {high:.3f}, which is wider "
-                f"than judge.max_width, {judge.max_width:g}: {output.partial}"
-            )
+        if output.ended_by in _NOT_OF_THE_ATTEMPT and (problem := width_problem(output, judge.max_width)):
+            raise EnvironmentsError(f"{self.data.paper_id}: no reward, because {problem}")
         return output.score
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:
