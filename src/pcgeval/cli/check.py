@@ -1,7 +1,6 @@
 """The command `check`: it lists every problem that can be found before a run."""
 
 import json as json_format
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -131,7 +130,7 @@ def _check_recordings(params: "Params", teams: list[str], findings: Findings) ->
     for team, (name, model) in product(teams, params.models.items()):
         path = layout.recording_file(name, team)
         if model.backend == "recorded" and not path.is_file():
-            text = f"no such recording. Set models.{name}.backend to ollama, or add the file."
+            text = f"no such recording. Add it, or set models.{name}.backend to the one that has the model."
             findings.append(Finding("recordings", "error", f"{path}: {text}"))
 
 
@@ -246,7 +245,7 @@ def _check_classifier(params: "Params", findings: Findings, *, is_full: bool) ->
 def _check_programs(params: "Params", programs: "dict[str, Program]", findings: Findings) -> None:
     """Lock and install what the programs require, then start them in the sandbox, several at once."""
     from pcgeval.generation.runners import START_SECONDS, start_programs
-    from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, ResourceLimits, open_sandbox
+    from pcgeval.sandbox.sandbox import TRUST_MEANS, ResourceLimits, open_sandbox, programs_are_trusted
     from pcgeval.submissions.packages import (
         REQUIREMENTS,
         PackagesError,
@@ -275,7 +274,7 @@ def _check_programs(params: "Params", programs: "dict[str, Program]", findings: 
     print_stderr(f"starting {', '.join(ready)}: a program has {START_SECONDS:g} s to call the model")
     with (
         _attempt(findings, "sandbox"),
-        open_sandbox(ResourceLimits(), os.environ.get(TRUST_PROGRAMS) == "1") as sandbox,
+        open_sandbox(ResourceLimits(), programs_are_trusted()) as sandbox,
     ):
         if not sandbox.contained:
             findings.append(Finding("sandbox", "warning", f"no sandbox for {', '.join(ready)}. {TRUST_MEANS}"))

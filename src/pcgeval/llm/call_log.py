@@ -349,7 +349,7 @@ class RecordedModel:
     def read(cls, recording: Path, digest: str | None) -> Self:
         """Read a recording; `digest` is the model's as params.yaml pins it. Raises LlmError or FileError."""
         if digest is None:
-            raise LlmError("a recorded model needs its digest in params.yaml: recordings are found by it.")
+            raise LlmError("a recorded model needs its digest in params.yaml: recordings are found by it. Add it.")
         if not recording.is_file():
             raise LlmError(f"{recording}: no such recording. Add it, or set the backend to the one that has the model.")
         return cls(read_lines(recording), digest, str(recording))
