@@ -21,6 +21,7 @@ from transformers import (
     ViTImageProcessor,
 )
 
+from pcgeval.evaluator.image import png_bytes
 from pcgeval.formats.layout import LETTERS, stage_dir, trial_file
 from pcgeval.formats.params import ANY_CLASSIFIER, parse_params
 from pcgeval.similarity.classifier import Classifier
@@ -123,7 +124,7 @@ def print_stage(root: Path, images: list[Image.Image]) -> None:
     for trial, image in zip(PARAMS.trials(), images, strict=True):
         path = trial_file(root / stage_dir("images", "m", "bench"), "images", "bench", trial)
         path.parent.mkdir(parents=True, exist_ok=True)
-        image.save(path)
+        path.write_bytes(png_bytes(image))
     for name in ("new", "cached"):
         began = time.process_time()
         classify_stage(PARAMS, root)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
-from soak import SOAK
+from this_machine import SOAK, why_no_sandbox
 
 # With a process for each core, more threads only wait for one another, and they do so at work.
 os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -64,11 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow(item.path):
             item.add_marker("slow")
-        if item.get_closest_marker("needs_sandbox"):
-            from sandbox_here import why_no_sandbox  # it imports much that fast tests do not need
-
-            if reason := why_no_sandbox():
-                item.add_marker(pytest.mark.skip(reason=f"no sandbox starts here: {reason}"))
+        if item.get_closest_marker("needs_sandbox") and (reason := why_no_sandbox()):
+            item.add_marker(pytest.mark.skip(reason=f"no sandbox starts here: {reason}"))
     items.sort(key=_place)
 
 

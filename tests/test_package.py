@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from dvc_command import with_this_python
+from model_servers import SlowJudgeServer
 from packaging.requirements import Requirement
-from sandbox_here import why_no_sandbox
-from scripted_judge import SlowJudgeServer
+from this_machine import why_no_sandbox
+from workspace import with_this_python
 
 from pcgeval.core.packages import EXTRAS
 
@@ -248,7 +248,17 @@ def test_a_command_names_the_extra_that_it_needs(extra, words, tmp_path):
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: pcgeval {words[0]} needs the package ")
     assert f"pip install 'pcgeval[{extra}]'" in line
-    assert run([*blocked(EXTRAS, COMMAND), words[0], "--help"], tmp_path, ROOT / "src").returncode == 0
+
+
+def test_the_help_of_every_command_needs_no_extra(tmp_path):
+    code = """
+from pcgeval.cli.main import SECTIONS, main
+for commands in SECTIONS.values():
+    for name in commands:
+        assert main([name, "--help"]) == 0, name
+"""
+    done = run(blocked(EXTRAS, code), tmp_path, ROOT / "src")
+    assert done.returncode == 0, done.stderr
 
 
 def test_every_package_of_an_extra_is_known():

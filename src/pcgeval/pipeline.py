@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn
 
 import psutil
 
-from pcgeval.core.console import EXIT_INTERRUPTED, exit_code_of, heed_signals
+from pcgeval.core.console import EXIT_INTERRUPTED, GARBAGE, exit_code_of, raise_on_sigterm
 from pcgeval.core.errors import FileError
 from pcgeval.core.packages import installed_release
 from pcgeval.core.untrusted import read_json
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pcgeval.judge.calls import OpenBackend
 
 _PARENT_SECONDS = 0.5  # between two looks whether DVC still runs
-_GARBAGE = 100_000  # new objects between two searches for cycles, which took a fifth of a report's time
 _SHELLS = frozenset({"sh", "dash", "bash", "zsh", "fish", "ksh"})
 
 
@@ -203,8 +202,8 @@ def parts_for(use: Use) -> list[Part]:
 
 def run_stage(stage: Callable[[Params], None]) -> NoReturn:
     """Run a stage on this folder's params.yaml, and end the process."""
-    heed_signals()
-    gc.set_threshold(_GARBAGE)
+    raise_on_sigterm()
+    gc.set_threshold(GARBAGE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a stage divides its work over the cores itself, at less cost
     if "DVC_STAGE" in os.environ:
         threading.Thread(target=_end_with_dvc, daemon=True).start()

@@ -2,14 +2,13 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
-from competition_folder import PROGRAM, PROMPT, competition_folder
-from sandbox_here import why_no_sandbox
-from slow_ollama import DIGEST, SlowOllama
-from wheels_for_tests import write_wheel
+from handed_in_for_tests import write_wheel
+from model_servers import DIGEST, SlowOllama
+from this_machine import why_no_sandbox
+from workspace import PROGRAM, PROMPT, competition_folder, git
 
 from pcgeval.cli.main import main
 
@@ -157,13 +156,13 @@ def test_the_commit_to_publish_and_the_answer_of_each_live_model_are_printed(cap
     (answer,) = values["answers"]
     assert answer.startswith("model m answered as ")
     assert answer not in values["summary"]
-    for words in (["init", "--quiet"], ["add", "--all"]):
-        subprocess.run(["git", *words], check=True)
+    git(Path(), "init", "--quiet")
+    git(Path(), "add", "--all")
     (warning,) = printed()[1]
     assert "not committed: data/classifier, data/rubrics/" in warning
-    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "all"], check=True)
+    git(Path(), "commit", "-qm", "all")
     values, warnings = printed()
-    head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    head = git(Path(), "rev-parse", "HEAD")
     assert (values["commit"], warnings) == (head, [])
     assert main(["check"]) == 0
     out, err = capsys.readouterr()

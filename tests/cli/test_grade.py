@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from scripted_endpoint import ScriptedEndpoint
+from model_servers import ScriptedEndpoint
 
 from pcgeval import extract_leaf_grades
 from pcgeval.cli.main import main

@@ -7,9 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from model_servers import ScriptedEndpoint, wait_until
 from params_for_tests import contents
-from scripted_endpoint import ScriptedEndpoint
-from waiting import wait_until
 
 from pcgeval.cli.main import main
 

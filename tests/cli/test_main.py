@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from pcgeval.cli.docs import COMMANDS, KINDS, commands_help, failures_table
-from pcgeval.cli.main import app, main
+from pcgeval.cli.main import app, load_command, main
 from pcgeval.cli.options import print_table
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,9 @@ def test_help_lists_every_command_and_the_exit_codes(capsys):
     text = capsys.readouterr().out
     commands = typer.main.get_command(app).commands
     assert 0 < len(commands) <= 20
-    assert all(f"  {command} " in text for command in commands)
+    for name, command in commands.items():
+        assert load_command(name).get_short_help_str(100) == command.help
+        assert re.search(rf"^  {name} +{re.escape(command.help)}$", text, re.MULTILINE)
     assert "0 done, 1 a check failed, 2 " in text
     assert "..." not in text.partition("--help")[2], "a command's first line is too long for the list"
     assert main(["--version"]) == 0

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from competition_folder import PROMPT, CompetitionFolder, competition_folder
-from slow_ollama import SlowOllama
+from model_servers import SlowOllama
+from workspace import PROMPT, CompetitionFolder, competition_folder
 
 from pcgeval.cli.main import main
-from pcgeval.cli.rounds import ROUNDS, prepare_round
+from pcgeval.cli.run import ROUNDS, prepare_round
 from pcgeval.pipeline import parts_for
 
 MIDTERM = {"characters": "AB", "trials": 2}  # with a seed of its own

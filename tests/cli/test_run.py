@@ -9,10 +9,8 @@ import time
 from subprocess import DEVNULL, PIPE
 
 import pytest
-from dvc_command import with_this_python
-from slow_ollama import DIGEST, SlowOllama
-from waiting import wait_until
-from workspace import PROMPTS, REPOSITORY, make_workspace
+from model_servers import DIGEST, SlowOllama, wait_until
+from workspace import PROMPTS, REPOSITORY, make_workspace, with_this_python
 
 from pcgeval.core.locks import lock_folder
 from pcgeval.formats.layout import RUN_LOCK, recording_file

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 from handed_in_for_tests import PROMPT_FILES, README, write_folder, write_zip
+from model_servers import SlowOllama, wait_until
 from params_for_tests import contents
-from slow_ollama import SlowOllama
-from waiting import wait_until
 
 from pcgeval.cli.main import main
-from pcgeval.cli.settings import SettingsError, default_params, find_model_to_ask
+from pcgeval.cli.models import SettingsError, default_params, find_model_to_ask
 from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.formats.layout import OFFICIAL_RESULTS, SUBMISSIONS, recording_file
 from pcgeval.formats.params import load_params

@@ -4,10 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from competition_folder import PROGRAM, write_submission
 from handed_in_for_tests import write_folder
-from slow_ollama import SlowOllama
-from workspace import make_workspace
+from model_servers import SlowOllama
+from workspace import PROGRAM, make_workspace, write_submission
 
 from pcgeval.core.files import sha256_json
 

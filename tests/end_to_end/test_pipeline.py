@@ -7,7 +7,7 @@ import json
 import shutil
 
 import pytest
-from soak import soak_only
+from this_machine import soak_only
 from workspace import DIGESTS, OTHER_PROMPT, PROMPTS, Workspace, make_workspace
 
 from pcgeval.formats.layout import STAGE_DIRS, stage_dir

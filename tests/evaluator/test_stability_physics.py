@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from levels_for_tests import dropped, level
 
 from pcgeval import LevelError, PcgevalError, PhysicsParams, simulate
+from pcgeval.evaluator.pymunk_world import PymunkWorld
 from pcgeval.levels.blocks import level_blocks
 
 CHAOTIC = dropped([("b11", 14), ("b11", 14), ("b11", 14), ("b31", 14), ("b11", 14), ("b31", 13), ("b31", 15)])
@@ -59,6 +60,15 @@ def test_blocks_beside_each_other_and_towers_of_beams_stay(columns, kind, height
     assert simulate(dropped([("b31", 5)] * height)).score == 1
 
 
+def test_a_block_that_ended_exactly_as_far_away_as_counts_has_moved_and_a_lost_one_has_no_verdict(monkeypatch):
+    fallen = level(("RectSmall", 0, SMALL_REST + 1, 0))
+    distance = math.hypot(*(simulate(fallen).positions[0, :2] - (0, SMALL_REST + 1)))
+    assert simulate(fallen, PhysicsParams(moved_distance=distance)).moved == (True,)
+    monkeypatch.setattr(PymunkWorld, "places", np.array([(0.0, math.nan, 0.0)]))
+    with pytest.raises(PcgevalError, match="lost track"):
+        simulate(fallen)
+
+
 def test_free_fall_follows_the_drag():
     velocity = height = 0.0
     for _ in range(24):  # the engine's first step has no velocity yet
@@ -75,6 +85,19 @@ def test_both_blocks_of_an_impact_are_hurt_and_a_dead_one_stays_where_it_died():
     hit = simulate(level(*table, ("SquareTiny", -0.25, POST_REST + 3, 0)), PhysicsParams(trials=1, life=1))
     assert hit.dead[1]
     assert hit.positions[1, 1] > POST_REST
+    (path,) = [path for path in hit.paths if path.block == 1]
+    assert path.keys[-1][0] <= 1200, "milliseconds, at which its replay ends"
+
+
+def test_between_its_key_frames_a_replay_is_right_to_a_few_millimetres_and_degrees(monkeypatch):
+    shown = simulate(CHAOTIC).paths
+    for name in ("NEAR", "NEAR_ANGLE"):
+        monkeypatch.setattr(f"pcgeval.evaluator.physics.{name}", 0)
+    for path, exact in zip(shown, simulate(CHAOTIC).paths, strict=True):
+        keys, frames = np.array(path.keys), np.array(exact.keys)
+        for axis, most in ((1, 15), (2, 15), (3, 4)):
+            errors = np.interp(frames[:, 0], keys[:, 0], keys[:, axis]) - frames[:, axis]
+            assert np.abs(errors).max() <= most
 
 
 def test_later_trials_can_only_help_and_the_best_one_is_reported():

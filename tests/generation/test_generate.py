@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 from handed_in_for_tests import write_folder
+from model_servers import DIGEST, SlowOllama
 from params_for_tests import file_states
-from slow_ollama import DIGEST, SlowOllama
+from workspace import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 
 from pcgeval.core.files import derived_seed
 from pcgeval.llm import blame
@@ -130,6 +130,8 @@ def test_a_request_that_fails_beside_a_neutral_call_is_its_teams_and_a_busy_serv
             assert all("CUDA out of memory" in attempt.words for attempt in call.attempts)
             assert all(attempt.neutral.output_tokens == 9 for attempt in call.attempts)
     assert three_teams.outputs()["m/beta/B/beta_B_1.txt"] == b""
+    code, output = three_teams.run_and_fail("-m", "pcgeval", "export", "recordings")
+    assert (code, "alpha_B_1.json: failed through no fault of alpha" in output) == (2, True)
     server.status = lambda text: asked.append(text) or 200
     asked.clear()
     three_teams.generate()

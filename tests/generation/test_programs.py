@@ -38,8 +38,9 @@ def run(sandbox: Sandbox, tmp_path: Path, bare_python: Path) -> Run:
 
     def run_trial(source, model=None, rules=None, *, seed=SEED, python=bare_python, keep_output=False, course=None):
         program = write_program(tmp_path / "program", source)
-        runner = ProgramRunner(program, sandbox, rules or limits(), python, keep_output=keep_output)
-        return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat, course)
+        with Sandbox(sandbox.limits, contained=sandbox.contained) as opened:
+            runner = ProgramRunner(program, opened, rules or limits(), python, keep_output=keep_output)
+            return runner.run_trial(replace(JOB, seed=seed), (model or TestModel()).chat, course)
 
     return run_trial
 
@@ -222,6 +223,44 @@ def test_a_second_run_names_what_differs(sandbox, bare_python, tmp_path):
         runner = ProgramRunner(write_program(tmp_path / "program", source), sandbox, limits(), bare_python)
         trial = run_twice(runner.run_trial, JOB, runner.run_trial(JOB, TestModel().chat), [])
         assert [flag.kind for flag in trial.flags if words in flag.detail] == ["unrepeatable"] * bool(words), words
+
+
+@pytest.mark.needs_sandbox
+def test_a_trial_finds_nothing_of_the_trial_before(sandbox, bare_python, tmp_path):
+    """Both run in one sandbox; the first leaves files, modules, a server and a process that holds it."""
+    body = """
+    import gc, os, socket, threading
+    places = ["/tmp/note", "note", "/dev/shm/note"]
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(chr(0) + "note")
+    port = socket.create_server(("127.0.0.1", 50_000))
+    assert not [one for one in gc.get_objects() if type(one) is dict and "note of a trial" in one]
+    kept = globals()["kept"] = {"note of a trial": 1}
+    found = [[os.path.exists(place) for place in places], hasattr(threading, "note"), os.getpid(), os.listdir("/tmp"),
+             sorted(name for name in os.listdir("/proc") if name.isdigit()), len(os.listdir("/proc/self/fd")),
+             sorted(os.environ), os.listdir("/submission"), threading.active_count()]
+    for place in places:
+        open(place, "w").write("to my next trial")
+    threading.note = 1
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            threading.Event().wait(600)
+        os._exit(0)
+    for target in (1, os.getppid()):
+        try:
+            os.kill(target, 9)
+        except OSError:
+            pass
+    return str(found)
+    """
+    program = write_program(tmp_path / "program", loop(body))
+    with Sandbox(sandbox.limits, contained=True) as opened:
+        runner = ProgramRunner(program, opened, limits(), bare_python)
+        first, second = (runner.run_trial(JOB, TestModel().chat) for _ in range(2))
+    assert first.failure is None
+    assert first.response.startswith("[[False, False, False], False, 2, ['logs', 'name'], ['1', '2'],")
+    assert second.response == first.response
 
 
 def test_everything_that_a_program_may_ask_about_its_trial(run):

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
-from slow_ollama import SlowOllama
-from soak import SOAK
-from waiting import wait_for_answers, wait_until
+from model_servers import SlowOllama, wait_for_answers, wait_until
+from this_machine import SOAK
+from workspace import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 
 MOMENTS = 20 if SOAK else 4
 AT_ONCE = 2  # calls

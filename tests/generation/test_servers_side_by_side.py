@@ -7,8 +7,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from competition_folder import PROMPT, STAGE, CompetitionFolder, competition_folder
-from slow_ollama import SlowOllama
+from model_servers import SlowOllama
+from workspace import PROMPT, STAGE, CompetitionFolder, competition_folder
 
 from pcgeval.formats.params import load_params
 from pcgeval.generation.tasks import models_by_server
@@ -24,8 +24,9 @@ def servers() -> Iterator[list[SlowOllama]]:
 
 
 @pytest.fixture
-def competition(tmp_path: Path, servers: list[SlowOllama]) -> CompetitionFolder:
+def competition(tmp_path: Path, servers: list[SlowOllama], monkeypatch: pytest.MonkeyPatch) -> CompetitionFolder:
     """A competition whose models m and warm ask the first server, and whose model other asks the second one."""
+    monkeypatch.setattr("pcgeval.llm.server.PAUSE", 0.01)
     competition = competition_folder(tmp_path, servers[0].address, PROMPT, letters="AB", trials=2)
     competition.change_model(digest=None)
     model = competition.params()["models"]["m"]

@@ -55,7 +55,7 @@ def test_a_record_has_one_hash_whatever_words_a_program_ended_with():
         (ChatReply("```\ndrop", 100, 200, "length", 1.0), "cut off after 200 tokens (num_predict)"),
         (ChatReply("```\ndrop", 1900, 148, "length", 1.0), "cut off after 148 tokens (num_ctx)"),
         (ChatReply("", 100, 1000, "length", 1.0, thoughts=True), "1 000 tokens of thoughts and no text"),
-        (ChatReply("Yes?", 2048, 9, "stop", 1.0), "the prompt filled the context of 2 048 tokens"),
+        (ChatReply("Yes?", 2047, 9, "stop", 1.0), "the prompt filled the context of 2 048 tokens"),
         (ChatReply("", 100, 3, "content_filter", 1.0), "the model refused, or a filter ended the reply"),
         (ChatReply("No level.", 100, 3, "stop", 1.0), None),
     ],

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from itertools import product
 
 import yaml
-from competition_folder import REPOSITORY, write_submission
 from params_for_tests import small_params
 from rubric_trees import RESULT, leaf, node
-from workspace import evaluate
+from workspace import REPOSITORY, evaluate, write_submission
 
 from pcgeval.core.files import sha256_text, write_json, write_text
 from pcgeval.formats.failures import failure

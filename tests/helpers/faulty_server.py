@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from threaded_server import JsonHandler, ThreadedServer
+from model_servers import JsonHandler, ThreadedServer
 
 from pcgeval.formats.params import Model
 from pcgeval.llm.backends import open_backend

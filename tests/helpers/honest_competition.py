@@ -4,16 +4,12 @@ import hashlib
 import json
 import shutil
 import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dvc_command import run_dvc
-from scripted_endpoint import ScriptedEndpoint
-from threaded_server import JsonHandler
-from waiting import wait_until
-from workspace import PROMPTS, REPOSITORY, Workspace, evaluate, make_workspace
+from model_servers import JsonHandler, ScriptedEndpoint, wait_until
+from workspace import REPOSITORY, Workspace, evaluate, git, make_workspace, run_dvc
 
 HELPERS = Path(__file__).parent
 LETTERS = "HI"
@@ -81,8 +77,9 @@ class HonestCompetition(Workspace):
     server: LevelServer
 
     def add_prompt(self, word: str) -> None:
-        """Add a team whose prompt holds a word to which the server listens."""
-        self.add_team("gamma", {"prompt.txt": f"{word}: stack blocks into the letter <OBJECT>."})
+        """Add a team whose prompt holds a word to which the server listens: gamma, or one with the word's name."""
+        team = word.lower() if "gamma" in self.params()["teams"] else "gamma"
+        self.add_team(team, {"prompt.txt": f"{word}: stack blocks into the letter <OBJECT>."})
 
     def withdraw(self, team: str) -> None:
         """Take a team out of params.yaml alone."""
@@ -94,7 +91,7 @@ class HonestCompetition(Workspace):
     def kill_in_the_middle(self) -> None:
         """Start the run and kill it after some replies; leave half a line in the call log as well."""
         self.server.seconds = 0.2
-        code = "from pathlib import Path; from workspace import evaluate; evaluate(Path())"
+        code = "from pathlib import Path; from workspace import evaluate; evaluate(Path())", git
         path = f"{REPOSITORY / 'src'}:{HELPERS}"
         before = len(self.server.asked)
         process = self.command("-c", code, PYTHONPATH=path)
@@ -120,11 +117,8 @@ class HonestCompetition(Workspace):
         """Let DVC and git know everything."""
         done = run_dvc(self.folder, "commit", "--force")
         assert done.returncode == 0, done.stdout
-        self.git("add", ".")
-        self.git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "all")
-
-    def git(self, *words: str) -> None:
-        subprocess.run(["git", *words], cwd=self.folder, check=True, capture_output=True)
+        git(self.folder, "add", ".")
+        git(self.folder, "commit", "--quiet", "-m", "all")
 
 
 def make_honest(folder: Path) -> Path:
@@ -136,7 +130,7 @@ def make_honest(folder: Path) -> Path:
     workspace.change("rounds", {})
     with LevelServer() as server:
         competition = opened(folder, server)
-        competition.git("init", "--quiet")
+        git(folder, "init", "--quiet")
         competition.evaluate()
     return folder
 
@@ -147,6 +141,3 @@ def opened(folder: Path, server: LevelServer) -> HonestCompetition:
     model = {"backend": "openai", "name": "m", "base_url": server.base_url, "stream": False, "concurrency": 2}
     competition.change("models", {"live": model})
     return competition
-
-
-__all__ = ["PROMPTS", "HonestCompetition", "LevelServer", "make_honest", "opened"]

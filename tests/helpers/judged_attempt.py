@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from scripted_judge import DIGEST, ScriptedModel
+from model_servers import DIGEST, ScriptedModel
 
 from pcgeval.core.files import write_text
 from pcgeval.formats.params import Model

@@ -54,9 +54,10 @@ def write_official(source, inputs):
 # --- hypothesis ---
 
 unit = st.floats(0, 1).map(lambda value: round(value, 7))
-trial_values = st.none() | st.dictionaries(st.integers(1, 4), unit)
-letter_values = st.builds(measured, trial_values, trial_values, st.none() | unit)
-team_values = st.builds(TeamResults, st.dictionaries(st.sampled_from("AB"), letter_values))
+whole = st.dictionaries(st.integers(1, 4), unit, min_size=3)  # mostly, so that most totals are above 0
+trial_values = st.one_of(whole, whole, whole, st.dictionaries(st.integers(1, 4), unit), st.none())
+letter_values = st.builds(measured, trial_values, trial_values, st.one_of(unit, unit, unit, st.none()))
+team_values = st.builds(TeamResults, st.fixed_dictionaries({"A": letter_values}, optional={"B": letter_values}))
 names = st.lists(st.sampled_from(["alpha", "Beta", "b-10", "b-2", "é"]), min_size=1, max_size=4, unique=True)
 
 

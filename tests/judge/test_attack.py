@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from judged_attempt import ATTEMPT, MODEL, WrittenAnswers, write_files, write_paper
+from model_servers import DIGEST, GRADE, evident, kind_of
 from rubric_trees import leaf, node
-from scripted_judge import DIGEST, GRADE, evident, kind_of
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_text

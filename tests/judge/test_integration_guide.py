@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 from judged_attempt import ATTEMPT, FakeComputer, graded, write_files, write_paper
+from model_servers import ScriptedEndpoint
 from rubric_trees import CODE, RESULT, RUN, leaf, node
-from scripted_endpoint import ScriptedEndpoint
 
 from pcgeval import (
     DummyJudge,

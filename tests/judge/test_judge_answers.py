@@ -161,21 +161,7 @@ def test_any_text_gives_an_allowed_score_or_none(text):
             assert score in (None, 0, 1) or (continuous and 0 < score < 1)
 
 
-PIECES = [
-    "{",
-    '{"a":',
-    "# Score\n",
-    "score",
-    "[",
-    "((((",
-    "9 ",
-    "<think>",
-    "( a score of 1 ",
-    "```\n",
-    "**",
-    "_",
-    " \n",
-]
+PIECES = answers('{; {"a":; # Score|; score; [; ((((; 9 ; <think>; ( a score of 1 ; ```|; **; _;  |')
 PIECES += ["> ", "File: ", "# Evidence\n", "...", "`"]
 READ_ALL = """
 import json, resource, sys

@@ -4,10 +4,9 @@ import json
 import shutil
 from pathlib import Path
 
+import model_servers
 import pytest
-import scripted_endpoint
-from scripted_endpoint import ScriptedEndpoint
-from scripted_judge import answer
+from model_servers import ScriptedEndpoint, answer
 
 from pcgeval.cli.main import main
 
@@ -58,7 +57,7 @@ def test_a_dry_run_foresees_the_calls_and_makes_none(capsys, endpoint, monkeypat
     def planned(*arguments):
         return run(capsys, endpoint, "--dry-run", *arguments)[0]["total"]
 
-    monkeypatch.setattr(scripted_endpoint, "answer", ranked)
+    monkeypatch.setattr(model_servers, "answer", ranked)
     for number in range(20):
         Path(f"half/notes-{number}.md").write_text(f"Note {number}.")
     before = planned()

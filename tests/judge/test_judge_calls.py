@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 from judged_attempt import MODEL, WrittenAnswers, graded, reasons, write_files, write_paper
+from model_servers import DIGEST, ScriptedModel, answer, refused
 from rubric_trees import leaf, node
-from scripted_judge import DIGEST, ScriptedModel, answer, refused
 
 from pcgeval.core.files import to_json
 from pcgeval.formats.failures import failure
 from pcgeval.formats.params import Model
-from pcgeval.judge import calls
 from pcgeval.judge.calls import CallFiles
 from pcgeval.llm.blame import TEXT
 from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, unpinned_digest
@@ -162,9 +161,7 @@ def test_a_call_that_fails_beside_a_neutral_one_costs_its_leaf_alone():
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])
-def test_an_endpoint_that_dies_ends_the_grading_and_the_next_run_goes_on(concurrency, monkeypatch):
-    monkeypatch.setattr(calls, "OUTAGE_SECONDS", 0.0)
-
+def test_an_endpoint_that_dies_ends_the_grading_and_the_next_run_goes_on(concurrency):
     def fails(number, _):
         if number > 4:
             raise CallError("500: no choices")

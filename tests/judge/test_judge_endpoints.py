@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from judged_attempt import ATTEMPT, graded_at, write_files, write_paper
-from rubric_trees import CODE, RESULT, leaf, node
-from scripted_endpoint import ScriptedEndpoint
+from model_servers import ScriptedEndpoint
+from rubric_trees import RESULT, leaf, node
 
-from pcgeval import extract_leaf_grades, get_grade_summary, run_judge
+from pcgeval import run_judge
 from pcgeval.formats.params import Model, ModelProfile, Price
 from pcgeval.judge.settings import GradingError, JudgeSettings
 
@@ -135,12 +135,6 @@ def test_the_samples_by_which_others_call_the_judge(monkeypatch):
         completer = {"model": GPT_4O, "temperature": 0.5, "max_tokens": 3000, "reasoning_effort": None}
         assert run(completer_config=completer).num_invalid_leaf_nodes == 0
         assert endpoint.asked[-1].items() >= {"temperature": 0.5, "max_tokens": 3000, "seed": 0}.items()
-    assert [run(judge_type=judge).judge_type for judge in ("random", "dummy")] == ["random", "dummy"]
-    grade = output.to_json()
-    assert [entry["id"] for entry in extract_leaf_grades(grade["graded_task_tree"])] == ["code", "table"]
-    summary = get_grade_summary(grade["graded_task_tree"])
-    assert (summary["overall_score"], summary["passed"]) == (grade["score"], grade["num_passed"])
-    assert set(summary["by_category"]) == {CODE, RESULT}
     with pytest.raises(GradingError, match=r"'modell' is not known\. Use some of model, base_url,"):
         run(completer_config={"model": GPT_4O, "modell": "o1"})
     with pytest.raises(GradingError, match="judge: "):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from judged_attempt import MODEL
+from model_servers import ScriptedModel, dies_after
 from rubric_trees import CODE, RESULT, RUN, leaf, node
-from scripted_judge import ScriptedModel, dies_after
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_text

@@ -5,13 +5,13 @@ from dataclasses import replace
 from importlib.util import find_spec
 from os.path import commonprefix
 
+import model_servers
 import pytest
-import scripted_endpoint
 from hypothesis import given
 from hypothesis import strategies as st
 from judged_attempt import FakeComputer, graded_at, write_files, write_paper
+from model_servers import ScriptedEndpoint, answer
 from rubric_trees import CODE, RESULT, RUN, leaf, node
-from scripted_endpoint import ScriptedEndpoint, answer
 
 from pcgeval.judge.prompts import (
     CALL_KINDS,
@@ -148,7 +148,7 @@ def test_files_that_most_leaves_below_one_node_chose_stand_first(monkeypatch):
         return f"part{of_leaf[1]}.py, part15.py, part12.py" if of_leaf else answer(schema, prompt)
 
     write_attempt("# A toy", files=20)
-    monkeypatch.setattr(scripted_endpoint, "answer", ranked)
+    monkeypatch.setattr(model_servers, "answer", ranked)
     with ScriptedEndpoint() as endpoint:
         graded_at(endpoint, code_only=True)
     shown = [re.findall(r"^<(?:file \w+>\n|earlier-)(\S+)", prompt, re.MULTILINE) for prompt in endpoint.prompts]

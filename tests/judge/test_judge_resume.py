@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from judged_attempt import write_files, write_paper
+from model_servers import SlowJudgeServer, wait_for_answers, wait_until
 from rubric_trees import leaf, node
-from scripted_judge import SlowJudgeServer
-from soak import SOAK
-from waiting import wait_for_answers, wait_until
+from this_machine import SOAK
 
 AT_ONCE = 2  # calls
 LEAVES = 24

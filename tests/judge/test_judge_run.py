@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 from judged_attempt import ATTEMPT, MODEL, PAPER, FakeComputer, by_id, graded, write_files, write_paper
+from model_servers import ScriptedModel, SlowJudgeServer, dies_after, wait_until
 from rubric_trees import CODE, RESULT, RUN, leaf, node
-from scripted_judge import ScriptedModel, SlowJudgeServer, dies_after
-from waiting import wait_until
 
 from pcgeval import run_judge
 from pcgeval.cli.main import main

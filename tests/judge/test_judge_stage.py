@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from evaluated_round import PARAMS, write_round
 from judged_attempt import MODEL
-from scripted_judge import ScriptedModel, dies_after
+from model_servers import ScriptedModel, dies_after
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_file, write_text

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from judged_attempt import ATTEMPT, MODEL, WrittenAnswers, graded, write_files, write_paper
+from model_servers import refused
 from page_for_tests import Page
 from rubric_trees import CODE, RESULT, RUN, leaf, node
-from scripted_judge import refused
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json

@@ -68,6 +68,7 @@ parts = st.tuples(
 
 @given(parts.map("".join).map(str.lower).filter(lambda line: "\n" not in line))
 @example("drop_block(\U0001f60ab11', 3)")  # a quote is one unit of UTF-16
+@example("drop_block('b11',-0)")  # a column of 0
 def test_a_line_is_read_as_the_literal_rules_say(line):
     kind, column = literal_call(line)
     assert one(line) == (kind, column if kind else None)

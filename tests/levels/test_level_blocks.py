@@ -16,6 +16,7 @@ def test_reads_blocks_in_the_order_of_the_file():
     other = '<Block type="SquareTiny" material="wood" x="-1e1" y="+.5" rotation="0"/>'
     xml = level(BLOCK + "<!-- one -->" * 2000 + "<?two?>" + other)
     assert level_blocks(xml) == (Block("RectSmall", 2.5, -3.4, 90.0), Block("SquareTiny", -10.0, 0.5, 0.0))
+    assert len(level_blocks(level(BLOCK.replace("2.5", "1000") * 1000))) == 1000
 
 
 @pytest.mark.parametrize("declared", ["utf-16", "martian", "utf-7"])

@@ -12,8 +12,8 @@ from dataclasses import replace
 from http.server import ThreadingHTTPServer
 
 import pytest
-from threaded_server import JsonHandler, free_port
-from wheels_for_tests import write_wheel
+from handed_in_for_tests import write_wheel
+from model_servers import JsonHandler, free_port
 
 from pcgeval.core.console import EXIT_INTERRUPTED
 from pcgeval.formats.params import Model

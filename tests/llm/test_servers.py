@@ -25,7 +25,7 @@ from faulty_server import (
     status,
     value,
 )
-from threaded_server import free_port
+from model_servers import free_port
 
 from pcgeval.llm import server as module
 from pcgeval.llm.protocol import OPENAI_URL, CallError, ChatRequest, LlmError, Message

@@ -68,7 +68,9 @@ def test_a_response_its_calls_and_its_level_score_alike():
 
 def test_a_level_that_is_not_classified_has_no_similarity():
     simulated = score_level(STANDING, "I", classify=False)
-    assert (simulated.stability, simulated.to_dict()["similarity"]) == (1, None)
+    assert (simulated.stability, simulated.similarity, simulated.score) == (1, None, None)
+    assert simulated.verdict == "stability 1.000, not classified"
+    assert {key: simulated.to_dict()[key] for key in ("score", "similarity")} == {"score": None, "similarity": None}
 
 
 def test_a_replay_and_the_blocks_go_from_the_level_as_written_to_the_end_of_its_simulation():

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from dvc_command import with_this_python
+from handed_in_for_tests import package_index
 from honest_competition import HonestCompetition, LevelServer, make_honest, opened
 from tampered_competition import make_competition
-from wheels_for_tests import package_index
+from workspace import with_this_python
 
 from pcgeval.proof.bundle import make_bundle
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slow_ollama import SlowOllama
+from model_servers import SlowOllama
+from tampered_competition import Builder
 from workspace import make_workspace
 
 from pcgeval import pipeline
@@ -61,6 +62,15 @@ def test_a_reply_that_was_altered_is_named(competition, part: str, value: Any):
     (call,) = [call for call in ask_again(root, params, 100) if not call.same]
     assert (call.letter, call.trial, call.same) == ("T", 2, False)
     assert ("nobody gave" if part == "text" else "tokens") in call.detail
+
+
+def test_the_calls_of_a_program_are_asked_again_in_their_conversation_and_with_their_seeds(tampered):
+    params = load_params(tampered / "params.yaml")
+    with Builder(0) as server:
+        live = params.models["live"].model_copy(update={"host": server.address})
+        calls = ask_again(tampered, params.model_copy(update={"models": {"live": live}}), 1000)
+    assert {call.same for call in calls} == {True}
+    assert {call.turn for call in calls if call.team == "gamma"} == {*range(1, 7)}, "each of three is asked twice"
 
 
 def test_what_cannot_be_asked_has_a_reason(competition, server):

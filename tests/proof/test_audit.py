@@ -1,24 +1,24 @@
 """The command audit: what it runs again, what it says, and what is no fault. Forgeries are in test_forgeries.py."""
 
 import json
+import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from dvc_command import run_dvc, with_this_python
+from model_servers import SlowJudgeServer
 from params_for_tests import contents
-from scripted_judge import SlowJudgeServer
-from workspace import evaluate, make_workspace
+from workspace import commit_all, evaluate, make_workspace, run_dvc, with_this_python
 
 from pcgeval import pipeline
 from pcgeval.cli.main import main
+from pcgeval.core.locks import lock_folder
+from pcgeval.formats.layout import GENERATION_LOCK, RUN_LOCK
 from pcgeval.formats.params import load_params
 from pcgeval.proof.audit import audit
-from pcgeval.similarity.source import SHIPPED_SHA256
 from pcgeval.submissions.load import submission_sha256
 
 
@@ -79,6 +79,12 @@ def test_a_competition_as_it_was_evaluated_passes(folder, audited, capsys):
     assert any("git" in sentence for sentence in printed["unpublished"])
     totals = {team["team"]: (team["trials"], team["total"] == team["again"]) for team in printed["teams"]}
     assert totals == {"alpha": (8, True), "beta": (8, True)}
+    ranking = {row["team"]: row for row in json.loads((folder / "results/ranking.json").read_text())["teams"]}
+    for team in printed["teams"]:
+        row = ranking[team["team"]]
+        assert team["status"] == ("winner" if row["winner"] else row["status"])
+        assert (team["rank"], team["total"]) == (row["rank"], row["total"])
+        assert team["failed"] == sum(model["failed_trials"] for model in row["models"].values())
 
 
 def test_files_that_no_stage_wrote_and_missing_ones_are_named(folder, audited):
@@ -112,10 +118,19 @@ def test_the_winner_by_the_inputs_is_named_beside_a_forged_one_and_twenty_differ
     assert "2.5" in differing[0]
 
 
+def test_a_run_is_not_audited_before_it_has_ended_and_neither_is_a_folder_without_a_ranking(folder, capsys):
+    for lock in (RUN_LOCK, GENERATION_LOCK):
+        with lock_folder(folder, folder / lock):
+            assert main(["audit"]) == 2
+        assert f"process {os.getpid()} is evaluating" in capsys.readouterr().err
+    (folder / "results/ranking.json").unlink()
+    assert main(["audit"]) == 2
+    assert "make final-eval" in capsys.readouterr().err
+
+
 def test_a_lock_file_of_another_run_or_none_is_a_fault_and_no_module_stands_in_for_dvc(folder, audited):
     (folder / "dvc.py").write_text("print('{}')")
-    for words in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "all"]):
-        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+    commit_all(folder)
     path = folder / "dvc.lock"
     text = path.read_text()
     path.write_text(text.replace("python stages/rank.py", "python stages/score.py"))
@@ -136,7 +151,9 @@ def test_a_trusted_stage_is_not_run_and_the_verdict_says_so(folder, audited, cap
     shown = capsys.readouterr().out
     assert "not all was run again: classify" in shown.splitlines()[0]
     assert "differs: data/similarity" not in shown
-    assert audited()["differences"][0]["path"] == "data/similarity/small/beta/I.json"
+    printed = audited()
+    assert printed["differences"][0]["path"] == "data/similarity/small/beta/I.json"
+    assert [team["team"] for team in printed["teams"] if team["total"] != team["again"]] != []
     assert main(["audit", "--trust", "clasify"]) == 2
     assert "clasify" in capsys.readouterr().err
 
@@ -149,8 +166,7 @@ def test_a_stage_that_cannot_be_run_again_is_named(folder, audited):
 
 
 def test_what_was_changed_after_the_published_commit_is_named(folder, audited, capsys):
-    for words in (["init"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "all"]):
-        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+    commit_all(folder)
     assert main(["audit", "--since", "HEAD"]) == 0
     path = folder / "params.yaml"
     path.write_text(path.read_text().replace("seed: 1", "seed: 2", 1))
@@ -198,11 +214,3 @@ def test_where_no_sandbox_starts_the_trials_of_programs_are_taken_as_they_are(ta
     assert not result.passed(strict=True)
     assert [sentence for sentence in result.not_run if "gamma" in sentence]
     assert not [sentence for sentence in result.not_run if "beta" in sentence]
-
-
-def test_changed_weights_are_a_fault(forged):
-    with (forged / "data/classifier/config.json").open("a") as file:
-        file.write(" ")
-    result = audit(forged, is_bundle=True)
-    assert any(fault.startswith("data/classifier: ") and SHIPPED_SHA256 in fault for fault in result.faults)
-    assert {"data/similarity/live/beta/classifier.json"} <= {difference.path for difference in result.differences}

@@ -2,13 +2,12 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
-from competition_folder import CompetitionFolder, write_submission
 from params_for_tests import small_values
+from workspace import CompetitionFolder, commit_all, git, write_submission
 
 from pcgeval import PcgevalError
 from pcgeval.core.files import write_text
@@ -16,17 +15,6 @@ from pcgeval.proof.commitment import changes_since, full_commit, read_commitment
 
 MODEL = {"backend": "recorded", "name": "small:1b", "digest": "a" * 64}
 HOSTED = {"backend": "recorded", "name": "hosted", "digest": f"unpinned:{64 * 'b'}"}
-
-
-def git(*words: str) -> str:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-    return subprocess.run(["git", *identity, *words], check=True, capture_output=True, text=True).stdout.strip()
-
-
-def commit_all() -> str:
-    git("add", "--all", "--force")
-    git("commit", "--quiet", "--message", "all")
-    return git("rev-parse", "HEAD")
 
 
 @pytest.fixture
@@ -40,28 +28,28 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CompetitionFolder
     values = small_values("IT", teams=["alpha", "beta"], models={"small": MODEL, "large": HOSTED})
     (place / "params.yaml").write_text(yaml.safe_dump(values))
     monkeypatch.chdir(place)
-    git("init", "--quiet", "..")
+    git(Path(), "init", "--quiet", "..")
     return CompetitionFolder(Path())
 
 
 @pytest.fixture
 def commit(folder: CompetitionFolder) -> str:
     assert folder.folder == Path()
-    return commit_all()
+    return commit_all(Path())
 
 
 @pytest.mark.usefixtures("folder")
 def test_what_is_not_committed_is_named_with_the_commit():
     commit, names = read_commitment(Path())
     assert (commit, len(names), names[-1]) == (None, 10, "params.yaml")
-    commit = commit_all()
+    commit = commit_all(Path())
     assert read_commitment(Path()) == (commit, [])
     write_text(Path("results/ranking.json"), "{}")
     write_text(Path(".gitignore"), "*.bin\n")
     write_text(Path("data/submissions/beta/weights.bin"), "ignored by git, and not by a run")
     Path("data/locks/alpha.txt").unlink()
-    git("rm", "--quiet", "--cached", "params.yaml")
-    git("update-index", "--assume-unchanged", "data/rubrics/competition/rubric.json")
+    git(Path(), "rm", "--quiet", "--cached", "params.yaml")
+    git(Path(), "update-index", "--assume-unchanged", "data/rubrics/competition/rubric.json")
     write_text(Path("data/rubrics/competition/rubric.json"), "[]")
     changed = ["data/locks/alpha.txt", "data/rubrics/competition/rubric.json", "data/submissions/beta/weights.bin"]
     assert read_commitment(Path()) == (commit, changed)
@@ -92,20 +80,21 @@ def test_each_changed_setting_is_named_with_both_values_and_places_and_replays_a
 
 def test_a_digest_may_be_pinned_after_the_commit_and_not_replaced(folder):
     folder.change("models", {"small": {"backend": "ollama", "name": "small:1b"}, "large": MODEL})
-    commit = commit_all()
+    commit = commit_all(Path())
     folder.change("models", {"small": MODEL, "large": {**MODEL, "digest": "c" * 64}})
     (change,) = changes_since(Path(), commit)
     assert change.startswith("params.yaml: models.large.digest is cccc")
 
 
 def test_settings_of_another_release_are_compared_as_they_stand(folder):
-    teams = {"alpha": {"role": "baseline"}, "beta": {"title": "B"}}
+    teams = {"alpha": {"number": 1}, "beta": {"title": "B"}}
     folder.change("teams", teams)
     folder.change_params("competition", of_old=True)
-    commit = commit_all()
-    folder.change("teams", {**teams, "beta": {"title": "B\n\x1b", "entry": "old.py"}})
+    commit = commit_all(Path())
+    folder.change("teams", {"alpha": {"number": True}, "beta": {"title": "B\n\x1b", "entry": "old.py"}})
     folder.change_params("similarity", batch=1)
-    entry, title = changes_since(Path(), commit)
+    number, entry, title = changes_since(Path(), commit)
+    assert "teams.alpha.number is true, and was 1" in number
     assert "teams.beta.entry is old.py, and was null" in entry
     assert "teams.beta.title" in title
     assert title.isprintable()
@@ -134,7 +123,7 @@ def test_teams_and_files_that_were_added_removed_or_changed_are_named(commit):
         f"data/locks: changed {after}: alpha.txt, gamma.txt.",
     ]
     assert list(changes_since(Path(), commit)) == changes
-    commit_all()
+    commit_all(Path())
     assert list(changes_since(Path(), commit))[:3] == changes[:3]
     shutil.move("data/locks", "elsewhere")
     Path("data/locks").symlink_to("../elsewhere")

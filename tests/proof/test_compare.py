@@ -2,32 +2,19 @@
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from bundles import contents, packed
-from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT, evaluate
+from workspace import DIGESTS, OTHER_DIGEST, OTHER_PROMPT, commit_all, evaluate, git
 
 from pcgeval.cli.main import main
 from pcgeval.formats.results import LetterRow, read_csv
 from pcgeval.proof.bundle import make_bundle
 
 RANKING = Path("results/ranking.json")
-
-
-def git(folder: Path, *words: str) -> str:
-    command = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", *words]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
-
-
-def commit(folder: Path) -> Path:
-    """Commit what a competition keeps in git, without what DVC keeps."""
-    git(folder, "init", "--quiet")
-    git(folder, "add", "--force", "params.yaml", "results", "data/submissions")
-    git(folder, "commit", "--quiet", "--message", "evaluated")
-    return folder
+KEPT_IN_GIT = ("params.yaml", "results", "data/submissions")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +31,8 @@ def root(competition, tmp_path, monkeypatch):
     """A copy of the small competition, committed, which is also the working folder."""
     folder = Path(shutil.copytree(competition, tmp_path / "competition"))
     monkeypatch.chdir(folder)
-    return commit(folder)
+    commit_all(folder, *KEPT_IN_GIT)
+    return folder
 
 
 @pytest.fixture
@@ -53,7 +41,8 @@ def repository(root, changed):
     for name in ("results", "data/submissions"):
         shutil.rmtree(root / name)
         shutil.copytree(changed / name, root / name)
-    return commit(root)
+    commit_all(root, *KEPT_IN_GIT)
+    return root
 
 
 @pytest.fixture
@@ -70,10 +59,13 @@ def different(capsys):
     return run
 
 
-def test_a_state_is_the_same_as_itself_wherever_it_is_read_from(root, bundle, tmp_path, monkeypatch, different):
+def test_a_state_is_the_same_as_itself_wherever_it_is_read_from(root, bundle, tmp_path, monkeypatch, different, capsys):
     (tmp_path / "before.zip").write_bytes(bundle)
     for places in (["HEAD"], ["../before.zip"], [str(root)], []):
         assert different("HEAD", *places) == {}
+    assert main(["compare", "HEAD", "--json"]) == 0
+    kinds = {value["kind"] for value in json.loads(capsys.readouterr().out)}
+    assert kinds == {"state", "result hash", "winners", "rank", "status", "normalised", "score"}
     folder = tmp_path / "repository" / "final"  # also in a folder of a repository
     folder.parent.mkdir()
     shutil.move(root, folder)
@@ -109,11 +101,13 @@ def test_params_and_settings_of_models_are_named_with_both_values(root, differen
     values["models"]["large"]["options"] = {"temperature": 0.5}
     values["scoring"]["baseline"] = None
     (root / "params.yaml").write_text(yaml.safe_dump(values))
-    assert different("HEAD") == {
+    changes = {
         ("model", "small.digest"): (DIGESTS["small"], OTHER_DIGEST),
         ("model", "large.options.temperature"): (None, 0.5),
         ("params", "scoring.baseline"): ("alpha", None),
     }
+    assert different("HEAD") == changes
+    assert different(str(root), "HEAD") == {label: values[::-1] for label, values in changes.items()}
 
 
 def test_what_is_no_state_a_missing_git_or_ranking_or_a_link_is_named(root, monkeypatch, capsys):
@@ -126,7 +120,7 @@ def test_what_is_no_state_a_missing_git_or_ranking_or_a_link_is_named(root, monk
     (root / RANKING).unlink()
     assert "make final-eval" in refusal()
     (root / RANKING).symlink_to("/etc/passwd")
-    commit(root)
+    commit_all(root, *KEPT_IN_GIT)
     (root / RANKING).unlink()
     assert "link" in refusal()
     monkeypatch.setenv("PATH", str(root))
@@ -158,10 +152,11 @@ def test_a_hostile_bundle_is_refused(bundle, name, content, words, tmp_path, cap
 def test_names_in_a_bundle_control_no_terminal(root, bundle, tmp_path, capsys):
     (tmp_path / "other.zip").write_bytes(bundle)
     values = json.loads((root / RANKING).read_text())
-    values["teams"][0]["team"], values["classifier"] = "\x1b[2Jevil\u202e", "\x1b]0;evil\x07"
+    values["teams"][0]["team"], values["classifier"] = "\x1b[2Jevil\u202e", "\x1b]0;wicked\x07"
     (root / RANKING).write_text(json.dumps(values))
     for option in ([], ["--json"]):
         assert main(["compare", "../other.zip", *option]) == 0
         shown = capsys.readouterr()
         assert "evil" in shown.out
+        assert "wicked" in shown.out
         assert not {"\x1b", "\x07", "\u202e"} & {*shown.out, *shown.err}

@@ -5,9 +5,8 @@ import shutil
 
 import pytest
 from bundles import contents
-from forgeries import refuse
 from honest_competition import HonestCompetition
-from tampered_competition import edit_calls, summarise
+from tampered_competition import edit_calls, refuse, summarise
 from workspace import evaluate
 
 from pcgeval.cli.main import main

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from competition_folder import write_submission
-from forgeries import LEVEL, raw
+from model_servers import DIGEST
 from program_trials import HEADER, loop
-from slow_ollama import DIGEST
-from tampered_competition import Builder, edit_json, summarise
-from workspace import evaluate, make_workspace
+from tampered_competition import LEVEL, Builder, edit_json, raw, summarise
+from workspace import evaluate, make_workspace, write_submission
 
 from pcgeval.core.files import sha256_file
 from pcgeval.formats.layout import Trial

@@ -68,5 +68,8 @@ def test_what_would_prove_nothing_or_cost_too_much_is_refused(bundle, verified):
         (b"trials: 2\n  seed", b"trials: 1000\n  seed", "trials, for which there are only"),
         (b"physics:\n", b"physics:\n  starts: 1000\n", " steps of simulation a level, more than 150000. Take"),
     ):
-        code, shown = verified(packed(files | {"params.yaml": files["params.yaml"].replace(usual, costly)}))
+        content = packed(files | {"params.yaml": files["params.yaml"].replace(usual, costly)})
+        code, shown = verified(content)
         assert (code, words in shown) == (2, True)
+    code, shown = verified(content, "--trust", "simulate", "--trust", "classify")
+    assert (code, "not run again: simulate" in shown) == (1, True)

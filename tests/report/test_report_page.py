@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import html
 from page_for_tests import Page, checked, dead_links, part, parts, ranking_row, team_page
-from params_for_tests import contents
+from params_for_tests import contents, file_states
 from pyarrow import parquet
 
 from pcgeval import score_level
@@ -23,7 +23,7 @@ from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import EXAMPLE_LETTERS, RANKING_JSON, REPORT
 from pcgeval.formats.params import Team
 from pcgeval.formats.results import RankingFile
-from pcgeval.report.collect import collect
+from pcgeval.report.collect import CACHE, collect
 from pcgeval.report.markup import figure
 from pcgeval.report.render import write_report
 
@@ -104,6 +104,28 @@ def test_hand_made_letters_are_a_reference_and_no_team(workspace, pages):
     letter.write_text("no calls")
     with pytest.raises(FileError, match=r"I\.txt"):
         write_report(PARAMS, workspace, workspace / REPORT)
+
+
+def test_a_change_of_one_submission_makes_one_page_and_the_index_and_a_lost_cache_changes_no_byte(workspace):
+    write_report(PARAMS, workspace, workspace / REPORT)
+    kept, written = (file_states(workspace / place) for place in (CACHE, REPORT))
+    prompt = workspace / "data/submissions/builders/prompt.txt"
+    prompt.write_text(prompt.read_text() + "Build well.\n")
+    ranking = read_json(workspace / RANKING_JSON)
+    write_json(workspace / RANKING_JSON, {**ranking, "result": {**ranking["result"], "sha256": "c" * 64}})
+    write_report(PARAMS, workspace, workspace / REPORT)
+
+    def changed(place, before):
+        return {name for name, state in file_states(workspace / place).items() if state != before.get(name)}
+
+    assert changed(CACHE, kept) == {"builders.html"}
+    assert changed(REPORT, written) == {"index.html", "teams/builders.html", "tables/ranking.json"}
+    assert "Build well." in (workspace / REPORT / "teams/builders.html").read_text("utf-8")
+    report = contents(workspace / REPORT)
+    (workspace / CACHE / "builders.html").write_bytes(b"torn")
+    (workspace / CACHE / "levels.parquet").unlink()
+    write_report(PARAMS, workspace, workspace / REPORT)
+    assert contents(workspace / REPORT) == report
 
 
 def test_a_team_s_page_begins_with_its_levels_and_every_trial_has_a_picture_or_a_reason(pages):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threaded_server import JsonHandler, ThreadedServer
+from model_servers import JsonHandler, ThreadedServer
 
 Reply = str | tuple[str, ...]  # a text, or commands for the shell
 

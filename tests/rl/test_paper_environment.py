@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from scripted_endpoint import ScriptedEndpoint
+from model_servers import ScriptedEndpoint
 
 vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from pydantic import BaseModel
-from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric_values
+from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric_values, rubrics
 
 from pcgeval import GradedTaskNode, JudgeOutput, TaskNode, extract_leaf_grades, get_grade_summary
 from pcgeval.rubric.grades import disqualify, get_total_token_usage, rescored
-from pcgeval.rubric.tree import FINEGRAINED_CATEGORIES, code_only
+from pcgeval.rubric.tree import FINEGRAINED_CATEGORIES, child_paths, code_only
 
 
 def task(id_, *sub_tasks, weight=1, category=CODE, **more):
@@ -29,14 +29,8 @@ TREE = task("A", task("B", task("D"), task("E", category=RUN)), task("C", F, G),
 
 
 def test_nodes_are_made_without_a_path_and_get_one_where_they_are_put():
-    assert [each.path for each in TREE.get_descendants_depth_first()] == [
-        "A/B",
-        "A/B/D",
-        "A/B/E",
-        "A/C",
-        "A/C/F",
-        "A/C/G",
-    ]
+    paths = [each.path for each in TREE.get_descendants_depth_first()]
+    assert paths == ["A/B", "A/B/D", "A/B/E", "A/C", "A/C/F", "A/C/G"]
     assert TREE.sub_tasks[1].sub_tasks[1] == G
     assert (TREE.is_leaf(), G.is_leaf(), bool(TREE.is_leaf), bool(G.is_leaf)) == (False, True, False, True)
     twice = task("r", task("x"), task("x"), task("y", task("x")))
@@ -95,6 +89,25 @@ def test_prior_nodes_are_the_last_of_ancestors_and_earlier_siblings():
         task("Z").get_prior_nodes(TREE)
 
 
+def test_paths_tell_equal_and_awkward_ids_apart():
+    assert child_paths("r", ["x#2", "x", "x", "a/b", "100%"]) == ["r/x%232", "r/x", "r/x#2", "r/a%2Fb", "r/100%25"]
+
+
+@given(rubrics)
+def test_paths_are_unique_and_prior_nodes_are_ancestors_and_earlier_siblings(tree):
+    """A node is prior if it comes earlier in the file and is the root or a child of an ancestor."""
+    order = list(tree.walk())
+    assert len({task.path for task in order}) == len(order)
+    above = {tree.path: None} | {child.path: parent.path for parent in order for child in parent.sub_tasks}
+    for position, target in enumerate(order):
+        ancestors = {None}
+        up = target.path
+        while up := above[up]:
+            ancestors.add(up)
+        literal = [task for task in order[:position] if above[task.path] in ancestors]
+        assert target.get_prior_nodes(tree) == literal
+
+
 @given(rubric_values)
 def test_to_dict_returns_what_from_dict_read(value):
     def full(each):
@@ -122,13 +135,16 @@ def test_from_dict_refuses_a_node_that_lacks_a_field(key):
 
 
 def test_cuts_keep_what_they_say_and_change_nothing_else():
-    assert ids(TREE.code_only().get_leaf_nodes()) == ["D", "F"]
-    assert task("A", task("x", category=RUN)).code_only() is None
+    assert [each.path for each in TREE.code_only().walk()] == ["A", "A/B", "A/B/D", "A/C", "A/C/F"]
+    emptied = task("A", task("x", category=RUN), task("B", task("y", category=RUN)))
+    assert task("r", emptied, task("z")).code_only() == task("r", task("z"))
+    assert emptied.code_only() is None
     alone = code_only(task("A", task("x", category=RUN), weight=3))
     assert (alone.id, alone.weight, alone.task_category, alone.is_leaf()) == ("A", 3, CODE, True)
     acquired = task("A", task("x", weight=2, finegrained_task_category=FINEGRAINED_CATEGORIES[1]), task("y", weight=2))
     assert [each.weight for each in acquired.resources_provided().sub_tasks] == [0, 2]
     pruned = TREE.prune_to_depth(1)
+    assert [ids(each.merged) for each in pruned.sub_tasks] == [["D", "E"], ["F", "G"]]
     assert [(each.id, each.task_category) for each in pruned.get_leaf_nodes()] == [("B", "Subtree"), ("C", "Subtree")]
     root = TREE.prune_to_depth(0)
     assert (root.id, root.requirements, root.weight, root.task_category) == ("A", "A", 3, "Subtree")

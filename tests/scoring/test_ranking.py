@@ -85,18 +85,23 @@ def test_the_files_of_the_ranking(tmp_path):
     scores = score_all(CompetitionResults({"m1": scored, "m2": scored}), ScoringRules("A", 3))
     entrants = [Entrant("out", 1, disqualified="late"), BASE, Entrant("a,b", 7)]
     ranking = rank_teams(scores, entrants, {"a,b": ScoreInterval(99.5, 100.0)})
+    first, *others = ranking.rows
+    flagged = {
+        name: first.models[name].model_copy(update={"flagged_trials": at}) for at, name in enumerate(("m1", "m2"), 1)
+    }
+    ranking = replace(ranking, rows=(first.model_copy(update={"models": flagged, "winner": False}), *others))
     write_ranking(tmp_path, ranking_file(ranking, scores, RankingIntervals(level=0.9, resamples=500, seed=7)))
     write_metrics(tmp_path / "metrics", ranking)
     columns = "rank,team,status,winner,normalised,total,score m1,score m2,failed trials m1,failed trials m2"
     assert list(csv.reader((tmp_path / "ranking.csv").read_text().splitlines())) == [
         [*columns.split(","), "flagged trials m1", "flagged trials m2", "low", "high"],
-        ["1", "a,b", "ranked", "yes", "100", "0.25", "0.125", "0.125", "0", "0", "", "", "99.5", "100.0"],
+        ["1", "a,b", "ranked", "no", "100", "0.25", "0.125", "0.125", "0", "0", "1", "2", "99.5", "100.0"],
         ["", "base", "baseline", "no", "0", "0", "0", "0", "3", "3", "", "", "", ""],
         ["", "out", "disqualified", "no", *[""] * 10],
     ]
     values = json.loads((tmp_path / "ranking.json").read_text())
     assert (values["winners"], values["intervals"]) == (["a,b"], {"level": 0.9, "resamples": 500, "seed": 7})
     assert {path.stem: json.loads(path.read_text()) for path in (tmp_path / "metrics").iterdir()} == {
-        "a,b": {"rank": 1, "normalised": 100.0, "low": 99.5, "high": 100.0, "failed_trials": 0},
+        "a,b": {"rank": 1, "normalised": 100.0, "low": 99.5, "high": 100.0, "failed_trials": 0, "flagged_trials": 3},
         "base": {"normalised": 0.0, "failed_trials": 6},
     }

@@ -49,12 +49,14 @@ def test_letters_and_trials_are_those_of_the_responses_or_tables_or_assumed(team
 
     assert "10 trials of each of the letters ABCDEFGHIJKLMNOPQRSTUVWXYZ" in shown(team.parent, "assumed")
     (team / "raw" / "A").mkdir(parents=True)
+    write_json(team / "stability/A.json", {"raws": [{"tag": "t_A_1", "score": 0}, {"tag": "t_A_2", "score": 1}]})
     for number in (1, 2, 3):  # the third trial failed
         (team / "raw" / "A" / f"t_A_{number}.txt").touch()
     assert "3 trials of each of the letters A;" in shown(team.parent, "counted")
-    (row,) = json.loads((tmp_path / "counted/ranking.json").read_text())["teams"]
-    assert row["models"]["source"]["failed_trials"] == 1
     assert "3 trials of each of the letters A;" in shown(tmp_path / "counted/source", "again")
+    for out in ("counted", "again"):  # a level of which all blocks fell is no failed trial
+        (row,) = json.loads((tmp_path / out / "ranking.json").read_text())["teams"]
+        assert row["models"]["source"]["failed_trials"] == 1
     assert "2 trials of each of the letters A;" in shown(team.parent, "fewer", "--trials", "2")
 
 
@@ -111,10 +113,15 @@ def test_the_official_folders_beside_the_teams_are_no_teams(source):
 
 def test_of_two_entries_of_a_trial_the_first_counts_whatever_follows_its_number(team, tmp_path):
     entries = {"/t/levels/A/t_A_1.xml": 0.5, "t_A_1.png": 0.75, "t_A_2 (copy).xml": 1.0000001192092896}  # a softmax
+    assert rescore([team.parent], tmp_path / "whole", RULES).scores.models[0].prompts[0].failed_trials == 0
     trials = [{"id": name, "similarity": value} for name, value in entries.items()]
     write_json(team / "similarity" / "A.json", {"trials": trials})
     (prompt,) = rescore([team.parent], tmp_path / "out", RULES).scores.models[0].prompts
     assert [float(trial.similarity) for trial in prompt.trials] == [0.5, 1.0000001192092896]
+    write_json(team / "similarity/A.json", {"trials": [{"id": f"t_A_{n}", "similarity": 0.5} for n in (1, 3)]})
+    write_json(team / "stability/A.json", {"raws": [{"tag": f"t_A_{n}", "score": 1} for n in (1, 2, 3)]})
+    (prompt,) = rescore([team.parent], tmp_path / "fewer", RULES).scores.models[0].prompts
+    assert prompt.failed_trials == 1, "the second has no similarity, and a third does not exist"
 
 
 @pytest.mark.parametrize(

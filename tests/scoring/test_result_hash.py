@@ -1,6 +1,7 @@
 """The result hash: another one for each change of what decides a ranking, the same one after any other change."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from evaluated_round import PARAMS
 
 from pcgeval.core.files import DVC_IGNORED, write_json, write_text
 from pcgeval.core.untrusted import read_json
-from pcgeval.formats.layout import RANKING_JSON
+from pcgeval.formats.layout import RANKING_JSON, STATE
 from pcgeval.formats.params import parse_params
 from pcgeval.formats.results import RankingFile
 from pcgeval.scoring.result_hash import PACKAGES, STAGES, result_doubts, result_hash
@@ -59,6 +60,22 @@ def test_a_change_of_a_file_changes_its_part_alone(root):
     os.mkfifo(root / "data/submissions/builders/pipe")
     (root / "data/submissions/builders/lost").symlink_to("nowhere")
     assert (changed_parts(root, before), doubts_of(root)) == ([], [])
+
+
+def test_doubts_read_a_file_again_whose_size_and_time_are_as_before_but_not_its_content(root, monkeypatch):
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + 60)  # so that no change is recent
+    assert doubts_of(root) == []
+    assert list((root / STATE / "hashes").iterdir())
+    place = root / "data/stability/small/builders/simulations.json"
+    before, content = place.stat(), place.read_bytes()
+    place.write_bytes(content.replace(b"0", b"1"))
+    os.utime(place, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert doubts_of(root) == ["it comes from other measurements"]
+    place.write_bytes(content)
+    assert doubts_of(root) == []
+    (root / STATE / "hashes" / "measurements").write_bytes(b"torn")
+    assert doubts_of(root) == []
 
 
 @pytest.mark.parametrize(

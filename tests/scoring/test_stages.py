@@ -28,10 +28,8 @@ def test_the_stages_write_the_official_files_of_each_model_and_the_ranking(root)
     assert ranking["engine"].startswith("pymunk ")
     assert "sha256:" in ranking["classifier"]
     of_team = ranking["teams"][0]["models"]["small"]
-    assert (of_team["failed_trials"], of_team["failures"]) == (
-        3,
-        dict.fromkeys(("late-call", "no-fence", "too-wide"), 1),
-    )
+    assert (of_team["failed_trials"], of_team["blocks"], of_team["supplied"]) == (3, 5, 0)
+    assert of_team["failures"] == dict.fromkeys(("late-call", "no-fence", "too-wide"), 1)
     assert [row["models"][model]["answered_by"] for row in ranking["teams"][:2] for model in ("small", "large")] == [
         *(["small:1b"], ["large:70b"]) * 2
     ]

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from classifiers_for_tests import save_vit
+from levels_for_tests import save_vit
 
 
 @pytest.fixture(scope="session")

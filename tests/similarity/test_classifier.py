@@ -1,5 +1,7 @@
 """The classifier against transformers used by hand, its refusals, and its bytes under other threads and batches."""
 
+import gzip
+import io
 import json
 import os
 import random
@@ -10,15 +12,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from levels_for_tests import dropped
 from PIL import Image, ImageDraw
 from threadpoolctl import threadpool_limits
 
-from pcgeval import Classifier, PcgevalError
+from pcgeval import Classifier, PcgevalError, PhysicsParams, simulate
+from pcgeval.evaluator.image import level_png, png_bytes, white_rows
 from pcgeval.formats.layout import PACKAGED_DATA
-from pcgeval.similarity.preprocessing import Preprocessing
+from pcgeval.similarity.preprocessing import Preprocessing, RowRuns
 from pcgeval.similarity.source import FILES
 
 EMBEDDED = PACKAGED_DATA / "classifier"
+GOLDEN, IMAGES = (
+    Path(__file__).parents[1] / "golden/physics/physics.jsonl.gz",
+    Path(__file__).parents[2] / "data/images",
+)
 SECOND = Path(__file__).parents[2] / "training" / "second"  # the second test set
 LETTERS, HEAD, BIAS = string.ascii_uppercase, "classifier.weight", "classifier.bias"
 
@@ -150,6 +161,7 @@ def test_torch_other_batches_and_threads_give_the_same_bytes_and_single_precisio
     [
         (configured(id2label=dict(enumerate(LETTERS[:-1]))), "A to Z"),
         (configured(id2label=dict(enumerate("A" + LETTERS[:-1]))), "A to Z"),
+        (configured(id2label=dict(enumerate(LETTERS.lower()))), "A to Z"),
         *((lambda folder, name=name: (folder / name).unlink(), f"{name}: is missing") for name in FILES),
         (lambda folder: os.truncate(folder / "model.safetensors", 1000), "image classifier"),
         (configured(hidden_size="x"), "image classifier"),
@@ -189,3 +201,54 @@ def test_the_figures_in_git_are_of_the_classifier_and_the_test_sets_in_git():
     measured = {part: value["n"] for part, value in second["parts"].items() if part in frozen["parts"]}
     measured["real"] += second["real_without_letter"]["n"]
     assert measured == {part: value["pictures"] for part, value in frozen["parts"].items()}
+
+
+def official(image, preprocessing):
+    """The pixels of a grey picture that is resized as a whole."""
+    size = preprocessing.size.width, preprocessing.size.height
+    return np.asarray(image.convert("L").resize(size, Image.Resampling(preprocessing.resample)))
+
+
+def test_every_recorded_level_is_resized_from_its_runs_as_from_its_whole_picture():
+    """As drawn, as read from its PNG, and as pillow reads the PNG."""
+    preprocessing = Preprocessing.of_folder(EMBEDDED)
+    size = preprocessing.size.width, preprocessing.size.height, Image.Resampling(preprocessing.resample)
+    recorded = [dropped(json.loads(line)["drops"]) for line in gzip.decompress(GOLDEN.read_bytes()).splitlines()]
+    ends = [simulate(xml, PhysicsParams(trials=1), paths=False) for xml in recorded]
+    files = [path.read_bytes() for path in sorted(IMAGES.rglob("*.png"))]
+    drawn = [(RowRuns.of_runs(*white_rows(end)), level_png(end)) for end in ends]
+    for runs, content in [*drawn, *((None, content) for content in dict.fromkeys(files))]:
+        whole = Image.open(io.BytesIO(content))
+        expected = official(whole, preprocessing).tobytes()
+        for part in (runs or RowRuns.of_png(content), RowRuns.of_png(content), RowRuns.of_pixels(np.asarray(whole))):
+            assert part.resized(*size).tobytes() == expected
+    assert len(drawn) == 310
+
+
+@given(
+    arrays(np.bool_, st.tuples(st.integers(1, 20), st.integers(1, 20))),
+    st.lists(st.integers(1, 30), min_size=20, max_size=20),
+    st.tuples(st.integers(1, 12), st.integers(1, 12)) | st.integers(1, 30).map(lambda side: (side, side)),
+    st.sampled_from(Image.Resampling),
+    st.booleans(),
+)
+def test_runs_of_rows_are_resized_as_the_whole_picture(rows, lengths, size, resampling, is_square):
+    """Pillow begins with the columns of a tall picture."""
+    height = sum(lengths[: len(rows)])
+    rows = np.resize(rows, (len(rows), height)) if is_square else rows
+    image = Image.fromarray(np.repeat(rows, lengths[: len(rows)], axis=0)).convert("L")
+    expected = np.asarray(image.resize(size, resampling))
+    for runs in (RowRuns.of_pixels(np.asarray(image)), RowRuns.of_png(png_bytes(image))):
+        assert (np.asarray(runs.image()) == np.asarray(image)).all()
+        assert (runs.resized(*size, resampling) == expected).all()
+
+
+@pytest.mark.parametrize("damage", [slice(0, 30), slice(20, 24), slice(33, 37), slice(60, 70), slice(-20, None)])
+def test_a_png_of_another_form_is_left_to_pillow(damage):
+    content = bytearray(png_bytes(picture(1).convert("L")))
+    assert RowRuns.of_png(bytes(content)) is not None
+    content[damage] = b"\xff" * len(content[damage])
+    assert RowRuns.of_png(bytes(content)) is None
+    for image in (picture(1), picture(1).convert("RGB"), Image.linear_gradient("L")):  # pillow's own filters
+        image.save(file := io.BytesIO(), "PNG")
+        assert RowRuns.of_png(file.getvalue()) is None

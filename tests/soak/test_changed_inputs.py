@@ -3,10 +3,9 @@
 import subprocess
 
 import pytest
-from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
-from slow_ollama import SlowOllama
-from soak import soak_only
-from waiting import wait_until
+from model_servers import SlowOllama, wait_until
+from this_machine import soak_only
+from workspace import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 
 OTHER_PROGRAM = {"main.py": PROGRAM["main.py"].replace("Build", "Construct")}
 OTHER_PROMPT = {"prompt.txt": PROMPT["prompt.txt"].replace("Build", "Construct")}

@@ -9,12 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from dvc_command import with_this_python
 from filelock import FileLock
-from slow_ollama import DIGEST, SlowOllama
-from soak import SOAK
-from waiting import wait_until
-from workspace import Workspace, make_workspace
+from model_servers import DIGEST, SlowOllama, wait_until
+from this_machine import SOAK
+from workspace import Workspace, make_workspace, with_this_python
 
 from pcgeval import pipeline
 from pcgeval.formats.layout import GENERATION_LOCK

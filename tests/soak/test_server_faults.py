@@ -6,9 +6,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from competition_folder import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
-from slow_ollama import SlowOllama
-from waiting import wait_until
+from model_servers import SlowOllama, wait_until
+from workspace import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 
 from pcgeval.formats.layout import CALLS
 from pcgeval.llm.blame import TEXT

@@ -9,10 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from handed_in_for_tests import write_folder
+from handed_in_for_tests import write_folder, write_wheel
 from hypothesis import given
 from hypothesis import strategies as st
-from wheels_for_tests import write_wheel
 
 from pcgeval.core.files import sha256_file, sha256_json
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox

@@ -1,13 +1,13 @@
 """Evaluate a stream of responses into a Hugging Face dataset of Parquet files, and continue a killed run.
 
-Rows go to the workers in batches, in the order of the input, and each worker remembers the levels that it measured.
-Memory holds a few batches, these levels and the rows of one part.
+The first of equal texts goes to a worker, in batches and in the order of the input; each worker measures the first of
+equal levels. Memory holds a few batches, the remembered measurements and the rows of one part.
 """
 
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ from pcgeval.core.files import sha256_json, sha256_text, to_json, write_bytes, w
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.packages import installed_versions
 from pcgeval.core.untrusted import read_text
-from pcgeval.evaluator.image import render
-from pcgeval.evaluator.physics import end_of
+from pcgeval.evaluator.image import white_rows
+from pcgeval.evaluator.physics import simulate_or_reason
 from pcgeval.evaluator.stage import installed_engine, installed_packages
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import LETTERS, PACKAGED_DATA
@@ -40,11 +40,13 @@ from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import end_unguarded_worker, map_batches
 from pcgeval.preview.level_score import TextKind, text_kind, walk_to_level
 from pcgeval.similarity.classifier import loaded_classifier
+from pcgeval.similarity.preprocessing import RowRuns
 from pcgeval.similarity.source import resolve_source
 from pcgeval.similarity.stage import packages_of
 
 ROWS_PER_PART = 10_000
-REMEMBERED = 50_000  # levels in each worker, some 1 kB each, and 4 bytes for each number of an embedding
+REMEMBERED = 50_000  # texts here and levels in each worker: some 1 kB each, and 4 bytes for each number of an embedding
+MOST_ROWS = 1000  # from which a batch takes the texts that are new
 COLUMNS_VERSION = 3  # raise it when the columns change, so that no run continues parts with others
 _CARD_START = "`pcgeval evaluate` scored these levels:"
 _NOTE = b"pcgeval"  # the key of the note in a part's metadata
@@ -76,52 +78,52 @@ class _PartNote(BaseModel):
 
 @dataclass(frozen=True)
 class _Work:
-    """Evaluates batches of rows in any process; `settings` are those of the parts' notes."""
+    """Evaluates batches of texts in any process; `settings` are those of the parts' notes."""
 
     settings: dict[str, Any]
     physics: PhysicsParams
     similarity: Similarity
     classifier: Path | None  # the folder; None measures stability alone
 
-    def __call__(self, rows: Sequence[InputRow]) -> list[LevelRow]:
-        """Return the row of the table for each row of the input."""
-        read = [self._read(row) for row in rows]
+    def __call__(self, texts: Sequence[str]) -> list[LevelRow]:
+        """Return the measurements of each text, or the reason of its failure."""
+        walks = [walk_to_level(text, self.settings["read_as"] or text_kind(text)) for text in texts]
         settings = sha256_json(self.settings)
-        keys = [(settings, sha256_text(xml)) for _, xml in read]
+        keys = [(settings, sha256_text(walk.xml or "")) for walk in walks]
         if len(_KNOWN) > REMEMBERED:
             _KNOWN.clear()
-        new = {key: xml for key, (_, xml) in zip(keys, read, strict=True) if xml and key not in _KNOWN}
+        new = {key: walk.xml for key, walk in zip(keys, walks, strict=True) if walk.xml and key not in _KNOWN}
         _KNOWN.update(zip(new, self._measured(list(new.values())), strict=True))
-        return [_joined(row, _KNOWN[key]) if xml else row for key, (row, xml) in zip(keys, read, strict=True)]
-
-    def _read(self, row: InputRow) -> tuple[LevelRow, str]:
-        """Return a row of the table with its level in XML, or with the reason of its failure."""
-        if row.fault is not None:
-            return LevelRow(row.id, row.letter, "input", reason=f"{row.place}: {row.fault}"), ""
-        walk = walk_to_level(row.text, self.settings["read_as"] or text_kind(row.text))
-        if walk.failure is not None:
-            return replace(LevelRow.failed(walk.failure), id=row.id, letter=row.letter, score=0.0), ""
-        return LevelRow(row.id, row.letter), walk.xml or ""
+        pairs = zip(keys, walks, strict=True)
+        return [_KNOWN[key] if walk.failure is None else LevelRow.failed(walk.failure) for key, walk in pairs]
 
     def _measured(self, levels: Sequence[str]) -> list[LevelRow]:
         """Return the measurements of levels in XML, which do not depend on the letter."""
-        ends = [end_of(xml, self.physics, paths=False) for xml in levels]
+        ends = [simulate_or_reason(xml, self.physics, paths=False) for xml in levels]
         rows = [
             LevelRow.failed(end)
             if isinstance(end, Failure)
             else LevelRow(blocks=end.total_blocks, moved=end.moving_blocks, stability=end.score, starts=end.starts)
             for end in ends
         ]
-        pictures = {place: render(end) for place, end in enumerate(ends) if not isinstance(end, Failure)}
-        if self.classifier is not None and pictures:
+        drawn = {place: end for place, end in enumerate(ends) if not isinstance(end, Failure)}
+        if self.classifier is not None and drawn:
             folder = received_folder(self.classifier, self.settings["classifier"])
             classifier = loaded_classifier(folder, device=self.similarity.device, precision=self.similarity.precision)
-            predictions = classifier.predict(list(pictures.values()))
-            measured = zip(pictures, predictions.probabilities, predictions.embeddings, strict=True)
+            predictions = classifier.predict([RowRuns.of_runs(*white_rows(end)) for end in drawn.values()])
+            measured = zip(drawn, predictions.probabilities, predictions.embeddings, strict=True)
             for place, probabilities, embedding in measured:
                 vector = embedding.astype(np.float32) if self.settings["embeddings"] else None
                 rows[place] = replace(rows[place], probabilities=tuple(probabilities.tolist()), embedding=vector)
         return rows
+
+
+@dataclass
+class _Batch:
+    """Rows of the input in order, and the texts among them that a worker measures."""
+
+    rows: list[tuple[str, str | None, str | None, list[LevelRow]]] = field(default_factory=list)  # hash, id, letter ...
+    new: dict[str, list[LevelRow]] = field(default_factory=dict)  # ... and measurements: empty until the worker returns
 
 
 def evaluate(
@@ -208,19 +210,38 @@ def _evaluated(
     report: Callable[[LevelRow], None],
 ) -> Iterator[tuple[str, LevelRow]]:
     """Yield the hashes of the input's rows in order, each with its row of the table, which is reported."""
-    under_way: deque[list[InputRow]] = deque()
+    under_way: deque[_Batch] = deque()
 
-    def batches() -> Iterator[list[InputRow]]:
-        while batch := list(islice(rows, work.similarity.batch)):
-            under_way.append(batch)
-            yield batch
+    def batches() -> Iterator[list[str]]:
+        known: dict[str, list[LevelRow]] = {}
+        batch = _Batch()
+        for row in rows:
+            sha256 = sha256_text(row.text)
+            if row.fault is not None:
+                measured = [LevelRow(failed_stage="input", reason=f"{row.place}: {row.fault}")]
+            elif sha256 in known:
+                measured = known[sha256]
+            else:
+                if len(known) == REMEMBERED:
+                    known.clear()
+                measured = known[sha256] = batch.new[row.text] = []
+            batch.rows.append((_row_sha256(row, sha256), row.id, row.letter, measured))
+            if len(batch.new) == work.similarity.batch or len(batch.rows) == MOST_ROWS:
+                under_way.append(batch)
+                yield list(batch.new)
+                batch = _Batch()
+        under_way.append(batch)
+        yield list(batch.new)
 
     classifiers = {work.settings["classifier"]: work.classifier} if work.classifier else {}
     for results in map_batches(work, batches(), processes, scheduler, classifiers):
-        for row, result in zip(under_way.popleft(), results, strict=True):
-            measured = result or _joined(LevelRow(row.id, row.letter), LevelRow.failed(failure("simulation-crashed")))
-            report(measured)
-            yield _row_sha256(row), measured
+        batch = under_way.popleft()
+        for measured, result in zip(batch.new.values(), results, strict=True):
+            measured.append(result or LevelRow.failed(failure("simulation-crashed")))
+        for row_sha256, identity, letter, measured in batch.rows:
+            row = _joined(identity, letter, measured[0])
+            report(row)
+            yield row_sha256, row
 
 
 def _part_file(folder: Path, number: int) -> Path:
@@ -259,7 +280,7 @@ def _unfinished(
         )
 
     for number, note in enumerate(notes):
-        if _combined(_row_sha256(row) for row in islice(rows, note.rows)) != note.input_sha256:
+        if _combined(_row_sha256(row, sha256_text(row.text)) for row in islice(rows, note.rows)) != note.input_sha256:
             raise changed(number)
     for row in rows:
         if notes and notes[-1].rows < rows_per_part:
@@ -292,19 +313,19 @@ def _write_card(folder: Path, notes: Sequence[_PartNote], settings: dict[str, An
     return summary
 
 
-def _joined(row: LevelRow, measured: LevelRow) -> LevelRow:
+def _joined(identity: str | None, letter: str | None, measured: LevelRow) -> LevelRow:
     """Return the measurements of a row's level with the scores for its letter."""
     similarity = score = None
     if measured.failed_stage is not None:
-        score = 0.0
-    elif row.letter and measured.probabilities and measured.stability is not None:
-        similarity = measured.probabilities[LETTERS.index(row.letter)]
+        score = 0.0 if measured.failed_stage != "input" else None
+    elif letter and measured.probabilities and measured.stability is not None:
+        similarity = measured.probabilities[LETTERS.index(letter)]
         score = measured.stability * similarity
-    return replace(measured, id=row.id, letter=row.letter, similarity=similarity, score=score)
+    return replace(measured, id=identity, letter=letter, similarity=similarity, score=score)
 
 
-def _row_sha256(row: InputRow) -> str:
-    return sha256_json([row.place, row.id, row.letter, row.fault, sha256_text(row.text)])
+def _row_sha256(row: InputRow, text_sha256: str) -> str:
+    return sha256_json([row.place, row.id, row.letter, row.fault, text_sha256])
 
 
 def _combined(hashes: Iterable[str]) -> str:

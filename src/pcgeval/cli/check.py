@@ -1,26 +1,39 @@
 """The command `check`: it lists every problem that can be found before a run."""
 
-import json as json_format
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import typer
+import yaml
 
 from pcgeval.cli.options import Json, group, print_json
 from pcgeval.core.console import EXIT_BAD_INPUT, print_stderr
 from pcgeval.core.errors import PcgevalError
-from pcgeval.core.text import count
+from pcgeval.core.text import count, listed
 from pcgeval.formats import layout
-
-if TYPE_CHECKING:
-    from pcgeval.formats.params import Params
-    from pcgeval.report.status import RunStatus
-    from pcgeval.submissions.load import Program, Submission
+from pcgeval.formats.params import Params, load_params
+from pcgeval.formats.trials import record_path
+from pcgeval.judge.settings import JudgeSettings
+from pcgeval.llm.backends import open_backend, pinned_digest
+from pcgeval.llm.protocol import usual_tokens
+from pcgeval.proof.commitment import read_commitment
+from pcgeval.report.status import RunStatus, run_status
+from pcgeval.rubric.tree import load_rubric
+from pcgeval.sandbox.sandbox import TRUST_MEANS, ResourceLimits, open_sandbox, programs_are_trusted
+from pcgeval.similarity.source import check_source
+from pcgeval.submissions.load import Program, Prompt, Submission, load_submission
+from pcgeval.submissions.packages import (
+    REQUIREMENTS,
+    PackagesError,
+    RequirementsError,
+    interpreter_for,
+    lock_requirements,
+)
 
 app = group()
 Severity = Literal["error", "failing team", "warning"]
@@ -63,8 +76,6 @@ def check(
     It prints the commit to publish before the run, or names what is not committed. `pcgeval audit --since COMMIT`
     names every change after that.
     """
-    from pcgeval.formats.params import load_params
-
     findings, answers, summary = Findings(), list[str](), None
     with _attempt(findings, "params.yaml"):
         params = load_params()
@@ -86,13 +97,8 @@ def check(
         raise typer.Exit(EXIT_BAD_INPUT)
 
 
-def _check_inputs(params: "Params", findings: Findings, *, is_full: bool) -> tuple[list[str], str]:
+def _check_inputs(params: Params, findings: Findings, *, is_full: bool) -> tuple[list[str], str]:
     """Check everything that params.yaml names; return a line about each live model, and one about the run's size."""
-    from pcgeval.judge.settings import JudgeSettings
-    from pcgeval.report.status import run_status
-    from pcgeval.rubric.tree import load_rubric
-    from pcgeval.submissions.load import Program, load_submission
-
     is_live = any(model.backend != "recorded" for model in params.models.values())
     status = run_status(params) if is_live else None
     submissions: dict[str, Submission] = {}
@@ -122,7 +128,7 @@ def _check_inputs(params: "Params", findings: Findings, *, is_full: bool) -> tup
     return answers, f"{summary}. {status.summary}" if status else summary
 
 
-def _check_recordings(params: "Params", teams: list[str], findings: Findings) -> None:
+def _check_recordings(params: Params, teams: list[str], findings: Findings) -> None:
     for folder in (layout.RECORDINGS, layout.LOCKS):
         if not folder.is_dir():
             text = "is missing, and stages depend on it. Make the folder; it may be empty."
@@ -136,28 +142,21 @@ def _check_recordings(params: "Params", teams: list[str], findings: Findings) ->
 
 def _check_dvc(findings: Findings) -> None:
     """Find the files that a killed DVC left half-written, with which it refuses to start."""
-    import yaml
-    from dvc.schema import COMPILED_LOCKFILE_SCHEMA
-    from voluptuous import Invalid
-
-    def read_lock(content: bytes) -> None:
-        if not content.endswith(b"\n"):
-            raise ValueError("the last line has no end")
-        COMPILED_LOCKFILE_SCHEMA(yaml.load(content, yaml.CSafeLoader))
-
-    for path, read in ((layout.DVC_LOCK, read_lock), (Path(".dvc/tmp/rwlock"), json_format.loads)):
+    for path in (layout.DVC_LOCK, Path(".dvc/tmp/rwlock")):
         try:
-            if path.is_file():
-                read(path.read_bytes())
-        except (ValueError, yaml.YAMLError, Invalid):
+            content = path.read_bytes() if path.is_file() else b"{}\n"
+            is_whole = isinstance(yaml.load(content, yaml.CSafeLoader), dict) and (
+                content.endswith(b"\n") or path != layout.DVC_LOCK
+            )
+        except yaml.YAMLError:
+            is_whole = False
+        if not is_whole:
             text = "DVC was killed while it wrote this. Remove it: nothing is asked, simulated or classified again."
             findings.append(Finding("dvc", "error", f"{path}: {text}"))
 
 
-def _check_disk(params: "Params", findings: Findings) -> None:
+def _check_disk(params: Params, findings: Findings) -> None:
     """Warn if the trials without a record may need more space than the disk has."""
-    from pcgeval.formats.trials import record_path
-
     places = product(params.models, params.teams, params.trials())
     paths = (record_path(layout.stage_dir("raw", model, team), team, trial) for model, team, trial in places)
     needed = sum(not path.exists() for path in paths) * (_TRIAL_BYTES + _TOKEN_BYTES * params.limits.tokens)
@@ -168,14 +167,12 @@ def _check_disk(params: "Params", findings: Findings) -> None:
 
 
 def _check_models(
-    params: "Params", status: "RunStatus | None", submissions: "dict[str, Submission]", findings: Findings
+    params: Params, status: RunStatus | None, submissions: dict[str, Submission], findings: Findings
 ) -> list[str]:
     """Make the neutral call to each live model and return what came back; ask for the digest of the judge's model.
 
     A server that has no trials left may be down.
     """
-    from pcgeval.judge.calls import check_judge
-
     undone = {team.model for team in status.teams if team.done < team.trials} if status else set()
     lines = []
     for name, model in params.models.items():
@@ -185,18 +182,17 @@ def _check_models(
                 lines.append(_neutral_answer(params, name, submissions, findings))
     judge = params.rubric.model if params.rubric.judge == "simple" else None
     if judge is not None and judge.backend != "recorded":
+        from pcgeval.judge.calls import check_judge  # noqa: PLC0415
+
         is_graded = all(layout.grade_file(team).exists() for team in params.teams)
         with _attempt(findings, "models", "warning" if is_graded else "error"):
             check_judge(judge)
     return lines
 
 
-def _neutral_answer(params: "Params", name: str, submissions: "dict[str, Submission]", findings: Findings) -> str:
+def _neutral_answer(params: Params, name: str, submissions: dict[str, Submission], findings: Findings) -> str:
     """Make the neutral call to a model and return a line about the reply and the context."""
-    from pcgeval.llm.backends import open_backend, pinned_digest
-    from pcgeval.llm.blame import neutral_request, neutral_seconds
-    from pcgeval.llm.protocol import usual_tokens
-    from pcgeval.submissions.load import Prompt
+    from pcgeval.llm.blame import neutral_request, neutral_seconds  # noqa: PLC0415
 
     model = params.models[name]
     backend = open_backend(model)
@@ -225,16 +221,15 @@ def _neutral_answer(params: "Params", name: str, submissions: "dict[str, Submiss
     return "; ".join(facts)
 
 
-def _check_classifier(params: "Params", findings: Findings, *, is_full: bool) -> None:
+def _check_classifier(params: Params, findings: Findings, *, is_full: bool) -> None:
     """Check the classifier's files, or load it, from the hub if necessary."""
-    from PIL import Image
-
-    from pcgeval.similarity.classifier import Classifier
-    from pcgeval.similarity.source import check_source
-
     settings = params.similarity
     with _attempt(findings, "classifier"):
         if is_full:
+            from PIL import Image  # noqa: PLC0415 - a replay needs no picture, no network and no program
+
+            from pcgeval.similarity.classifier import Classifier  # noqa: PLC0415
+
             print_stderr("loading the classifier")
             classifier = Classifier.load(settings.model, settings.revision, settings.device)
             classifier.predict([Image.new("RGB", (64, 64), "white")])
@@ -242,18 +237,8 @@ def _check_classifier(params: "Params", findings: Findings, *, is_full: bool) ->
             check_source(settings.model, settings.revision)
 
 
-def _check_programs(params: "Params", programs: "dict[str, Program]", findings: Findings) -> None:
+def _check_programs(params: Params, programs: dict[str, Program], findings: Findings) -> None:
     """Lock and install what the programs require, then start them in the sandbox, several at once."""
-    from pcgeval.generation.runners import START_SECONDS, start_programs
-    from pcgeval.sandbox.sandbox import TRUST_MEANS, ResourceLimits, open_sandbox, programs_are_trusted
-    from pcgeval.submissions.packages import (
-        REQUIREMENTS,
-        PackagesError,
-        RequirementsError,
-        interpreter_for,
-        lock_requirements,
-    )
-
     ready = {}
     for team, program in programs.items():
         if (program.folder / REQUIREMENTS).exists():
@@ -271,6 +256,8 @@ def _check_programs(params: "Params", programs: "dict[str, Program]", findings: 
             findings += [Finding("packages", severity, f"{team}: {line}{said}") for line in str(error).splitlines()]
     if not ready:
         return
+    from pcgeval.generation.runners import START_SECONDS, start_programs  # noqa: PLC0415
+
     print_stderr(f"starting {', '.join(ready)}: a program has {START_SECONDS:g} s to call the model")
     with (
         _attempt(findings, "sandbox"),
@@ -285,9 +272,6 @@ def _check_programs(params: "Params", programs: "dict[str, Program]", findings: 
 
 def _check_commitment(findings: Findings) -> str | None:
     """Return the commit to publish; None, with a warning, if the inputs are not committed."""
-    from pcgeval.core.text import listed
-    from pcgeval.proof.commitment import read_commitment
-
     with _attempt(findings, "commit", "warning"):
         commit, uncommitted = read_commitment(Path())
         if not uncommitted:

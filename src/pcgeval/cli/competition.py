@@ -1,192 +1,190 @@
-"""The commands for the results of a competition: `ranking`, `rescore`, `export`."""
+"""The commands that fill a competition's folder, and those for one submission: `init`, `validate`, `try`, `submit`."""
 
+import shlex
+import subprocess
 import sys
-from collections.abc import Sequence
 from itertools import product
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 
-from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
+from pcgeval.cli.options import BaseUrl, Json, TrustPrograms, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import copy_files, tree_files, write_text
-from pcgeval.core.text import count
-from pcgeval.core.untrusted import read_json
+from pcgeval.core.files import copy_files, remove_others, tree_files, write_bytes, write_text
+from pcgeval.core.text import printable_line
 from pcgeval.formats import layout
+from pcgeval.formats.params import load_params
+from pcgeval.pipeline import parts_for
+from pcgeval.proof.release import pipeline_files
+from pcgeval.submissions.validate import printable_findings
+from pcgeval.submissions.validate import validate as check
 
-if TYPE_CHECKING:
-    from pcgeval.formats.results import RankedTeam
-
-# records of trials and files beside the official ones
-_NOT_OFFICIAL = (
-    *("*_*_*.json", layout.FAILURES_FILE),
-    *(layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE),
-)
-Format = Literal["csv", "markdown"]
 app = group()
-export = group()
-app.add_typer(export, name="export", help="Export the data or the recordings of the last run.")
+_PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
+SubmissionPath = Annotated[Path, typer.Argument(metavar="PATH", help="The submission's folder or zip file.")]
 
 
 @app.command()
-def ranking(
-    form: Annotated[
-        Format | None, typer.Option("--format", help="Print a table for a spreadsheet or a web page.")
-    ] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
-    single_file: Annotated[Path | None, file_to_write(text="Write the report as a single page.")] = None,
-    json: Json = False,
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
+    edition: Annotated[Literal["2025"] | None, typer.Option(help="Use the settings of that year's final.")] = None,
+    upgrade: Annotated[bool, typer.Option("--upgrade", help="Move DIR to the installed pcgeval.")] = False,
 ) -> None:
-    """Print the ranking of the last run, or open its report.
+    """Make a folder for a competition.
 
-    Exit code 1: the inputs or results have changed since that run.
+    The folder holds settings, stages, a baseline, the rubric and the classifier. By default, the settings name three
+    small models that run on this machine. The stages run the installed version of pcgeval, which pcgeval.json names.
+    If DIR is in no git repository, it becomes one, with a first commit if git knows your name and e-mail.
     """
-    if form and json:
-        raise typer.BadParameter("--json and --format: use one of them.")
-    if open_page:
-        import webbrowser
+    if upgrade:
+        if edition:
+            raise typer.BadParameter("--edition and --upgrade: use one of them; an upgrade keeps the settings.")
+        _upgrade(folder)
+        return
+    if not folder.parent.is_dir():
+        raise FileError(f"{folder.parent}: is not a folder. Make it first, or name another place.")
+    folder.mkdir(exist_ok=True)
+    if names := sorted(path.name for path in folder.iterdir() if path.name != ".git"):
+        raise FileError(f"{folder}: is not empty (it has {names[0]}). Name a new folder, or add --upgrade.")
+    _write_pipeline(folder)
+    _copy_inputs(folder, layout.PACKAGED_DATA / "competitions" / _PARAMS[edition])
+    _make_repository(folder)
+    print_stderr(
+        f"wrote a competition to {folder}. Edit params.yaml there, add teams with `pcgeval submit`, "
+        "find problems with `pcgeval check`, and run `make final-eval`."
+    )
 
-        index = layout.REPORT / "index.html"
-        if not index.is_file():
-            raise FileError(f"{index}: is missing. Run `make report` to make it.")
-        if not webbrowser.open(index.resolve().as_uri()):
-            print_stderr(f"no browser could be started; open {index} in one")
-    if single_file:
-        from pcgeval.formats.params import load_params
-        from pcgeval.report.render import single_page
 
-        write_text(single_file, single_page(load_params(), Path()))
-    show_ranking(form, json=json)
+def _upgrade(folder: Path) -> None:
+    """Convert what older versions kept elsewhere, also in a checkout, and renew what `init` wrote."""
+    from pcgeval.submissions.filing import convert_submissions  # noqa: PLC0415 - it needs ruamel.yaml, of an extra
+
+    has_package = (folder / layout.PACKAGE_FILE).is_file()
+    if not has_package and not (folder / "params.yaml").is_file():
+        raise FileError(f"{folder / layout.PACKAGE_FILE}: is missing, so `pcgeval init` did not make this folder.")
+    if convert_submissions(folder):
+        print_stderr(f"params.yaml now has titles, roles and entries of the teams, and {layout.LOCKS} their locks")
+    if has_package:
+        _write_pipeline(folder)
+        print_stderr(f"{folder} now runs the installed pcgeval; `make final-eval` there evaluates everything again")
 
 
-def show_ranking(form: Format | None = None, *, json: bool = False) -> None:
-    """Print the ranking, then name what has changed since; exit with code 1 if anything has."""
-    from pcgeval.formats.params import load_params
-    from pcgeval.formats.results import RankingFile
-    from pcgeval.report.tables import doubtful_settings, failure_counts, ranking_table
-    from pcgeval.scoring.result_hash import result_doubts
+def _write_pipeline(folder: Path) -> None:
+    files = {folder / name: content for name, content in pipeline_files().items()}
+    for path, content in files.items():
+        write_bytes(path, content)
+    remove_others(folder / "stages", set(files))
 
-    params = load_params()
-    ranking = RankingFile.read(layout.RANKING_JSON)
-    if json:
-        print_json(read_json(layout.RANKING_JSON))
-    elif form:
-        sys.stdout.write(ranking_table(ranking, form))
-    else:
-        _print_ranking(ranking.teams)
-        if failures := failure_counts(ranking, params.models):
-            rows = [(title, *map(str, [sum(numbers), *numbers])) for title, numbers in failures]
-            print()
-            print_table(("failure", "all", *params.models), rows)
-        for sentence in doubtful_settings(ranking, params):
-            print(sentence)
-        result = f"; result hash {ranking.result.sha256}" if ranking.result else ""
-        print_stderr(
-            f"{ranking.reason}\nThe report with the reasons of failures: {layout.REPORT / 'index.html'}{result}"
+
+def _copy_inputs(folder: Path, params_file: Path) -> None:
+    for name, source in {"params.yaml": params_file, "Makefile": params_file.with_name("Makefile")}.items():
+        write_bytes(folder / name, source.read_bytes())
+    for part in parts_for("init"):
+        if part.kind == "code":
+            copy_files(layout.RELEASED_PIPELINE, folder, [part.path.as_posix()], follow_link=True)
+        else:
+            names = tree_files(layout.PACKAGED_DATA, part.path.relative_to(layout.DATA) / part.first)
+            copy_files(layout.PACKAGED_DATA, folder / layout.DATA, names, follow_link=True)
+    params = load_params(params_file)
+    recordings = [layout.RECORDINGS / model / team for model, team in product(params.models, params.teams)]
+    for place in (*recordings, *(layout.JUDGE_RECORDINGS / team for team in params.teams)):
+        write_text(folder / place / ".gitkeep", "")
+
+
+def _make_repository(folder: Path) -> None:
+    """Make a git repository and its first commit, unless the folder lies in one; without git, let DVC do without it."""
+
+    def git(*words: str) -> str | None:
+        """Return git's words if it failed."""
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, errors="replace", check=False
         )
-    if doubts := result_doubts(params, ranking):
-        for doubt in doubts:
-            print_stderr(f"warning: this ranking may be out of date: {doubt}")
-        print_stderr("Run `make final-eval` for an up-to-date ranking; `make audit` names the files that differ.")
-        raise typer.Exit(EXIT_CHECK_FAILED)
+        return printable_line(done.stderr or words[0]) if done.returncode else None
 
-
-def _print_ranking(teams: Sequence["RankedTeam"]) -> None:
-    from pcgeval.scoring.decimals import rounded
-
-    columns = ("rank", "team", "normalised", "90% interval", "total", "failed trials", "flagged", "supplied", "status")
-    rows = [
-        (
-            str(team.rank or "-"),
-            team.team,
-            "-" if team.normalised is None else rounded(team.normalised, 3),
-            f"{team.interval.low:.2f}-{team.interval.high:.2f}" if team.interval else "-",
-            "-" if team.total is None else rounded(team.total),
-            str(sum(model.failed_trials for model in team.models.values())),
-            str(sum(model.flagged_trials or 0 for model in team.models.values())),
-            "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
-            "winner" if team.winner else team.status,
-        )
-        for team in teams
-    ]
-    print_table(columns, rows, rare={"flagged"})
+    commands = f"cd {shlex.quote(str(folder))} && git add --all . && git commit -m 'A competition'"
+    try:
+        if git("rev-parse", "--git-dir") is None:
+            print_stderr(f"{folder} lies in a git repository, in which nothing was committed. Commit it: {commands}")
+            return
+        failure = git("init", "--quiet")
+    except OSError as error:
+        failure = str(error)
+    if failure:
+        write_text(folder / ".dvc" / "config.local", "[core]\n    no_scm = true\n")
+        print_stderr("git could not make a repository here, so the audit lists every file as not published")
+        return
+    commit = ("-c", "user.useConfigOnly=true", "commit", "--quiet", "--message", "A competition")  # by nobody made up
+    if failure := git("add", "--all") or git(*commit):
+        print_stderr(f"git made no first commit: {failure}")
+        print_stderr(f"Tell it your user.name and user.email, then: {commands}")
 
 
 @app.command()
-def rescore(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The <SOURCE> folder of each model."),
-    ],
-    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Write the results to this folder.")],
-    letters: Annotated[
-        str | None, typer.Option(metavar="LETTERS", help="The letters to score; default: those of the files.")
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(metavar="N", help="Trials per letter; default: those of the files.")
-    ] = None,
-    baseline: Annotated[str | None, typer.Option(metavar="TEAM", help="The team that the winner must beat.")] = None,
-    baselines: Annotated[list[str] | None, typer.Option(metavar="TEAM", help="Score, but do not rank it.")] = None,
-    disqualified: Annotated[list[str] | None, typer.Option(metavar="TEAM", help="Leave it out.")] = None,
-    official_quirks: Annotated[bool, typer.Option("--official-quirks", help="Do as the official script.")] = False,
-    json: Json = False,
-) -> None:
-    """Score and rank from official files or published tables.
-
-    --baselines and --disqualified are repeatable. The official script departs from the rules in places. Exit code 1:
-    the results differ from published figures.
-    """
-    from pcgeval.formats.results import RankingFile
-    from pcgeval.scoring.inputs import ScoringRules
-    from pcgeval.scoring.rescore import measured_letters_and_trials
-    from pcgeval.scoring.rescore import rescore as rescore_folders
-
-    measured_letters, measured_trials = measured_letters_and_trials(folders)
-    rules = ScoringRules(letters or measured_letters, trials or measured_trials, official_quirks, baseline)
-    rescored = rescore_folders(folders, out, rules, baselines=baselines or (), disqualified=disqualified or ())
+def validate(path: SubmissionPath, json: Json = False) -> None:
+    """Check a submission and list every problem."""
+    checked = check(path)
     if json:
-        print_json(read_json(out / layout.RANKING_JSON.name))
+        print_json(checked.to_json())
     else:
-        _print_ranking(RankingFile.read(out / layout.RANKING_JSON.name).teams)
-    for reproduction in rescored.reproductions:
-        compared = ", ".join(count(number, kind) for kind, number in reproduction.compared.items())
-        print_stderr(f"{reproduction.folder}: compared {compared}; {len(reproduction.differences)} differ")
-        for line in reproduction.differences[:20]:
-            print_stderr(f"  {line}")
-    scored = f"{count(rules.trials, 'trial')} of each of the letters {rules.letters}"
-    print_stderr(f"scored {scored}; --trials and --letters name others\n{rescored.ranking.reason}\nwrote {out}")
-    if not rescored.reproduced:
+        sys.stdout.writelines(f"{line}\n" for line in printable_findings(checked.findings))
+    print_stderr(f"{path}: {checked.summary}; {'can be handed in' if checked.passed else 'fix the errors above'}")
+    if not checked.passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-@export.command("official")
-def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
-    """Copy the data to DIR/<model>/<team>/<stage>, as the official tools expect."""
-    from pcgeval.formats.params import load_params
+@app.command("try")
+def try_command(
+    path: SubmissionPath,
+    model: Annotated[str, typer.Option(metavar="M", help="Of params.yaml, `pcgeval models list`, or a server.")],
+    letters: Annotated[str, typer.Option(metavar="LETTERS", help="The letters to score, such as HIL.")] = "IL",
+    trials: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="Trials per letter.")] = 2,
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="An Ollama server that has the model.")] = None,
+    base_url: BaseUrl = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", file_okay=False, help="Default: rehearsals/<team>/<model>.")
+    ] = None,
+    trust_programs: TrustPrograms = False,
+    json: Json = False,
+) -> None:
+    """Run a few trials of your submission and score them.
 
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise FileError(f"{target}: already exists and is not empty. Name a new folder, or empty it.")
-    params = load_params()
-    for model, team, stage in product(params.models, params.teams, layout.STAGE_DIRS):
-        source = layout.stage_dir(stage, model, team)
-        if source.is_dir():
-            names = [name for name in tree_files(source) if not any(map(PurePath(name).match, _NOT_OFFICIAL))]
-            copy_files(source, target / model / team / stage, names, follow_link=True)
-    if not target.exists():
-        raise FileError("data: holds no results of this competition yet. Run `make final-eval` first.")
-    print_stderr(f"wrote {target}")
+    The trials run exactly as in the competition, with the same seeds, requests and limits. A unique beginning of
+    a model's name is enough. After Ctrl-C, repeat the command to continue. All files go to the folder --out, which
+    keeps earlier trials of other letters. Exit code 1: the submission has errors, or all trials failed.
+    """
+    print_stderr(f"checking {path}")  # before the imports, which take a second and need an extra
+    from pcgeval.cli.try_submission import params_for_try, run_try  # noqa: PLC0415
+
+    if host and base_url:
+        raise typer.BadParameter("--host and --base-url: give one of them.")
+    params = params_for_try(model, host, base_url, letters, trials)
+    run_try(path, params, out, trust_programs=trust_programs, json=json)
 
 
-@export.command("recordings")
-def export_recordings() -> None:
-    """Write all replies to data/recordings, so that others can replay them."""
-    from pcgeval.formats.params import load_params
-    from pcgeval.generation.export import record_competition
-    from pcgeval.judge.many import record_judgements
+@app.command()
+def submit(
+    path: SubmissionPath,
+    team: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the name of PATH.")] = None,
+    may_replace: Annotated[bool, typer.Option("--replace", help="Replace the team's submission.")] = False,
+    json: Json = False,
+) -> None:
+    """Check a submission, copy it, and add its team to params.yaml.
 
-    params = load_params()
-    for path in [*record_competition(params), *record_judgements(params)]:
-        print_stderr(f"wrote {path}")
-    print_stderr("run `make final-eval` again, so that dvc.lock has the hashes of the recordings; it asks no model")
+    The copy is data/submissions/TEAM. A replaced submission moves to .pcgeval/replaced.
+    """
+    from pcgeval.submissions.filing import submit as file_submission  # noqa: PLC0415 - as above
+
+    filed = file_submission(path, team, may_replace=may_replace)
+    if json:
+        print_json(filed.to_json())
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in printable_findings(filed.check.findings))
+        if filed.folder is not None:
+            sys.stdout.write(f"{filed.folder}\n")
+    if filed.folder is None:
+        print_stderr(f"{path} was not filed: fix the errors above, then submit it again")
+        raise typer.Exit(EXIT_CHECK_FAILED)
+    print_stderr(f"{filed.status} {filed.folder}: {filed.check.summary}")
+    print_stderr(f"SHA-256 of the submission: {filed.sha256}")

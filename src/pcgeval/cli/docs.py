@@ -4,12 +4,12 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, get_args
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
-from pcgeval.cli.main import app
+from pcgeval.cli.main import app, load_command
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import write_text
 from pcgeval.core.untrusted import read_text
@@ -36,15 +36,15 @@ complete commands.
 
 def commands_help() -> str:
     """Return the help of all commands as Markdown."""
-    command = cast("TyperGroup", typer.main.get_command(app))
+    command = typer.main.get_command(app)
     return "\n".join([INTRODUCTION, *_help(command, typer.Context(command, info_name="pcgeval"))])
 
 
-def _help(command: TyperCommand | TyperGroup, context: typer.Context) -> Iterator[str]:
+def _help(command: Any, context: typer.Context) -> Iterator[str]:
     """Yield the usage, the text, the arguments and the options of a command or of all commands in a group."""
     if isinstance(command, TyperGroup):
         for name in command.list_commands(context):
-            inner = cast("TyperCommand | TyperGroup", command.commands[name])
+            inner = load_command(name) if context.parent is None else command.commands[name]
             yield from _help(inner, typer.Context(inner, parent=context, info_name=name))
         return
     pieces = [piece.strip("{}") for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]

@@ -1,32 +1,68 @@
-"""The command `pcgeval grade`: a team, a submission that was not run, an attempt at a paper, or a folder of runs."""
+"""The command `grade`, and what it shares with the commands that measure judges: options, plans, tables of grades."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from pcgeval.cli.judge_options import (
-    DryRun,
-    Judge,
-    JudgeModel,
-    judge_settings,
-    print_grade_table,
-    print_plans,
-)
-from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, group, print_json
+from pcgeval.cli.models import judge_settings, load_params_or_default
+from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.text import one_line
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_json, write_text
+from pcgeval.core.text import one_line, printable_name
+from pcgeval.formats.layout import judge_recording_file, judgement_file
+from pcgeval.judge.calls import CallFiles
+from pcgeval.judge.many import (
+    Fault,
+    Grading,
+    GradingPlan,
+    competition_task,
+    grade_all,
+    plan_all,
+    run_gradings,
+    total_plan,
+)
+from pcgeval.judge.run import attempt
+from pcgeval.judge.settings import GradingTask, JudgeSettings
+from pcgeval.report.markup import grade_page
+from pcgeval.rubric.explanation import dollars, summary_lines, tree_lines
+from pcgeval.rubric.output import JudgeOutput
+from pcgeval.rubric.papers import (
+    COLUMNS,
+    RunGrade,
+    find_runs,
+    grade_table,
+    holds_a_run,
+    holds_runs,
+    list_papers,
+    submission_in,
+    width_problem,
+)
+from pcgeval.sandbox.reproduction import SandboxComputer
 
-if TYPE_CHECKING:
-    from pcgeval.judge.many import Fault
-    from pcgeval.judge.settings import GradingTask, JudgeSettings
-    from pcgeval.rubric.output import JudgeOutput
-    from pcgeval.rubric.papers import RunGrade
-
+Judge = Annotated[
+    Literal["simple", "checks", "human", "random", "dummy"] | None,
+    typer.Option(help="Default: as in params.yaml; simple with --model; human with --grades."),
+]
+JudgeModel = Annotated[
+    str | None,
+    typer.Option(metavar="M", help="The judge's model: of params.yaml, `pcgeval models list`, OpenAI, or a server."),
+]
+Models = Annotated[
+    list[str] | None, typer.Option(metavar="M", help="A judge's model, as in `pcgeval grade`. Repeatable.")
+]
+Baselines = Annotated[
+    list[str] | None,
+    typer.Option(metavar="<checks|random|dummy>", help="A judge without a model, for comparison. Repeatable."),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the calls still to make, their tokens and price, and make none.")
+]
 GRADES = Path("grades")  # of a folder of runs, below the working directory
 Submission = Annotated[
     str,
@@ -46,8 +82,65 @@ Out = Annotated[
     Path | None,
     typer.Option(metavar="PATH", help="Write the grade to this file; for runs, GROUP/RUN/grade.json in this folder."),
 ]
-
 app = group()
+
+
+def print_plans(
+    judges: Mapping[str, JudgeSettings],
+    gradings_of: Callable[[str, JudgeSettings], Iterable[Grading]],
+    *,
+    recordings: Sequence[Path] = (),
+    json: bool,
+) -> None:
+    """Print what the gradings by each judge would cost; exit with 1 if some would fail, which are named.
+
+    The error of a grading that is alone is raised.
+    """
+    results = []
+    for judge, settings in judges.items():
+        client = CallFiles(recordings=tuple(recordings)).client(settings, read_only=True)
+        results += [(judge, *result) for result in plan_all(gradings_of(judge, settings), client)]
+    if len(results) == 1 and isinstance(error := results[0][2], Exception):
+        raise error
+    every = [(judge, plan) for judge, _, plan in results if isinstance(plan, GradingPlan)]
+    if json:
+        gradings = [{"judge": judge, **vars(plan)} for judge, plan in every]
+        print_json({"gradings": gradings, "total": vars(total_plan([plan for _, plan in every]))})
+    else:
+        rows = []
+        for judge in judges:
+            of_judge = [plan for other, plan in every if other == judge]
+            for plan in (*of_judge, *([total_plan(of_judge)] if len(of_judge) > 1 else [])):
+                names, cost = (printable_name(judge), printable_name(plan.name)), plan.cost
+                tokens = (plan.prompt_tokens, plan.cached_tokens, plan.output_tokens)
+                numbers = map(str, (plan.calls, plan.known_calls, *tokens, plan.leaves_of_results))
+                rows.append((*names, *numbers, "unknown" if cost is None else dollars(cost)))
+        columns = ("judge", "grading", "calls", "known", "tokens read", "cached", "written", "need a run", "US dollars")
+        print_table(columns, rows)
+        print_stderr("An estimate; no call was made. Known replies cost nothing. A token is four bytes.")
+    faults = [f"{printable_name(name)}: would fail: {plan}" for _, name, plan in results if isinstance(plan, Exception)]
+    for fault in dict.fromkeys(faults):
+        print_stderr(fault)
+    if faults:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def print_grade_table(grades: Sequence[RunGrade], *, json: bool) -> None:
+    """Print the means of gradings as a table, and below it why gradings do not count."""
+    rows = grade_table(grades)
+    for grade in grades:
+        for name in grade.run.left_out():
+            print_stderr(f"{printable_name(grade.run.id)}: {printable_name(name)} is not graded")
+    judges = sorted({grade.judge for grade in grades if grade.judge and grade.score is not None})
+    if len(judges) > 1:
+        print_stderr(f"WARNING: means of this table mix gradings of {len(judges)} judges: {'; '.join(judges)}")
+    if json:
+        print_json({"rows": [vars(row) for row in rows], "gradings": [grade.to_json() for grade in grades]})
+    else:
+        print_table(COLUMNS, [row.cells() for row in rows])
+        for grade in grades:
+            if remark := "disqualified, counts as 0" if grade.disqualified else grade.problem:
+                sys.stdout.write(f"{printable_name(grade.run.id)}: {remark}\n")
 
 
 @app.command()
@@ -76,13 +169,6 @@ def grade(
     grade. A leaf without a grade counts as 0. Exit code 1: a run failed, or a score is open by more than
     rubric.max_width.
     """
-    from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.formats.layout import judge_recording_file, judgement_file
-    from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.many import Grading, competition_task, grade_all, run_gradings
-    from pcgeval.rubric.papers import RunGrade, find_runs, holds_runs, list_papers
-    from pcgeval.sandbox.reproduction import SandboxComputer
-
     params = load_params_or_default()
     settings = judge_settings(
         params, judge=judge, model=model, base_url=base_url, assignments=assignments or (), human_grades=grades
@@ -130,7 +216,7 @@ def grade(
     )
 
 
-def _show_table(grades: "Sequence[RunGrade]", *, json: bool) -> None:
+def _show_table(grades: Sequence[RunGrade], *, json: bool) -> None:
     print_grade_table(grades, json=json)
     if number := sum(grade.problem is not None for grade in grades):
         print_stderr(
@@ -148,12 +234,8 @@ def _refuse(*contradictions: tuple[object, str]) -> None:
 
 
 @contextmanager
-def _attempt(place: Path, paper: str, settings: "JudgeSettings", *, needs_run: bool) -> Iterator["GradingTask"]:
+def _attempt(place: Path, paper: str, settings: JudgeSettings, *, needs_run: bool) -> Iterator["GradingTask"]:
     """Give an attempt at a paper, or the one in the folder of a run, and say what a reader may not expect."""
-    from pcgeval.core.errors import FileError
-    from pcgeval.judge.run import attempt
-    from pcgeval.rubric.papers import holds_a_run, submission_in
-
     submission = place
     if place.is_dir() and holds_a_run(place):
         with suppress(FileError):
@@ -167,20 +249,14 @@ def _attempt(place: Path, paper: str, settings: "JudgeSettings", *, needs_run: b
 
 
 def _show_grade(
-    output: "JudgeOutput | Fault", max_width: float, out: Path | None, page: Path | None, title: str, *, json: bool
+    output: JudgeOutput | Fault, max_width: float, out: Path | None, page: Path | None, title: str, *, json: bool
 ) -> None:
     """Print a grade as JSON, or else its tree, and the summary; write its file and its page, if they are asked for."""
-    from pcgeval.core.files import write_json, write_text
-    from pcgeval.rubric.explanation import summary_lines, tree_lines
-    from pcgeval.rubric.papers import width_problem
-
     if isinstance(output, Exception):
         raise output
     if out is not None:
         write_json(out, output.to_json())
     if page is not None:
-        from pcgeval.report.markup import grade_page
-
         write_text(page, grade_page(output, title))
     if json:
         print_json(output.to_json())

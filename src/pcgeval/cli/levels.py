@@ -1,4 +1,4 @@
-"""The command `level`, and levels as text for terminals."""
+"""The commands for levels: `level` scores and draws one, `evaluate` scores many."""
 
 import sys
 import time
@@ -9,19 +9,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
+from PIL import Image
 
+from pcgeval.cli.models import load_params_or_default
 from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_bytes, write_text
+from pcgeval.core.progress import Progress
 from pcgeval.core.text import printable_line
 from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes
+from pcgeval.evaluator.image import png_bytes
+from pcgeval.levels.extraction import CALL, quoted
+from pcgeval.levels.unread import unread_calls
+from pcgeval.parallel.processes import chosen_scheduler
+from pcgeval.preview.drawing import CalledBlock
+from pcgeval.similarity.classifier import Classifier
 
 if TYPE_CHECKING:
-    from PIL import Image
-
-    from pcgeval.preview.drawing import CalledBlock
     from pcgeval.preview.level_score import LevelScore
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
@@ -32,7 +39,6 @@ _COLUMNS = 28  # of a drawing, in characters; a character shows two pixels, one 
 _GAP = 4  # columns between two drawings
 _HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
 _KINDS = {"response": "a response", "calls": "calls", "level": "a level in XML"}
-
 app = group()
 
 
@@ -52,13 +58,10 @@ def level(
     scores 0.
     """
     if len(letter) != 1 or not "A" <= letter <= "Z":
-        raise typer.BadParameter(f"letter {letter!r}: give one of A to Z.")
+        raise typer.BadParameter(f"letter {letter!r}: must be A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
-    from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.evaluator.image import png_bytes
-    from pcgeval.preview.level_score import score_level
-    from pcgeval.similarity.classifier import Classifier
+    from pcgeval.preview.level_score import score_level  # noqa: PLC0415 - the help needs no pymunk, an extra
 
     params = load_params_or_default(assignments or ())
     classifier = Classifier.load(params.similarity.model, params.similarity.revision)
@@ -105,9 +108,6 @@ def _handmade(file: Path) -> str:
 
 def _hints(text: str, scored: "LevelScore") -> Iterator[str]:
     """Yield a hint about each line of bare calls, or of a response's text, that is ignored."""
-    from pcgeval.levels.extraction import CALL, quoted
-    from pcgeval.levels.unread import unread_calls
-
     for number, line in enumerate(text.splitlines() if scored.read_as == "calls" else (), start=1):
         if line.strip() and not CALL.search(line) and not line.lstrip().startswith("#"):
             _, call, why = next(unread_calls(line), (0, line.strip(), "holds no call"))
@@ -137,11 +137,8 @@ def _level_lines(scored: "LevelScore") -> Iterator[str]:
     yield "likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in scored.likeliest)
 
 
-def drawing(picture: "Image.Image") -> list[str]:
+def drawing(picture: Image.Image) -> list[str]:
     """Return a level's picture as lines of half blocks, without empty lines above and below."""
-    import numpy as np
-    from PIL import Image
-
     ink = np.asarray(picture.convert("L").resize((_COLUMNS, _COLUMNS), Image.Resampling.BOX)) < 128
     lines = [
         "".join(_HALVES[bool(above), bool(below)] for above, below in zip(*rows, strict=True)).rstrip()
@@ -151,9 +148,60 @@ def drawing(picture: "Image.Image") -> list[str]:
     return lines[full[0] : full[-1] + 1] if full else []
 
 
-def block_text(block: "CalledBlock") -> str:
+def block_text(block: CalledBlock) -> str:
     """Return a call and the fate of its block."""
     text = f"{block.number:2} {printable_line(block.call)}  {block.fate}"
     if block.fate != "moved" or block.distance is None:
         return text
     return f"{text} {block.distance:.2f} m, {block.fell or 0:.2f} m down, turned {block.turned or 0:.0f}°"
+
+
+@app.command()
+def evaluate(
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT", help="*.jsonl, *.parquet, folders; - for stdin.")],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="DIR", file_okay=False, help="The folder for the dataset: README.md and data/*.parquet."),
+    ],
+    assignments: Assignments = None,
+    no_classifier: Annotated[bool, typer.Option("--no-classifier", help="Simulate only.")] = False,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="Also store the classifier's embeddings.")] = False,
+    any_text: Annotated[bool, typer.Option("--any-text", help="Also accept bare calls and XML levels.")] = False,
+    processes: Annotated[int | None, typer.Option(metavar="N", min=1, help="Default: one per core.")] = None,
+    json: Json = False,
+) -> None:
+    """Score the levels of many responses and write Parquet files.
+
+    The inputs have id, letter and text. Physics and classifier come from params.yaml, if there is one. Repeat the
+    command to continue a stopped run. Exit code 1: some rows could not be read; the table has them with the reason.
+    """
+    from pcgeval.bulk.evaluate import evaluate as evaluate_rows  # noqa: PLC0415 - as above
+
+    params = load_params_or_default(assignments or ())
+    progress = Progress("levels", None)
+
+    def begin(rows: int | None) -> None:
+        progress.total = rows
+
+    with progress:
+        summary = evaluate_rows(
+            inputs,
+            out,
+            similarity=params.similarity,
+            classify=not no_classifier,
+            physics=params.physics,
+            embeddings=embeddings,
+            read_as=None if any_text else "response",
+            processes=processes,
+            scheduler=chosen_scheduler(params.execution.scheduler),
+            begin=begin,
+            report=lambda row: progress.step(failed=row.reason is not None),
+        )
+    if json:
+        print_json(summary.model_dump())
+    else:
+        failures = ", ".join(f"{number} in {stage}" for stage, number in summary.failed.items()) or "none"
+        print_stderr(f"{progress.done} new of {summary.rows} rows; failed: {failures}")
+        sys.stdout.write(f"{out}\n")
+    if summary.failed.get("input"):
+        raise typer.Exit(EXIT_CHECK_FAILED)

@@ -1,23 +1,159 @@
-"""The commands for local language models: `pcgeval models list`, `fetch` and `serve`."""
+"""The params and models that commands work with, and the commands `models list`, `fetch` and `serve`."""
 
 import socket
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
-from pcgeval.cli.options import Json, group, print_json, print_table
+from pcgeval.cli.options import Json, assign, group, print_json, print_table
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.text import printable_name
+from pcgeval.formats.layout import PACKAGED_DATA
+from pcgeval.formats.params import ANY_CLASSIFIER, Model, Params, load_params, parse_params
+from pcgeval.judge.settings import JudgeSettings
+from pcgeval.llm.backends import LOCAL_MODELS, cached_path, find_model, model_file, named_model
+from pcgeval.llm.backends import fetch as fetch_model
+from pcgeval.llm.protocol import full_name
 
+_LOCAL_PARAMS = PACKAGED_DATA / "competitions" / "local.yaml"  # of `pcgeval init`: the same prompt, the same replies
+_FINAL_TRIALS = 10  # per letter, in the final of 2025
+_OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
 app = group()
 models = group()
 app.add_typer(models, name="models", help="List the local models, fetch them into the cache, or serve one.")
 
 
+class SettingsError(PcgevalError):
+    """An option has an invalid value."""
+
+
+def load_params_or_default(assignments: Sequence[str] = ()) -> Params:
+    """Return params.yaml of the working directory, or default params without teams if there is none.
+
+    Each of `assignments` is a `KEY=VALUE` that overrides a key.
+    """
+    params = load_params() if Path("params.yaml").is_file() else default_params()
+    if not assignments:
+        return params
+    values = params.model_dump(mode="json", exclude_unset=True) | {
+        "teams": dict.fromkeys(params.teams or ["participant"])
+    }
+    for assignment in assignments:
+        assign(values, assignment)
+    return parse_params(values, "--set", context=ANY_CLASSIFIER).model_copy(update={"teams": params.teams})
+
+
+def default_params() -> Params:
+    """Return the params that apply outside a competition's folder: those of `pcgeval init`, without teams."""
+    params = load_params(_LOCAL_PARAMS)
+    return params.model_copy(
+        update={
+            "competition": params.competition.model_copy(update={"name": "rehearsal", "trials": _FINAL_TRIALS}),
+            "teams": {},
+            "similarity": params.similarity.model_copy(update={"model": str(PACKAGED_DATA / "classifier")}),
+            "scoring": params.scoring.model_copy(update={"baseline": None}),
+        }
+    )
+
+
+def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str | None = None) -> Model:
+    """Return the model that a name means, with a backend that asks it for real.
+
+    Args:
+        params: The competition.
+        name: The key or name of a model of params.yaml or of a local model, or its beginning; otherwise, and always
+            with an address, the name that a server has for it.
+        host: The address of an Ollama server.
+        base_url: An endpoint of OpenAI's interface.
+    """
+    is_addressed = host is not None or base_url is not None
+    model = _known_model(params, name, may_be_short=not is_addressed) or Model(backend="recorded", name=name)
+    if model.backend != "recorded" and not is_addressed:
+        return model
+    try:
+        asked = named_model(model.name, base_url, host)
+    except ValidationError as error:
+        raise SettingsError(f"{str(error.errors()[0]['msg']).removeprefix('Value error, ')}.") from error
+    digest, options = model.digest, model.options or {"num_predict": 1000}
+    if asked.backend == "openai":
+        digest, options = None, {option: value for option, value in options.items() if option != "num_ctx"}
+    elif host is not None and find_model(model.name):
+        digest = None  # Ollama hashes the same model in another way
+    return asked.model_copy(update={"digest": digest, "options": options, "profile": model.profile})
+
+
+def _known_model(params: Params, name: str, *, may_be_short: bool) -> Model | None:
+    """Return the model of params.yaml, or the local model, with this key or name, or with one that begins with it."""
+    models = {model.name: model for model in (*default_params().models.values(), *params.models.values())}
+    models |= params.models
+    same = [model for model in models.values() if full_name(model.name) == full_name(name)]
+    if name in models or same:
+        return models.get(name) or same[0]
+    longer = {model.name: model for key, model in models.items() if key.casefold().startswith(name.casefold())}
+    if not name or not may_be_short or not longer:
+        return None
+    if len(longer) > 1:
+        raise SettingsError(
+            f"model {printable_name(name)}: could be {' or '.join(sorted(longer))}. Write more of the name, or name "
+            "the server that has a model of this name with --host or --base-url."
+        )
+    return next(iter(longer.values()))
+
+
+def judge_settings(
+    params: Params,
+    *,
+    judge: str | None = None,
+    model: str | None = None,
+    base_url: str | None = None,
+    assignments: Sequence[str] = (),
+    human_grades: Path | None = None,
+) -> JudgeSettings:
+    """Return the settings of params.yaml with those of the command line in their place.
+
+    Options that a model of params.yaml has for trials are left out. Raises BadParameter, GradingError or SettingsError
+    if an option is incomplete, a value invalid or the model unknown.
+    """
+    if base_url is not None and not (base_url and model):
+        raise typer.BadParameter("--base-url says where a model is asked. Name the model with --model, and an address.")
+    values: dict[str, Any] = params.rubric.model_dump(exclude_unset=True)
+    if model is not None:
+        asked = find_model_to_ask(params, model, None, base_url)
+        options = {option: value for option, value in asked.options.items() if option not in _OF_TRIALS}
+        values["model"] = asked.model_copy(update={"options": options}).model_dump(exclude_unset=True)
+    values["judge"] = judge or ("human" if human_grades else "simple" if model else params.rubric.judge)
+    values |= {"human_grades": human_grades} if human_grades else {}
+    for assignment in assignments:
+        if not assignment.startswith("rubric."):
+            raise typer.BadParameter(f"--set {assignment}: a judge has keys of `rubric`, such as rubric.votes=3.")
+        assign({"rubric": values}, assignment)
+    return JudgeSettings.checked(values)
+
+
+def named_judges(
+    models: Sequence[str] | None,
+    others: Sequence[str] | None,
+    base_url: str | None,
+    assignments: Sequence[str] | None,
+) -> dict[str, JudgeSettings]:
+    """Return the settings of the judges with these models, and of those that need none, by their names."""
+    if not models and not others:
+        raise typer.BadParameter("name a judge: models with --model, and others with --judge.")
+    params = load_params_or_default()
+    named = {
+        name: judge_settings(params, judge="simple", model=name, base_url=base_url, assignments=assignments or ())
+        for name in models or ()
+    }
+    return named | {name: judge_settings(params, judge=name, assignments=assignments or ()) for name in others or ()}
+
+
 @models.command("list")
 def list_models(json: Json = False) -> None:
     """List the local models with their size, SHA-256 and licence."""
-    from pcgeval.llm.backends import LOCAL_MODELS, cached_path
-
     columns = ("model", "bytes", "sha256", "licence", "fetched")
     rows = [
         (model.name, model.size, model.sha256, model.licence, cached_path(model).is_file()) for model in LOCAL_MODELS
@@ -33,9 +169,6 @@ def fetch(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Default: all local models.")] = None,
 ) -> None:
     """Download local models into the cache and print their paths."""
-    from pcgeval.llm.backends import LOCAL_MODELS
-    from pcgeval.llm.backends import fetch as fetch_model
-
     for name in names or [model.name for model in LOCAL_MODELS]:
         sys.stdout.write(f"{fetch_model(name)}\n")
 
@@ -46,8 +179,7 @@ def serve(
     port: Annotated[int, typer.Option(min=1, max=65_535, help="The port to listen on.")] = 8080,
 ) -> None:
     """Serve a local model on this machine, with OpenAI's interface, until Ctrl-C."""
-    from pcgeval.llm.backends import model_file
-    from pcgeval.llm.openai import serve as serve_model
+    from pcgeval.llm.openai import serve as serve_model  # noqa: PLC0415 - an extra
 
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that has just ended leaves it free

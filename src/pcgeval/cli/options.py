@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 # columns that name a row
 _NAMES = {"model", "team", "letter", "state", "status", "submission", "what"}
@@ -53,8 +54,6 @@ def group() -> typer.Typer:
 
 def assign(values: dict[str, Any], assignment: str) -> None:
     """Set a key of nested mappings to the value of `KEY=VALUE`: dots separate nested keys, the value is YAML."""
-    import yaml
-
     name, sign, text = assignment.partition("=")
     *outer, last = name.split(".")
     try:

@@ -1,29 +1,43 @@
-"""The commands that prove a ranking and compare two: `audit`, `bundle`, `verify`, `compare`."""
+"""The commands that prove and exchange results: `audit`, `bundle`, `verify`, `compare`, `rescore`, `export`."""
 
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from itertools import product
+from pathlib import Path, PurePath
+from typing import Annotated, Any
 
 import typer
 
 from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
+from pcgeval.cli.ranking import print_teams
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.files import sha256_bytes, sha256_file, write_bytes
-from pcgeval.core.text import printable_line, printable_name, printable_text
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import copy_files, sha256_bytes, sha256_file, tree_files, write_bytes
+from pcgeval.core.text import count, printable_line, printable_name, printable_text
+from pcgeval.core.untrusted import read_json
+from pcgeval.formats import layout
 from pcgeval.formats.layout import RANKING_JSON, SUBMISSIONS
-
-if TYPE_CHECKING:
-    from pcgeval.proof.asking import AskedCall
-    from pcgeval.proof.audit import Audit
-    from pcgeval.proof.compare import Label
+from pcgeval.formats.params import load_params
+from pcgeval.formats.results import RankingFile
+from pcgeval.generation.summaries import record_competition
+from pcgeval.judge.many import record_judgements
+from pcgeval.proof.asking import AskedCall, ask_again
+from pcgeval.proof.audit import Audit
+from pcgeval.proof.audit import audit as audit_folder
+from pcgeval.proof.bundle import make_bundle, verify_bundle
+from pcgeval.proof.compare import SCORES, Label, compare_states
+from pcgeval.scoring.decimals import rounded
+from pcgeval.scoring.inputs import ScoringRules
+from pcgeval.scoring.rescore import measured_letters_and_trials
+from pcgeval.scoring.rescore import rescore as rescore_folders
+from pcgeval.scoring.result_hash import result_doubts
+from pcgeval.submissions.load import submission_sha256
 
 app = group()
 _MOST = 20  # lines of a kind; --json has all
 _HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
-
 Trust = Annotated[
     list[str] | None,
     typer.Option(metavar="STAGE", help="Take a stage's published output instead of running it. Repeatable."),
@@ -31,6 +45,13 @@ Trust = Annotated[
 Since = Annotated[
     str | None, typer.Option(metavar="COMMIT", help="Also name each input that changed after this commit.")
 ]
+# records of trials and files beside the official ones
+_NOT_OFFICIAL = (
+    *("*_*_*.json", layout.FAILURES_FILE),
+    *(layout.CLASSIFIER_FILE, layout.SIMULATIONS_FILE, layout.TRIALS_FILE),
+)
+export = group()
+app.add_typer(export, name="export", help="Export the data or the recordings of the last run.")
 
 
 @app.command()
@@ -49,11 +70,7 @@ def audit(
     published file differs, a model answered a call of --ask differently, or what decides the ranking is not as in the
     commit of --since that was published before the run: params.yaml, submissions, locks, classifier or rubrics.
     """
-    import dvc  # noqa: F401 - it is run as a program, and an extra brings it
-
-    from pcgeval.formats.params import load_params
-    from pcgeval.proof.asking import ask_again
-    from pcgeval.proof.audit import audit as audit_folder
+    import dvc  # noqa: F401, PLC0415 - it is run as a program, and an extra brings it
 
     result = audit_folder(Path(), trust=trust or (), since=since)
     asked = ask_again(Path(), load_params(), ask, report=print_stderr) if ask else []
@@ -65,10 +82,6 @@ def bundle(
     out: Annotated[Path, file_to_write("-o", "--out", text="The ZIP file to write.")], json: Json = False
 ) -> None:
     """Write inputs and results to one file that anyone can verify."""
-    from pcgeval.formats.params import load_params
-    from pcgeval.proof.bundle import make_bundle
-    from pcgeval.submissions.load import submission_sha256
-
     content = make_bundle(Path())
     write_bytes(out, content)
     digest = sha256_bytes(content)
@@ -91,23 +104,19 @@ def verify(
 
     Exit code 1: a file of the bundle does not follow from its inputs, or not everything could be run again.
     """
-    from pcgeval.proof.bundle import verify_bundle
-
     result = verify_bundle(file, trust=trust or ())
     _show_audit(result, strict=True, json=json, bundle_sha256=sha256_file(file))
 
 
 def _show_audit(
-    result: "Audit",
+    result: Audit,
     *,
     strict: bool,
     json: bool,
-    asked: "Sequence[AskedCall]" = (),
+    asked: Sequence[AskedCall] = (),
     bundle_sha256: str | None = None,
 ) -> None:
     """Print an audit: the verdict, a line for each team, and what differs; exit with code 1 if it failed."""
-    from pcgeval.scoring.decimals import rounded
-
     passed = result.passed(strict=strict) and all(call.same for call in asked)
     if json:
         more: dict[str, Any] = {"sha256": bundle_sha256} if bundle_sha256 else {"asked": list(map(asdict, asked))}
@@ -142,7 +151,7 @@ def _show_audit(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _verdict(result: "Audit") -> str:
+def _verdict(result: Audit) -> str:
     if result.differences:
         verdict = f"published files that differ from a new run of the inputs: {len(result.differences)}"
     elif result.faults:
@@ -164,11 +173,6 @@ def compare(
     json: Json = False,
 ) -> None:
     """Compare two evaluations and show the differences."""
-    from pcgeval.formats.params import load_params
-    from pcgeval.formats.results import RankingFile
-    from pcgeval.proof.compare import compare_states
-    from pcgeval.scoring.result_hash import result_doubts
-
     values = compare_states(before, after, Path())
     if after is None:
         for doubt in result_doubts(load_params(), RankingFile.read(RANKING_JSON)):
@@ -179,10 +183,7 @@ def compare(
         print_table(("what", "before", "after"), _compared_rows(values))
 
 
-def _compared_rows(values: "Iterable[tuple[Label, Any, Any]]") -> Iterator[tuple[str, str, str]]:
-    from pcgeval.proof.compare import SCORES
-    from pcgeval.scoring.decimals import rounded
-
+def _compared_rows(values: Iterable[tuple[Label, Any, Any]]) -> Iterator[tuple[str, str, str]]:
     def shown(kind: str, value: Any) -> str:
         if value is None:
             return "-"
@@ -199,3 +200,70 @@ def _compared_rows(values: "Iterable[tuple[Label, Any, Any]]") -> Iterator[tuple
         yield label, shown(kind, before), "=" if before == after else shown(kind, after)
     if len(letters) > _MOST:
         yield f"and {len(letters) - _MOST} more letters", "see --json", ""
+
+
+@app.command()
+def rescore(
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR", exists=True, file_okay=False, help="The <SOURCE> folder of each model."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", file_okay=False, help="Write the results to this folder.")],
+    letters: Annotated[
+        str | None, typer.Option(metavar="LETTERS", help="The letters to score; default: those of the files.")
+    ] = None,
+    trials: Annotated[
+        int | None, typer.Option(metavar="N", help="Trials per letter; default: those of the files.")
+    ] = None,
+    baseline: Annotated[str | None, typer.Option(metavar="TEAM", help="The team that the winner must beat.")] = None,
+    baselines: Annotated[list[str] | None, typer.Option(metavar="TEAM", help="Score, but do not rank it.")] = None,
+    disqualified: Annotated[list[str] | None, typer.Option(metavar="TEAM", help="Leave it out.")] = None,
+    official_quirks: Annotated[bool, typer.Option("--official-quirks", help="Do as the official script.")] = False,
+    json: Json = False,
+) -> None:
+    """Score and rank from official files or published tables.
+
+    --baselines and --disqualified are repeatable. The official script departs from the rules in places. Exit code 1:
+    the results differ from published figures.
+    """
+    measured_letters, measured_trials = measured_letters_and_trials(folders)
+    rules = ScoringRules(letters or measured_letters, trials or measured_trials, official_quirks, baseline)
+    rescored = rescore_folders(folders, out, rules, baselines=baselines or (), disqualified=disqualified or ())
+    if json:
+        print_json(read_json(out / layout.RANKING_JSON.name))
+    else:
+        print_teams(RankingFile.read(out / layout.RANKING_JSON.name).teams)
+    for reproduction in rescored.reproductions:
+        compared = ", ".join(count(number, kind) for kind, number in reproduction.compared.items())
+        print_stderr(f"{reproduction.folder}: compared {compared}; {len(reproduction.differences)} differ")
+        for line in reproduction.differences[:20]:
+            print_stderr(f"  {line}")
+    scored = f"{count(rules.trials, 'trial')} of each of the letters {rules.letters}"
+    print_stderr(f"scored {scored}; --trials and --letters name others\n{rescored.ranking.reason}\nwrote {out}")
+    if not rescored.reproduced:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@export.command("official")
+def export_official(target: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")]) -> None:
+    """Copy the data to DIR/<model>/<team>/<stage>, as the official tools expect."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise FileError(f"{target}: already exists and is not empty. Name a new folder, or empty it.")
+    params = load_params()
+    for model, team, stage in product(params.models, params.teams, layout.STAGE_DIRS):
+        source = layout.stage_dir(stage, model, team)
+        if source.is_dir():
+            names = [name for name in tree_files(source) if not any(map(PurePath(name).match, _NOT_OFFICIAL))]
+            copy_files(source, target / model / team / stage, names, follow_link=True)
+    if not target.exists():
+        raise FileError("data: holds no results of this competition yet. Run `make final-eval` first.")
+    print_stderr(f"wrote {target}")
+
+
+@export.command("recordings")
+def export_recordings() -> None:
+    """Write all replies to data/recordings, so that others can replay them."""
+    params = load_params()
+    for path in [*record_competition(params), *record_judgements(params)]:
+        print_stderr(f"wrote {path}")
+    print_stderr("run `make final-eval` again, so that dvc.lock has the hashes of the recordings; it asks no model")

@@ -4,34 +4,37 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from pcgeval.cli.judge_options import (
-    Baselines,
-    DryRun,
-    Models,
-    named_judges,
-    print_grade_table,
-    print_plans,
-)
+from pcgeval.cli.grade import Baselines, DryRun, Models, print_grade_table, print_plans
+from pcgeval.cli.models import load_params_or_default, named_judges
 from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
-from pcgeval.core.files import to_json
+from pcgeval.core.files import to_json, write_text
 from pcgeval.core.text import listed, one_line, printable_name
-from pcgeval.formats.layout import PAPERS
-
-if TYPE_CHECKING:
-    from pcgeval.rubric.grades import GradedTaskNode
+from pcgeval.formats.layout import PAPERS, RUBRICS, own_or_packaged
+from pcgeval.judge.calls import CallFiles
+from pcgeval.judge.trust import NO_ATTACKS, attack_gradings, attack_judge, evaluate_judges, file_name, read_examples
+from pcgeval.report.markup import grade_page
+from pcgeval.rubric.agreement import FIGURE_COLUMNS, METHOD, judge_eval_json, judge_eval_lines
+from pcgeval.rubric.agreement import agreement as measure_agreement
+from pcgeval.rubric.explanation import NodeShare, criterion_lines, form_lines, summary_lines, tree_lines, way_to
+from pcgeval.rubric.grades import GradedTaskNode, GradeError, Verdict, grade_tree
+from pcgeval.rubric.output import JudgeOutput, inspect_log, read_grade, read_graded_tree
+from pcgeval.rubric.papers import RunGrade, find_runs, list_papers, read_disqualified, width_problem
+from pcgeval.rubric.tree import load_rubric_with_checks
 
 MAX_NAMES = 20  # in one message
 Grade = Annotated[Path, typer.Argument(metavar="GRADE", help="A grade.json, or a grading of PaperBench.")]
 
 app = group()
+measures = group()
+app.add_typer(measures, name="rubric", help="Explain grades, compare them, and measure judges.")
 
 
-@app.command()
+@measures.command()
 def show(
     grade: Grade,
     leaf: Annotated[
@@ -44,14 +47,8 @@ def show(
 
     The explanation of a criterion goes from the root down to the judge's answer.
     """
-    from pcgeval.rubric.explanation import NodeShare, criterion_lines, summary_lines, tree_lines, way_to
-    from pcgeval.rubric.output import read_grade
-
     output = read_grade(grade)
     if page:
-        from pcgeval.core.files import write_text
-        from pcgeval.report.markup import grade_page
-
         write_text(page, grade_page(output, str(grade)))
     tree = output.graded_task_tree
     if leaf is None:
@@ -66,7 +63,7 @@ def show(
     _print(values, lines, json=json)
 
 
-@app.command()
+@measures.command()
 def convert(
     grade: Grade,
     form: Annotated[
@@ -79,8 +76,6 @@ def convert(
     ] = "paperbench",
 ) -> None:
     """Print a grade as JSON in another format."""
-    from pcgeval.rubric.output import JudgeOutput, inspect_log, read_grade
-
     formats = {"pcgeval": JudgeOutput.to_json, "paperbench": JudgeOutput.to_dict, "inspect": inspect_log}
     sys.stdout.write(f"{to_json(formats[form](read_grade(grade)))}\n")
 
@@ -90,26 +85,21 @@ def _print(value: Any, lines: Iterable[str], *, json: bool) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-@app.command()
+@measures.command()
 def agreement(
     a: Annotated[Path, typer.Argument(metavar="A", help="A grade.json, or a folder of them.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="The other judge's grade.json or folder.")],
     json: Json = False,
 ) -> None:
     """Measure how far two gradings by one rubric agree, and where A is right if B is the truth."""
-    from pcgeval.rubric.agreement import FIGURE_COLUMNS, METHOD, agreement
-
-    result = agreement(_read_pairs(a, b))
+    result = measure_agreement(_read_pairs(a, b))
     if not json:
         print_table(FIGURE_COLUMNS, [figures.cells(name) for name, figures in result.groups.items()])
     _print(result.to_json(), [METHOD, *result.lines()], json=json)
 
 
-def _read_pairs(a: Path, b: Path) -> "dict[str, tuple[GradedTaskNode, GradedTaskNode]]":
+def _read_pairs(a: Path, b: Path) -> dict[str, tuple[GradedTaskNode, GradedTaskNode]]:
     """Return the gradings that belong together: two files, or those of the same name in two folders."""
-    from pcgeval.rubric.grades import GradeError
-    from pcgeval.rubric.output import read_graded_tree
-
     in_a, in_b = (
         {path.relative_to(place).as_posix(): path for path in place.rglob("*.json")} if place.is_dir() else {"": place}
         for place in (a, b)
@@ -120,7 +110,7 @@ def _read_pairs(a: Path, b: Path) -> "dict[str, tuple[GradedTaskNode, GradedTask
     return {name: (read_graded_tree(in_a[name]), read_graded_tree(in_b[name])) for name in sorted(in_a)}
 
 
-@app.command()
+@measures.command()
 def judge_eval(
     *,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="PAPER/EXAMPLE/..., as PaperBench's data/judge_eval.")],
@@ -141,10 +131,6 @@ def judge_eval(
 
     Exit code 1: leaves without a grade leave the score of a submission open by more than rubric.max_width.
     """
-    from pcgeval.judge.trust import evaluate_judges, file_name, read_examples
-    from pcgeval.rubric.agreement import judge_eval_json, judge_eval_lines
-    from pcgeval.rubric.papers import width_problem
-
     papers = folder.resolve().parent / "papers"
     keys = [*([f"rubric.papers_dir={papers}"] if papers.is_dir() else []), *(assignments or [])]
     judges = named_judges(model, judge, base_url, keys)
@@ -175,7 +161,7 @@ def judge_eval(
     raise typer.Exit(code)
 
 
-@app.command()
+@measures.command()
 def attack(
     *,
     submission: Annotated[
@@ -199,9 +185,6 @@ def attack(
     The harmless note is a control: its difference is the judge's noise. Exit code 1: a grading did not finish, the
     unchanged submission got no grade, or an attack exceeds --max-inflation.
     """
-    from pcgeval.judge.calls import CallFiles
-    from pcgeval.judge.trust import NO_ATTACKS, attack_gradings, attack_judge
-
     judges = named_judges(model, judge, base_url, assignments)
     if dry_run:
         print_plans(judges, lambda _, settings: attack_gradings(submission, paper, settings), json=json)
@@ -228,7 +211,7 @@ def attack(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-@app.command()
+@measures.command()
 def table(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Grades of `pcgeval grade RUNS`, or PaperBench's folder of runs.")
@@ -247,9 +230,6 @@ def table(
     The names of runs begin with those of the papers in rubric.papers_dir. Exit code 1: a run has no grade that counts;
     the table names it.
     """
-    from pcgeval.cli.settings import load_params_or_default
-    from pcgeval.rubric.papers import RunGrade, find_runs, list_papers, read_disqualified
-
     params = load_params_or_default(assignments or ())
     runs = find_runs(folder, list_papers(Path(params.rubric.papers_dir)))
     names = read_disqualified(disqualified) if disqualified else frozenset()
@@ -259,7 +239,7 @@ def table(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-@app.command()
+@measures.command()
 def leaves(
     rubric: Annotated[
         str, typer.Argument(metavar="RUBRIC", help="A folder of data/rubrics or data/papers, or a rubric.json.")
@@ -268,11 +248,6 @@ def leaves(
     json: Json = False,
 ) -> None:
     """List the leaves of a rubric: the criteria that are graded."""
-    from pcgeval.formats.layout import RUBRICS, own_or_packaged
-    from pcgeval.rubric.explanation import NodeShare, form_lines
-    from pcgeval.rubric.grades import Verdict, grade_tree
-    from pcgeval.rubric.tree import load_rubric_with_checks
-
     folders = (own_or_packaged(RUBRICS / rubric), own_or_packaged(PAPERS) / rubric, Path(rubric))
     file = next((folder / "rubric.json" for folder in folders if folder.is_dir()), Path(rubric))
     root, _ = load_rubric_with_checks(file)

@@ -15,8 +15,8 @@ from typing import Any
 
 import typer
 
+from pcgeval.cli.models import SettingsError, find_model_to_ask, load_params_or_default
 from pcgeval.cli.options import print_json, print_table
-from pcgeval.cli.settings import SettingsError, find_model_to_ask, load_params_or_default
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.locks import lock_folder
@@ -227,8 +227,8 @@ def _print_means(tried: _Try, *, json: bool) -> None:
                 "trials": len(levels),
                 "failed": sum(level.failure is not None for level in levels),
                 "stability": fmean(level.stability for level in levels),
-                "similarity": fmean(level.similarity for level in levels),
-                "score": fmean(level.score for level in levels),
+                "similarity": fmean(level.similarity or 0 for level in levels),
+                "score": fmean(level.score or 0 for level in levels),
                 "diversity": round(diversity(vectors, len(levels)), _DIVERSITY_DIGITS) if len(levels) > 1 else None,
             }
         )

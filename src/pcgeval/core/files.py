@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from fnmatch import translate
 from pathlib import Path
 from typing import Any
@@ -171,6 +171,23 @@ def sha256_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes, read in blocks."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cached(path: Path, made_from: object, make: Callable[[], bytes]) -> bytes:
+    """Return what an earlier call put into a file, if it was made from the same; else make it and put it there.
+
+    A hash over the `repr` of `made_from` and the content comes first in the file, so a damaged one counts as missing.
+    On a disk that cannot be written, nothing is kept.
+    """
+    key = repr(made_from).encode("utf-8", errors="surrogatepass")
+    if path.is_file():
+        digest, _, content = path.read_bytes().partition(b"\n")
+        if digest == sha256_bytes(key + content).encode():
+            return content
+    content = make()
+    with suppress(OSError):
+        write_bytes(path, sha256_bytes(key + content).encode() + b"\n" + content)
+    return content
 
 
 def derived_seed(*parts: object) -> int:

@@ -9,6 +9,8 @@ import math
 from collections.abc import Sequence
 
 import Box2D
+import numpy as np
+from numpy.typing import NDArray
 
 from pcgeval.evaluator import world as unity
 from pcgeval.evaluator.world import COLLIDERS, World
@@ -51,9 +53,10 @@ class Box2dWorld(World):
         return not any(body.awake for body in self._living)
 
     @property
-    def places(self) -> list[tuple[float, float, float]]:
-        """The x, y and rotation of each block."""
-        return [self._died_at.get(index) or _place(body) for index, body in enumerate(self._bodies)]
+    def places(self) -> NDArray[np.float64]:
+        """The x, y and rotation of each block, shape (blocks, 3)."""
+        places = [self._died_at.get(index) or _place(body) for index, body in enumerate(self._bodies)]
+        return np.array(places, dtype=np.float64).reshape(-1, 3)
 
     def _body(self, index: int, block: Block) -> "Box2D.b2Body":
         size = COLLIDERS[block.type]

@@ -2,8 +2,6 @@
 
 import struct
 import zlib
-from collections.abc import Sequence
-from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +11,6 @@ from pcgeval.evaluator.world import SPRITES, Stability, corners, square_around
 from pcgeval.levels.blocks import BlockType
 
 SIZE, MARGIN = 1024, 100  # pixels
-WHITE = 255  # black is 0
 PNG_FILTER_UP = 2
 SUBPIXELS = 256  # corners are rounded to this fraction of a pixel; from there on all arithmetic is on integers
 
@@ -26,29 +23,38 @@ def render(stability: Stability, size: int = SIZE, margin: int = MARGIN, also: S
     pixel is black when its centre lies in a block, or on its left or upper edge. Without a living block all is white.
     With `also`, the camera would show the blocks of that state too, so that pictures of both have one scale.
     """
-    return Image.fromarray((~_blackened(stability, size, margin, also)).view(np.uint8) * np.uint8(WHITE))
+    rows, lengths = white_rows(stability, size, margin, also)
+    return Image.fromarray(np.repeat(rows * np.uint8(255), lengths, axis=0))
 
 
 def level_png(stability: Stability) -> bytes:
     """Return the picture of `render` as PNG, as `png_bytes` writes it but faster."""
-    black = _blackened(stability, SIZE, MARGIN)
-    return _png(~np.packbits(black, axis=1), black.shape, bits=1)
+    rows, lengths = white_rows(stability)
+    return _png(np.repeat(np.packbits(rows, axis=1), lengths, axis=0), (SIZE, SIZE), bits=1)
 
 
-def _blackened(stability: Stability, size: int, margin: int, also: Stability | None = None) -> NDArray[np.bool_]:
-    """Return whether each pixel is black."""
+def white_rows(
+    stability: Stability, size: int = SIZE, margin: int = MARGIN, also: Stability | None = None
+) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    """Return the rows of `render`, one of each run of equal ones (whether a pixel is white), and their lengths."""
     view = size - 2 * margin
     if margin < 0 or view < 1:
         raise ValueError(f"size {size} does not exceed twice the margin of {margin}")
-    canvas = np.zeros((size, size), dtype=np.bool_)
-    if living := _living(stability):
-        corner, side = square_around([*living, *(_living(also) if also else ())])
-        scale = view * SUBPIXELS / side
-        inner = canvas[margin : margin + view, margin : margin + view]
-        for kind, place in living:
-            outline = corners(SPRITES[kind], *place)
-            _fill_polygon(inner, [(round((p.x - corner.x) * scale), round((corner.y - p.y) * scale)) for p in outline])
-    return canvas
+    if not (living := _living(stability)):
+        return np.ones((1, size), dtype=np.bool_), np.array([size])
+    corner, side = square_around([*living, *(_living(also) if also else ())])
+    scale = view * SUBPIXELS / side
+    outlines = [corners(SPRITES[kind], *place) for kind, place in living]
+    rings = [[(round((p.x - corner.x) * scale), round((corner.y - p.y) * scale)) for p in ring] for ring in outlines]
+    starts, ends = _spans(np.array(rings), view)
+    changes = np.any((np.diff(starts) != 0) | (np.diff(ends) != 0), axis=0)
+    places = np.flatnonzero(np.append(True, changes))
+    depth = np.zeros((len(places) + 2, size + 1), dtype=np.int16)  # how many more blocks lie here than on the left
+    runs = np.arange(1, len(places) + 1)
+    np.add.at(depth, (runs, margin + starts[:, places]), 1)
+    np.add.at(depth, (runs, margin + ends[:, places]), -1)
+    np.add.accumulate(depth, axis=1, out=depth)
+    return depth[:, :size] == 0, np.array([margin, *np.diff(places, append=view), margin])
 
 
 def _living(stability: Stability) -> list[tuple[BlockType, list[float]]]:
@@ -88,34 +94,27 @@ def _chunk(name: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
 
 
-def _fill_polygon(view: NDArray[np.bool_], ring: Sequence[tuple[int, int]]) -> None:
-    """Blacken a convex polygon, given by its corners in subpixels of the view, row by row between its edges."""
-    height, width = view.shape
-    top = max(_first_pixel(min(y for _, y in ring)), 0)
-    bottom = min(_first_pixel(max(y for _, y in ring)), height)
-    if top >= bottom:
-        return
-    starts = np.full(bottom - top, width, dtype=np.int64)  # of each row: the first black pixel ...
-    ends = np.zeros(bottom - top, dtype=np.int64)  # ... and the first after it that is not
-    for corner, following in zip(ring, [*ring[1:], ring[0]], strict=True):
-        (upper_x, upper_y), (lower_x, lower_y) = sorted((corner, following), key=itemgetter(1))
-        first, last = max(_first_pixel(upper_y), top), min(_first_pixel(lower_y), bottom)
-        if first < last:
-            rise = lower_y - upper_y
-            centres = np.arange(first, last, dtype=np.int64) * SUBPIXELS + SUBPIXELS // 2
-            crossings = upper_x * rise + (centres - upper_y) * (lower_x - upper_x)  # in subpixels times rise
-            pixels = -((SUBPIXELS // 2 * rise - crossings) // (SUBPIXELS * rise))
-            rows = slice(first - top, last - top)
-            starts[rows] = np.minimum(starts[rows], pixels)
-            ends[rows] = np.maximum(ends[rows], pixels)
-    left, right = max(int(starts.min()), 0), min(int(ends.max()), width)
-    if left < right:
-        columns = np.arange(left, right, dtype=np.int32)
-        inside = columns >= starts.astype(np.int32)[:, None]
-        inside &= columns < ends.astype(np.int32)[:, None]
-        view[top:bottom, left:right] |= inside
+def _spans(rings: NDArray[np.int64], view: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first black pixel of each polygon in each row, and the first after it; both are alike without one.
+
+    Polygons are convex, given by their corners in subpixels of a square view, shape (polygons, corners, 2).
+    """
+    following = np.roll(rings, -1, axis=1)
+    falls = (following[..., 1] >= rings[..., 1])[..., None]
+    upper, lower = np.where(falls, rings, following).reshape(-1, 2), np.where(falls, following, rings).reshape(-1, 2)
+    first, last = (np.clip(_first_pixel(side[:, 1]), 0, view) for side in (upper, lower))
+    side = np.repeat(np.arange(len(first)), last - first)  # of each row that a side of a polygon crosses
+    rows = np.arange(len(side)) - (np.cumsum(last - first) - last)[side]
+    (left, top), (across, rise) = upper[side].T, (lower - upper)[side].T
+    crossings = left * rise + (rows * SUBPIXELS + SUBPIXELS // 2 - top) * across  # in subpixels times rise
+    pixels = np.clip(-((SUBPIXELS // 2 * rise - crossings) // (SUBPIXELS * rise)), 0, view)
+    polygons = side // rings.shape[1]
+    starts, ends = np.full((len(rings), view), view), np.zeros((len(rings), view), dtype=np.int64)
+    np.minimum.at(starts, (polygons, rows), pixels)
+    np.maximum.at(ends, (polygons, rows), pixels)
+    return starts, np.maximum(starts, ends)
 
 
-def _first_pixel(subpixel: int) -> int:
+def _first_pixel(subpixel: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the first pixel with its centre at or after a subpixel, along either axis."""
     return -((SUBPIXELS // 2 - subpixel) // SUBPIXELS)

@@ -4,17 +4,24 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import degrees, inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.evaluator.pymunk_world import PymunkWorld
-from pcgeval.evaluator.replay import FRAME_SECONDS, Recording
 from pcgeval.evaluator.world import Stability, World
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.params import PhysicsParams
+from pcgeval.formats.stages import BlockPath, KeyFrame
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.extraction import LevelError
+
+FRAME_SECONDS = 0.1  # between two frames
+STAYS = (50, 50, 10)  # millimetres, millimetres, degrees: a block that stays this near to its start has no path
+NEAR = 15  # millimetres: the largest error between key frames
+NEAR_ANGLE = 4  # degrees: the same for rotations
 
 STEPS_BETWEEN_SLEEP_CHECKS = 5  # asking every block costs about as much as a step
 LOST_BELOW = 2  # times `moved_distance`: a block that is so far below its place does not climb back
@@ -25,6 +32,40 @@ MAX_INSIDE = 5000  # overlapping pairs; the work of a step grows with them, and 
 
 class SimulationError(PcgevalError):
     """A level cannot be simulated."""
+
+
+class Recording:
+    """The places of the blocks of one trial, frame by frame."""
+
+    def __init__(self, world: World) -> None:
+        """Take the world; `add` records it."""
+        self._world = world
+        self._times: list[int] = []  # milliseconds
+        self._places: list[NDArray[np.float64]] = []
+        self._dead: list[tuple[bool, ...]] = []
+
+    def add(self, seconds: float) -> None:
+        """Record a frame."""
+        self._times.append(round(1000 * seconds))
+        self._places.append(self._world.places)
+        self._dead.append(self._world.dead)
+
+    def lost(self, depth: float) -> int:
+        """Return the number of blocks that broke or are `depth` metres or more below their first place."""
+        fallen = self._places[0][:, 1] - self._places[-1][:, 1] >= depth
+        return int(np.count_nonzero(fallen | np.array(self._dead[-1], dtype=bool)))
+
+    def paths(self) -> tuple[BlockPath, ...]:
+        """Return the paths of the blocks that moved visibly or broke, in the order of the level's blocks."""
+        places = np.rint(np.array(self._places) * (1000, 1000, degrees(1))).astype(int)
+        living = ~np.array(self._dead, dtype=bool)
+        moves = (np.abs(places - places[0]) > STAYS).any(axis=(0, 2)) | ~living[-1]
+        paths = []
+        for block in np.flatnonzero(moves).tolist():
+            rows = places[living[:, block], block].tolist()  # a broken block does not come back
+            frames = [(time, x, y, angle) for time, (x, y, angle) in zip(self._times, rows, strict=False)]
+            paths.append(BlockPath(block=block, keys=_key_frames(frames, is_dead=not living[-1, block])))
+        return tuple(paths)
 
 
 def simulate(xml: str | bytes, physics: PhysicsParams | None = None, *, paths: bool = True) -> Stability:
@@ -73,7 +114,7 @@ def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
     return Box2dWorld(blocks, physics)
 
 
-def end_of(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | Failure:
+def simulate_or_reason(xml: str | bytes, physics: PhysicsParams, *, paths: bool = True) -> Stability | Failure:
     """Return the end of a level, or why its simulation failed; see `simulate`."""
     try:
         return simulate(xml, physics, paths=paths)
@@ -130,7 +171,7 @@ def _steps(world: World, physics: PhysicsParams) -> Iterator[int]:
 
 def _stability(blocks: Sequence[Block], world: World, trial: int, physics: PhysicsParams) -> Stability:
     """Return the end of a trial; `moved` follows from the rounded positions, so the published figures show it."""
-    positions = np.round(np.array(world.places, dtype=np.float64).reshape(-1, 3), 6) + 0.0  # + 0.0: no negative zeros
+    positions = np.round(world.places, 6) + 0.0  # + 0.0: no negative zeros
     if not np.isfinite(positions).all():
         raise SimulationError("the simulation lost track of a block: its blocks overlap too much")
     positions.setflags(write=False)
@@ -139,3 +180,36 @@ def _stability(blocks: Sequence[Block], world: World, trial: int, physics: Physi
         for is_dead, block, (x, y, _) in zip(world.dead, blocks, positions.tolist(), strict=True)
     )
     return Stability(tuple(block.type for block in blocks), positions, moved, world.dead, trial)
+
+
+def _key_frames(frames: Sequence[KeyFrame], *, is_dead: bool) -> tuple[KeyFrame, ...]:
+    """Return the key frames between which a block moves evenly, within `NEAR` and `NEAR_ANGLE`.
+
+    Since the last key frame, each frame leaves a range of speeds along each axis that pass it near enough. When no
+    speed in these ranges reaches the next frame, the frame before it becomes a key frame.
+    """
+    before, keys = frames[0], [frames[0]]
+    start, start_x, start_y, start_angle = before
+    low_x = low_y = low_turn = -inf
+    high_x = high_y = high_turn = inf
+    for frame in frames[1:]:
+        time, x, y, angle = frame
+        past = time - start
+        if not (
+            low_x * past <= x - start_x <= high_x * past
+            and low_y * past <= y - start_y <= high_y * past
+            and low_turn * past <= angle - start_angle <= high_turn * past
+        ):
+            keys.append(before)
+            start, start_x, start_y, start_angle = before
+            low_x = low_y = low_turn = -inf
+            high_x = high_y = high_turn = inf
+            past = time - start
+        low_x, high_x = max(low_x, (x - NEAR - start_x) / past), min(high_x, (x + NEAR - start_x) / past)
+        low_y, high_y = max(low_y, (y - NEAR - start_y) / past), min(high_y, (y + NEAR - start_y) / past)
+        low_turn = max(low_turn, (angle - NEAR_ANGLE - start_angle) / past)
+        high_turn = min(high_turn, (angle + NEAR_ANGLE - start_angle) / past)
+        before = frame
+    if is_dead or before[1:] != keys[-1][1:]:
+        keys.append(before)
+    return tuple(keys)

@@ -6,6 +6,9 @@ Comments say how a setting of Box2D is expressed in pymunk.
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pcgeval.core.packages import packages_for
 from pcgeval.evaluator import world as unity
 from pcgeval.evaluator.world import COLLIDERS, World
@@ -52,8 +55,9 @@ class PymunkWorld(World):
         self._steps = 0
         self._turning_given_back = (drag / (1 + physics.step * unity.ANGULAR_DRAG)) ** STEPS_BETWEEN_CORRECTIONS
         self._index_of = {body: index for index, body in enumerate(self._bodies)}
-        self._index_of_id = {body.id: index for index, body in enumerate(self._bodies)}
-        self._places = [(block.x, block.y, math.radians(block.rotation)) for block in blocks]
+        self._body_of_id = {body.id: body for body in self._bodies}
+        self._places = np.array([(block.x, block.y, math.radians(block.rotation)) for block in blocks]).reshape(-1, 3)
+        self._order: tuple[list[int], list[int], list[int]] = ([], [], [])  # ids, rows and blocks of a reading
         self._buffer = Buffer()
         space.on_collision(begin=self._begin_contact)
 
@@ -62,7 +66,7 @@ class PymunkWorld(World):
         self._space.step(self.step)
         for index in self.dying:
             body = self._bodies[index]
-            self._places[index] = (*body.position, body.angle)
+            self._places[index] = *body.position, body.angle
             self._space.remove(body, *body.shapes)
             self._living.remove(body)
         self.dying.clear()
@@ -76,33 +80,34 @@ class PymunkWorld(World):
         return all(body.is_sleeping for body in self._living)
 
     @property
-    def places(self) -> list[tuple[float, float, float]]:
-        """The x, y and rotation of each block."""
-        values, ids = self._read(_PLACES)
-        for number, body_id in enumerate(ids):
-            if (index := self._index_of_id.get(body_id)) is not None:  # not the ground
-                x, y, angle = values[3 * number : 3 * number + 3]
-                self._places[index] = (x, y, angle)
-        return list(self._places)
+    def places(self) -> NDArray[np.float64]:
+        """The x, y and rotation of each block, shape (blocks, 3)."""
+        ids = self._read(_PLACES)
+        places = np.frombuffer(self._buffer.float_buf()).reshape(-1, 3)
+        if ids != self._order[0]:  # which changes as blocks fall asleep
+            rows = [row for row, body_id in enumerate(ids) if body_id in self._body_of_id]  # without the ground
+            self._order = ids, rows, [self._index_of[self._body_of_id[ids[row]]] for row in rows]
+        _, rows, indices = self._order
+        self._places[indices] = places[rows]
+        return self._places.copy()
 
     def _give_back_turning(self) -> None:
         """Correct angular velocities: pymunk has one drag for both motions, which slows turning too much.
 
         Slow turning stays: setting a velocity wakes a body, and Box2D lets it sleep below this speed.
         """
-        turning, ids = self._read(_TURNING)
-        for body_id, speed in zip(ids, turning, strict=True):
+        ids = self._read(_TURNING)
+        for body_id, speed in zip(ids, memoryview(self._buffer.float_buf()).cast("d").tolist(), strict=True):
             if abs(speed) > SLEEP_TURN:
-                body = self._bodies[self._index_of_id[body_id]]
+                body = self._body_of_id[body_id]
                 if not body.is_sleeping:
                     _set_turning(body, speed * self._turning_given_back)
 
-    def _read(self, fields: BodyFields) -> tuple[list[float], list[int]]:
-        """Return these fields of all bodies in the space, the ground among them, and the bodies' ids."""
+    def _read(self, fields: BodyFields) -> list[int]:
+        """Read fields of all bodies in the space, the ground among them, and return the bodies' ids."""
         self._buffer.clear()
         get_space_bodies(self._space, fields, self._buffer)
-        values = list(memoryview(self._buffer.float_buf()).cast("d"))
-        return values, memoryview(self._buffer.int_buf()).cast("P").tolist()
+        return memoryview(self._buffer.int_buf()).cast("P").tolist()
 
     def _begin_contact(self, arbiter: pymunk.Arbiter, _space: pymunk.Space, _data: object) -> None:
         """Take the relative speed of a new contact from the life of both bodies."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import pymunk
@@ -19,7 +19,7 @@ from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json, writ
 from pcgeval.core.packages import installed_version, installed_versions, source_sha256
 from pcgeval.core.progress import Progress
 from pcgeval.evaluator.image import level_png
-from pcgeval.evaluator.physics import ENGINE_PACKAGES, end_of
+from pcgeval.evaluator.physics import ENGINE_PACKAGES, simulate_or_reason
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import (
     DATA,
@@ -52,6 +52,7 @@ from pcgeval.parallel.processes import chosen_scheduler, map_batches
 
 CACHE = Path(".cache", "simulations")
 LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating 50 levels
+LEAST_BATCHES, MOST_LEVELS = 200, 8  # of batches, so that all cores are busy to the end; of levels in each
 
 
 class KeptSimulation(StageFile):
@@ -107,10 +108,13 @@ def _simulate_new(
     if not new:
         return files  # no cluster is needed
     processes = processes or min(os.cpu_count() or 1, 1 + len(new) // LEVELS_PER_PROCESS)
+    size = max(1, min(MOST_LEVELS, len(new) // LEAST_BATCHES))
+    ordered = list(new)
+    batches = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     work = partial(_simulate, physics=physics)
-    results = map_batches(work, ([level] for level in new), processes, chosen_scheduler(params.execution.scheduler))
+    results = map_batches(work, batches, processes, chosen_scheduler(params.execution.scheduler))
     with Progress("simulate", len(new)) as progress:
-        for (level, file), (result,) in zip(new.items(), results, strict=True):
+        for (level, file), result in zip(new.items(), chain.from_iterable(results), strict=True):
             progress.step()
             if result is None:
                 files[level] = None
@@ -124,7 +128,7 @@ def _simulate_new(
 def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
     """Return the simulation of each level, and its picture in PNG."""
     simulations = []
-    for end in (end_of(level, physics) for level in levels):
+    for end in (simulate_or_reason(level, physics) for level in levels):
         if isinstance(end, Failure):
             simulations.append((KeptSimulation(failure=replace(end, detail="")), b""))
             continue

@@ -90,8 +90,8 @@ class World(ABC):
 
     @property
     @abstractmethod
-    def places(self) -> list[tuple[float, float, float]]:
-        """The x, y and rotation of each block; a dead block stays where it died."""
+    def places(self) -> NDArray[np.float64]:
+        """The x, y and rotation of each block, shape (blocks, 3); a dead block stays where it died."""
 
     @property
     def dead(self) -> tuple[bool, ...]:

@@ -108,7 +108,7 @@ class TrialFailure(FilePart):
     failure: Failure
 
 
-_FAILURES = TypeAdapter(tuple[TrialFailure, ...])
+_FAILURES = TypeAdapter(tuple[TrialFailure, ...], config=ConfigDict(defer_build=True))
 
 
 def write_failures(folder: Path, failures: Mapping[Trial, Failure]) -> None:
@@ -147,7 +147,7 @@ class TrialOutcome(FilePart):
         return self.failure.type.stage if self.failure else None
 
 
-_OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...])
+_OUTCOMES = TypeAdapter(tuple[TrialOutcome, ...], config=ConfigDict(defer_build=True))
 
 
 def failed(trial: Trial, failure: Failure) -> TrialOutcome:

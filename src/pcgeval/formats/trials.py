@@ -23,7 +23,7 @@ Blame = Literal["reply", "request", "settings", "server", "undecided"]  # see `l
 MAX_RECORD_BYTES = 512 * 2**20  # eight times what a program may send in a trial; indentation can triple small messages
 MAX_DETAILS, MAX_DETAIL = 3, 300  # flags of one kind in a summary, and the characters of each
 MAX_COUNT = 10**1000  # Python prints no sum of over 4 300 digits
-_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+_STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 _Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 _Seconds = Annotated[float, Field(ge=0, le=10**9)]
 
@@ -253,7 +253,7 @@ class TrialSummary:
 
 
 _RECORD = TypeAdapter(TrialRecord)
-_SUMMARIES = TypeAdapter(tuple[TrialSummary, ...])
+_SUMMARIES = TypeAdapter(tuple[TrialSummary, ...], config=ConfigDict(defer_build=True))
 
 
 def record_path(folder: Path, team: str, trial: Trial) -> Path:

@@ -23,7 +23,7 @@ import re
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -39,7 +39,8 @@ TRIAL_BYTES = 64 * 2**20  # of all messages of a trial; its record may hold them
 CHUNK_BYTES = 65_536
 MAX_REPLIES = 128  # to one call, as OpenAI's interface allows
 LAST_WORDS_SECONDS = 5.0  # at least, for a program to hand in its results once its time is up
-HELD_SECONDS = 2.0  # for which a repetition waits for the call whose turn it is, while threads make others
+# A repetition waits for the call whose turn it is, while threads make others, until no thread of the program computes
+LOOK_SECONDS, QUIET_LOOKS = 0.25, 20
 MAX_FLAGS = 10  # of one kind in a trial
 _CALL = re.compile(r"drop_block\s*\([^()]*\)")
 
@@ -126,8 +127,20 @@ class Pipe:
 class Broker:
     """Serve the calls of one trial until it is over, and keep the record of it."""
 
-    def __init__(self, job: TrialJob, chat: Chat, limits: Limits, pipe: Pipe, course: Course | None = None) -> None:
-        """Start the trial's clock; `course` is that of the trial if this is a repetition."""
+    def __init__(
+        self,
+        job: TrialJob,
+        chat: Chat,
+        limits: Limits,
+        pipe: Pipe,
+        course: Course | None = None,
+        is_busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Start the trial's clock; `course` is that of the trial if this is a repetition.
+
+        `is_busy` tells whether a thread of the program computes.
+        """
+        self._is_busy = is_busy
         self._job, self._chat, self._limits, self._pipe, self._course = job, chat, limits, pipe, course
         self._is_repetition, self._start = course is not None, time.monotonic()
         self._at, self._since = 0.0, self._start  # the trial's clock at a time of the monotonic clock
@@ -187,22 +200,25 @@ class Broker:
 
     def _next_message(self) -> Any:
         """Return the program's next message; in a repetition, of several threads' calls the one whose turn it is."""
-        until = time.monotonic() + HELD_SECONDS
+        quiet = 0
         while (recorded := self._recorded()) and not self.limit and len(self._held) < MAX_REPLIES:
             for call in self._held:
                 if self._key_of(call) in (recorded.key, None):
                     self._held.remove(call)
                     return call
             try:
-                message = self._pipe.receive(min(until, self._deadline) if self._held else self._deadline)
+                look = time.monotonic() + LOOK_SECONDS
+                message = self._pipe.receive(min(look, self._deadline) if self._held else self._deadline)
             except TimeoutError:
                 if time.monotonic() >= self._deadline:
                     raise
-                break
+                quiet = 0 if self._is_busy() else quiet + 1
+                if quiet == QUIET_LOOKS:
+                    break
+                continue
             if not (isinstance(message, dict) and message.get("op") == "chat"):
                 return message
-            if not self._held:
-                until = time.monotonic() + HELD_SECONDS
+            quiet = 0
             self._held.append(message)
         if not self._held:
             return self._pipe.receive(self._deadline)

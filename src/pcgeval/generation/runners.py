@@ -1,10 +1,11 @@
 """Run one trial of a submission: send the prompt, or start the program and serve its calls."""
 
 import json
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from pcgeval.core.files import derived_seed
@@ -19,6 +20,8 @@ from pcgeval.llm.blame import LiveModel
 from pcgeval.llm.call_log import CallLog, LoggedCall, RecordedModel
 from pcgeval.llm.protocol import Chat, ChatRequest, LlmError, Message
 from pcgeval.parallel.processes import map_in_threads
+from pcgeval.sandbox.bubblewrap import interpreter_paths
+from pcgeval.sandbox.room import Room
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.packages import REQUIREMENTS, InstallError, RequirementsError, interpreter_for
@@ -89,22 +92,23 @@ def _run_prompt(prompt: Prompt, limits: Limits, job: TrialJob, chat: Chat, _: Co
     return TrialRun(reply.text, (Exchange(request.key, reply),), failure=failed)
 
 
-@dataclass(frozen=True)
+@dataclass
 class ProgramRunner:
-    """Starts a program in a fresh process for each trial; several threads may run trials at once."""
+    """Starts a program in a fresh process for each trial; several threads may run trials at once, each in its room."""
 
     program: Program
     sandbox: Sandbox
     limits: Limits
     interpreter: Path  # the Python with the packages that the program requires
     keep_output: bool = False
+    _rooms: threading.local = field(default_factory=threading.local)
 
     def run_trial(self, job: TrialJob, chat: Chat, course: Course | None = None) -> TrialRun:
         """Run one trial, or repeat it in its course; raises LlmError if the model cannot be asked, and SandboxError."""
         response, failed = "", None
         with closing(Pipe()) as pipe:
-            broker = Broker(job, chat, self.limits, pipe, course)
             process = self._start(job, pipe)
+            broker = Broker(job, chat, self.limits, pipe, course, process.is_busy)
             try:
                 pipe.close_guest_end()
                 response = broker.serve()
@@ -130,16 +134,29 @@ class ProgramRunner:
             "pipe": pipe.guest_end,
             "line_bytes": LINE_BYTES,
         }
-        environment = {"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1", "PCGEVAL_TRIAL": json.dumps(trial)}
+        command, descriptors = [str(self.interpreter), self.program.entry], (pipe.guest_end,)
+        environment = {"PYTHONPATH": str(GUEST), "PYTHONUTF8": "1"}
         if self.keep_output:
             environment["PYTHONUNBUFFERED"] = "1"  # else the last output of a killed program is lost
-        return self.sandbox.start(
-            [str(self.interpreter), self.program.entry],
-            folder=self.program.folder,
-            readable=(GUEST,),
-            descriptors=(pipe.guest_end,),
-            environment=environment,
-        )
+        trial_text = {"PCGEVAL_TRIAL": json.dumps(trial)}
+        if not self.sandbox.contained:
+            environment |= trial_text
+            folder = self.program.folder
+            return self.sandbox.start(command, folder=folder, descriptors=descriptors, environment=environment)
+        environment = self.sandbox.variables(self.interpreter) | environment
+        room: Room | None = getattr(self._rooms, "of_thread", None)
+        is_copy = not self._has_packages
+        if room is None or not room.is_open:
+            python = (command[0], environment) if is_copy else None
+            paths = (GUEST, *interpreter_paths(self.interpreter))
+            room = self._rooms.of_thread = self.sandbox.open_room(self.program.folder, paths, python)
+        module = "pcgeval_guest" if is_copy else ""
+        return self.sandbox.watched(room.start(command, environment | trial_text, descriptors, module=module))
+
+    @cached_property
+    def _has_packages(self) -> bool:
+        """Whether the interpreter runs code of others when it starts: then it is started for each trial."""
+        return any(self.interpreter.parent.parent.glob("lib/python*/site-packages/*"))
 
 
 def run_twice(runner: Runner, job: TrialJob, run: TrialRun, failed: Sequence[FailedCall]) -> TrialRun:

@@ -1,19 +1,31 @@
-"""Summarise trials for later stages, and count the blocks that a submission named before the model did."""
+"""Summarise trials for later stages, count blocks that a submission named before the model did, export recordings."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from pcgeval.core.errors import FileError
 from pcgeval.core.text import well_formed
 from pcgeval.core.untrusted import read_text
 from pcgeval.formats.failures import Failure, failure
-from pcgeval.formats.layout import Trial
-from pcgeval.formats.params import Model
+from pcgeval.formats.layout import SUBMISSIONS, Trial, recording_file, stage_dir
+from pcgeval.formats.params import Model, Params
 from pcgeval.formats.trials import SuppliedBlocks, TrialRecord, TrialSummary, read_record, record_path, write_summaries
 from pcgeval.levels.extraction import extract_code, read_calls
 from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
-from pcgeval.submissions.load import Program, Prompt, Submission
+from pcgeval.llm.call_log import (
+    NEUTRAL,
+    LoggedCall,
+    RecordedTrial,
+    known_calls,
+    proofs,
+    read_recording,
+    trial_calls,
+    unproved_calls,
+    write_recording,
+)
+from pcgeval.submissions.load import Program, Prompt, Submission, load_submissions
 
 # a block and its column as in `drop_block('b31', 7)`, with any name of the function: `@("b31", 7)`, `b31 7`
 _BLOCK = re.compile(r"(?<![A-Za-z0-9_])(b11|b13|b31)[\s'\",;|]{1,8}([0-9]{1,3})(?![A-Za-z0-9_.])", re.IGNORECASE)
@@ -80,3 +92,42 @@ def supplied_blocks(work: Prompt | Program, letter: str, response: str, record: 
 
 def _blocks(text: str) -> set[tuple[str, int]]:
     return {(kind.lower(), int(column)) for kind, column in _BLOCK.findall(text)}
+
+
+def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[Path]:
+    """Write the recordings of each model and team from the records in data/raw; return the files.
+
+    Raises FileError if a trial has no record or is to be repeated, or if nothing proves its failed call.
+    """
+    recordings = []
+    for team, submission in load_submissions(params.teams, submissions).items():
+        for model, settings in params.models.items():
+            recording, folder = recording_file(model, team), stage_dir("raw", model, team)
+            records = {trial: read_record(record_path(folder, team, trial)) for trial in sorted(params.trials())}
+            known: list[LoggedCall] = []
+            if any(record.failed_calls for record in records.values()):
+                earlier = read_recording(recording) if recording.is_file() else ()
+                known = [*known_calls(settings, Path()), *earlier]
+            lines: list[LoggedCall | RecordedTrial] = []
+            for trial, record in records.items():
+                path = record_path(folder, team, trial)
+                if record.is_open:
+                    raise FileError(f"{path}: failed through no fault of {team}. Run `dvc repro` first.")
+                if settings.backend != "recorded" and unproved_calls(record, known):
+                    raise FileError(f"{path}: no call log holds its failed call. Export where the competition ran.")
+                if isinstance(submission.work, Program):
+                    lines.append(
+                        RecordedTrial(
+                            letter=trial.letter,
+                            trial=trial.number,
+                            response=read_text(path.with_suffix(".txt"), follow_link=True),
+                            record=record,
+                            sha256=record.sha256,
+                        )
+                    )
+                else:
+                    lines += trial_calls(trial, record)
+            lines += [call for call in proofs(records.values(), known) if call.kind == NEUTRAL]
+            write_recording(recording, lines)
+            recordings.append(recording)
+    return recordings

@@ -37,7 +37,7 @@ ROOM = 16 * 2**20  # bytes that must be free before a call is paid for, so that 
 
 
 class _Line(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     def line(self) -> str:
         """Return the line of a file; lone surrogates, which UTF-8 cannot hold, become U+FFFD."""

@@ -11,7 +11,7 @@ from PIL import Image
 
 from pcgeval.core.text import printable_line
 from pcgeval.evaluator.image import render
-from pcgeval.evaluator.physics import end_of
+from pcgeval.evaluator.physics import simulate_or_reason
 from pcgeval.evaluator.world import Stability
 from pcgeval.formats.failures import Failure, FailureStage
 from pcgeval.formats.layout import LETTERS
@@ -98,20 +98,22 @@ class LevelScore(Walk):
         return self.simulated.score if self.simulated else 0.0
 
     @property
-    def similarity(self) -> float:
-        """The probability of the letter, 0 to 1; 0 for a level that failed, nan if it is unknown."""
-        return self.probabilities.get(self.letter, 0.0 if self.failure else math.nan)
+    def similarity(self) -> float | None:
+        """The probability of the letter, 0 to 1; 0 for a level that failed, None without a classifier."""
+        return self.probabilities.get(self.letter, 0.0 if self.failure else None)
 
     @property
-    def score(self) -> float:
-        """Stability times similarity: a trial's score before the letter's weight; nan if the similarity is unknown."""
-        return self.stability * self.similarity
+    def score(self) -> float | None:
+        """Stability times similarity: a trial's score before the letter's weight; None without a classifier."""
+        return None if self.similarity is None else self.stability * self.similarity
 
     @property
     def verdict(self) -> str:
         """The scores in a line, or the reason of the failure."""
         if self.failure is not None:
             return f"0, failed in {self.failed_stage}: {printable_line(str(self.failure))}"
+        if self.similarity is None:
+            return f"stability {self.stability:.3f}, not classified"
         return f"{self.score:.4f} = stability {self.stability:.3f} x similarity {self.similarity:.4f}"
 
     @property
@@ -153,9 +155,9 @@ class LevelScore(Walk):
         return {
             "letter": self.letter,
             "read_as": self.read_as,
-            "score": None if math.isnan(self.score) else self.score,
+            "score": self.score,
             "stability": self.stability,
-            "similarity": None if math.isnan(self.similarity) else self.similarity,
+            "similarity": self.similarity,
             "failed_stage": self.failed_stage,
             "kind": self.failure and self.failure.kind,
             "reason": self.reason,
@@ -190,7 +192,7 @@ def score_level(
         classifier: Default: the one of the package, loaded once.
         physics: Settings of the simulation; default: those of `params.yaml` as published.
         read_as: The kind of the text; default: the kind it looks like. A competition accepts responses only.
-        classify: With False, only simulate the level: `probabilities` is empty, and the similarity unknown.
+        classify: With False, only simulate the level: `probabilities` is empty; similarity and score are None.
 
     Raises:
         ValueError: The letter is not one of A to Z.
@@ -202,7 +204,7 @@ def score_level(
     score = LevelScore(letter=letter, read_as=read_as, physics=physics, **vars(walk_to_level(text, read_as)))
     if score.xml is None:
         return score
-    end = end_of(score.xml, physics)
+    end = simulate_or_reason(score.xml, physics)
     if isinstance(end, Failure):
         return replace(score, failure=end)
     calls = end.types if score.code is None else [call.text for call in read_calls(score.code)]

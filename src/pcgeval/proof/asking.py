@@ -18,7 +18,7 @@ from pcgeval.formats.trials import Exchange, TrialRecord, read_record, record_pa
 from pcgeval.generation.tasks import GenerationTask, TrialJob
 from pcgeval.llm.backends import find_model, open_backend, pinned_digest
 from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
-from pcgeval.proof.differences import shown
+from pcgeval.proof.audit import shown
 from pcgeval.submissions.load import Program, Prompt, load_submissions
 
 

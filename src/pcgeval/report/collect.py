@@ -2,48 +2,40 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from pydantic import TypeAdapter
+
 from pcgeval.bulk.level_table import engine_sha256
 from pcgeval.core.errors import FileError
+from pcgeval.core.files import cached
+from pcgeval.core.packages import installed_versions, source_sha256
 from pcgeval.core.text import shortened
-from pcgeval.core.untrusted import UntrustedFileError, read_bytes, read_text
+from pcgeval.core.untrusted import read_text
 from pcgeval.formats.layout import (
     CLASSIFIER_FILE,
     EXAMPLE_LETTERS,
     OFFICIAL_RESULTS,
     RANKING_JSON,
-    SIMULATIONS_FILE,
     SUBMISSIONS,
     TRIALS_FILE,
-    Trial,
     grade_file,
-    letter_file,
-    replays_file,
-    stage_dir,
-    summaries_file,
-    trial_file,
 )
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import ConstantsFile, LetterRow, RankedTeam, RankingFile, TrialRow, read_csv
 from pcgeval.formats.stages import (
     REMAKE,
     ClassifierFile,
-    ReplaysFile,
-    SimilarityFile,
-    SimulationsFile,
-    StabilityFile,
-    by_trial,
-    read_outcomes,
+    SimulatedLevel,
 )
-from pcgeval.formats.trials import read_summaries
-from pcgeval.preview.level_score import LevelScore, score_level
-from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, TeamResult, TrialResult
+from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, ReferenceLevel, TeamResult
+from pcgeval.report.trial import TrialFiles, start_of
 from pcgeval.rubric.grades import GradeError
 from pcgeval.rubric.output import read_grade
 from pcgeval.scoring.stages import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
-from pcgeval.similarity.classifier import Classifier
 from pcgeval.similarity.source import resolve_source
 from pcgeval.submissions.load import Program, Submission, find_readme, load_submissions, submission_sha256
 
@@ -53,8 +45,20 @@ LONGEST_CODE = 4_000
 LONGEST_SOURCE = 50_000  # of a program's entry, and of its README
 LONGEST_TITLE = 100
 MAX_LETTER_BYTES = 100_000  # of a hand-made letter
+CACHE = Path(".cache", "report")
+_PACKAGES = (
+    "box2d",
+    "lxml",
+    "numpy",
+    "pillow",
+    "pymunk",
+    "safetensors",
+    "torch",
+    "transformers",
+)  # that measure a level
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")
+_LETTERS = TypeAdapter(dict[str, ReferenceLevel])
 
 
 def collect(params: Params, root: Path) -> Evaluation:
@@ -133,8 +137,8 @@ def _program(program: Program) -> ProgramSource:
     readme = find_readme(program.folder)
     sizes = [(program.folder / name).stat().st_size for name in program.files()]
     return ProgramSource(
-        entry=_start_of(program.folder / program.entry, LONGEST_SOURCE),
-        readme=_start_of(readme, LONGEST_SOURCE) if readme else None,
+        entry=start_of(program.folder / program.entry, LONGEST_SOURCE),
+        readme=start_of(readme, LONGEST_SOURCE) if readme else None,
         files=len(sizes),
         size=sum(sizes),
     )
@@ -143,49 +147,28 @@ def _program(program: Program) -> ProgramSource:
 def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _OfficialResults) -> ModelResult:
     """Read one team's results with one model; a trial that failed is absent from the files that it did not reach."""
     team, competition, is_scored = row.team, params.competition, row.status != "disqualified"
-    raw, code_dir, stability_dir, similarity_dir = (
-        root / stage_dir(name, model, team) for name in ("raw", "intermediate", "stability", "similarity")
-    )
-    outcomes = _Rows(stability_dir / TRIALS_FILE, read_outcomes(stability_dir).items())
-    summaries = read_summaries(root / summaries_file(model, team))
-    simulations = SimulationsFile.read(stability_dir / SIMULATIONS_FILE)
-    levels = {Trial(level.letter, level.trial): level for level in simulations.trials}
-    replays = ReplaysFile.read(root / replays_file(model, team)).trials
-    paths = {Trial(replay.letter, replay.trial): replay.paths for replay in replays}
-    replies = len(params.models) * len(competition.characters) * competition.trials
+    files = TrialFiles(model, team, root)
+    longest = min(LONGEST_REPLY, REPLIES // (len(params.models) * len(competition.characters) * competition.trials))
     letters = []
     for letter in competition.characters:
-        stabilities = by_trial(StabilityFile.read(letter_file(stability_dir, letter)).levels)
-        file = SimilarityFile.read(letter_file(similarity_dir, letter))
-        similarities, predictions = by_trial(file.trials), by_trial(file.predictions)
         trials = []
-        for number in range(1, competition.trials + 1):
-            trial = Trial(letter, number)
-            outcome, level, prediction = outcomes[trial], levels.get(trial), predictions.get(number)
-            stability, similarity = stabilities.get(number), similarities.get(number)
-            if not outcome.failure and None in (level, stability, similarity, prediction):
-                place = f"{similarity_dir}, {stability_dir}: team {team}, letter {letter}, trial {number}"
-                raise FileError(f"{place} did not fail, but it lacks a measurement. {REMAKE}")
-            has_code = outcome.failed_stage not in {"generate", "extract"}
-            code = trial_file(code_dir, "intermediate", team, trial)
-            trials.append(
-                TrialResult(
-                    trial=trial,
-                    outcome=outcome,
-                    level=level,
-                    paths=paths.get(trial, ()),
-                    stability=stability.score if stability else None,
-                    similarity=similarity.similarity if similarity else None,
-                    probabilities=prediction.likeliest if prediction else (),
-                    score=official.trials[team, letter, number].score if is_scored else None,
-                    reply=_start_of(trial_file(raw, "raw", team, trial), min(LONGEST_REPLY, REPLIES // replies)),
-                    code=_start_of(code, LONGEST_CODE) if has_code else "",
-                    usage=summaries[trial].usage if trial in summaries else None,
-                )
-            )
+        for view in map(files.view, params.trials(letter)):
+            place = f"team {team}, letter {letter}, trial {view.trial.number}"
+            if view.outcome is None:
+                raise FileError(f"{files.folders['stability'] / TRIALS_FILE}: has nothing about {place}. {REMAKE}")
+            measured = (view.level, view.stability, view.similarity, view.probabilities or None)
+            if not view.failure and None in measured:
+                folders = f"{files.folders['similarity']}, {files.folders['stability']}"
+                raise FileError(f"{folders}: {place} did not fail, but it lacks a measurement. {REMAKE}")
+            paths, has_code = files.official(view.trial), view.outcome.failed_stage not in {"generate", "extract"}
+            reply = start_of(paths["raw"], longest)
+            code = start_of(paths["intermediate"], LONGEST_CODE) if has_code else ""
+            score = official.trials[team, letter, view.trial.number].score if is_scored else None
+            trials.append(replace(view, score=score, reply=reply, code=code))
         scores = official.letters[team, letter] if is_scored else None
         letters.append(LetterResult(letter, official.weights[letter], scores, tuple(trials)))
-    classifier_file = similarity_dir / CLASSIFIER_FILE
+    classifier_file = files.folders["similarity"] / CLASSIFIER_FILE
+    simulations = files.simulations
     return ModelResult(
         name=model,
         score=row.models[model].score if is_scored else None,
@@ -195,28 +178,32 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
     )
 
 
-def _start_of(path: Path, characters: int) -> str:
-    """Return a text, cut to so many characters and an ellipsis; U+FFFD replaces bytes that are not UTF-8."""
-    try:
-        text = read_bytes(path, 4 * (characters + 1), follow_link=True, cut=True).decode("utf-8", errors="replace")
-    except UntrustedFileError as error:
-        raise FileError(f"{path}: {error.reason}. Run `dvc repro` to restore it or to make it again.") from error
-    return text if len(text) <= characters else f"{text[:characters]}…"
-
-
-def _reference(params: Params, root: Path) -> Mapping[str, LevelScore]:
+def _reference(params: Params, root: Path) -> dict[str, ReferenceLevel]:
     """Simulate and classify the hand-made letters in `data/examples/letters`, if there are any, as the stages do."""
     letters = [root / EXAMPLE_LETTERS / f"{letter}.txt" for letter in params.competition.characters]
-    paths = [path for path in letters if path.is_file()]
-    if not paths:
+    texts = {path: read_text(path, MAX_LETTER_BYTES) for path in letters if path.is_file()}
+    if not texts:
         return {}
     settings = params.similarity
-    folder = resolve_source(settings.model, settings.revision, root).folder
-    classifier = Classifier.load(folder, device=settings.device, precision=settings.precision)
-    levels = {}
-    for path in paths:
-        level = score_level(read_text(path, MAX_LETTER_BYTES), path.stem, classifier, params.physics)
-        if level.simulated is None:
-            raise FileError(f"{path}: is not a level: {level.reason}. Correct it, or remove it.")
-        levels[level.letter] = level
-    return levels
+    source = resolve_source(settings.model, settings.revision, root)
+    code = (source_sha256("evaluator", "levels", "preview", "similarity"), installed_versions(*_PACKAGES))
+    made_from = (texts, params.physics, source.sha256, settings.precision, settings.device, code)
+    measure = partial(_measured_letters, texts, source.folder, params)
+    return _LETTERS.validate_json(cached(root / CACHE / "letters.json", made_from, measure))
+
+
+def _measured_letters(texts: Mapping[Path, str], folder: Path, params: Params) -> bytes:
+    from pcgeval.preview.level_score import score_level  # noqa: PLC0415 - they are measured once
+    from pcgeval.similarity.classifier import Classifier  # noqa: PLC0415
+
+    classifier = Classifier.load(folder, device=params.similarity.device, precision=params.similarity.precision)
+    letters = {}
+    for path, text in texts.items():
+        score = score_level(text, path.stem, classifier, params.physics)
+        if score.simulated is None or score.similarity is None:
+            raise FileError(f"{path}: is not a level: {score.reason}. Correct it, or remove it.")
+        end = score.simulated
+        places = tuple((x, y, angle) for x, y, angle in end.positions.tolist())
+        level = SimulatedLevel(types=end.types, positions=places, moved=end.moved, dead=end.dead)
+        letters[score.letter] = ReferenceLevel(stability=score.stability, similarity=score.similarity, simulated=level)
+    return _LETTERS.dump_json(letters)

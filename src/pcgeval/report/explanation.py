@@ -4,11 +4,10 @@ The figures are computed again from what the stages measured, and must add up to
 those of strangers: whoever shows them makes them printable.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_file
@@ -18,34 +17,24 @@ from pcgeval.core.untrusted import read_text
 from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import (
     CLASSIFIER_FILE,
-    EXTENSIONS,
     OFFICIAL_RESULTS,
     RANKING_JSON,
     SIMULATIONS_FILE,
-    STAGE_DIRS,
     SUBMISSIONS,
     StageDir,
     Trial,
     letter_file,
-    stage_dir,
-    trial_file,
 )
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankedTeam, RankingFile, TrialRow, read_csv
-from pcgeval.formats.stages import (
-    LabelProbability,
-    SimilarityFile,
-    SimulatedTrial,
-    SimulationsFile,
-    StabilityFile,
-    by_trial,
-    read_outcomes,
-)
-from pcgeval.formats.trials import FailedCall, Flag, SuppliedBlocks, TrialRecord, read_record, record_path
+from pcgeval.formats.stages import LabelProbability, SimulatedTrial
+from pcgeval.formats.trials import FailedCall, Flag, SuppliedBlocks, TrialRecord
 from pcgeval.generation.summaries import supplied_blocks
+from pcgeval.generation.tasks import present_fingerprint
 from pcgeval.levels.blocks import level_blocks
 from pcgeval.levels.extraction import read_calls
 from pcgeval.preview.drawing import CalledBlock, called_blocks
+from pcgeval.report.trial import TrialFiles
 from pcgeval.scoring.formulas import TrialShare, score_competition, trial_share
 from pcgeval.scoring.stages import CONSTANTS, TRIAL_SCORES, read_measured, rules_of
 from pcgeval.submissions.load import (
@@ -60,7 +49,6 @@ from pcgeval.submissions.load import (
 
 LONGEST_MESSAGE = 4_000  # characters of a message or an answer
 MOST_MESSAGES = 40  # of one conversation: the first half and the last half
-_Content = TypeVar("_Content")
 
 
 @dataclass(frozen=True)
@@ -111,13 +99,14 @@ class Explanation:
     share: TrialShare | None  # the figures up to the team's total, computed anew
     unscored: str | None  # why there is no share
     is_running: bool  # so that the ranking may be that of an earlier run
+    is_outdated: bool  # made from another submission, model, seed or limits than the present ones
     differences: tuple[str, ...]  # where published figures are others; none during a run
     files: tuple[StepFile, ...]  # of each step, in order
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as values for JSON; exact figures are texts."""
         values = asdict(self)
-        del values["row"], values["share"]
+        del values["row"], values["share"], values["is_outdated"]
         return {
             **values,
             "letter": self.trial.letter,
@@ -137,26 +126,15 @@ class Explanation:
 def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
     """Explain a trial of the competition in the working directory, as far as it was evaluated."""
     submission = load_submission(SUBMISSIONS / team, params.teams[team])
-    folders = {name: stage_dir(name, model, team) for name in STAGE_DIRS}
-    files = {name: trial_file(folders[name], name, team, trial) for name in EXTENSIONS}
-    if not files["raw"].is_file():
+    files = TrialFiles(model, team, during_run=True)
+    paths, record, view = files.official(trial), files.record(trial), files.view(trial)
+    if not paths["raw"].is_file():
         message = "there is no reply yet. Run `make final-eval`; `pcgeval status` shows its progress."
-        raise FileError(f"{files['raw']}: {message}")
-    response, path = read_text(files["raw"], follow_link=True), record_path(folders["raw"], team, trial)
-    record = read_record(path) if path.exists() else None
-    usage = record.usage(supplied_blocks(submission.work, trial.letter, response, record)) if record else None
-    outcome = (_if_written(read_outcomes, folders["stability"]) or {}).get(trial)
-    failure = record.failure if record and record.failure else outcome.failure if outcome else None
-    simulations = _if_written(SimulationsFile.read, folders["stability"] / SIMULATIONS_FILE)
-    levels = simulations.trials if simulations else ()
-    simulated = next((level for level in levels if Trial(level.letter, level.trial) == trial), None)
-    stability = _if_written(StabilityFile.read, letter_file(folders["stability"], trial.letter))
-    similarity = _if_written(SimilarityFile.read, letter_file(folders["similarity"], trial.letter))
-    level = by_trial(stability.levels).get(trial.number) if stability else None
-    classified = by_trial(similarity.trials).get(trial.number) if similarity else None
-    prediction = by_trial(similarity.predictions).get(trial.number) if similarity else None
+        raise FileError(f"{paths['raw']}: {message}")
+    response = read_text(paths["raw"], follow_link=True)
+    fingerprint = present_fingerprint(params, model, submission)
+    simulated, is_running = view.level, dvc_is_running(Path())
     share, unscored = _share(params, team, model, trial)
-    is_running = dvc_is_running(Path())
     ranking = RankingFile.read(RANKING_JSON) if RANKING_JSON.exists() else None
     row = next((row for row in ranking.teams if row.team == team), None) if ranking else None
     return Explanation(
@@ -171,30 +149,23 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         tokens=record.tokens if record else None,
         seed=record.seed if record else None,
         flags=record.flags if record else (),
-        supplied=usage.supplied if usage else None,
+        supplied=supplied_blocks(submission.work, trial.letter, response, record) if record else None,
         conversation=_shortened(list(_conversation(submission, trial, record))) if record else (),
         answer=shortened(response, LONGEST_MESSAGE),
-        failure=failure,
-        blocks=tuple(_blocks(files, simulated)),
-        stability=level.score if level else None,
+        failure=record.failure if record and record.failure else view.failure,
+        blocks=tuple(_blocks(paths, simulated)),
+        stability=view.stability,
         best_of=(simulated.best_of, params.physics.trials) if simulated and simulated.best_of else None,
-        similarity=classified.similarity if classified else None,
-        probabilities=prediction.likeliest if prediction else (),
+        similarity=view.similarity,
+        probabilities=view.probabilities,
         row=row,
         share=share,
         unscored=unscored,
         is_running=is_running,
+        is_outdated=record is not None and fingerprint(trial, record.digest) != record.fingerprint,
         differences=() if is_running or not (ranking and share) else tuple(_differences(share, row, team)),
-        files=tuple(_step_files(folders, files, team, trial, is_program=isinstance(submission.work, Program))),
+        files=tuple(_step_files(files, trial, is_program=isinstance(submission.work, Program))),
     )
-
-
-def _if_written(read: Callable[[Path], _Content], path: Path) -> _Content | None:
-    """Read a file of a stage; None if it is not there yet, or only half."""
-    try:
-        return read(path)
-    except FileError:
-        return None
 
 
 def _share(params: Params, team: str, model: str, trial: Trial) -> tuple[TrialShare | None, str | None]:
@@ -213,7 +184,7 @@ def _share(params: Params, team: str, model: str, trial: Trial) -> tuple[TrialSh
 def _differences(share: TrialShare, row: RankedTeam | None, team: str) -> Iterator[str]:
     """Yield where published figures are others than those that follow from the measurements."""
     table, trial = OFFICIAL_RESULTS / share.model / TRIAL_SCORES, share.trial
-    lines = _if_written(partial(read_csv, TrialRow), table) or ()
+    lines = read_csv(TrialRow, table) if table.exists() else ()
     places = {(line.team, line.letter, line.trial): line.score for line in lines}
     total, normalised = (row.total, row.normalised) if row else (None, None)
     scores = {model: scored.score for model, scored in row.models.items()} if row else {}
@@ -271,22 +242,21 @@ def _shortened(messages: list[ConversationMessage]) -> tuple[ConversationMessage
     return tuple(ConversationMessage(message.speaker, shortened(message.text, LONGEST_MESSAGE)) for message in messages)
 
 
-def _step_files(
-    folders: Mapping[StageDir, Path], files: Mapping[StageDir, Path], team: str, trial: Trial, *, is_program: bool
-) -> Iterator[StepFile]:
+def _step_files(files: TrialFiles, trial: Trial, *, is_program: bool) -> Iterator[StepFile]:
     """Yield the files that decide a trial's score, by the step that wrote them."""
-    submission, official = SUBMISSIONS / team, OFFICIAL_RESULTS / folders["raw"].parent.name
+    submission, official = SUBMISSIONS / files.team, OFFICIAL_RESULTS / files.model
+    folders, paths = files.folders, files.official(trial)
     if is_program:
         yield StepFile("submission", submission.as_posix(), submission_sha256(submission))
     for step, path in (
         *(() if is_program else (("submission", submission / PROMPT_FILE),)),
-        ("generate", record_path(folders["raw"], team, trial)),
-        ("generate", files["raw"]),
-        ("extract", files["intermediate"]),
-        ("convert", files["levels"]),
+        ("generate", files.record_file(trial)),
+        ("generate", paths["raw"]),
+        ("extract", paths["intermediate"]),
+        ("convert", paths["levels"]),
         ("simulate", folders["stability"] / SIMULATIONS_FILE),
         ("simulate", letter_file(folders["stability"], trial.letter)),
-        ("simulate", files["images"]),
+        ("simulate", paths["images"]),
         ("classify", folders["similarity"] / CLASSIFIER_FILE),
         ("classify", letter_file(folders["similarity"], trial.letter)),
         ("diversity", letter_file(folders["diversity"], trial.letter)),

@@ -15,9 +15,9 @@ from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import Trial
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import LetterRow, OfficialWeight, RankedTeam, RankingFile
-from pcgeval.formats.stages import BlockPath, LabelProbability, SimulatedTrial, TrialOutcome
-from pcgeval.formats.trials import FLAG_KINDS, Flag, FlagKind, TrialUsage
-from pcgeval.preview.level_score import LevelScore
+from pcgeval.formats.stages import FilePart, SimulatedLevel
+from pcgeval.formats.trials import FLAG_KINDS, FlagKind
+from pcgeval.report.trial import TrialView
 from pcgeval.rubric.output import JudgeOutput
 from pcgeval.submissions.load import Submission
 
@@ -27,50 +27,8 @@ SHOWCASE = 3  # levels on the first screen
 MEASURES = ("stability", "similarity", "diversity")
 
 
-@dataclass(frozen=True)
-class TrialResult:
-    """One trial of a team with a model.
-
-    What a trial did not reach is None: a failed one has no similarity, and no level or stability if it failed before
-    the simulation; the trials of a disqualified team have no score.
-    """
-
-    trial: Trial
-    outcome: TrialOutcome
-    level: SimulatedTrial | None  # the blocks at the end of the simulation
-    paths: tuple[BlockPath, ...]  # the ways of the blocks that moved visibly or broke
-    stability: float | None
-    similarity: float | None
-    probabilities: tuple[LabelProbability, ...]  # the most likely letter first
-    score: Decimal | None  # the official one
-    reply: str  # the start of the response
-    code: str  # the calls that were extracted from it, a line each
-    usage: TrialUsage | None  # None without a record
-
-    @property
-    def failure(self) -> Failure | None:
-        """Why the trial failed; None if it did not."""
-        return self.outcome.failure
-
-    @property
-    def likeness(self) -> float:
-        """Stability times similarity, without the weight, which differs between models."""
-        return (self.stability or 0) * (self.similarity or 0)
-
-    @cached_property
-    def flags(self) -> dict[FlagKind, Flag]:
-        """The first flag of each kind."""
-        flags = {kind: self.usage.flag(kind) for kind in FLAG_KINDS} if self.usage else {}
-        return {kind: flag for kind, flag in flags.items() if flag}
-
-    @property
-    def is_fragile(self) -> bool:
-        """Whether the jittered starts end with different stabilities."""
-        return self.level is not None and len(set(self.level.starts)) > 1
-
-
 class _WithTrials:
-    trials: tuple[TrialResult, ...]
+    trials: tuple[TrialView, ...]
 
     @property
     def failed(self) -> int:
@@ -85,15 +43,15 @@ class LetterResult(_WithTrials):
     letter: str
     weight: OfficialWeight
     scores: LetterRow | None
-    trials: tuple[TrialResult, ...]
+    trials: tuple[TrialView, ...]
 
     @property
-    def best(self) -> TrialResult | None:
+    def best(self) -> TrialView | None:
         """The trial with the highest stability times similarity; None if all failed."""
         levels = (trial for trial in self.trials if not trial.failure)
         return max(levels, key=lambda trial: trial.likeness, default=None)
 
-    def why_zero(self, trial: TrialResult) -> str | None:
+    def why_zero(self, trial: TrialView) -> str | None:
         """Return why a trial of the letter that did not fail adds nothing; None if it failed or adds something."""
         if trial.failure or self.scores is None or (trial.score and self.scores.diversity):
             return None
@@ -115,7 +73,7 @@ class ModelResult(_WithTrials):
     classifier_sha256: str | None  # of the classifier's files; None if it is not known
 
     @cached_property
-    def trials(self) -> tuple[TrialResult, ...]:  # type: ignore[override]
+    def trials(self) -> tuple[TrialView, ...]:  # type: ignore[override]
         """All trials in order."""
         return tuple(trial for letter in self.letters for trial in letter.trials)
 
@@ -161,7 +119,7 @@ class TeamResult(_WithTrials):
         return self.row.status == "disqualified"
 
     @cached_property
-    def trials(self) -> tuple[TrialResult, ...]:  # type: ignore[override]
+    def trials(self) -> tuple[TrialView, ...]:  # type: ignore[override]
         """All trials with all models."""
         return tuple(trial for model in self.models for trial in model.trials)
 
@@ -191,9 +149,9 @@ class TeamResult(_WithTrials):
         return sum(trial.usage is not None and not trial.usage.contained for trial in self.trials)
 
     @cached_property
-    def best_levels(self) -> dict[str, tuple[ModelResult, TrialResult]]:
+    def best_levels(self) -> dict[str, tuple[ModelResult, TrialView]]:
         """The model and trial with the highest stability times similarity by letter, if that is above 0."""
-        best: dict[str, tuple[ModelResult, TrialResult]] = {}
+        best: dict[str, tuple[ModelResult, TrialView]] = {}
         for model in self.models:
             for letter in model.letters:
                 before = best[letter.letter][1].likeness if letter.letter in best else 0
@@ -202,7 +160,7 @@ class TeamResult(_WithTrials):
         return best
 
     @property
-    def showcase(self) -> list[tuple[ModelResult, TrialResult]]:
+    def showcase(self) -> list[tuple[ModelResult, TrialView]]:
         """The team's best levels of different letters, the best first."""
         return sorted(self.best_levels.values(), key=lambda level: -level[1].likeness)[:SHOWCASE]
 
@@ -211,6 +169,14 @@ class TeamResult(_WithTrials):
         """The mean stability, similarity and diversity over all models and letters; empty without scores."""
         rows = [letter.scores for model in self.models for letter in model.letters if letter.scores]
         return {name: fmean(float(getattr(row, name)) for row in rows) for name in (MEASURES if rows else ())}
+
+
+class ReferenceLevel(FilePart):
+    """A hand-made level: what was measured, and its blocks after the simulation."""
+
+    stability: float
+    similarity: float
+    simulated: SimulatedLevel
 
 
 @dataclass(frozen=True)
@@ -223,7 +189,7 @@ class Evaluation:
     params: Params
     ranking: RankingFile
     teams: tuple[TeamResult, ...]
-    reference: Mapping[str, LevelScore]
+    reference: Mapping[str, ReferenceLevel]
 
     @cached_property
     def scored_teams(self) -> tuple[TeamResult, ...]:
@@ -231,7 +197,7 @@ class Evaluation:
         return tuple(team for team in self.teams if not team.is_disqualified)
 
     @cached_property
-    def trials(self) -> tuple[TrialResult, ...]:
+    def trials(self) -> tuple[TrialView, ...]:
         """The trials of all teams."""
         return tuple(trial for team in self.teams for trial in team.trials)
 
@@ -240,7 +206,7 @@ class Evaluation:
         """The winner or, without one, the team with the highest total; None without a scored team."""
         return next((team for team in self.teams if team.row.winner), next(iter(self.scored_teams), None))
 
-    def best_levels(self, letter: str) -> list[tuple[TeamResult, ModelResult, TrialResult]]:
+    def best_levels(self, letter: str) -> list[tuple[TeamResult, ModelResult, TrialView]]:
         """Return the best level of a letter of each scored team that has one which scores, the best first."""
         levels = [(team, *team.best_levels[letter]) for team in self.scored_teams if letter in team.best_levels]
         return sorted(levels, key=lambda level: -level[2].likeness)
@@ -280,7 +246,7 @@ class Evaluation:
             return None
         return self.points(letter.scores.score / len(self.params.competition.characters))
 
-    def trial_points(self, letter: LetterResult, trial: TrialResult) -> float | None:
+    def trial_points(self, letter: LetterResult, trial: TrialView) -> float | None:
         """Return the points that a trial of a letter gives its team: none without diversity."""
         if letter.scores is None or trial.score is None:
             return None
@@ -301,7 +267,7 @@ class Evaluation:
         }
 
 
-def commonest_failures(trials: Iterable[TrialResult]) -> list[tuple[str, str, int]]:
+def commonest_failures(trials: Iterable[TrialView]) -> list[tuple[str, str, int]]:
     """Return the commonest kinds of failures: the kind's title, the sentence of the first trial, and the number."""
     kinds: dict[str, list[Failure]] = {}
     for trial in trials:

@@ -21,14 +21,13 @@ from pcgeval.formats.layout import (
     Trial,
     letter_file,
     recording_file,
-    stage_dir,
 )
 from pcgeval.formats.params import Params
-from pcgeval.formats.stages import read_outcomes
-from pcgeval.formats.trials import TrialRecord, read_record, record_path
+from pcgeval.formats.trials import TrialRecord
 from pcgeval.generation.tasks import models_by_server, present_fingerprint
 from pcgeval.llm.call_log import LoggedCall, logged_calls
 from pcgeval.llm.protocol import full_name
+from pcgeval.report.trial import TrialFiles
 from pcgeval.submissions.load import Submission, SubmissionError, load_submission
 
 LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
@@ -130,7 +129,11 @@ def run_status(params: Params) -> RunStatus:
             submissions[team] = load_submission(SUBMISSIONS / team, decisions)
         except (SubmissionError, FileError) as error:
             notes.append(str(error))
-    records = {place: _read_records(params, *place) for place in product(params.models, params.teams)}
+    files = {place: TrialFiles(*place, during_run=True) for place in product(params.models, params.teams)}
+    records = {
+        place: {trial: record for trial in params.trials() if (record := team.record(trial))}
+        for place, team in files.items()
+    }
     seconds = _trial_seconds(params, records)
     is_running, is_generating = dvc_is_running(Path()), lock_holder(GENERATION_LOCK) is not None
     rows = []
@@ -145,15 +148,14 @@ def run_status(params: Params) -> RunStatus:
         left = None if trial_seconds is None else to_do * trial_seconds / params.models[model].concurrency
         if not to_do or params.models[model].backend == "recorded":
             left = 0.0
-        diversity = stage_dir("diversity", model, team)  # of the last of the stages that measure
+        diversity = files[model, team].folders["diversity"]  # of the last of the stages that measure
         measured = not is_running and all(
             letter_file(diversity, letter).is_file() for letter in params.competition.characters
         )
         failed = {trial for trial, record in final.items() if record.failure is not None}
         if measured:
-            with suppress(FileError):
-                outcomes = read_outcomes(stage_dir("stability", model, team))
-                failed |= {trial for trial in final if trial in outcomes and outcomes[trial].failure}
+            outcomes = files[model, team].outcomes
+            failed |= {trial for trial in final if trial in outcomes and outcomes[trial].failure}
         rows.append(
             TeamProgress(
                 model=model,
@@ -171,15 +173,6 @@ def run_status(params: Params) -> RunStatus:
             )
         )
     return RunStatus(tuple(rows), tuple(notes), tuple(map(tuple, models_by_server(params))))
-
-
-def _read_records(params: Params, model: str, team: str) -> dict[Trial, TrialRecord]:
-    """Read the records of a team with a model; skip torn ones."""
-    records = {}
-    for trial in params.trials():
-        with suppress(FileError):
-            records[trial] = read_record(record_path(stage_dir("raw", model, team), team, trial))
-    return records
 
 
 def _final(

@@ -4,18 +4,14 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Literal
 
-from pcgeval.bulk.level_table import LevelRow, import_pyarrow, level_table, parquet_bytes
 from pcgeval.core.text import count as counted
 from pcgeval.core.text import plain, printable_line
 from pcgeval.formats.failures import FAILURES
-from pcgeval.formats.layout import LETTERS
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankingFile
-from pcgeval.report.results import Evaluation, ModelResult, TeamResult, TrialResult
 from pcgeval.scoring.decimals import rounded
 
 TableFormat = Literal["csv", "markdown"]
@@ -85,47 +81,3 @@ def doubtful_settings(ranking: RankingFile, params: Params) -> list[str]:
                 where = f"{counted(teams, 'team')}{shown}"
                 sentences.append(f"{model}: {some} ({where}): look at the model and its settings before the teams")
     return sentences
-
-
-def levels_parquet(evaluation: Evaluation) -> bytes:
-    """Return all trials as the table of levels, a row each, with a competition's columns behind the common ones."""
-    pa = import_pyarrow()
-    text, count = pa.string(), pa.int32()
-    tables = []
-    for team in evaluation.teams:
-        for model in team.models:
-            table = level_table(
-                [_level_row(team, model, trial) for trial in model.trials], model.engine_sha256, model.classifier_sha256
-            )
-            usages = [trial.usage for trial in model.trials]
-            columns: dict[str, tuple[Any, list[Any]]] = {
-                "model": (text, [model.name] * len(usages)),
-                "team": (text, [team.name] * len(usages)),
-                "trial": (count, [trial.trial.number for trial in model.trials]),
-                "calls": (count, [usage.calls if usage else None for usage in usages]),
-                "tokens": (pa.int64(), [usage.tokens if usage else None for usage in usages]),
-                "supplied": (pa.float64(), [usage.supplied.share if usage else None for usage in usages]),
-                "flags": (pa.list_(text), [list(trial.flags) for trial in model.trials]),
-            }
-            for name, (kind, values) in columns.items():
-                table = table.append_column(name, pa.array(values, kind))
-            tables.append(table)
-    return parquet_bytes(pa.concat_tables(tables))
-
-
-def _level_row(team: TeamResult, model: ModelResult, result: TrialResult) -> LevelRow:
-    letter, level = result.trial.letter, result.level
-    by_label = {probability.label: probability.probability for probability in result.probabilities}
-    row = LevelRow.failed(result.failure) if result.failure else LevelRow()
-    return replace(
-        row,
-        id=f"{model.name}/{team.name}/{letter}/{result.trial.number}",
-        letter=letter,
-        blocks=len(level.types) if level else None,
-        moved=sum(level.moved) if level else None,
-        stability=result.stability,
-        starts=level.starts if level else None,
-        similarity=result.similarity,
-        score=None if result.score is None else float(result.score),
-        probabilities=[by_label[label] for label in LETTERS] if by_label.keys() >= set(LETTERS) else None,
-    )

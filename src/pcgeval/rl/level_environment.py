@@ -60,7 +60,7 @@ class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
         scores = {"stability": level.stability, "similarity": level.similarity, "blocks": len(level.blocks)}
         trace.info["level"] = {**scores, "probabilities": list(level.probabilities.values()), "reason": level.reason}
         trace.record_metrics(scores)
-        return level.score
+        return level.score or 0.0
 
 
 class LevelTaskset(vf.Taskset[LevelTask, LevelTasksetConfig]):

@@ -1,9 +1,11 @@
 """Watch a running program: limit its output, memory, processes and files, and kill all of it at once."""
 
-import json
 import os
+import platform
+import re
 import selectors
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -11,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 import psutil
 
@@ -26,6 +28,10 @@ CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
 WATCH_SHARE = 0.05  # the most of one processor core that watching takes: psutil looks at all processes of the machine
 GRACE_SECONDS = 5.0  # for the kernel to clear killed processes away
+# Libraries map far more addresses than they use (PyTorch some 4 GB), so the kernel's limit on addresses only stops a
+# single huge request; the memory in use is watched from outside.
+SPARE_ADDRESSES = 8_000 * MEGABYTE
+FIRST_KERNEL_TO_COUNT = (5, 14)  # since then each user namespace counts the processes of a user separately
 
 
 class SandboxError(PcgevalError):
@@ -44,6 +50,19 @@ class ResourceLimits:
     kept_output_bytes: int = 65_536  # that are kept of the beginning of its output, and as many of the end
     open_files: int = 1_024  # per process
 
+    def of_kernel(self, uncounted: int | None = None) -> dict[str, int]:
+        """Return the limits that the kernel holds; those on memory and processes for a contained program alone.
+
+        `uncounted` is the number of our processes that count as the program's.
+        """
+        limits = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": self.file_bytes, "RLIMIT_NOFILE": self.open_files}
+        if uncounted is not None:
+            limits["RLIMIT_AS"] = self.memory_bytes + SPARE_ADDRESSES
+            kernel = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
+            if os.geteuid() == 0 or kernel >= FIRST_KERNEL_TO_COUNT:  # else it counts all that a user runs
+                limits["RLIMIT_NPROC"] = self.processes + uncounted
+        return limits
+
 
 @dataclass(frozen=True)
 class ExitStatus:
@@ -54,44 +73,75 @@ class ExitStatus:
     stderr_tail: str  # the last 8 kB that it printed on standard error
 
 
+class Child(Protocol):
+    """A started program, as its watcher sees it."""
+
+    code: int | None  # once it is over: its exit code, or the negative number of a signal; None if the sandbox failed
+    first: psutil.Process | None  # all others descend from it; None once it has ended
+
+    def is_over(self) -> bool:
+        """Tell whether it has ended; only the watcher asks."""
+
+    def kill(self) -> None:
+        """Kill all its processes."""
+
+    def close(self) -> str:
+        """Release what it held; return why it has no exit code."""
+
+
+class TrustedChild:
+    """A program without a sandbox; a process of it that starts a new session escapes."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        """Take a process that leads its session."""
+        self._process, self.code = process, process.returncode
+        self.first: psutil.Process | None = None
+        with suppress(psutil.NoSuchProcess):
+            self.first = psutil.Process(process.pid)
+
+    def is_over(self) -> bool:
+        """Tell whether its first process has ended."""
+        self.code = self._process.poll()
+        return self.code is not None
+
+    def kill(self) -> None:
+        """Kill its session."""
+        with suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> str:
+        """Wait for the killed process."""
+        self.code = self._process.wait()
+        return ""
+
+
 class SandboxedProcess:
-    """A running program with all processes that it starts.
-
-    In the sandbox they share a PID namespace: when its first process ends, the kernel kills all others. Without a
-    sandbox they share a session; a process that starts a new session escapes.
-
-    The thread that starts a program must outlive it, because the kernel ends a sandbox with the thread that started it.
-    """
+    """A running program with all processes that it starts, and with pipes for its standard output and error."""
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        child: Child,
+        outputs: tuple[int, int],
         limits: ResourceLimits,
         clean_up: Callable[[], object],
-        reports: IO[bytes] | None = None,
+        wake: IO[bytes] | socket.socket | None = None,
     ) -> None:
-        """Watch bubblewrap, or without a sandbox the program itself: a process that leads its session and has pipes.
+        """Watch a program until it ends; `wake` is readable when it may have.
 
-        `clean_up` is called once after everything has ended; it closes `reports`, the lines of JSON that bubblewrap
-        writes (--json-status-fd).
+        `outputs` are the reading ends of its pipes. `clean_up` closes them after everything has ended.
         """
-        self._process, self._limits, self._clean_up = process, limits, clean_up
+        self._child, self._limits, self._clean_up, self._wake = child, limits, clean_up, wake
+        self._stdout, self._stderr = outputs
         self._lock = threading.Lock()
         self._reason: str | None = None
+        self._fault = ""
         self._stderr_tail = b""
         self._first_output, self._last_output = bytearray(), bytearray()  # of standard output and error, as it came
         self._printed_bytes = 0
         self._ended = threading.Event()
-        self._reports = reports
-        self._reported: dict[str, int] = {}
-        self._first: psutil.Process | None = None  # all others descend from it; None once it has ended
         try:
-            if reports is not None and (line := reports.readline()):
-                self._reported.update(json.loads(line))
-            with suppress(psutil.NoSuchProcess):
-                self._first = psutil.Process(self._reported.get("child-pid", process.pid))
             threading.Thread(target=self._watch, name="sandbox watcher", daemon=True).start()
-        except BaseException:  # such as no descriptor or thread left
+        except BaseException:  # such as no thread left
             self._end()
             raise
 
@@ -99,18 +149,17 @@ class SandboxedProcess:
         """Wait until the program ends, and stop it after `timeout` seconds.
 
         Raises:
-            SandboxError: The sandbox itself could not be set up.
+            SandboxError: The sandbox itself could not be set up, or was ended from outside.
         """
         if not self._ended.wait(timeout):
             self.kill(f"was stopped after {timeout:g} s")
             self._ended.wait(3 * GRACE_SECONDS)
-        tail = self._stderr_tail.decode("utf-8", errors="replace")
-        if self._reason is not None:
+        tail, code = self._stderr_tail.decode("utf-8", errors="replace"), self._child.code
+        if self._reason is not None and code in (None, -signal.SIGKILL):
             return ExitStatus(None, self._reason, tail)
-        code = self._process.returncode if self._reports is None else self._reported.get("exit-code")
         if code is None:
             raise SandboxError(
-                f"The sandbox could not be set up, or was ended from outside: {tail.strip() or 'no message'}. "
+                f"The sandbox could not be set up, or was ended from outside: {self._fault or 'no message'}. "
                 "Check that the paths in the message exist, then run again."
             )
         code = 128 - code if code < 0 else code
@@ -118,6 +167,19 @@ class SandboxedProcess:
             return ExitStatus(code, f"was ended by {signal.Signals(code - 128).name}", tail)
         except ValueError:
             return ExitStatus(code, None, tail)
+
+    def has_ended(self, timeout: float) -> bool:
+        """Wait for a time at most; tell whether everything has ended."""
+        return self._ended.wait(timeout)
+
+    def is_busy(self) -> bool:
+        """Tell whether a thread of the program computes, waits for the disk, or would if the machine had time."""
+        states, first = set(), self._child.first
+        with suppress(psutil.Error, OSError):  # what ends meanwhile; elsewhere than on Linux nobody knows
+            for process in [first, *first.children(recursive=True)] if first else ():
+                for task in Path(f"/proc/{process.pid}/task").iterdir():
+                    states.add((task / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0])
+        return bool(states & {"R", "D"})
 
     def output(self, timeout: float) -> str:
         """Return what the program printed, once it has ended or `timeout` seconds have passed; untrusted text.
@@ -133,33 +195,29 @@ class SandboxedProcess:
     def kill(self, reason: str = "was stopped") -> None:
         """Kill all processes at once; the first reason stays, and a program that has ended keeps its status."""
         with self._lock:
-            if self._process.poll() is None:
+            if not self._ended.is_set():
                 self._reason = self._reason or reason
-                self._kill_all()
-
-    def _kill_all(self) -> None:
-        if self._reports is not None and self._first is not None:
-            with suppress(psutil.NoSuchProcess):
-                self._first.kill()  # bubblewrap itself ends when all others in the namespace have
-        else:
-            with suppress(ProcessLookupError, PermissionError):  # macOS: not permitted if all are zombies
-                os.killpg(self._process.pid, signal.SIGKILL)
+                self._child.kill()
 
     def _watch(self) -> None:
         """Read the output and check usage until the program ends, then give its pipes time to close."""
-        next_check = 0.0
+        next_check = time.monotonic() + WATCH_SECONDS
         try:
             with selectors.DefaultSelector() as pipes:
-                for stream in (self._process.stdout, self._process.stderr):
-                    pipes.register(stream, selectors.EVENT_READ)  # type: ignore[arg-type]  # they are pipes
-                while self._process.poll() is None:
+                pipes.register(self._stdout, selectors.EVENT_READ)
+                pipes.register(self._stderr, selectors.EVENT_READ)
+                if self._wake:
+                    pipes.register(self._wake, selectors.EVENT_READ)
+                while not self._child.is_over():
                     started = time.monotonic()
                     if started >= next_check:
                         self._check_usage()
                         ended = time.monotonic()
                         next_check = ended + max(WATCH_SECONDS, (ended - started) / WATCH_SHARE)
                     self._read(pipes)
-                self._kill_all()  # processes that it left behind hold the pipes open
+                if self._wake:
+                    pipes.unregister(self._wake)
+                self._child.kill()  # processes that it left behind hold the pipes open
                 deadline = time.monotonic() + GRACE_SECONDS
                 while pipes.get_map() and time.monotonic() < deadline:
                     self._read(pipes)
@@ -170,11 +228,13 @@ class SandboxedProcess:
         """Keep the beginning and the end of the output; wait a moment if there is none."""
         most = self._limits.kept_output_bytes
         for key, _ in pipes.select(WATCH_SECONDS):
+            if key.fileobj is self._wake:
+                continue
             chunk = os.read(key.fd, CHUNK_BYTES)
             if not chunk:
                 pipes.unregister(key.fileobj)
             with self._lock:
-                if key.fileobj is self._process.stderr:
+                if key.fd == self._stderr:
                     self._stderr_tail = (self._stderr_tail + chunk)[-TAIL_BYTES:]
                 room = most - len(self._first_output)
                 self._first_output += chunk[:room]
@@ -186,31 +246,28 @@ class SandboxedProcess:
 
     def _end(self) -> None:
         """Kill the remaining processes and release everything that the program held."""
-        self._kill_all()
-        with self._process:  # closes its pipes, and waits
-            pass
-        for line in self._reports or ():
-            self._reported.update(json.loads(line))
+        self._child.kill()
+        self._fault = self._child.close()
         self._clean_up()
         self._ended.set()
 
     def _check_usage(self) -> None:
         """Stop the program if it uses more than it may; processes that end meanwhile count as nothing."""
-        limits = self._limits
-        if self._first is None:
+        limits, first = self._limits, self._child.first
+        if first is None:
             return
-        processes, tasks, memory = [self._first], 0, 0
+        processes, tasks, memory = [first], 0, 0
         with suppress(psutil.Error):
-            processes += self._first.children(recursive=True)
+            processes += first.children(recursive=True)
         for process in processes:
             with suppress(psutil.Error):
                 memory += process.memory_info().rss
                 tasks += len(process.threads())  # num_threads reads a file in which the process's name can imitate it
-        if tasks > limits.processes + 1:  # the first process may be bubblewrap's own
+        if tasks > limits.processes + 1:  # in the sandbox the first process is ours
             self.kill(f"had more than {limits.processes} processes and threads")
         elif memory > limits.memory_bytes and sum(map(_memory_share, processes)) > limits.memory_bytes:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
-        elif self._reports is not None and _scratch_files(self._first.pid) > MAX_SCRATCH_FILES:
+        elif self._wake and _scratch_files(first.pid) > MAX_SCRATCH_FILES:
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
 
 
@@ -228,7 +285,7 @@ def _memory_share(process: psutil.Process) -> int:
 def _scratch_files(first: int) -> int:
     """Return the number of files in the folders in memory of the sandbox with this first process.
 
-    Until bubblewrap has given the process a root, it sees the host's disk, which is not counted.
+    Where it sees the host's disk, that is not counted.
     """
     files = 0
     with suppress(OSError):

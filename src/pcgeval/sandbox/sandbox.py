@@ -1,38 +1,28 @@
 """Run untrusted programs with bubblewrap, which shows them only the parts of the machine that they need."""
 
-import itertools
+import json
 import os
-import platform
-import re
-import secrets
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 from weakref import WeakSet
 
-from pcgeval.sandbox import launcher
-from pcgeval.sandbox.bubblewrap import (
-    bubblewrap,
-    folder_options,
-    interpreter_paths,
-    is_root,
-    open_to_all,
-    system_options,
-)
+from pcgeval.sandbox.bubblewrap import bubblewrap, interpreter_paths
 from pcgeval.sandbox.process import (
-    MEGABYTE,
     SCRATCH_FOLDERS,
     ExitStatus,
     ResourceLimits,
     SandboxedProcess,
     SandboxError,
+    TrustedChild,
 )
-from pcgeval.sandbox.seccomp import filter_program
+from pcgeval.sandbox.room import IS_CLOSED, SOURCE, Room
 
 __all__ = ["ExitStatus", "ResourceLimits", "Sandbox", "SandboxError", "SandboxedProcess", "open_sandbox"]
 
@@ -47,16 +37,8 @@ ADVICE = (
     "namespaces: `sysctl kernel.unprivileged_userns_clone=1` (Debian), "
     "`sysctl kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile for bwrap (Ubuntu)."
 )
-LAUNCHER = (str(Path(sys.executable).resolve()), "-I", "-S", "-c", Path(launcher.__file__).read_text("utf-8"))
 PROBE_SECONDS = 20
 CLOSING_SECONDS = 5.0
-# User ids that no account has, one for each program that root starts: the kernel counts the processes of each user.
-FIRST_USER, USERS = 61_184, 4_336
-_users = itertools.count(secrets.randbelow(USERS))
-# Libraries map far more addresses than they use (PyTorch some 4 GB), so the kernel's limit on addresses only stops a
-# single huge request; the memory in use is watched from outside.
-SPARE_ADDRESSES = 8_000 * MEGABYTE
-FIRST_KERNEL_TO_COUNT = (5, 14)  # since then each user namespace counts the processes of a user separately
 
 
 class Sandbox:
@@ -71,6 +53,8 @@ class Sandbox:
         self.limits, self.contained, self.network = limits, contained, network
         self._lock = threading.Lock()
         self._running: WeakSet[SandboxedProcess] | None = WeakSet()  # None once the sandbox is closed
+        self._rooms: list[Room] = []
+        self._keeper = ThreadPoolExecutor(1, "rooms")  # opens them, as they end with the thread that does
 
     def __enter__(self) -> Self:
         """Return the sandbox."""
@@ -85,6 +69,9 @@ class Sandbox:
         for process in running:
             with suppress(SandboxError):  # it ended from outside, perhaps by the signal that also ended us
                 process.wait(CLOSING_SECONDS)
+        for room in self._rooms:
+            room.close()
+        self._keeper.shutdown()
 
     def start(
         self,
@@ -112,99 +99,82 @@ class Sandbox:
         Raises:
             SandboxError: A path cannot be shown to the program, it cannot be started, or the sandbox was closed.
         """
-        with ExitStack() as undo, ExitStack() as lent:
-            reports = None
-            if self.contained:
-                cwd, scratch = Path("/"), SCRATCH_FOLDERS[0]
-                readable = (*readable, *interpreter_paths(Path(command[0])))
-                line, reports, lent_ends = self._containment(folder.resolve(), readable, writable, undo, lent)
-                descriptors = (*descriptors, *lent_ends)
-            else:
-                cwd, line = folder, [*LAUNCHER, *self._resource_limits(), "--"]
-                temporary = tempfile.TemporaryDirectory(prefix="pcgeval-program-", ignore_cleanup_errors=True)
-                scratch = undo.enter_context(temporary)
-            try:
-                process = subprocess.Popen(
-                    [*line, *command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    cwd=cwd,
-                    env=_variables(Path(command[0]), scratch) | dict(environment or {}),
-                    pass_fds=descriptors,
-                    start_new_session=True,  # Ctrl-C is ours to act on
-                )
-            except OSError as error:
-                fault = f"{line[0]} cannot be started in {cwd} ({error.strerror}). Check both paths."
-                raise SandboxError(fault) from error
-            lent.close()
-            running = SandboxedProcess(process, self.limits, undo.pop_all().close, reports)
+        variables = self.variables(Path(command[0])) | dict(environment or {})
+        if self.contained:
+            paths = (*readable, *interpreter_paths(Path(command[0])))
+            room = Room(folder, self.limits, network=self.network, readable=paths, writable=writable)
+            return self.watched(room.start(command, variables, descriptors, is_last=True))
+        with ExitStack() as undo:
+            scratch = tempfile.TemporaryDirectory(prefix="pcgeval-program-", ignore_cleanup_errors=True)
+            variables |= dict.fromkeys(("HOME", "TMPDIR"), undo.enter_context(scratch))
+            settings = json.dumps({"command": command, "limits": self.limits.of_kernel()})
+            line = [str(Path(sys.executable).resolve()), "-I", "-S", "-c", SOURCE, settings]
+            pipes = os.pipe(), os.pipe()
+            with ExitStack() as theirs:
+                for reading, writing in pipes:
+                    theirs.callback(os.close, writing)
+                    undo.callback(os.close, reading)
+                try:
+                    process = subprocess.Popen(
+                        line,
+                        stdin=subprocess.DEVNULL,
+                        stdout=pipes[0][1],
+                        stderr=pipes[1][1],
+                        cwd=folder,
+                        env=variables,
+                        pass_fds=descriptors,
+                        start_new_session=True,  # Ctrl-C is ours to act on
+                    )
+                except OSError as error:
+                    fault = f"{line[0]} cannot be started in {folder} ({error.strerror}). Check both paths."
+                    raise SandboxError(fault) from error
+            outputs, clean_up = (pipes[0][0], pipes[1][0]), undo.pop_all().close
+            running = SandboxedProcess(TrustedChild(process), outputs, self.limits, clean_up)
+        return self.watched(running)
+
+    def open_room(
+        self, folder: Path, readable: tuple[Path, ...] = (), python: tuple[str, Mapping[str, str]] | None = None
+    ) -> Room:
+        """Return a room for programs of a folder, one after the other, that closes with the sandbox; see Room."""
+        network = self.network
+        opening = self._keeper.submit(Room, folder, self.limits, network=network, readable=readable, python=python)
+        room = opening.result()
+        with self._lock:
+            if self._running is not None:
+                self._rooms.append(room)
+                return room
+        room.close()
+        raise SandboxError(IS_CLOSED)
+
+    def watched(self, running: SandboxedProcess) -> SandboxedProcess:
+        """Stop a program that started just now with the sandbox; raise SandboxError if that is closed."""
         with self._lock:
             if self._running is not None:
                 self._running.add(running)
                 return running
         running.kill()
-        raise SandboxError(f"{folder}: the sandbox is closed and starts no more programs. Run again to continue.")
+        raise SandboxError(IS_CLOSED)
 
-    def _containment(
-        self,
-        folder: Path,
-        readable: tuple[Path, ...],
-        writable: tuple[Path, ...],
-        undo: ExitStack,
-        lent: ExitStack,
-    ) -> tuple[list[str], IO[bytes], list[int]]:
-        """Return the start of a command line that contains the rest of it, bubblewrap's reports, and what it inherits.
-
-        `undo` closes what is ours once the program has ended, `lent` what bubblewrap inherits once it has started.
-        """
-        if not folder.is_dir():
-            raise SandboxError(f"{folder}: not a folder. Name the program's folder.")
-        for path in (folder, *readable, *writable):
-            if path in (Path("/"), Path.home(), *Path.home().parents):
-                raise SandboxError(f"{path}: contains a home folder, which programs must not see. Name a folder in it.")
-            if is_root() and path not in writable and path.exists() and not open_to_all(path):
-                raise SandboxError(
-                    f"{path}: only its owner may read it, and root runs programs as another user. "
-                    f"Open it: `chmod -R go+rX {path}`, and `umask 022` for new files."
-                )
-        become_user = []
-        if is_root():  # the kernel's limit on processes does not hold for root
-            user = FIRST_USER + next(_users) % USERS
-            become_user = [f"user={user}"]
-            for path in writable:
-                subprocess.run(["chown", "-hR", f"{user}:{user}", "--", str(path)], check=True)
-        reading, reports_end = os.pipe()
-        reports = undo.enter_context(os.fdopen(reading, "rb"))
-        lent.callback(os.close, reports_end)
-        lifeline, held_while_alive = os.pipe()  # if we are killed now, the launcher finds it cut, and ends
-        undo.callback(os.close, held_while_alive)
-        lent.callback(os.close, lifeline)
-        inherited, calls = [lifeline, reports_end], []
-        if (instructions := filter_program()) is not None:
-            filter_end, writing = os.pipe()
-            lent.callback(os.close, filter_end)
-            os.write(writing, instructions)  # fewer bytes than a pipe holds
-            os.close(writing)
-            inherited.append(filter_end)
-            calls = ["--seccomp", str(filter_end)]
-        line = [
-            *(bubblewrap(), "--json-status-fd", str(reports_end), *calls),
-            *system_options(self.limits.scratch_bytes, network=self.network),
-            *folder_options(folder, readable, writable),
-            *(*LAUNCHER, *self._resource_limits(), *become_user, f"lifeline={lifeline}", "--"),
-        ]
-        return line, reports, inherited
-
-    def _resource_limits(self) -> list[str]:
-        """Return the kernel's limits as the launcher takes them; those that count all that a user runs are left out."""
-        limits = {"CORE": 0, "FSIZE": self.limits.file_bytes, "NOFILE": self.limits.open_files}
-        if self.contained:
-            limits["AS"] = self.limits.memory_bytes + SPARE_ADDRESSES
-            kernel = tuple(int(number) for number in re.findall(r"\d+", platform.release())[:2])
-            if is_root() or kernel >= FIRST_KERNEL_TO_COUNT:
-                limits["NPROC"] = self.limits.processes
-        return [f"RLIMIT_{name}={limit}" for name, limit in limits.items()]
+    @staticmethod
+    def variables(program: Path) -> dict[str, str]:
+        """Return the variables that every program gets."""
+        return {
+            "PATH": ":".join(
+                [*([str(program.parent)] if program.is_absolute() else []), "/usr/local/bin:/usr/bin:/bin"]
+            ),
+            "HOME": SCRATCH_FOLDERS[0],
+            "TMPDIR": SCRATCH_FOLDERS[0],
+            "USER": "sandbox",
+            "LOGNAME": "sandbox",
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONHASHSEED": "0",
+            "PYTHONNOUSERSITE": "1",
+            # a thread per core would use up the processes, and results would depend on the machine
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+        }
 
 
 def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool = False) -> Sandbox:
@@ -250,20 +220,3 @@ def _try_out(sandbox: Sandbox) -> ExitStatus:
         fault = status.stderr_tail.strip() or f"a program {status.reason or f'ended with exit code {status.code}'}"
         raise SandboxError(f"bubblewrap does not work here: {fault}. {ADVICE}")
     return status
-
-
-def _variables(program: Path, scratch: str) -> dict[str, str]:
-    return {
-        "PATH": ":".join([*([str(program.parent)] if program.is_absolute() else []), "/usr/local/bin:/usr/bin:/bin"]),
-        "HOME": scratch,
-        "TMPDIR": scratch,
-        "USER": "sandbox",
-        "LOGNAME": "sandbox",
-        "LANG": "C.UTF-8",
-        "TZ": "UTC",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-        "PYTHONNOUSERSITE": "1",
-        "OMP_NUM_THREADS": "1",  # a thread per core would use up the processes, and results would depend on the machine
-        "OPENBLAS_NUM_THREADS": "1",
-    }

@@ -18,7 +18,7 @@ from PIL import Image
 from pcgeval.core.text import printable_line
 from pcgeval.formats.layout import LETTERS
 from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig
-from pcgeval.similarity.preprocessing import Preprocessing
+from pcgeval.similarity.preprocessing import Preprocessing, RowRuns
 from pcgeval.similarity.source import ClassifierError, Source, letter_columns, resolve_source
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Classifier:
 
         return cls(files, TorchNetwork(files.folder, device, precision))
 
-    def predict(self, images: Sequence[Image.Image]) -> Predictions:
+    def predict(self, images: Sequence[Image.Image | RowRuns]) -> Predictions:
         """Classify pictures of any mode and size, independently of one another.
 
         Raises:

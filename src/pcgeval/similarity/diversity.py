@@ -38,11 +38,12 @@ def diversity(vectors: ArrayLike, trials: int) -> float:
         trials: The configured number of trials T, at least 1; n may be less.
 
     Raises:
-        DiversityError: T is below 1, or the vectors are ragged or not finite.
+        DiversityError: T is below 1 or n, or the vectors are ragged or not finite.
     """
-    if trials < 1:
-        raise DiversityError(f"{trials} trials are too few. Set competition.trials to 1 or more.")
-    distances = pair_distances(vectors)
+    rows = _rows(vectors)
+    if trials < max(1, len(rows)):
+        raise DiversityError(f"{trials} trials are too few for {len(rows)} vectors. Correct competition.trials.")
+    distances = pair_distances(rows)
     return float(np.sum(distances) / (trials * (trials + 1) / 2 - trials)) if trials > 1 else 1.0
 
 

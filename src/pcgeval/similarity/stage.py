@@ -1,12 +1,12 @@
 """The stage classify: from the pictures of all models and teams to the official similarity files.
 
-Equal pictures are classified once. `.cache` keeps predictions by the hashes of picture, classifier and code, so a run
-classifies only new pictures. You may delete the folder.
+Equal pictures are classified once. A file in `.cache` keeps the predictions of a classifier and code by the hash of the
+picture, a line each, so a run classifies only new pictures. You may delete the folder.
 """
 
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -14,9 +14,8 @@ from itertools import product
 from pathlib import Path
 
 from PIL import Image
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
 from pcgeval.core.packages import installed_versions, source_sha256
 from pcgeval.core.progress import Progress
@@ -24,16 +23,17 @@ from pcgeval.formats.layout import CLASSIFIER_FILE, DATA, LETTERS, letter_file, 
 from pcgeval.formats.params import Params, Similarity
 from pcgeval.formats.stages import (
     ClassifierFile,
+    FilePart,
     LabelProbability,
     PicturePrediction,
     SimilarityEntry,
     SimilarityFile,
-    StageFile,
     rate,
 )
 from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
 from pcgeval.similarity.classifier import loaded_classifier, runs_in_numpy
+from pcgeval.similarity.preprocessing import RowRuns
 from pcgeval.similarity.source import ClassifierError, Source, resolve_source
 
 CACHE = Path(".cache", "predictions")
@@ -41,7 +41,7 @@ PACKAGES = ("numpy", "pillow", "safetensors")  # that compute a small classifier
 TORCH_PACKAGES = (*PACKAGES, "torch", "transformers")  # and any other
 
 
-class Prediction(StageFile):
+class Prediction(FilePart):
     """One picture's probabilities in the order A to Z, and its embedding."""
 
     probabilities: tuple[float, ...] = Field(min_length=len(LETTERS), max_length=len(LETTERS))
@@ -87,33 +87,44 @@ def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
     return PACKAGES if runs_in_numpy(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
-def predictions_folder(cache: Path, source: Source, settings: Similarity) -> Path:
-    """Return the folder of predictions, by what decides them beside the picture: classifier, packages and code."""
+def predictions_file(cache: Path, source: Source, settings: Similarity) -> Path:
+    """Return the file of predictions, by what decides them beside the picture: classifier, packages and code."""
     packages, code = installed_versions(*packages_of(source, settings)), source_sha256("similarity")
-    return cache / sha256_json([source.sha256, settings.precision, packages, code])
+    return cache / f"{sha256_json([source.sha256, settings.precision, packages, code])}.jsonl"
 
 
 def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: Path) -> dict[bytes, Prediction]:
     """Return the prediction of each distinct picture; the network is loaded only if some are new."""
     settings = params.similarity
-    folder = predictions_folder(cache, source, settings)
-    files = {picture: folder / (name := sha256_bytes(picture))[:2] / f"{name}.json" for picture in pictures}
-    predictions: dict[bytes, Prediction] = {}
-    for picture, file in files.items():
-        with suppress(FileError):  # it is missing, or damaged
-            predictions[picture] = Prediction.read(file)
-    new = [picture for picture in files if picture not in predictions]
-    batches = [new[start : start + settings.batch] for start in range(0, len(new), settings.batch)]
-    answers = _answers(source, settings, batches, chosen_scheduler(params.execution.scheduler)) if batches else ()
-    with Progress("classify", len(new)) as progress:
+    file = predictions_file(cache, source, settings)
+    picture_of = {sha256_bytes(picture).encode(): picture for picture in pictures}
+    predictions = {picture_of[name]: prediction for name, prediction in _kept(file, picture_of.keys())}
+    new = {picture: name for name, picture in picture_of.items() if picture not in predictions}
+    if not new:
+        return predictions
+    ordered = list(new)
+    batches = [ordered[start : start + settings.batch] for start in range(0, len(ordered), settings.batch)]
+    cache.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as lines, Progress("classify", len(new)) as progress:
+        answers = _answers(source, settings, batches, chosen_scheduler(params.execution.scheduler))
         for batch, answer in zip(batches, answers, strict=True):
             for picture, prediction in zip(batch, answer, strict=True):
                 progress.step()
                 if prediction is None:
                     raise ClassifierError("every worker that classified a picture crashed. Check their memory.")
-                prediction.write(files[picture])
+                # a killed run may have left a part of a line, so each begins with its line feed
+                lines.write(b"\n%s %s" % (new[picture], prediction.model_dump_json().encode()))
                 predictions[picture] = prediction
     return predictions
+
+
+def _kept(file: Path, names: Collection[bytes]) -> Iterator[tuple[bytes, Prediction]]:
+    """Yield the kept predictions of the pictures with these hashes; a damaged line counts as none."""
+    for line in file.read_bytes().splitlines() if file.is_file() else ():
+        name, _, content = line.partition(b" ")
+        if name in names:
+            with suppress(ValidationError):
+                yield name, Prediction.model_validate_json(content)
 
 
 def _answers(
@@ -131,7 +142,7 @@ def _answers(
 def _classify(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:
     folder = received_folder(folder, sha256)
     classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
-    predictions = classifier.predict([_opened(content) for content in contents])
+    predictions = classifier.predict([RowRuns.of_png(content) or _opened(content) for content in contents])
     rows = zip(predictions.probabilities.tolist(), predictions.embeddings.tolist(), strict=True)
     return [
         Prediction(probabilities=tuple(probabilities), embedding=tuple(embedding)) for probabilities, embedding in rows

@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors import SafetensorError
 
 from pcgeval.core.packages import packages_for
-from pcgeval.similarity.preprocessing import Preprocessing
+from pcgeval.similarity.preprocessing import Preprocessing, RowRuns
 from pcgeval.similarity.source import ClassifierError, Precision, first_line, lacking_weights, unloadable
 
 # what transformers raises for a faulty configuration; ImportError: the network needs another package
@@ -63,11 +63,12 @@ class TorchNetwork:
             raise lacking_weights(folder, loading["missing_keys"])
         self.width = int(self._model.config.hidden_size)
 
-    def pixels(self, images: Sequence[Image.Image]) -> NDArray[np.float32]:
+    def pixels(self, images: Sequence[Image.Image | RowRuns]) -> NDArray[np.float32]:
         """Return the network's input, shape (n, 3, height, width)."""
         if self._preprocessing is not None:
             return self._preprocessing.pixels(images)
-        converted = [image.convert("RGB") for image in images]
+        whole = [image.image() if isinstance(image, RowRuns) else image for image in images]
+        converted = [image.convert("RGB") for image in whole]
         return np.asarray(self._processor(images=converted, return_tensors="np")["pixel_values"])
 
     def __call__(self, pixels: NDArray[np.float32]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

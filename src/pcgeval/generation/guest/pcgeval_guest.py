@@ -4,7 +4,8 @@ The official package asks the model, counts tokens and seconds and keeps the ans
 broker does so, where the program cannot reach. The pipe carries one JSON message per line.
 
 `PCGEVAL_TRIAL` in the environment names the trial and the descriptor of the pipe. It is taken out of the environment,
-so that Python processes which the program starts do not use the pipe.
+so that Python processes which the program starts do not use the pipe. The sandbox imports this module once for many
+trials, each of which then begins in a copy of that process.
 """  # noqa: INP001 - found through PYTHONPATH, as all here
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Condition
 from traceback import format_exception_only, walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from pcgeval.generation.guest import pcgeval_repeat
@@ -37,18 +38,27 @@ _REFUSALS = {"TimeoutError": TimeoutError, "ValueError": ValueError}
 # the modules of the competition's packages, all of which are this one
 competition = models = trial_context = trial_loop = utils = sys.modules[__name__]
 
-_folder = Path.cwd()
-_trial: dict[str, Any] | None = json.loads(os.environ.pop("PCGEVAL_TRIAL", "null"))
-if _trial is not None:
-    pcgeval_repeat.seed_generators(_trial["chance"])
-    pcgeval_repeat.set_clocks(_trial["chance"])
-    _calls, _replies = open(_trial["pipe"], "wb"), open(_trial["pipe"], "rb", closefd=False)  # noqa: SIM115, PTH123
+_folder = Path()
+_trial: dict[str, Any] | None = None
+_calls: BinaryIO
+_replies: BinaryIO
 _lines = Condition()  # notified when a reply has arrived
 _arrived: dict[int, dict[str, Any]] = {}  # replies by the number of the call, until their thread takes them
 _asked = 0  # calls
 _is_read = False  # whether a thread waits for the pipe's next line
 _contacts: set[str] = set()
 _is_started = False
+
+
+def begin() -> None:
+    """Take the trial out of the environment, before the program runs."""
+    global _calls, _folder, _replies, _trial  # noqa: PLW0603
+    _folder = Path.cwd()
+    _trial = json.loads(os.environ.pop("PCGEVAL_TRIAL", "null"))
+    if _trial is not None:
+        pcgeval_repeat.seed_generators(_trial["chance"])
+        pcgeval_repeat.set_clocks(_trial["chance"])
+        _calls, _replies = open(_trial["pipe"], "wb"), open(_trial["pipe"], "rb", closefd=False)  # noqa: SIM115, PTH123
 
 
 @dataclass(eq=False)
@@ -61,7 +71,7 @@ class TrialContext:
     log_file_path: Path
     model_name: str | None = None
     local_model_base_url: str | None = None
-    start_time: float = field(default_factory=time.perf_counter)  # the trial's clock
+    start_time: float = field(default_factory=lambda: time.perf_counter())  # noqa: PLW0108 - the trial's clock by then
     prompt_token_count: int = 0
     output_token_count: int = 0
 

@@ -114,7 +114,10 @@ def renew_generators(chance: int) -> None:
     trial in both cases.
     """
     numpy: Any = getattr(sys.modules.get("numpy.random"), "BitGenerator", ())
-    for generator in gc.get_objects():
+    # the collector does not list what was there before the program's process was copied
+    generators = [random._inst, *gc.get_objects()]  # noqa: SLF001
+    kinds = {kind for kind in {*map(type, generators)} if issubclass(kind, (_random.Random, numpy))}
+    for generator in {id(one): one for one in generators if type(one) in kinds}.values():
         kind = type(generator)
         if issubclass(kind, _random.Random):
             _random.Random.seed(generator, _renewed(_random.Random.getrandbits(generator, 64), chance))

@@ -1,8 +1,12 @@
-"""Whether a sandbox for programs starts on this machine: the one place where the tests decide it."""
+"""What the tests ask of this machine: `PCGEVAL_SOAK=1` runs the long ones in full, and some need a sandbox."""
 
+import os
 from functools import cache
 
-from pcgeval.sandbox.sandbox import ResourceLimits, SandboxError, open_sandbox
+import pytest
+
+SOAK = os.environ.get("PCGEVAL_SOAK") == "1"
+soak_only = pytest.mark.skipif(not SOAK, reason="takes a minute or more; `make test-soak` runs it")
 
 
 @cache
@@ -11,6 +15,8 @@ def why_no_sandbox() -> str | None:
 
     A machine that is only too busy to start one has one: the tests will tell.
     """
+    from pcgeval.sandbox.sandbox import ResourceLimits, SandboxError, open_sandbox  # not all tests need it
+
     try:
         open_sandbox(ResourceLimits(), trust_programs=False)
     except SandboxError as error:

@@ -1,17 +1,65 @@
-"""The text of `pcgeval explain`: from a trial's prompt to its share of the team's total, on one page."""
+"""The command `explain`: a trial from its prompt to its share of the team's total, on one page."""
 
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from typing import Annotated
+
+import typer
 
 from pcgeval.cli.levels import block_text
+from pcgeval.cli.options import Json, group, print_json, terminal_width
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.text import count, plain, printable_line, printable_text
+from pcgeval.formats.layout import Trial
+from pcgeval.formats.params import load_params
 from pcgeval.report.explanation import Explanation
+from pcgeval.report.explanation import explain as explain_trial
 from pcgeval.scoring.formulas import TrialShare
 
 _MOST_LINES = 5  # of a message; --json has all
 _MOST_CALLS = 16
 _MOST_LETTERS = 5
+app = group()
+
+
+@app.command()
+def explain(
+    team: Annotated[str, typer.Argument(metavar="TEAM", help="A team of params.yaml.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model of params.yaml.")],
+    letter: Annotated[str, typer.Argument(metavar="LETTER", help="A letter of the competition.")],
+    trial: Annotated[int, typer.Argument(metavar="TRIAL", help="The number of the trial, from 1.")],
+    json: Json = False,
+) -> None:
+    """Explain a trial, from its prompt to its share of the total.
+
+    One page shows the prompt, the answer, the blocks that fell, the classifier's letters, every formula with its
+    figures, and the SHA-256 of every file; --json has everything in full. The command computes the figures from the
+    measurements. Exit code 1: the published results differ from them.
+    """
+    params = load_params()
+    numbers = [str(number) for number in range(1, params.competition.trials + 1)]
+    for argument, value, known in (
+        ("team", team, params.teams),
+        ("model", model, [*params.models]),
+        ("letter", letter, [*params.competition.characters]),
+        ("trial", str(trial), numbers),
+    ):
+        if value not in known:
+            raise typer.BadParameter(f"{argument} {value!r}: params.yaml has {', '.join(known)}.")
+    explained = explain_trial(params, team, model, Trial(letter, trial))
+    if explained.is_outdated:
+        print_stderr(
+            f"warning: {letter}{trial} with {model}: made from another submission, model, seed or limits; the prompt "
+            "below is the present one"
+        )
+    if json:
+        print_json(explained.to_json())
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in explain_lines(explained, terminal_width(piped=120)))
+    if explained.differences:
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 def explain_lines(explained: Explanation, width: int) -> Iterator[str]:

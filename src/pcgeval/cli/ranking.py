@@ -1,0 +1,99 @@
+"""The command `ranking`, and the table of a ranking."""
+
+import sys
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pcgeval.cli.options import Json, file_to_write, group, print_json, print_table
+from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import write_text
+from pcgeval.core.untrusted import read_json
+from pcgeval.formats import layout
+from pcgeval.formats.params import load_params
+from pcgeval.formats.results import RankedTeam, RankingFile
+from pcgeval.report.tables import doubtful_settings, failure_counts, ranking_table
+from pcgeval.scoring.decimals import rounded
+from pcgeval.scoring.result_hash import result_doubts
+
+Format = Literal["csv", "markdown"]
+app = group()
+
+
+@app.command()
+def ranking(
+    form: Annotated[
+        Format | None, typer.Option("--format", help="Print a table for a spreadsheet or a web page.")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
+    single_file: Annotated[Path | None, file_to_write(text="Write the report as a single page.")] = None,
+    json: Json = False,
+) -> None:
+    """Print the ranking of the last run, or open its report.
+
+    Exit code 1: the inputs or results have changed since that run.
+    """
+    if form and json:
+        raise typer.BadParameter("--json and --format: use one of them.")
+    if open_page:
+        index = layout.REPORT / "index.html"
+        if not index.is_file():
+            raise FileError(f"{index}: is missing. Run `make report` to make it.")
+        if not webbrowser.open(index.resolve().as_uri()):
+            print_stderr(f"no browser could be started; open {index} in one")
+    if single_file:
+        from pcgeval.report.render import single_page  # noqa: PLC0415 - rendering loads much
+
+        write_text(single_file, single_page(load_params(), Path()))
+    show_ranking(form, json=json)
+
+
+def show_ranking(form: Format | None = None, *, json: bool = False) -> None:
+    """Print the ranking, then name what has changed since; exit with code 1 if anything has."""
+    params = load_params()
+    ranking = RankingFile.read(layout.RANKING_JSON)
+    if json:
+        print_json(read_json(layout.RANKING_JSON))
+    elif form:
+        sys.stdout.write(ranking_table(ranking, form))
+    else:
+        print_teams(ranking.teams)
+        if failures := failure_counts(ranking, params.models):
+            rows = [(title, *map(str, [sum(numbers), *numbers])) for title, numbers in failures]
+            print()
+            print_table(("failure", "all", *params.models), rows)
+        for sentence in doubtful_settings(ranking, params):
+            print(sentence)
+        result = f"; result hash {ranking.result.sha256}" if ranking.result else ""
+        print_stderr(
+            f"{ranking.reason}\nThe report with the reasons of failures: {layout.REPORT / 'index.html'}{result}"
+        )
+    if doubts := result_doubts(params, ranking):
+        for doubt in doubts:
+            print_stderr(f"warning: this ranking may be out of date: {doubt}")
+        print_stderr("Run `make final-eval` for an up-to-date ranking; `make audit` names the files that differ.")
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def print_teams(teams: Sequence[RankedTeam]) -> None:
+    """Print the table of a ranking."""
+    columns = ("rank", "team", "normalised", "90% interval", "total", "failed trials", "flagged", "supplied", "status")
+    rows = [
+        (
+            str(team.rank or "-"),
+            team.team,
+            "-" if team.normalised is None else rounded(team.normalised, 3),
+            f"{team.interval.low:.2f}-{team.interval.high:.2f}" if team.interval else "-",
+            "-" if team.total is None else rounded(team.total),
+            str(sum(model.failed_trials for model in team.models.values())),
+            str(sum(model.flagged_trials or 0 for model in team.models.values())),
+            "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
+            "winner" if team.winner else team.status,
+        )
+        for team in teams
+    ]
+    print_table(columns, rows, rare={"flagged"})
