@@ -29,7 +29,7 @@ _WHOLE_NUMBERS |= {"top_k", "repeat_last_n", "mirostat"}
 _NUMBERS = {"temperature", "top_p", "min_p", "typical_p", "tfs_z", "mirostat_tau", "mirostat_eta"}
 _NUMBERS |= {"repeat_penalty", "presence_penalty", "frequency_penalty"}
 # options of a judge's model that are settings of the judge, too
-_JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
+JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
 # settings that a backend would ignore
 _FOREIGN = {"ollama": ("base_url",), "openai": ("host", "keep_alive"), "llamacpp": ("host", "base_url", "keep_alive")}
 HUB_ID = re.compile(r"(?!data/)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -245,7 +245,7 @@ class RubricParams(_Section):
         if self.judge == "simple" and self.model is None:
             raise ValueError("the judge simple needs a model; add one with backend, name and digest, as in `models`")
         options = self.model.options if self.model else {}
-        for option, setting in _JUDGE_OPTIONS.items():
+        for option, setting in JUDGE_OPTIONS.items():
             value = getattr(self, setting)
             if option in options and value and options[option] != value:
                 raise ValueError(f"{setting} is {value}, but model.options.{option} is {options[option]!r}; keep one")

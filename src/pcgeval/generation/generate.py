@@ -12,7 +12,6 @@ the submission: the stage finishes the other trials and then fails, and the next
 """
 
 import gc
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,7 +58,7 @@ from pcgeval.llm.blame import LiveModel, neutral_request, neutral_seconds
 from pcgeval.llm.call_log import CallLog, RecordedModel
 from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
 from pcgeval.parallel.processes import map_in_threads
-from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
+from pcgeval.sandbox.sandbox import SandboxError, programs_are_trusted
 from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.packages import PackagesError, lock_requirements
 
@@ -178,7 +177,7 @@ def _generate(
         digest=settings.digest or _finished_digest(params, model, teams),
         state=root / STATE,
         calls=root / CALLS,
-        trust_programs=os.environ.get(TRUST_PROGRAMS) == "1",
+        trust_programs=programs_are_trusted(),
         stopping=stopping,
     )
     for team, team_trials in summaries.items():

@@ -30,7 +30,7 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_json, write_text
 from pcgeval.core.text import printable_line, printable_name
 from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes, read_text
-from pcgeval.formats.layout import LOCKS
+from pcgeval.formats.layout import LOCKS, user_cache
 from pcgeval.submissions.load import INTERFACE_PACKAGES
 
 REQUIREMENTS = "requirements.txt"
@@ -218,8 +218,8 @@ def lock_requirements(folder: Path, lock: Path) -> bool:
 
 
 def environments_folder() -> Path:
-    """Return the folder of the environments: `environments` in PCGEVAL_CACHE or in ~/.cache/pcgeval."""
-    return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval").absolute() / "environments"
+    """Return the folder of the environments of all programs."""
+    return user_cache() / "environments"
 
 
 def _locked(folder: Path, lock: Path | None) -> str:
