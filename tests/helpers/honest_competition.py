@@ -91,7 +91,7 @@ class HonestCompetition(Workspace):
     def kill_in_the_middle(self) -> None:
         """Start the run and kill it after some replies; leave half a line in the call log as well."""
         self.server.seconds = 0.2
-        code = "from pathlib import Path; from workspace import evaluate; evaluate(Path())", git
+        code = "from pathlib import Path; from workspace import evaluate; evaluate(Path())"
         path = f"{REPOSITORY / 'src'}:{HELPERS}"
         before = len(self.server.asked)
         process = self.command("-c", code, PYTHONPATH=path)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pymunk
 
+from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json, write_bytes
 from pcgeval.core.packages import installed_version, installed_versions, source_sha256
-from pcgeval.core.progress import Progress
 from pcgeval.evaluator.image import level_png
 from pcgeval.evaluator.physics import ENGINE_PACKAGES, simulate_or_reason
 from pcgeval.formats.failures import Failure, failure
