@@ -177,13 +177,11 @@ def open_to_all(path: Path) -> bool:
     return mode & needed == needed
 
 
-def filter_program(machine: str | None = None) -> bytes | None:
-    """Return the filter for a kind of machine (None: this one), or None if there is no filter for it."""
-    machine = machine or platform.machine()
-    return b"".join(_instructions(*ARCHITECTURES[machine])) if machine in ARCHITECTURES else None
-
-
-def _instructions(column: int, architecture: int) -> list[bytes]:
+def filter_program() -> bytes:
+    """Return the filter of system calls, which is empty for a kind of machine that it does not know."""
+    if platform.machine() not in ARCHITECTURES:
+        return b""
+    column, architecture = ARCHITECTURES[platform.machine()]
     denied = [numbers[column] for numbers in DENIED_CALLS.values() if numbers[column] >= 0]
     allow, not_permitted = _instruction(RETURN, ALLOW), _instruction(RETURN, FAIL | errno.EPERM)
     not_implemented = _instruction(RETURN, FAIL | errno.ENOSYS)
@@ -195,7 +193,7 @@ def _instructions(column: int, architecture: int) -> list[bytes]:
     known_family = [first_argument, *families, _instruction(RETURN, FAIL | errno.EAFNOSUPPORT), allow]
     no_namespace = _instruction(IF_ANY_BIT, NEW_NAMESPACES, jump_false=1)
     is_shared = (_instruction(AND, SHARED_ANONYMOUS), _instruction(IF_EQUAL, SHARED_ANONYMOUS, jump_false=1))
-    return [
+    instructions = [
         _instruction(LOAD_WORD, ARCHITECTURE),
         _instruction(IF_EQUAL, architecture, jump_true=1),
         _instruction(RETURN, KILL),  # calls under another numbering would mean something else
@@ -209,6 +207,7 @@ def _instructions(column: int, architecture: int) -> list[bytes]:
         *_on_call(SOCKETPAIR[column], *known_family),
         allow,
     ]
+    return b"".join(instructions)
 
 
 def _on_call(number: int, *instructions: bytes) -> list[bytes]:

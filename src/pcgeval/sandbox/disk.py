@@ -5,8 +5,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -67,18 +66,10 @@ def exceeds(folder: Path, most: DiskLimits) -> bool:
 
 
 def wait_within(process: SandboxedProcess, seconds: float, folder: Path, most: DiskLimits) -> tuple[ExitStatus, str]:
-    """Wait until a program with a limited folder ends, or stop it; return how it ended and what it printed."""
-    try:
-        with _limited_disk(process, folder, most):
-            status = process.wait(seconds)
-    finally:
-        process.kill()
-    return status, process.output(READING_SECONDS)
+    """Wait until a program ends, and stop it when it is late, its folder exceeds the limits or the disk is nearly full.
 
-
-@contextmanager
-def _limited_disk(process: SandboxedProcess, folder: Path, most: DiskLimits) -> Iterator[None]:
-    """Stop a running program once its folder exceeds the limits, or the disk is nearly full."""
+    Return how it ended and what it printed.
+    """
     ended = threading.Event()
 
     def watch() -> None:
@@ -94,10 +85,12 @@ def _limited_disk(process: SandboxedProcess, folder: Path, most: DiskLimits) -> 
     watcher = threading.Thread(target=watch, name="disk watcher", daemon=True)
     watcher.start()
     try:
-        yield
+        status = process.wait(seconds)
     finally:
+        process.kill()
         ended.set()
         watcher.join()
+    return status, process.output(READING_SECONDS)
 
 
 def _free_bytes(folder: Path) -> int:

@@ -88,7 +88,7 @@ class Room:
             "scratch_bytes": limits.scratch_bytes,
             "shown": [str(path) for path in (*readable, *writable) if any(map(path.is_relative_to, scratch))],
             "network": network,
-            "filter": (filter_program() or b"").hex(),
+            "filter": filter_program().hex(),
         }
         interpreter = [python[0]] if python else [str(Path(sys.executable).resolve()), "-I", "-S"]
         line = [

@@ -69,8 +69,7 @@ class Sandbox:
         for process in running:
             process.kill()
         for process in running:
-            with suppress(SandboxError):  # it ended from outside, perhaps by the signal that also ended us
-                process.wait(CLOSING_SECONDS)
+            process.has_ended(CLOSING_SECONDS)
         for room in self._rooms:
             room.close()
         self._keeper.shutdown()
