@@ -140,18 +140,26 @@ def test_a_sandbox_ended_from_outside_is_no_ending_of_the_program(folder):
 US = """
     import sys
     from pathlib import Path
+    from pcgeval.sandbox.bubblewrap import interpreter_paths
     from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox
     sandbox = Sandbox(ResourceLimits(), contained=True)
     print("ready", flush=True)
     command = [sys.executable, "-c", sys.argv[3] % int(sys.argv[2])]
-    sandbox.start(command, folder=Path(sys.argv[1]), descriptors=(int(sys.argv[2]),)).wait(600)
+    folder, descriptors, python = Path(sys.argv[1]), (int(sys.argv[2]),), Path(sys.executable)
+    if sys.argv[4] == "alone":
+        program = sandbox.start(command, folder=folder, descriptors=descriptors)
+    else:
+        room = sandbox.open_room(folder, tuple(interpreter_paths(python)))
+        room.start(["/bin/true"], {}).wait(60)
+        program = room.start(command, sandbox.variables(python), descriptors)
+    program.wait(600)
 """
 
 
 @contextmanager
-def another_us(folder: Path, held: int, program: str) -> Iterator["subprocess.Popen[bytes]"]:
+def another_us(folder: Path, held: int, program: str, place: str = "alone") -> Iterator["subprocess.Popen[bytes]"]:
     """Start a process that starts a program in a sandbox, and kill it at the end."""
-    command = [sys.executable, "-c", dedent(US), folder, str(held), program]
+    command = [sys.executable, "-c", dedent(US), folder, str(held), program, place]
     with subprocess.Popen(command, pass_fds=(held,), stdout=subprocess.PIPE) as ours:
         assert ours.stdout is not None
         try:
@@ -162,9 +170,10 @@ def another_us(folder: Path, held: int, program: str) -> Iterator["subprocess.Po
 
 
 @pytest.mark.needs_sandbox
-def test_nothing_outlives_us(folder):
+@pytest.mark.parametrize("place", ["alone", "in a room"])
+def test_nothing_outlives_us(folder, place):
     alive, held = os.pipe()
-    with another_us(folder, held, "import os, time; os.fork(); os.write(%d, b'x'); time.sleep(600)"):
+    with another_us(folder, held, "import os, time; os.fork(); os.write(%d, b'x'); time.sleep(600)", place):
         os.close(held)
         assert os.read(alive, 1) == b"x"
     while os.read(alive, 1):

@@ -21,6 +21,7 @@ MEGABYTE = 1_000_000
 SUBMISSION = "/submission"  # where the sandbox shows the program's folder
 SCRATCH_FOLDERS = ("/tmp", "/dev/shm", SUBMISSION)  # noqa: S108 - of the sandbox: in memory, with a limited size
 MAX_SCRATCH_FILES = 50_000  # in them together: an empty file costs the kernel about 1 kB that no other limit counts
+MAX_SOCKETS = 1_000  # in its network: unread bytes in a socket take up to 250 kB that no other limit counts
 TAIL_BYTES = 8_000
 CHUNK_BYTES = 65_536
 WATCH_SECONDS = 0.05
@@ -241,6 +242,8 @@ class SandboxedProcess:
             self.kill(f"used more than {limits.memory_bytes / MEGABYTE:g} MB of memory")
         elif self._child.wake and _scratch_files(first.pid) > MAX_SCRATCH_FILES:
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
+        elif self._child.wake and _sockets(first.pid) > MAX_SOCKETS:
+            self.kill(f"had more than {MAX_SOCKETS} sockets")
 
 
 def _memory_share(process: psutil.Process) -> int:
@@ -251,6 +254,15 @@ def _memory_share(process: psutil.Process) -> int:
         except psutil.AccessDenied:
             memory = process.memory_info()
         return int(getattr(memory, "pss", memory.rss))  # only Linux knows the share
+    return 0
+
+
+def _sockets(first: int) -> int:
+    """Return the number of sockets in the network of a process; those of this machine's network are not counted."""
+    process = Path(f"/proc/{first}")
+    with suppress(OSError):
+        if not (process / "ns/net").samefile("/proc/self/ns/net"):
+            return int((process / "net/sockstat").read_text("utf-8").split()[2])  # of `sockets: used 12`
     return 0
 
 
