@@ -64,7 +64,7 @@ def test_a_block_that_ended_exactly_as_far_away_as_counts_has_moved_and_a_lost_o
     fallen = level(("RectSmall", 0, SMALL_REST + 1, 0))
     distance = math.hypot(*(simulate(fallen).positions[0, :2] - (0, SMALL_REST + 1)))
     assert simulate(fallen, PhysicsParams(moved_distance=distance)).moved == (True,)
-    monkeypatch.setattr(PymunkWorld, "places", [(0.0, math.nan, 0.0)])
+    monkeypatch.setattr(PymunkWorld, "places", np.array([(0.0, math.nan, 0.0)]))
     with pytest.raises(PcgevalError, match="lost track"):
         simulate(fallen)
 

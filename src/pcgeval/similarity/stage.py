@@ -4,7 +4,6 @@ Equal pictures are classified once. A file in `.cache` keeps the predictions of 
 picture, a line each, so a run classifies only new pictures. You may delete the folder.
 """
 
-import io
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,6 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from PIL import Image
 from pydantic import Field, ValidationError
 
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
@@ -32,9 +30,7 @@ from pcgeval.formats.stages import (
 )
 from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
-from pcgeval.similarity.classifier import loaded_classifier, runs_in_numpy
-from pcgeval.similarity.preprocessing import RowRuns
-from pcgeval.similarity.source import ClassifierError, Source, resolve_source
+from pcgeval.similarity.source import ClassifierError, Source, resolve_source, runs_in_numpy
 
 CACHE = Path(".cache", "predictions")
 PACKAGES = ("numpy", "pillow", "safetensors")  # that compute a small classifier
@@ -140,23 +136,16 @@ def _answers(
 
 
 def _classify(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:
+    from pcgeval.similarity.classifier import loaded_classifier  # noqa: PLC0415 - numpy, and most runs have nothing new
+    from pcgeval.similarity.preprocessing import read_png  # noqa: PLC0415
+
     folder = received_folder(folder, sha256)
     classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
-    predictions = classifier.predict([RowRuns.of_png(content) or _opened(content) for content in contents])
+    predictions = classifier.predict([read_png(content) for content in contents])
     rows = zip(predictions.probabilities.tolist(), predictions.embeddings.tolist(), strict=True)
     return [
         Prediction(probabilities=tuple(probabilities), embedding=tuple(embedding)) for probabilities, embedding in rows
     ]
-
-
-def _opened(picture: bytes) -> Image.Image:
-    try:
-        image = Image.open(io.BytesIO(picture), formats=["PNG"])
-        image.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        remedy = "Make them again with `dvc repro --force --single-item simulate`."
-        raise ClassifierError(f"data/images: a picture is no PNG, or a broken one ({error}). {remedy}") from error
-    return image
 
 
 def _similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> SimilarityFile:
