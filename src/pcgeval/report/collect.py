@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pcgeval.bulk.level_table import engine_sha256
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import cached
-from pcgeval.core.packages import installed_versions, source_sha256
+from pcgeval.core.packages import MEASURING, installed_versions, source_sha256
 from pcgeval.core.text import shortened
 from pcgeval.core.untrusted import read_text
 from pcgeval.formats.layout import (
@@ -26,11 +26,7 @@ from pcgeval.formats.layout import (
 )
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import ConstantsFile, LetterRow, RankedTeam, RankingFile, TrialRow, read_csv
-from pcgeval.formats.stages import (
-    REMAKE,
-    ClassifierFile,
-    SimulatedLevel,
-)
+from pcgeval.formats.stages import REMAKE, ClassifierFile, SimulatedLevel
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, ReferenceLevel, TeamResult
 from pcgeval.report.trial import TrialFiles, start_of
 from pcgeval.rubric.grades import GradeError
@@ -46,16 +42,6 @@ LONGEST_SOURCE = 50_000  # of a program's entry, and of its README
 LONGEST_TITLE = 100
 MAX_LETTER_BYTES = 100_000  # of a hand-made letter
 CACHE = Path(".cache", "report")
-_PACKAGES = (
-    "box2d",
-    "lxml",
-    "numpy",
-    "pillow",
-    "pymunk",
-    "safetensors",
-    "torch",
-    "transformers",
-)  # that measure a level
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")
 _LETTERS = TypeAdapter(dict[str, ReferenceLevel])
@@ -186,7 +172,7 @@ def _reference(params: Params, root: Path) -> dict[str, ReferenceLevel]:
         return {}
     settings = params.similarity
     source = resolve_source(settings.model, settings.revision, root)
-    code = (source_sha256("evaluator", "levels", "preview", "similarity"), installed_versions(*_PACKAGES))
+    code = (source_sha256("evaluator", "levels", "preview", "similarity"), installed_versions(*MEASURING))
     made_from = (texts, params.physics, source.sha256, settings.precision, settings.device, code)
     measure = partial(_measured_letters, texts, source.folder, params)
     return _LETTERS.validate_json(cached(root / CACHE / "letters.json", made_from, measure))
