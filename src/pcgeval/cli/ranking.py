@@ -47,7 +47,7 @@ def ranking(
     if single_file:
         from pcgeval.report.render import single_page  # noqa: PLC0415 - rendering loads much
 
-        write_text(single_file, single_page(load_params(), Path()))
+        write_text(single_file, single_page(load_params()))
     show_ranking(form, json=json)
 
 

@@ -83,16 +83,11 @@ def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
     return PACKAGES if runs_in_numpy(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
-def predictions_file(cache: Path, source: Source, settings: Similarity) -> Path:
-    """Return the file of predictions, by what decides them beside the picture: classifier, packages and code."""
-    packages, code = installed_versions(*packages_of(source, settings)), source_sha256("similarity")
-    return cache / f"{sha256_json([source.sha256, settings.precision, packages, code])}.jsonl"
-
-
 def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: Path) -> dict[bytes, Prediction]:
     """Return the prediction of each distinct picture; the network is loaded only if some are new."""
     settings = params.similarity
-    file = predictions_file(cache, source, settings)
+    packages, code = installed_versions(*packages_of(source, settings)), source_sha256("similarity")
+    file = cache / f"{sha256_json([source.sha256, settings.precision, packages, code])}.jsonl"
     picture_of = {sha256_bytes(picture).encode(): picture for picture in pictures}
     predictions = {picture_of[name]: prediction for name, prediction in _kept(file, picture_of.keys())}
     new = {picture: name for name, picture in picture_of.items() if picture not in predictions}
