@@ -24,8 +24,8 @@ from pcgeval.similarity.source import (
     Precision,
     Source,
     letter_columns,
+    numpy_settings,
     resolve_source,
-    runs_in_numpy,
 )
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class Classifier:
             MissingPackageError: The classifier needs torch, and the extra `classifier` is not installed.
         """
         files = resolve_source(source, revision)  # before the imports, which take seconds
-        if runs_in_numpy(files.folder, device, precision):
-            return cls(files, NumpyVit(files.folder))
+        if settings := numpy_settings(files.folder, device, precision):
+            return cls(files, NumpyVit(files.folder, *settings))
         from pcgeval.similarity.torch_network import TorchNetwork  # noqa: PLC0415
 
         return cls(files, TorchNetwork(files.folder, device, precision))

@@ -28,10 +28,8 @@ class NumpyVit:
 
     device = "cpu"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: VitConfig, preprocessing: Preprocessing) -> None:
         """Load a small classifier; raise ClassifierError if its weights are missing or of other shapes."""
-        config, preprocessing = VitConfig.of_folder(folder), Preprocessing.of_folder(folder)
-        assert config is not None and preprocessing is not None  # noqa: S101, PT018 - `runs_in_numpy` said so
         self.config, self.width, self._preprocessing = config, config.hidden_size, preprocessing
         try:
             self._weights = {name: _ready(value) for name, value in _weights(folder).items()}

@@ -169,11 +169,12 @@ class Preprocessing(BaseModel):
         return None if is_padded or 0 in settings.image_std else settings
 
 
-def runs_in_numpy(folder: Path, device: str, precision: Precision) -> bool:
-    """Tell whether a classifier is a small ViT, which numpy computes with the same bytes as torch."""
-    if device not in {"auto", "cpu"} or precision != "float64":
-        return False
-    return VitConfig.of_folder(folder) is not None and Preprocessing.of_folder(folder) is not None
+def numpy_settings(folder: Path, device: str, precision: Precision) -> tuple[VitConfig, Preprocessing] | None:
+    """Return the settings of a small ViT, which numpy computes with the same bytes as torch; None for any other."""
+    config, preprocessing = VitConfig.of_folder(folder), Preprocessing.of_folder(folder)
+    if device not in {"auto", "cpu"} or precision != "float64" or config is None or preprocessing is None:
+        return None
+    return config, preprocessing
 
 
 def unloadable(folder: Path, error: Exception) -> ClassifierError:

@@ -30,7 +30,7 @@ from pcgeval.formats.stages import (
 )
 from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
-from pcgeval.similarity.source import ClassifierError, Source, resolve_source, runs_in_numpy
+from pcgeval.similarity.source import ClassifierError, Source, numpy_settings, resolve_source
 
 CACHE = Path(".cache", "predictions")
 PACKAGES = ("numpy", "pillow", "safetensors")  # that compute a small classifier
@@ -80,7 +80,7 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
 
 def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
     """Return the packages that compute a prediction."""
-    return PACKAGES if runs_in_numpy(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
+    return PACKAGES if numpy_settings(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
 def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: Path) -> dict[bytes, Prediction]:
