@@ -7,6 +7,7 @@ from params_for_tests import contents, file_states
 
 from pcgeval import PcgevalError, pipeline
 from pcgeval.formats.params import load_params
+from pcgeval.proof.parts import OUTPUTS
 
 STAGES = {stage.__name__: stage for stage in pipeline.STAGES}
 INPUTS = {
@@ -23,7 +24,7 @@ INPUTS = {
 def test_a_run_writes_what_changed_removes_what_left_and_keeps_what_lost_its_input(competition, tmp_path, stage):
     root = shutil.copytree(competition, tmp_path / "copy", ignore=shutil.ignore_patterns("src"))
     params = load_params(root / "params.yaml")
-    outputs = [root / output for output in pipeline.OUTPUTS[stage]]
+    outputs = [root / output for output in OUTPUTS[stage]]
     STAGES[stage](params, root)
     before, names = [file_states(output) for output in outputs], [set(contents(output)) for output in outputs]
     assert all(before)

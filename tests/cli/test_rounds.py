@@ -7,7 +7,7 @@ from workspace import PROMPT, CompetitionFolder, competition_folder
 
 from pcgeval.cli.main import main
 from pcgeval.cli.run import ROUNDS, prepare_round
-from pcgeval.pipeline import parts_for
+from pcgeval.proof.parts import parts_for
 
 MIDTERM = {"characters": "AB", "trials": 2}  # with a seed of its own
 

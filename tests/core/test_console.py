@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pcgeval.core import progress as progress_module
-from pcgeval.core.progress import Progress, StatusLine
+from pcgeval.core import console
+from pcgeval.core.console import Progress, StatusLine
 
 
 class Terminal(io.StringIO):
@@ -24,7 +24,7 @@ def captured(monkeypatch: pytest.MonkeyPatch, text: io.StringIO) -> io.StringIO:
 def test_lines_show_rate_time_left_tokens_and_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     # not in the module `time` itself: the event loop of a server in another thread would sleep for hours
-    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     shown = captured(monkeypatch, io.StringIO())
     progress = Progress("generate alpha", 22)
     for _ in range(10):

@@ -111,6 +111,13 @@ def test_a_team_whose_grading_fails_is_named_and_stops_no_other(competition):
     assert json.loads((competition / grade_file(TEAM)).read_text())["judge_type"] == "human"
 
 
+def test_grades_by_hand_are_those_of_the_named_rubric(competition):
+    shutil.copytree(competition / RUBRICS / "competition", competition / RUBRICS / "other")
+    for rubric, grades in (("other", competition / human_grades_file("other", TEAM)), (str(OURS), None)):
+        with competition_task(ALONE, TEAM, competition, rubric) as task:
+            assert task.human_grades == grades
+
+
 @pytest.mark.parametrize("team", DEMO.teams)
 def test_the_demos_recorded_replies_are_to_the_very_prompts_of_today(team):
     log = CallLog(None, [ROOT / judge_recording_file(team)])

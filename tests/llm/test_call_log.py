@@ -200,7 +200,7 @@ def test_a_recorded_model_replays_the_first_outcome_of_exactly_the_same_request(
         with pytest.raises(CallError, match="no reply within 3 s"):
             model.chat(failing, 1)
     for changes in ({"messages": ()}, {"options": {"seed": 5}}, {"digest": "cd" * 32}, {"model": "m"}):
-        with pytest.raises(LlmError, match=r"team.jsonl: no reply of .* is recorded for this request.*ollama"):
+        with pytest.raises(LlmError, match=r"team.jsonl: no reply of .* is recorded for this request.*backend"):
             model.chat(replace(REQUEST, **changes), 1)
 
 

@@ -28,7 +28,7 @@ from faulty_server import (
 from model_servers import free_port
 
 from pcgeval.llm import server as module
-from pcgeval.llm.protocol import CallError, ChatRequest, LlmError, Message
+from pcgeval.llm.protocol import OPENAI_URL, CallError, ChatRequest, LlmError, Message
 
 OPTIONS = {"temperature": 1, "top_p": 0.9, "seed": 5, "num_predict": 20, "stop": "END", "top_k": 40}
 ASKED = ChatRequest("toy", DIGEST, (Message("system", "Be brief."), Message("user", "Hi")), OPTIONS)
@@ -258,6 +258,11 @@ def test_the_digest_is_the_one_in_ollamas_list_and_pins_a_name_at_other_endpoint
     assert listed_digest(status(404), openai, "nobody").startswith("unpinned:")  # it has no list
     with pytest.raises(LlmError, match=r"model nobody is not at http.*other, toy.*base_url"):
         listed_digest(OPENAI.listing, openai, "nobody")
+
+
+def test_openais_own_endpoint_is_not_asked_without_a_key():
+    with pytest.raises(LlmError, match=r"gpt-4o needs a key\. Set OPENAI_API_KEY"):
+        openai(OPENAI_URL.removesuffix("/v1"), "gpt-4o")
 
 
 def test_the_key_comes_from_the_environment_and_stands_in_no_message(monkeypatch, capsys):

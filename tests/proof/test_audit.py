@@ -19,6 +19,7 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.formats.layout import GENERATION_LOCK, RUN_LOCK
 from pcgeval.formats.params import load_params
 from pcgeval.proof.audit import audit
+from pcgeval.proof.parts import OUTPUTS
 from pcgeval.submissions.load import submission_sha256
 
 
@@ -171,7 +172,7 @@ def test_what_was_changed_after_the_published_commit_is_named(folder, audited, c
     path = folder / "params.yaml"
     path.write_text(path.read_text().replace("seed: 1", "seed: 2", 1))
     (folder / "data/submissions/beta/more.txt").write_text("more")
-    trusted = [word for stage in pipeline.OUTPUTS for word in ("--trust", stage)]
+    trusted = [word for stage in OUTPUTS for word in ("--trust", stage)]
     changes = ("competition.seed is 2, and was 1", "team beta was changed (more.txt)")
     faults = audited("--since", "HEAD", *trusted)["faults"]
     assert all(any(change in fault for fault in faults) for change in changes)

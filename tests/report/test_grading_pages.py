@@ -60,6 +60,13 @@ def test_a_graded_paper_shows_scores_bounds_words_files_and_tokens():
     assert re.findall(r">([^<]+)<", row) == ["8", "0.44", "4", "3", "0", "1"]
 
 
+def test_a_category_without_a_grade_has_no_score():
+    nothing = Verdict(None, "nobody graded this leaf")
+    markup = grade_page(graded({"a": nothing, "b": nothing, "run it": Verdict(1.0, "")}), "")
+    row = re.search(r'<th scope="row">Code Development</th>(.*?)</tr>', markup)[1]
+    assert re.findall(r">([^<]+)<", row) == ["2", "not graded", "0", "0", "0", "2"]
+
+
 def test_votes_persons_and_the_price_are_told():
     votes = [{"score": 1.0, "answer": "yes"}, {"score": 0.0, "answer": "no"}]
     usage = {"grade": {"calls": 2, "prompt_tokens": 10_000, "output_tokens": 500}}

@@ -14,9 +14,9 @@ from model_servers import DIGEST, SlowOllama, wait_until
 from this_machine import SOAK
 from workspace import Workspace, make_workspace, with_this_python
 
-from pcgeval import pipeline
 from pcgeval.formats.layout import GENERATION_LOCK
 from pcgeval.llm.blame import TEXT
+from pcgeval.proof.parts import OUTPUTS
 
 STAGE = ("--single-item", "generate")
 CALLS = 8  # two teams, two letters, two trials
@@ -57,7 +57,7 @@ def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path: Path, shell: str):
 
 MOMENTS = ["data/levels", "data/images", "data/similarity"]
 if SOAK:
-    MOMENTS = [output for outputs in pipeline.OUTPUTS.values() for output in outputs]
+    MOMENTS = [output for outputs in OUTPUTS.values() for output in outputs]
 
 
 def has_come(moment: Path) -> bool:

@@ -171,6 +171,10 @@ def test_killed_at_any_moment_no_half_of_a_submission_is_filed(competition, subm
             "teams:\n  base:\n    role: 'baseline'\n    title: B # b\n  new: {}\n\n# end\n",
         ),
         (
+            "teams:\n    base:\n        title: |\n            B\n# {\nexecution: {  # no\n}\n",
+            "teams:\n    base:\n        title: |\n            B\n    new: {}\n# {\nexecution: {  # no\n}\n",
+        ),
+        (
             "teams:\n  a: {}\n  base:\n    title: B\n# end\n",
             "teams:\n  a: {}\n  base:\n    title: B\n  new: {}\n# end\n",
         ),
@@ -178,7 +182,7 @@ def test_killed_at_any_moment_no_half_of_a_submission_is_filed(competition, subm
 )
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_a_team_is_added_and_the_rest_of_params_stays(competition, submit, given, added, line_end):
-    values = {key: value for key, value in PARAMS.items() if key != "teams"}
+    values = {key: value for key, value in PARAMS.items() if f"{key}:" not in given}
     others = yaml.safe_dump(values | {"scoring": {"bootstrap": 7, "baseline": None}}, sort_keys=False)
     for before in (f"# é\n{others}{given}", f"{given}{others}"):
         Path("params.yaml").write_bytes(before.replace("\n", line_end).encode())
@@ -191,8 +195,11 @@ def test_a_team_is_added_and_the_rest_of_params_stays(competition, submit, given
     assert teams() == [*before, *numbers]
 
 
-def test_params_that_would_lose_a_comment_stay_and_the_message_says_what_to_write(competition, submit):
-    others = yaml.safe_dump({key: value for key, value in PARAMS.items() if key != "teams"})
-    Path("params.yaml").write_text(before := f"teams: {{\n  a: {{}},  # one\n  base: {{}},\n}}\n{others}")
+@pytest.mark.parametrize(
+    "given", ["teams: {\n  a: {},  # one\n  base: {},\n}\n", "teams: {a: &a {}, base: {}}\nrounds: *a\n"]
+)
+def test_params_that_cannot_be_edited_stay_and_nothing_is_filed(competition, submit, given):
+    before = given + yaml.safe_dump({key: value for key, value in PARAMS.items() if key not in {"teams", "rounds"}})
+    Path("params.yaml").write_text(before)
     assert 'Write {"new":{}} into `teams` yourself' in submit(competition / "alpha", "--team", "new", code=2)
-    assert Path("params.yaml").read_text() == before
+    assert contents(Path()) == {"params.yaml": before.encode()}

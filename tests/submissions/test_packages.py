@@ -1,6 +1,7 @@
 """The packages that a requirements.txt may ask for, and environments made from wheels that are written here."""
 
 import re
+import resource
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -87,6 +88,16 @@ def test_other_encodings_large_files_and_links_are_refused(tmp_path: Path) -> No
     with pytest.raises(RequirementsError, match="is a link") as caught:
         read_requirements(tmp_path)
     assert "the-organisers-secret" not in str(caught.value)
+
+
+def test_a_file_that_this_machine_cannot_read_is_no_fault_of_the_team(tmp_path: Path) -> None:
+    folder, (soft, hard) = folder_with(tmp_path, b"numpy\n"), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(InstallError, match=r"requirements\.txt: cannot be read"):
+            read_requirements(folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.fixture
@@ -189,6 +200,20 @@ def test_only_an_index_that_answers_makes_it_the_teams_fault(wheels, program, mo
         finally:
             server.shutdown()
     assert RequirementsError("x").is_unmet is False
+
+
+def test_packages_that_the_index_has_no_longer_are_resolved_again(wheels: Path, program: Path, tmp_path: Path) -> None:
+    lock = tmp_path / "team.txt"
+    for place, remedy in ((None, "Run again"), (lock, "Remove the lock")):
+        write_wheel(wheels, {"example.py": ""})
+        lock_requirements(program, lock)
+        for wheel in wheels.iterdir():
+            wheel.unlink()
+        with pytest.raises(LockError, match=remedy):
+            interpreter_for(program, place)
+        lock.unlink()
+        with pytest.raises(RequirementsError, match="no versions"):
+            interpreter_for(program, place)
 
 
 @pytest.mark.needs_sandbox

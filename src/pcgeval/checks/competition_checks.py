@@ -13,6 +13,7 @@ from pcgeval.checks.evidence import (
     Count,
     Document,
     Evidence,
+    ModelEvidence,
     NotMet,
     Share,
     Text,
@@ -45,9 +46,8 @@ def trials_without(evidence: Evidence, *, stage: StageName, reason: Text) -> Che
 
 def models_pass(evidence: Evidence, *, stage: StageName, at_least: Share) -> CheckResult:
     """Share of the models with which at least such a share of the trials passed a stage."""
-    _trials(evidence)  # there are some
     passes = _passes(stage)
-    shares = {of.model: sum(map(passes, of.trials)) / len(of.trials) for of in evidence.models if of.trials}
+    shares = {of.model: sum(map(passes, of.trials)) / len(of.trials) for of in _models(evidence)}
     good = sum(passed >= at_least for passed in shares.values())
     figures = ", ".join(f"{model} {passed:.2f}" for model, passed in shares.items())
     words = f"models with at least {at_least:g} of the trials past {stage} ({figures})"
@@ -102,8 +102,7 @@ def mean_similarity(evidence: Evidence) -> CheckResult:
 
 def letters_diverse(evidence: Evidence, *, above: Share = 0.0) -> CheckResult:
     """Share of the letters (of all models) with a diversity above a value."""
-    _trials(evidence)
-    diversities = {f"{of.model} {letter}": rate for of in evidence.models for letter, rate in of.diversity.items()}
+    diversities = {f"{of.model} {letter}": rate for of in _models(evidence) for letter, rate in of.diversity.items()}
     diverse = [(name, rate > above) for name, rate in diversities.items()]
     return _share(diverse, f"letters have a diversity above {above:g}")
 
@@ -125,13 +124,14 @@ def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> CheckResult:
     return _share(flagged, f"trials are without the flag {kind}")
 
 
-def _trials(evidence: Evidence) -> list[TrialEvidence]:
+def _models(evidence: Evidence) -> tuple[ModelEvidence, ...]:
     if evidence.no_results:
         raise Undecided(f"no results: {evidence.no_results}")
-    trials = [trial for model in evidence.models for trial in model.trials]
-    if not trials:
-        raise Undecided("there are no trials")
-    return trials
+    return evidence.models
+
+
+def _trials(evidence: Evidence) -> list[TrialEvidence]:
+    return [trial for model in _models(evidence) for trial in model.trials]
 
 
 def _passes(stage: StageName) -> Callable[[TrialEvidence], bool]:

@@ -252,10 +252,8 @@ def _document(path: Path) -> Document:
         return Document(path.name, "unreadable" if error.kind == "system" else "refused", reason=reason)
 
 
-def _shape(path: Path) -> tuple[bool, bool] | None:
-    """Return whether a response has a loop and an open fence; None without a response (the outcome says why)."""
-    if not path.exists():
-        return None
+def _shape(path: Path) -> tuple[bool, bool]:
+    """Return whether a response has a loop and an open fence."""
     content = read_bytes(path, MAX_REPLY_BYTES, follow_link=True, cut=True)  # DVC may link
     text = content.decode("utf-8", errors="replace")
     has_loop = any(_LOOP.search(fenced[1]) for fenced in _FENCED.finditer(text))

@@ -1,6 +1,5 @@
 """The command `check`: it lists every problem that can be found before a run."""
 
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from pcgeval.llm.protocol import usual_tokens
 from pcgeval.proof.commitment import read_commitment
 from pcgeval.report.status import RunStatus, run_status
 from pcgeval.rubric.tree import load_rubric
-from pcgeval.sandbox.sandbox import TRUST_MEANS, TRUST_PROGRAMS, ResourceLimits, open_sandbox
+from pcgeval.sandbox.sandbox import TRUST_MEANS, ResourceLimits, open_sandbox, programs_are_trusted
 from pcgeval.similarity.source import check_source
 from pcgeval.submissions.load import Program, Prompt, Submission, load_submission
 from pcgeval.submissions.packages import (
@@ -137,7 +136,7 @@ def _check_recordings(params: Params, teams: list[str], findings: Findings) -> N
     for team, (name, model) in product(teams, params.models.items()):
         path = layout.recording_file(name, team)
         if model.backend == "recorded" and not path.is_file():
-            text = f"no such recording. Set models.{name}.backend to ollama, or add the file."
+            text = f"no such recording. Add it, or set models.{name}.backend to the one that has the model."
             findings.append(Finding("recordings", "error", f"{path}: {text}"))
 
 
@@ -262,7 +261,7 @@ def _check_programs(params: Params, programs: dict[str, Program], findings: Find
     print_stderr(f"starting {', '.join(ready)}: a program has {START_SECONDS:g} s to call the model")
     with (
         _attempt(findings, "sandbox"),
-        open_sandbox(ResourceLimits(), os.environ.get(TRUST_PROGRAMS) == "1") as sandbox,
+        open_sandbox(ResourceLimits(), programs_are_trusted()) as sandbox,
     ):
         if not sandbox.contained:
             findings.append(Finding("sandbox", "warning", f"no sandbox for {', '.join(ready)}. {TRUST_MEANS}"))

@@ -16,7 +16,6 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json, write_text
 from pcgeval.core.text import one_line, printable_name
 from pcgeval.formats.layout import judge_recording_file, judgement_file
-from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.many import (
     Fault,
@@ -177,7 +176,7 @@ def grade(
     is_team = submission in params.teams and not paper
     papers = list_papers(Path(settings.papers_dir))
     are_runs = not (rubric or paper or is_team) and holds_runs(Path(submission), papers)
-    reads_results = JUDGES[settings.judge].reads_submission and not settings.code_only
+    reads_results = settings.reads_submission and not settings.code_only
     is_within = are_runs and (out or GRADES).resolve().is_relative_to(Path(submission).resolve())
     _refuse(
         (rubric and paper, "--rubric and --paper both name criteria. Leave one of them out."),

@@ -15,10 +15,9 @@ from PIL import Image
 
 from pcgeval.cli.models import load_params_or_default
 from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, terminal_width
-from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, Progress, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_bytes, write_text
-from pcgeval.core.progress import Progress
 from pcgeval.core.text import printable_line
 from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes
 from pcgeval.evaluator.image import png_bytes

@@ -25,7 +25,8 @@ from pcgeval.core.files import copy_files, derived_seed, write_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.formats.layout import CALLS, RUN_LOCK, STATE, SUBMISSIONS, SUBMIT_LOCK, competition_files, state_name
 from pcgeval.formats.params import ParamsError, load_params
-from pcgeval.pipeline import check_package, parts_for
+from pcgeval.pipeline import check_package
+from pcgeval.proof.parts import parts_for
 
 app = group()
 ROUNDS = Path("rounds")

@@ -17,10 +17,9 @@ import typer
 
 from pcgeval.cli.models import SettingsError, find_model_to_ask, load_params_or_default
 from pcgeval.cli.options import print_json, print_table
-from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
+from pcgeval.core.console import EXIT_CHECK_FAILED, StatusLine, print_stderr
 from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.progress import StatusLine
 from pcgeval.core.text import count, duration, printable_text
 from pcgeval.core.untrusted import read_text
 from pcgeval.evaluator.image import png_bytes

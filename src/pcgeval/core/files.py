@@ -92,7 +92,7 @@ def remove_others(folder: Path, wanted: set[Path]) -> None:
 def tree_files(root: Path, path: Path | str = "", *, with_ignored: bool = False) -> Iterator[str]:
     """Yield the name below `root` of a file, or of all files below a folder but those that DVC ignores.
 
-    Links count as what they lead to. A missing path yields nothing.
+    A link to a file counts as the file; folders behind links are not entered. A missing path yields nothing.
 
     Raises:
         OSError: A folder cannot be read.

@@ -1,4 +1,4 @@
-"""Read and show the files of teams, models and strangers: bounded files, bounded folders, printable text.
+"""Read the files of teams, models and strangers: bounded files and folders, JSON and YAML without traps.
 
 No function waits for a pipe or reads more than its limit; `read_json` alone follows a link without `follow_link`.
 """

@@ -12,10 +12,10 @@ from functools import partial
 from itertools import chain, product
 from pathlib import Path
 
+from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json, write_bytes
 from pcgeval.core.packages import installed_version, installed_versions, source_sha256
-from pcgeval.core.progress import Progress
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import (
     DATA,

@@ -20,121 +20,116 @@ class FailureType:
 
     Attributes:
         stage: The stage that finds the failure and writes it.
-        owner: Whose failure it is. Only a failure of the submission is a result of the team.
-        is_final: Whether a later run leaves the trial as it is.
         title: The failure in two or three words, for tables.
         sentence: The sentence about one trial, with the names of its values in braces.
         options: The options of a model in params.yaml that decide it, too, so that many such failures are no team's.
+        owner: Whose failure it is. Only a failure of the submission is a result of the team.
+        is_final: Whether a later run leaves the trial as it is.
     """
 
     stage: FailureStage
-    owner: Owner
-    is_final: bool
     title: str
     sentence: str
     options: tuple[str, ...] = ()
-
-
-def _of_submission(stage: FailureStage, title: str, sentence: str, *options: str) -> FailureType:
-    return FailureType(stage, "submission", True, title, sentence, options)
+    owner: Owner = "submission"
+    is_final: bool = True
 
 
 FAILURES: dict[str, FailureType] = {
     # generate: the trial has no response
-    "too-many-tokens": _of_submission("generate", "token limit", "used {used} tokens; the limit is {limit}"),
-    "late-call": _of_submission(
+    "too-many-tokens": FailureType("generate", "token limit", "used {used} tokens; the limit is {limit}"),
+    "late-call": FailureType(
         "generate", "time limit", "took more than {seconds} s, after which no call begins, and gave no answer"
     ),
-    "overtime": _of_submission(
+    "overtime": FailureType(
         "generate", "time limit", "took more than {seconds} s and did not end in the {call_seconds} s for its last call"
     ),
-    "context-exceeded": _of_submission(
+    "context-exceeded": FailureType(
         "generate", "prompt too long", "the prompt is longer than the model's context{size}"
     ),
-    "filtered": _of_submission("generate", "content filter", "a content filter refused the request"),
-    "request-fails": _of_submission(
+    "filtered": FailureType("generate", "content filter", "a content filter refused the request"),
+    "request-fails": FailureType(
         "generate",
         "request fails",
         "the server failed this request {attempts} times and answered a neutral request after each ({last})",
     ),
-    "program-error": _of_submission(
-        "generate", "program error", "the program raised an error before it gave an answer"
-    ),
-    "program-ended": _of_submission(
+    "program-error": FailureType("generate", "program error", "the program raised an error before it gave an answer"),
+    "program-ended": FailureType(
         "generate", "program ended", "the program ended with exit code {code} before it gave an answer"
     ),
-    "program-stopped": _of_submission("generate", "program stopped", "the program gave no answer: it {limit}"),
-    "program-protocol": _of_submission("generate", "program error", "the program {fault}"),
-    "requirements-refused": _of_submission(
+    "program-stopped": FailureType("generate", "program stopped", "the program gave no answer: it {limit}"),
+    "program-protocol": FailureType("generate", "program error", "the program {fault}"),
+    "requirements-refused": FailureType(
         "generate", "requirements refused", "requirements.txt holds a line that names no package of the index"
     ),
     "requirements-unmet": FailureType(
         "generate",
-        "submission",
-        False,
         "requirements unmet",
         "the package index has no versions that requirements.txt asks for as wheels",
+        is_final=False,
     ),
-    "server-failed": FailureType("generate", "server", False, "server failed", "the model's server failed: {fault}"),
-    "reply-unknown": _of_submission("generate", "reply not recorded", "asked the model what no recording answers"),
-    "no-sandbox": FailureType("generate", "machine", False, "no sandbox", "this machine could not start a sandbox"),
+    "server-failed": FailureType(
+        "generate", "server failed", "the model's server failed: {fault}", owner="server", is_final=False
+    ),
+    "reply-unknown": FailureType("generate", "reply not recorded", "asked the model what no recording answers"),
+    "no-sandbox": FailureType(
+        "generate", "no sandbox", "this machine could not start a sandbox", owner="machine", is_final=False
+    ),
     # extract: the response has no call
-    "cut-off": _of_submission(
-        "extract", "cut off", "cut off after {tokens} tokens ({limit})", "num_predict", "num_ctx"
+    "cut-off": FailureType("extract", "cut off", "cut off after {tokens} tokens ({limit})", ("num_predict", "num_ctx")),
+    "thoughts-only": FailureType(
+        "extract", "only thoughts", "{tokens} tokens of thoughts and no text", ("num_predict", "num_ctx")
     ),
-    "thoughts-only": _of_submission(
-        "extract", "only thoughts", "{tokens} tokens of thoughts and no text", "num_predict", "num_ctx"
+    "context-filled": FailureType(
+        "extract", "context filled", "the prompt filled the context of {context} tokens", ("num_ctx",)
     ),
-    "context-filled": _of_submission(
-        "extract", "context filled", "the prompt filled the context of {context} tokens", "num_ctx"
-    ),
-    "model-refused": _of_submission("extract", "content filter", "the model refused, or a filter ended the reply"),
-    "empty-response": _of_submission("extract", "no text", "the response is empty"),
-    "response-unreadable": _of_submission("extract", "unreadable", "the file of the response {fault}"),
-    "no-fence": _of_submission("extract", "no fence", "the response holds {calls} and no fenced block (```...```)"),
-    "open-fence": _of_submission(
+    "model-refused": FailureType("extract", "content filter", "the model refused, or a filter ended the reply"),
+    "empty-response": FailureType("extract", "no text", "the response is empty"),
+    "response-unreadable": FailureType("extract", "unreadable", "the file of the response {fault}"),
+    "no-fence": FailureType("extract", "no fence", "the response holds {calls} and no fenced block (```...```)"),
+    "open-fence": FailureType(
         "extract", "fence not closed", "line {line}: the fenced block that begins there is never closed"
     ),
-    "backtick": _of_submission(
+    "backtick": FailureType(
         "extract",
         "backtick in fence",
         "line {line}: the fenced block that begins there holds a backtick in line {place}, so it is not read",
     ),
-    "earlier-fence": _of_submission(
+    "earlier-fence": FailureType(
         "extract",
         "earlier fence",
         "an earlier fence held the level ({calls}, line {line}); only the last one counts, and it holds none",
     ),
-    "unread-call": _of_submission("extract", "call not read", "line {line}: `{call}` {fault}"),
-    "no-call": _of_submission(
+    "unread-call": FailureType("extract", "call not read", "line {line}: `{call}` {fault}"),
+    "no-call": FailureType(
         "extract", "no call", "the last fenced block, lines {line} to {last}, holds no drop_block call"
     ),
     # convert: the calls are no level; the first words are the official converter's message
-    "unknown-block": _of_submission(
+    "unknown-block": FailureType(
         "convert",
         "unknown block",
         "BlockType does not exist. (call {number}: `{call}`; the types are 'b11', 'b13' and 'b31')",
     ),
-    "no-column": _of_submission(
+    "no-column": FailureType(
         "convert",
         "no such column",
         "Height boundary is intruded. (call {number}: `{call}`; the columns are 0 to {last})",
     ),
-    "too-high": _of_submission(
+    "too-high": FailureType(
         "convert",
         "too high",
         "Height boundary is intruded. (call {number}: `{call}`; {free} of {rows} rows are free, and it needs {height})",
     ),
-    "too-wide": _of_submission(
+    "too-wide": FailureType(
         "convert",
         "too wide",
         "Width boundary is intruded. (call {number}: `{call}`; a {block} takes columns {first} to {last})",
     ),
-    "code-unreadable": _of_submission("convert", "unreadable", "the file of the calls {fault}"),
+    "code-unreadable": FailureType("convert", "unreadable", "the file of the calls {fault}"),
     # simulate
-    "level-missing": _of_submission("simulate", "no level", "the file of the level is missing"),
-    "level-unreadable": _of_submission("simulate", "unreadable", "the level cannot be simulated: {fault}"),
-    "simulation-crashed": _of_submission("simulate", "simulation crashed", "the physics engine crashed on this level"),
+    "level-missing": FailureType("simulate", "no level", "the file of the level is missing"),
+    "level-unreadable": FailureType("simulate", "unreadable", "the level cannot be simulated: {fault}"),
+    "simulation-crashed": FailureType("simulate", "simulation crashed", "the physics engine crashed on this level"),
 }
 
 

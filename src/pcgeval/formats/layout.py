@@ -3,6 +3,7 @@
 Outputs lie in `data/<stage folder>/<model>/<team>/<letter>/<team>_<letter>_<trial>.<ext>`, with the official names.
 """
 
+import os
 import re
 import string
 from collections.abc import Iterator
@@ -101,6 +102,11 @@ def own_or_packaged(path: Path) -> Path:
     """Return an input below data/; pcgeval's own copy where the working folder has none."""
     packaged = PACKAGED_DATA / path.relative_to(DATA) if path.is_relative_to(DATA) else path
     return packaged if packaged.exists() and not path.exists() else path
+
+
+def user_cache() -> Path:
+    """Return the folder of what is fetched once for all competitions: PCGEVAL_CACHE, or ~/.cache/pcgeval."""
+    return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval").absolute()
 
 
 def competition_files(root: Path, path: Path) -> Iterator[str]:

@@ -6,15 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.text import printable_line
@@ -37,7 +29,7 @@ _WHOLE_NUMBERS |= {"top_k", "repeat_last_n", "mirostat"}
 _NUMBERS = {"temperature", "top_p", "min_p", "typical_p", "tfs_z", "mirostat_tau", "mirostat_eta"}
 _NUMBERS |= {"repeat_penalty", "presence_penalty", "frequency_penalty"}
 # options of a judge's model that are settings of the judge, too
-_JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
+JUDGE_OPTIONS = {"num_ctx": "context", "num_predict": "max_tokens", "seed": "seed"}
 # settings that a backend would ignore
 _FOREIGN = {"ollama": ("base_url",), "openai": ("host", "keep_alive"), "llamacpp": ("host", "base_url", "keep_alive")}
 HUB_ID = re.compile(r"(?!data/)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -242,7 +234,7 @@ class RubricParams(_Section):
     code_only: bool = False  # grade only the leaves about code, and do not run reproduce.sh
     resources_provided: bool = False  # weight 0 for acquiring data sets and models, which were handed out
     propagate_zero_weights: bool = False  # and for nodes below which every weight is 0
-    max_depth: int | None = None  # levels of the rubric; the last grades deeper nodes as a whole
+    max_depth: int | None = Field(None, ge=1)  # levels of the rubric; the last grades deeper nodes as a whole
     max_prior_nodes: int | None = Field(None, ge=1)  # criteria before a leaf that its prompt shows; None: all
     ignore_checks: bool = False  # ask the model about leaves with a check too
     # a grading counts beside others while its score is known within this width; leaves without a grade widen it
@@ -253,15 +245,13 @@ class RubricParams(_Section):
         if self.judge == "simple" and self.model is None:
             raise ValueError("the judge simple needs a model; add one with backend, name and digest, as in `models`")
         options = self.model.options if self.model else {}
-        for option, setting in _JUDGE_OPTIONS.items():
+        for option, setting in JUDGE_OPTIONS.items():
             value = getattr(self, setting)
             if option in options and value and options[option] != value:
                 raise ValueError(f"{setting} is {value}, but model.options.{option} is {options[option]!r}; keep one")
         for option in ("num_ctx", "num_predict"):
             if int(options.get(option, 1)) < 1:
                 raise ValueError(f"model.options.{option} is {options[option]}; give a number of tokens")
-        if self.max_depth is not None and self.max_depth < 1:
-            raise ValueError(f"max_depth is {self.max_depth}. Give 1 for the root alone, or more")
         return self
 
 

@@ -99,7 +99,7 @@ def read_csv(kind: type[Row], path: Path) -> tuple[Row, ...]:
 
 
 class TeamModelScore(FilePart):
-    """A team's result with one model; the last three fields are None where the responses have no records."""
+    """A team's result with one model; counts that come from the records of trials are None without records."""
 
     score: Exact
     normalised: Exact  # percent of the sum over all teams

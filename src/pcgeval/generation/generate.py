@@ -12,7 +12,6 @@ the submission: the stage finishes the other trials and then fails, and the next
 """
 
 import gc
-import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,11 +21,10 @@ from functools import cached_property
 from itertools import product
 from pathlib import Path
 
-from pcgeval.core.console import error_message
+from pcgeval.core.console import Progress, error_message
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import copy_files, remove_others, sha256_text
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.progress import Progress
 from pcgeval.core.text import count, well_formed
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import (
@@ -60,7 +58,7 @@ from pcgeval.llm.blame import LiveModel, neutral_request, neutral_seconds
 from pcgeval.llm.call_log import CallLog, RecordedModel
 from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
 from pcgeval.parallel.processes import map_in_threads
-from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, SandboxError
+from pcgeval.sandbox.sandbox import SandboxError, programs_are_trusted
 from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.packages import PackagesError, lock_requirements
 
@@ -179,7 +177,7 @@ def _generate(
         digest=settings.digest or _finished_digest(params, model, teams),
         state=root / STATE,
         calls=root / CALLS,
-        trust_programs=os.environ.get(TRUST_PROGRAMS) == "1",
+        trust_programs=programs_are_trusted(),
         stopping=stopping,
     )
     for team, team_trials in summaries.items():

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pcgeval.core.files import sha256_json
 from pcgeval.formats.layout import CALLS
-from pcgeval.formats.params import Model
+from pcgeval.formats.params import JUDGE_OPTIONS, Model
 from pcgeval.judge.prompts import FittedCall, JudgeCall
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import model_file, open_backend, pinned_digest
@@ -46,7 +46,6 @@ _LEAST_SECONDS = 0.001  # for a call that the deadline overtakes; backends take 
 _LEAST_CONTEXT = 1024  # tokens; a smaller number in a refusal is something else
 _LESS_CONTEXT = 0.8  # of the context, after a refusal that names none
 _SETTABLE_CONTEXT = ("ollama", "llamacpp")  # the backends that take num_ctx
-_OF_SETTINGS = ("num_ctx", "num_predict", "seed")  # options that are settings of the judge
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,7 @@ class JudgeClient:
         model, profile = self.settings.judge_model, profile_of(self.settings.judge_model)
         usual = {"temperature": profile.temperature, "reasoning_effort": profile.reasoning_effort}
         options = {name: value for name, value in usual.items() if value is not None}
-        options |= {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
+        options |= {name: value for name, value in model.options.items() if name not in JUDGE_OPTIONS}
         if profile.seed or "seed" in model.options:
             options["seed"] = int(model.options.get("seed", self.settings.seed)) + call.vote
         if (room := self._room(call)) is not None:
@@ -311,7 +310,7 @@ class JudgeClient:
 
 def _served(model: Model, context: int | None = None) -> Model:
     """Return a model without the options that are settings of the judge, but with its context where it takes one."""
-    options = {name: value for name, value in model.options.items() if name not in _OF_SETTINGS}
+    options = {name: value for name, value in model.options.items() if name not in JUDGE_OPTIONS}
     if context is not None and model.backend in _SETTABLE_CONTEXT:
         options["num_ctx"] = context
     return model.model_copy(update={"options": options})

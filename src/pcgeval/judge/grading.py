@@ -16,12 +16,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pcgeval.checks import run_check
 from pcgeval.checks.evidence import Evidence, PaperEvidence, Undecided
 from pcgeval.checks.paper_checks import without_blacklisted
+from pcgeval.core.console import Progress
 from pcgeval.core.errors import FaultsError
-from pcgeval.core.progress import Progress
 from pcgeval.core.text import listed, printable_line
 from pcgeval.core.untrusted import parse_yaml, read_text
-from pcgeval.judge import JUDGES
-from pcgeval.judge.calls import WAYS, JudgeClient
+from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
@@ -54,8 +53,6 @@ def grade(
     task = replace(task, rubric=settings.graded_part(whole))
     match settings.judge:
         case "simple":
-            if settings.model is None:
-                raise GradingError(f"the judge simple needs a model. {WAYS}")
             stopping = stopping or threading.Event()
             client.begin(stopping)
             try:
@@ -71,7 +68,7 @@ def grade(
             verdict_of = dummy_verdict
         case "human":
             if (file := settings.human_grades or task.human_grades) is None:
-                raise GradingError("the judge human needs a file of grades. Name it.")
+                raise GradingError("the judge human needs a file of grades. Name it (--grades, or `human_grades`).")
             paths = [leaf.path for tree in (whole, task.rubric) for leaf in tree.leaves]
             verdict_of = partial(human_verdict, read_human_grades(file, paths))
     tree = grade_tree(task.rubric, partial(_verdict, verdict_of))
@@ -92,7 +89,7 @@ def _with_notes(output: JudgeOutput, task: GradingTask, settings: JudgeSettings)
     if (run := task.run) is None:
         return output
     warnings = list(output.warnings)
-    if run.log is not None and not run.is_ours and JUDGES[settings.judge].reads_submission:
+    if run.log is not None and not run.is_ours and settings.reads_submission:
         warnings.append(f"{REPRODUCE_LOG} came with the submission: {REPRODUCE_SCRIPT} was not run for this grading.")
         warnings += run.warnings
     if run.blacklist:
@@ -195,7 +192,10 @@ def human_verdict(grades: HumanGrades, leaf: TaskNode) -> Verdict:
 
 
 def read_human_grades(path: Path, leaves: Sequence[str]) -> HumanGrades:
-    """Read a file of grades of these leaves; raises HumanGradesError with all its errors, FileError if unreadable."""
+    """Read a file of grades of these leaves, of which the last about a leaf counts.
+
+    Raises HumanGradesError with all its faults, FileError if it cannot be read.
+    """
     text = read_text(path, MAX_BYTES, follow_link=True).removeprefix("\ufeff")
     try:
         values = parse_yaml(text)

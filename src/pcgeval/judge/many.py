@@ -247,7 +247,8 @@ def grade_stage(
             errors.append(output)
             continue
         _keep_calls(root / judgement_file(team), output, client)
-        identity = RubricIdentity(params.rubric.id, sha256_file(root / rubric_file(params.rubric.id)))
+        rubric = own_or_packaged(root / rubric_file(params.rubric.id))
+        identity = RubricIdentity(params.rubric.id, sha256_file(rubric))
         outputs[team] = replace(output, team=team, rubric=identity)
         write_json(root / grade_file(team), outputs[team].to_json())
         for line in summary_lines(output)[: len(output.warnings) + 1]:
@@ -292,7 +293,7 @@ def competition_task(
     by_hand = None
     if submission in params.teams:
         folder, evidence = root / SUBMISSIONS / submission, read_evidence(params, submission, root)
-        by_hand = root / human_grades_file(params.rubric.id, submission)
+        by_hand = None if is_file else root / human_grades_file(rubric or params.rubric.id, submission)
     elif (folder := Path(submission)).is_dir():
         evidence = gather_submission(folder, folder.resolve().name, params.limits.prompt_words)
     else:

@@ -23,7 +23,6 @@ from pcgeval.core.files import sha256_json, write_json
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.untrusted import UntrustedFileError, read_bytes, read_text, walk
 from pcgeval.formats.layout import STATE, state_name
-from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import grade
@@ -31,7 +30,7 @@ from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.grades import GradedTaskNode
 from pcgeval.rubric.output import HEURISTIC, JudgeOutput
-from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer, load_paper
+from pcgeval.rubric.papers import check_fetched, load_paper
 from pcgeval.rubric.record import ReproductionRecord, record_of
 from pcgeval.rubric.tree import TaskNode
 from pcgeval.submissions.reproduction import (
@@ -83,7 +82,8 @@ async def run_judge(
         PaperError: There is no such paper, or it is faulty.
         RubricError: Nothing of the rubric would be graded.
         FolderBusyError: Another grading runs the submission's reproduce.sh, or has unpacked the same tar file.
-        FileError: There is no such recording, it is a file of another kind, or the tar file is damaged.
+        FileError: There is no such recording, it is a file of another kind, or the tar file is damaged or
+            was not fetched.
     """
     settings = JudgeSettings.of(settings, judge=judge_type, code_only=code_only, model=completer_config)
     output = await graded_in_thread(grade_submission, submission_path, paper_id, settings, computer, calls)
@@ -146,7 +146,7 @@ def grade_attempt(
     With a title, progress is shown on stderr.
     """
     settings = client.settings
-    if computer is None or settings.code_only or not JUDGES[settings.judge].reads_submission:
+    if computer is None or settings.code_only or not settings.reads_submission:
         return grade(task, client, title, stopping=stopping)
     with _run_folder(task.folder, is_kept=is_kept) as place:
         run = _reproduced(computer, task.folder, place)
@@ -175,8 +175,7 @@ def attempt(submission: Path, paper_id: str, settings: JudgeSettings) -> Iterato
 @contextmanager
 def _unpacked(submission: Path) -> Iterator[Path]:
     """Unpack a tar file, always at the same place, so that a run of its reproduce.sh that was killed is found again."""
-    if is_lfs_pointer(submission):
-        raise GradingError(f"{submission} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}.")
+    check_fetched(submission)
     if read_bytes(submission, len(ZIP_START), follow_link=True, cut=True) == ZIP_START:
         raise GradingError(f"{submission} is a ZIP file, which tells no times of results. Name a tar file or a folder.")
     place = state_folder(submission) / "unpacked"

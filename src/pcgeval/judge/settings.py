@@ -108,6 +108,11 @@ class JudgeSettings(RubricParams):
         return room and min(room, max(self.context_tokens // 4, _LEAST_ROOM), self.context_tokens // 2)
 
     @property
+    def reads_submission(self) -> bool:
+        """Whether the judge looks at the submission, so that results of reproduce.sh matter."""
+        return self.judge in {"simple", "checks"}
+
+    @property
     def is_replay(self) -> bool:
         """Whether the model's replies come from recordings alone."""
         return self.model is not None and self.model.backend == "recorded"

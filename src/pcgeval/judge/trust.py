@@ -25,17 +25,16 @@ from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.errors import FaultsError, PcgevalError
 from pcgeval.core.files import copy_files, shown_folders, write_json, write_text
 from pcgeval.core.untrusted import walk
-from pcgeval.judge import JUDGES
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
 from pcgeval.judge.files import list_files
 from pcgeval.judge.many import Fault, Grading, grade_all
 from pcgeval.judge.run import SUBMISSION, attempt, evidence_as_it_lies
-from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
+from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
 from pcgeval.rubric.agreement import JudgeFigures, judge_eval_json, judge_eval_lines
 from pcgeval.rubric.grades import GradedTaskNode, rescored
 from pcgeval.rubric.output import read_graded_tree
-from pcgeval.rubric.papers import LFS_ADVICE, is_lfs_pointer
+from pcgeval.rubric.papers import check_fetched
 from pcgeval.submissions.reproduction import REPRODUCE_LOG
 
 EXPECTED = "expected_result.json"
@@ -76,13 +75,12 @@ class Example:
         Checks are found by the ids of leaves.
         """
         criteria = self.people.to_task()
-        if not JUDGES[settings.judge].reads_submission:
+        if not settings.reads_submission:
             yield GradingTask(criteria, self.submission, PaperEvidence(self.submission))
             return
         with attempt(self.submission, self.paper_id, settings) as task:
             for file in list_files(task.folder).files:
-                if is_lfs_pointer(file.path):
-                    raise GradingError(f"{file.path} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
+                check_fetched(file.path)
             checks = {leaf.id: leaf.check for leaf in task.rubric.leaves if leaf.check}
             yield replace(task, rubric=criteria.map_leaves(lambda leaf: replace(leaf, check=checks.get(leaf.id))))
 
@@ -116,8 +114,7 @@ def _read_example(id_: str, place: Path) -> Example:
     file = next(filter(Path.exists, (place / "grading" / EXPECTED, place / EXPECTED)), None)
     if file is None:
         raise PcgevalError(f"no grading/{EXPECTED}. Add people's grades, or grade the other examples alone.")
-    if is_lfs_pointer(file):
-        raise PcgevalError(f"{file} is only a pointer to Git LFS. Fetch the files: {LFS_ADVICE}.")
+    check_fetched(file)
     submission, *others = [name for name in _SUBMISSIONS if (place / name).exists()] or [SUBMISSION]
     return Example(id_, file, read_graded_tree(file), place / submission, others)
 

@@ -1,4 +1,4 @@
-"""Dropping blocks into the grid of the competition: 20 columns, 16 rows, row 0 at the bottom."""
+"""Drop blocks into the grid of the competition, 20 columns and 16 rows from the bottom up, and write the level."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -3,8 +3,7 @@
 Each writes `failures.json` beside its files: the trials without one, with those of the stages before.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 
@@ -39,13 +38,10 @@ def extract_stage(params: Params, root: Path = Path()) -> None:
     with rewritten_folder(root / DATA / "intermediate", keep=root / DATA / "raw"):
         for model, team in product(params.models, params.teams):
             summaries = read_summaries(root / summaries_file(model, team))
-            with _failures(root, "intermediate", model, team) as failures:
-                for trial in params.trials():
-                    code = _code(_file(root, "raw", model, team, trial), summaries.get(trial))
-                    if isinstance(code, Failure):
-                        failures[trial] = code
-                    else:
-                        write_text(_file(root, "intermediate", model, team, trial), code)
+            codes = {
+                trial: _code(_file(root, "raw", model, team, trial), summaries.get(trial)) for trial in params.trials()
+            }
+            _write(root, "intermediate", model, team, codes)
 
 
 def convert_stage(params: Params, root: Path = Path()) -> None:
@@ -57,21 +53,19 @@ def convert_stage(params: Params, root: Path = Path()) -> None:
     with rewritten_folder(root / DATA / "levels", keep=root / DATA / "intermediate"):
         for model, team in product(params.models, params.teams):
             before = read_failures(root / stage_dir("intermediate", model, team))
-            with _failures(root, "levels", model, team) as failures:
-                for trial in params.trials():
-                    code = _file(root, "intermediate", model, team, trial)
-                    level = before[trial] if trial in before and not code.exists() else _level(code)
-                    if isinstance(level, Failure):
-                        failures[trial] = level
-                    else:
-                        write_text(_file(root, "levels", model, team, trial), level)
+            levels: dict[Trial, str | Failure] = {}
+            for trial in params.trials():
+                code = _file(root, "intermediate", model, team, trial)
+                levels[trial] = before[trial] if trial in before and not code.exists() else _level(code)
+            _write(root, "levels", model, team, levels)
 
 
-@contextmanager
-def _failures(root: Path, name: StageDir, model: str, team: str) -> Iterator[dict[Trial, Failure]]:
-    """Write the failures that are collected inside."""
-    failures: dict[Trial, Failure] = {}
-    yield failures
+def _write(root: Path, name: StageDir, model: str, team: str, outcomes: Mapping[Trial, str | Failure]) -> None:
+    """Write the files of a team's trials with a model, and `failures.json` for those that have none."""
+    for trial, outcome in outcomes.items():
+        if isinstance(outcome, str):
+            write_text(_file(root, name, model, team, trial), outcome)
+    failures = {trial: outcome for trial, outcome in outcomes.items() if isinstance(outcome, Failure)}
     write_failures(root / stage_dir(name, model, team), failures)
 
 

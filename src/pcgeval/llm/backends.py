@@ -17,6 +17,7 @@ from uv import find_uv_bin
 
 from pcgeval.core.console import print_stderr
 from pcgeval.core.files import sha256_file
+from pcgeval.formats.layout import user_cache
 from pcgeval.formats.params import Model
 from pcgeval.llm.call_log import RecordedModel
 from pcgeval.llm.protocol import OPENAI_URL, Backend, LlmError, full_name, is_openai_model
@@ -122,8 +123,8 @@ def find_model(name: str) -> LocalModel | None:
 
 
 def cached_path(model: LocalModel) -> Path:
-    """Return the place of a local model's file, fetched or not: in PCGEVAL_CACHE or ~/.cache/pcgeval."""
-    return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval") / "models" / model.file
+    """Return the place of a local model's file, fetched or not."""
+    return user_cache() / "models" / model.file
 
 
 def model_file(name: str, digest: str | None = None) -> Path:

@@ -168,9 +168,9 @@ def _fields_in(texts: Collection[str], fields: Mapping[str, str], *, in_words: b
     spelt = {name: re.escape(name).replace("_", "[ _-]") for name in names}  # a sentence may separate words so
     for pattern in (r"[\"'`\\]{}[\"'`\\.]", r"(?<![\w-]){}(?![\w-])"):
         for text in texts:
-            found = {name: re.search(pattern.format(spelt[name]), text, re.IGNORECASE) for name in names}
-            for name in sorted((name for name in names if found[name]), key=lambda name: found[name].start()):  # type: ignore[union-attr]
-                yield names[name]
+            sought = ((name, re.search(pattern.format(spelt[name]), text, re.IGNORECASE)) for name in names)
+            places = {name: match.start() for name, match in sought if match}
+            yield from (names[name] for name in sorted(places, key=places.__getitem__))
 
 
 def _json(body: str) -> Any:

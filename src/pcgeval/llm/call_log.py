@@ -349,9 +349,9 @@ class RecordedModel:
     def read(cls, recording: Path, digest: str | None) -> Self:
         """Read a recording; `digest` is the model's as params.yaml pins it. Raises LlmError or FileError."""
         if digest is None:
-            raise LlmError("a recorded model needs its digest in params.yaml: recordings are found by it.")
+            raise LlmError("a recorded model needs its digest in params.yaml: recordings are found by it. Add it.")
         if not recording.is_file():
-            raise LlmError(f"{recording}: no such recording. Set the model's backend to ollama, or add the file.")
+            raise LlmError(f"{recording}: no such recording. Add it, or set the backend to the one that has the model.")
         return cls(read_lines(recording), digest, str(recording))
 
     def digest(self) -> str:
@@ -364,8 +364,8 @@ class RecordedModel:
         if call is None:
             raise LlmError(
                 f"{self._source}: no reply of {request.model} ({request.digest[:12]}) is recorded for this request: "
-                "the prompt, options, seed or digest changed since. "
-                "Set the model's backend to ollama or llamacpp and run again to ask it."
+                "the prompt, options, seed or digest changed since. Set the model's backend to the one that has the "
+                "model, and run again to ask it."
             )
         return call
 

@@ -27,7 +27,16 @@ from pcgeval.core.files import sha256_file
 from pcgeval.core.packages import packages_for
 from pcgeval.formats.params import Model
 from pcgeval.llm.blame import NOT_OFFERED
-from pcgeval.llm.protocol import TOKEN_FIELDS, ChatReply, ChatRequest, LlmError, Option, profile_of, unpinned_digest
+from pcgeval.llm.protocol import (
+    OPENAI_URL,
+    TOKEN_FIELDS,
+    ChatReply,
+    ChatRequest,
+    LlmError,
+    Option,
+    profile_of,
+    unpinned_digest,
+)
 from pcgeval.llm.server import ModelServer, NoReply, Part, parts_of
 
 with packages_for("the backend openai"):
@@ -54,6 +63,8 @@ class OpenAiServer(ModelServer):
         self._has_stream, self._profile = model.stream, profile_of(model)
         self._key = os.environ.get("OPENAI_API_KEY") or _NO_KEY
         super().__init__(model.name, str(model.base_url), report)
+        if self._key == _NO_KEY and self.address == OPENAI_URL:
+            raise LlmError(f"model {self.name} needs a key. Set OPENAI_API_KEY.")
         if foreign := sorted(model.options.keys() & {*_NOT_OPTIONS, *TOKEN_FIELDS}):
             raise LlmError(
                 f"model {self.name}: {foreign[0]!r} is no option of the backend openai. Remove it from params.yaml; "

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from pcgeval.core.progress import Progress
+from pcgeval.core.console import Progress
 from pcgeval.core.text import printable_line
 from pcgeval.formats.layout import SUBMISSIONS, Trial, stage_dir
 from pcgeval.formats.params import Params

@@ -19,11 +19,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pcgeval import pipeline
-from pcgeval.core.console import print_stderr
+from pcgeval.core.console import Progress, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import copy_files
 from pcgeval.core.locks import lock_holder
-from pcgeval.core.progress import Progress
 from pcgeval.core.text import printable_line
 from pcgeval.formats.layout import (
     CALLS,
@@ -44,6 +43,7 @@ from pcgeval.llm.call_log import RecordedModel, known_calls
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.proof.commitment import changes_since, full_commit
 from pcgeval.proof.figures import unlikely_figures
+from pcgeval.proof.parts import OUTPUTS, PARTS, parts_for
 from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
 from pcgeval.proof.replies import repeat_trials
 from pcgeval.rubric.output import read_grade
@@ -59,7 +59,7 @@ _BEFORE = 20  # characters before the first difference of two long texts
 # the fields that name an entry of a list
 _NAMES = ("team", "teamName", "letter", "character", "trial", "tag", "id", "key")
 
-_NOT_BUNDLED = [str(part.path) for part in pipeline.PARTS if part.stage and "bundle" not in part.uses]
+_NOT_BUNDLED = [str(part.path) for part in PARTS if part.stage and "bundle" not in part.uses]
 # this machine cannot run programs; any other error is a fault of the competition's files
 _MACHINE_ERRORS = (SandboxError, InstallError, OSError)
 
@@ -146,8 +146,8 @@ def audit(root: Path, *, trust: Collection[str] = (), since: str | None = None, 
         PcgevalError: params.yaml or the ranking cannot be read.
     """
     root = root.resolve()
-    if unknown := [stage for stage in trust if stage not in pipeline.OUTPUTS]:
-        raise AuditError(f"{unknown[0]}: is no stage. The stages are {', '.join(pipeline.OUTPUTS)}.")
+    if unknown := [stage for stage in trust if stage not in OUTPUTS]:
+        raise AuditError(f"{unknown[0]}: is no stage. The stages are {', '.join(OUTPUTS)}.")
     commit = None if since is None else full_commit(root, since)
     # no cluster is asked to compute
     params = load_params(root / PARAMS_FILE).model_copy(update={"execution": Execution()})
@@ -200,8 +200,8 @@ class _Rerun:
     def run(self) -> RankingFile | None:
         """Run every stage again, compare its output with the published one, and return the ranking."""
         self._copy_inputs()
-        for number, (stage, outputs) in enumerate(pipeline.OUTPUTS.items(), start=1):
-            print_stderr(f"audit: {stage} ({number} of {len(pipeline.OUTPUTS)} stages)")
+        for number, (stage, outputs) in enumerate(OUTPUTS.items(), start=1):
+            print_stderr(f"audit: {stage} ({number} of {len(OUTPUTS)} stages)")
             if set(outputs) <= set(self.left_out):
                 continue
             if stage in self.trust:
@@ -215,7 +215,7 @@ class _Rerun:
         return RankingFile.read(ranking) if ranking.is_file() else None
 
     def _copy_inputs(self) -> None:
-        for part in pipeline.parts_for("audit"):
+        for part in parts_for("audit"):
             self._copy(part.path)
         if (self.root / CALLS).is_dir():
             (self.work / CALLS).parent.mkdir(parents=True)
@@ -227,7 +227,7 @@ class _Rerun:
 
     def _trust_stage(self, stage: str, reason: str) -> None:
         self.result.not_run.append(f"{stage}: {reason}; the audit took its published output.")
-        for output in pipeline.OUTPUTS[stage]:
+        for output in OUTPUTS[stage]:
             self._copy(output)
 
     def _generate(self) -> None:

@@ -28,8 +28,8 @@ from pcgeval.formats.results import RankingFile
 from pcgeval.formats.stages import REMAKE, Sha256, StageFile, other_remedy
 from pcgeval.formats.trials import read_record, record_path
 from pcgeval.llm.call_log import known_calls, proofs
-from pcgeval.pipeline import parts_for
 from pcgeval.proof.audit import Audit, audit
+from pcgeval.proof.parts import parts_for
 from pcgeval.scoring.result_hash import result_doubts
 from pcgeval.submissions.validate import name_fault
 

@@ -21,7 +21,7 @@ from pcgeval.core.text import listed, printable_line, printable_name
 from pcgeval.core.untrusted import parse_yaml, read_text
 from pcgeval.formats.layout import SUBMISSIONS
 from pcgeval.formats.params import ANY_CLASSIFIER, PARAMS_FILE, ParamsError, parse_params
-from pcgeval.pipeline import parts_for
+from pcgeval.proof.parts import parts_for
 from pcgeval.scoring.result_hash import NOT_DECIDING
 
 COMMITTED = [str(part.path) for part in parts_for("commit")]

@@ -22,7 +22,7 @@ from pcgeval.formats.layout import (
     own_or_packaged,
 )
 from pcgeval.formats.params import Params
-from pcgeval.pipeline import PARTS
+from pcgeval.proof.parts import PARTS
 from pcgeval.similarity.source import FILES, SHIPPED_SHA256, Source
 
 _SOURCE_DEPS = re.compile(r"src/pcgeval/[^\s,\]]+(,\s+src/pcgeval/[^\s,\]]+)*")

@@ -4,7 +4,6 @@ The folder of an attempt has `paper`, the texts of the paper, and `work`. The ag
 write nowhere else, and it is what the judge grades.
 """
 
-import os
 from pathlib import Path
 
 from pcgeval.core.files import write_text
@@ -12,7 +11,7 @@ from pcgeval.core.text import well_formed
 from pcgeval.rubric.papers import Paper
 from pcgeval.sandbox.disk import DiskLimits, check_room, disk_use, wait_within
 from pcgeval.sandbox.process import MEGABYTE, ResourceLimits
-from pcgeval.sandbox.sandbox import TRUST_PROGRAMS, Sandbox, open_sandbox
+from pcgeval.sandbox.sandbox import Sandbox, open_sandbox, programs_are_trusted
 
 WORK, PAPER = "work", "paper"
 MAX_COMMAND_BYTES = 100_000  # the kernel takes no longer argument than 131 072 bytes
@@ -29,11 +28,6 @@ def prepare_attempt(paper: Paper, folder: Path) -> None:
         if text:
             write_text(folder / PAPER / name, text)
     (folder / PAPER).chmod(0o755)
-
-
-def programs_are_trusted() -> bool:
-    """Return whether programs may run without a sandbox where there is none."""
-    return os.environ.get(TRUST_PROGRAMS) == "1"
 
 
 def command_sandbox() -> Sandbox:

@@ -3,7 +3,6 @@
 
 import asyncio
 import json
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -21,12 +20,12 @@ from pcgeval.core.untrusted import read_text
 from pcgeval.judge.calls import CallFiles, check_judge
 from pcgeval.judge.run import grade_submission, graded_in_thread
 from pcgeval.judge.settings import JudgeSettings
-from pcgeval.llm.protocol import OPENAI_URL
-from pcgeval.rl.attempt import WORK, command_sandbox, prepare_attempt, programs_are_trusted, run_command
+from pcgeval.rl.attempt import WORK, command_sandbox, prepare_attempt, run_command
 from pcgeval.rubric.output import JudgeOutput, get_grade_summary
-from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper
+from pcgeval.rubric.papers import GOLD, Paper, list_papers, load_paper, width_problem
 from pcgeval.sandbox.process import MEGABYTE
 from pcgeval.sandbox.reproduction import SandboxComputer
+from pcgeval.sandbox.sandbox import programs_are_trusted
 
 __all__ = ["PaperEnv", "PaperTaskset"]
 
@@ -119,10 +118,7 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
             raise EnvironmentsError("The shell runs on this machine. Give --env.agent.runtime.type subprocess.")
         await asyncio.to_thread(command_sandbox)  # the tool's process would report an error minutes later
         if self.config.judge.judge == "simple":  # and the judge only after the agent was paid for
-            model = self.config.judge.judge_model
-            if model.base_url == OPENAI_URL and not os.environ.get("OPENAI_API_KEY"):
-                raise EnvironmentsError(f"The judge's model {model.name} needs a key. Set OPENAI_API_KEY.")
-            await asyncio.to_thread(check_judge, model)
+            await asyncio.to_thread(check_judge, self.config.judge.judge_model)
         folder = Path(runtime.workdir) / "attempt"
         await asyncio.to_thread(prepare_attempt, self._paper(), folder)
         trace.state.folder = str(folder)
@@ -149,11 +145,8 @@ class PaperTask(vf.Task[PaperData, AttemptState, PaperTaskConfig]):
         names = ("num_leaf_nodes", "num_passed", "num_invalid_leaf_nodes", "evidence_share")
         figures = {name: grade[name] for name in names if name in grade}
         trace.record_metrics({**metrics, **figures, "score_low": low, "score_high": high})
-        if output.ended_by in _NOT_OF_THE_ATTEMPT and high - low > judge.max_width:
-            raise EnvironmentsError(
-                f"{self.data.paper_id}: no reward, because the score may be {low:.3f} to {high:.3f}, which is wider "
-                f"than judge.max_width, {judge.max_width:g}: {output.partial}"
-            )
+        if output.ended_by in _NOT_OF_THE_ATTEMPT and (problem := width_problem(output, judge.max_width)):
+            raise EnvironmentsError(f"{self.data.paper_id}: no reward, because {problem}")
         return output.score
 
     async def validate(self, runtime: vf.Runtime) -> bool | None:

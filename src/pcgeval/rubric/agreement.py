@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcgeval.core.text import markdown_table, one_line, truncate
-from pcgeval.rubric.explanation import WIDTH, call_words, dollars
+from pcgeval.core.text import markdown_table, one_line
+from pcgeval.rubric.explanation import call_words, dollars, shown_line
 from pcgeval.rubric.grades import PASSED, GradedTaskNode
 from pcgeval.rubric.output import EvidenceCount, JudgeOutput
 from pcgeval.rubric.record import CallUsage
@@ -122,7 +122,7 @@ class Agreement:
 
 
 def _first(lines: Sequence[str]) -> Iterator[str]:
-    yield from (truncate(one_line(line), WIDTH) for line in lines[:_SHOWN])
+    yield from map(shown_line, lines[:_SHOWN])
     if len(lines) > _SHOWN:
         yield f"    and {len(lines) - _SHOWN} more; --json names all"
 

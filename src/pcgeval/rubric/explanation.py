@@ -112,12 +112,12 @@ def tree_lines(tree: GradedTaskNode) -> Iterator[str]:
     """
     if tree.graded_score is None:
         for reason, number in reasons_without_grade(tree):
-            yield _line(f"{count(number, 'leaf', 'leaves')} without a grade: {reason}")
+            yield shown_line(f"{count(number, 'leaf', 'leaves')} without a grade: {reason}")
         return
     for part in NodeShare(tree).walk():
         yield _node_line(part)
         if part.node.is_leaf:
-            yield _line(f"{' ' * 16}{_indent(part)}{part.node.explanation}")
+            yield shown_line(f"{' ' * 16}{_indent(part)}{part.node.explanation}")
 
 
 def criterion_lines(output: JudgeOutput, way: Sequence[NodeShare]) -> Iterator[str]:
@@ -169,7 +169,8 @@ def dollars(cost: float) -> str:
     return f"{cost:.2f}" if cost >= 1 or cost == 0 else f"{cost:.4f}"
 
 
-def _line(text: str) -> str:
+def shown_line(text: str) -> str:
+    """Return a text as one line of the terminal."""
     return truncate(one_line(text), WIDTH)
 
 
@@ -179,7 +180,7 @@ def _score(score: float | None) -> str:
 
 def _node_line(part: NodeShare) -> str:
     number = f"{_indent(part)}{part.number}  " if part.number else ""
-    return _line(f"{_score(part.node.graded_score)}  {100 * part.share:5.1f} %  {number}{part.node.requirements}")
+    return shown_line(f"{_score(part.node.graded_score)}  {100 * part.share:5.1f} %  {number}{part.node.requirements}")
 
 
 def _indent(part: NodeShare) -> str:

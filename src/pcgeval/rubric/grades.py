@@ -199,10 +199,7 @@ def grade_tree(task: TaskNode, judge: Callable[[TaskNode], Verdict]) -> GradedTa
     if task.sub_tasks:
         return _aggregated(_graded(task, sub_tasks=tuple(grade_tree(sub_task, judge) for sub_task in task.sub_tasks)))
     verdict = judge(task)
-    score = verdict.score or 0.0
-    if not 0 <= score <= 1:
-        raise GradeError(f"{task.path}: the judge gave the score {score!r}. Scores are from 0 to 1.")
-    grade = score, verdict.score is not None, verdict.explanation, verdict.judge_metadata
+    grade = verdict.score or 0.0, verdict.score is not None, verdict.explanation, verdict.judge_metadata
     return GradedTaskNode.from_task(task, *grade)
 
 

@@ -32,7 +32,7 @@ from pcgeval.core.errors import FaultsError, FileError, PcgevalError
 from pcgeval.core.files import shown_folders
 from pcgeval.core.text import printable_line, printable_name
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_bytes, read_text
-from pcgeval.formats.layout import GRADE_FILE, PAPERS, own_or_packaged
+from pcgeval.formats.layout import GRADE_FILE, own_or_packaged
 from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.output import HEURISTIC, JudgeOutput, read_grade
 from pcgeval.rubric.tree import RubricError, TaskNode, load_rubric_with_checks
@@ -44,7 +44,10 @@ MAX_TEXT_BYTES = 10_000_000
 MAX_CONFIG_BYTES = 4_000  # hostile YAML can take PyYAML very long
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 # a checkout of PaperBench excludes its data by default, so that `git lfs pull` fetches nothing
-LFS_ADVICE = '`git lfs fetch --include "project/paperbench/data/**" --exclude ""`, then `git lfs checkout`'
+_IS_POINTER = (
+    "is only a pointer to Git LFS. Fetch the files: "
+    '`git lfs fetch --include "project/paperbench/data/**" --exclude ""`, then `git lfs checkout`.'
+)
 _LFS_POINTER = "version https://git-lfs.github.com/spec/"
 
 
@@ -67,15 +70,16 @@ class Paper:
     checks_sha256: str | None = None  # of the file that gives leaves of the rubric their checks, if there is one
 
 
-def list_papers(papers_dir: Path = PAPERS) -> tuple[str, ...]:
+def list_papers(papers_dir: Path) -> tuple[str, ...]:
     """Return the ids of all papers in a folder, in byte order; without data/papers, those of the package."""
     names = (path.parent.name for path in own_or_packaged(papers_dir).glob(f"*/{RUBRIC_FILE}"))
     return tuple(sorted(name for name in names if _ID.fullmatch(name)))
 
 
-def is_lfs_pointer(path: Path) -> bool:
-    """Return whether a file is only a pointer to Git LFS, whose content was not fetched."""
-    return read_bytes(path, len(_LFS_POINTER), follow_link=True, cut=True) == _LFS_POINTER.encode()
+def check_fetched(path: Path) -> None:
+    """Raise FileError if a file is only a pointer to Git LFS, whose content was not fetched."""
+    if read_bytes(path, len(_LFS_POINTER), follow_link=True, cut=True) == _LFS_POINTER.encode():
+        raise FileError(f"{path} {_IS_POINTER}")
 
 
 def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, checks_file: Path | None = None) -> Paper:
@@ -101,7 +105,7 @@ def load_paper(papers_dir: Path, paper_id: str, *, needs_text: bool = True, chec
             return ""
         if not content.startswith(_LFS_POINTER):
             return content
-        faults.extend([f"{name} is only a pointer to Git LFS. Fetch the file: {LFS_ADVICE}."] if is_needed else [])
+        faults.extend([f"{name} {_IS_POINTER}"] if is_needed else [])
         return ""
 
     try:

@@ -198,6 +198,11 @@ def open_sandbox(limits: ResourceLimits, trust_programs: bool, *, network: bool 
     return sandbox
 
 
+def programs_are_trusted() -> bool:
+    """Return whether programs may run without a sandbox where there is none."""
+    return os.environ.get(TRUST_PROGRAMS) == "1"
+
+
 def _try_out(sandbox: Sandbox) -> ExitStatus:
     """Run an empty program with this Python, as other programs will run."""
     if not sys.platform.startswith("linux"):

@@ -98,7 +98,7 @@ def _check(entrants: list[Entrant], totals: Mapping[str, TeamTotal], baseline: s
     if baseline is not None and baseline not in scored_baselines:
         raise ScoringError(
             f"the baseline {baseline!r} is not among the scored teams, or is a participant. Correct scoring.baseline, "
-            "or give its submission role: baseline."
+            "or give the team `role: baseline`."
         )
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from pcgeval.core.console import Progress
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
 from pcgeval.core.packages import installed_versions, source_sha256
-from pcgeval.core.progress import Progress
 from pcgeval.formats.layout import CLASSIFIER_FILE, DATA, LETTERS, letter_file, stage_dir, tag, trial_file
 from pcgeval.formats.params import Params, Similarity
 from pcgeval.formats.stages import (

@@ -19,10 +19,9 @@ from typing import Any, Literal
 import yaml
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import CommentMark, YAMLError
+from ruamel.yaml.error import YAMLError
 from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, ScalarString
-from ruamel.yaml.tokens import CommentToken
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import copy_files, to_json, tree_files, write_text
@@ -30,25 +29,17 @@ from pcgeval.core.locks import lock_folder
 from pcgeval.core.text import printable_name
 from pcgeval.core.untrusted import UntrustedFileError, parse_yaml, read_text
 from pcgeval.formats.layout import DATA, LOCKS, PACKAGED_DATA, STATE, SUBMISSIONS, SUBMIT_LOCK, packages_lock
-from pcgeval.formats.params import (
-    PARAMS_FILE,
-    ParamsError,
-    Team,
-    load_params,
-    parse_params,
-    team_name_fault,
-)
+from pcgeval.formats.params import PARAMS_FILE, ParamsError, Team, load_params, parse_params, team_name_fault
 from pcgeval.submissions.load import submission_sha256
 from pcgeval.submissions.packages import MAX_LOCK_BYTES, is_lock
 from pcgeval.submissions.validate import SubmissionCheck, check, name_fault, unpacked_submission
 
-_NOTES, _LOCK = "submission.yaml", "requirements-lock.txt"
-_MAX_BYTES = 2**18
-_INDENT = re.compile(r"^ +(?=[^ #\r\n])", re.MULTILINE)
-
-PARAMS = Path("params.yaml")
+PARAMS = Path(PARAMS_FILE)
 STAGING = STATE / "submit"
 REPLACED = STATE / "replaced"
+_NOTES, _LOCK = "submission.yaml", "requirements-lock.txt"  # of older versions, in the submission's folder
+_MAX_BYTES = 2**18
+_INDENT = re.compile(r"^ +(?=[^ #\r\n])", re.MULTILINE)
 Status = Literal["filed", "replaced", "unchanged", "refused"]
 
 
@@ -91,9 +82,8 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
         team = path.resolve().name if path.is_dir() else path.stem
     if fault := team_name_fault(team) or name_fault(team):
         raise FilingError(f"team {printable_name(team, 80)!r}: {fault}. Give another name with --team.")
-    if team not in params.teams:  # params.yaml's rules refuse two names that some disk takes for one
-        values = params.model_dump(mode="json")
-        parse_params({**values, "teams": {**values["teams"], team: {}}}, f"{PARAMS} with team {team}")
+    if team not in params.teams:
+        params_with_teams({team: Team()}, PARAMS)  # raises before anything is filed
     folder, staging = SUBMISSIONS / team, STAGING / team
     SUBMISSIONS.mkdir(parents=True, exist_ok=True)
     with lock_folder(SUBMISSIONS, SUBMIT_LOCK), unpacked_submission(path) as handed_in:
@@ -109,7 +99,7 @@ def submit(path: Path, team: str | None = None, *, may_replace: bool = False) ->
             _end_replacement(folder)
             shutil.rmtree(staging, ignore_errors=True)
         if team not in load_params(PARAMS).teams:
-            write_teams({team: Team()}, PARAMS)
+            write_text(PARAMS.resolve(), params_with_teams({team: Team()}, PARAMS))
     return FiledSubmission(team, result, status, folder, submission_sha256(folder))
 
 
@@ -140,29 +130,30 @@ def _end_replacement(folder: Path) -> None:
         replaced.rename(dated if os.path.lexists(folder) else folder)
 
 
-def write_teams(teams: Mapping[str, Team], path: Path) -> None:
-    """Write decisions about teams into params.yaml, which may list only the names of its teams.
+def params_with_teams(teams: Mapping[str, Team], path: Path) -> str:
+    """Return the text of params.yaml, which may list only the names of its teams, with decisions about teams.
 
     Comments, order and values of the rest stay as they are.
 
     Raises:
         ParamsError: The file would be faulty, or would lose a comment or a value.
     """
-    path = path.resolve()  # a link stays a link
     text = read_text(path, follow_link=True)
     values = yaml.safe_load(text)
     former = values["teams"] if isinstance(values["teams"], dict) else {}
     decisions = {name: team.model_dump(mode="json", exclude_defaults=True) for name, team in teams.items()}
     wanted = {**values, "teams": {**former, **decisions}}
     parse_params(wanted, str(path))
+    start, end = _teams_section(text)
     try:
-        edited = _with_teams(text, decisions)
-    except YAMLError:
-        edited = ""
-    if yaml.safe_load(edited) != wanted or not _comments(text) <= _comments(edited):
+        edited = text[:start] + _section_with_teams(text[start:end], decisions) + text[end:]
+        is_whole = yaml.safe_load(edited) == wanted and _comments(text) <= _comments(edited)
+    except (YAMLError, yaml.YAMLError):
+        is_whole = False
+    if not is_whole:
         shown = to_json({name: decision for name, decision in decisions.items() if name not in former}, indent=None)
         raise ParamsError(f"{path}: a comment or a value would be lost. Write {shown} into `teams` yourself.")
-    write_text(path, edited)
+    return edited
 
 
 def _comments(text: str) -> Counter[str]:
@@ -177,8 +168,20 @@ class _Representer(RoundTripRepresenter):
 _Representer.add_representer(type(None), lambda writer, _: writer.represent_scalar("tag:yaml.org,2002:null", "null"))
 
 
-def _with_teams(text: str, decisions: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return a text of YAML with teams added; a list of names becomes keys with values."""
+def _teams_section(text: str) -> tuple[int, int]:
+    """Return where the lines of `teams` begin and end in params.yaml, without the comments behind its last value."""
+    params: Any = yaml.compose(text)
+    key, node = next((key, value) for key, value in params.value if key.value == "teams")
+    while isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
+        node = node.value[-1] if isinstance(node, yaml.SequenceNode) else node.value[-1][1]
+    end = node.end_mark.index
+    if text[end - 1] != "\n":  # which ends a text of several lines
+        end = (text.find("\n", end) + 1) or len(text)
+    return key.start_mark.index, end
+
+
+def _section_with_teams(text: str, decisions: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the section `teams` with teams added; a list of names becomes keys with values."""
     line_break = "\r\n" if "\r\n" in text else "\n"
     editor = YAML()
     editor.preserve_quotes, editor.width = True, sys.maxsize
@@ -186,23 +189,20 @@ def _with_teams(text: str, decisions: Mapping[str, Mapping[str, Any]]) -> str:
     if indent := _INDENT.search(text):
         editor.indent(mapping=len(indent[0]))
     values = editor.load(text.replace("\r\n", "\n"))
-    teams, tail = values["teams"], ""
+    table = teams = values["teams"]
+    names = list(decisions)
     if isinstance(teams, CommentedSeq):
         values["teams"] = table = CommentedMap()
         if teams.fa.flow_style():
             table.fa.set_flow_style()
         table.ca.comment = teams.ca.comment
-        for name, (after, before, *_) in ((teams[index], tokens) for index, tokens in teams.ca.items.items()):
-            table.ca.items[name] = [None, before, after, None]
+        for index, (after, before, *_) in teams.ca.items.items():
+            table.ca.items[teams[index]] = [None, before, after, None]
         names = list(teams)
-    else:
-        table, names, tail = teams, list(decisions), _cut_comment(teams)
     for name in names:
         key = name if isinstance(name, ScalarString) else _scalar(name)
         table[key] = CommentedMap({option: _scalar(value) for option, value in decisions[name].items()})
         table[key].fa.set_flow_style()
-    if tail:
-        table.ca.items[names[-1]] = [None, None, CommentToken(tail, CommentMark(0), None), None]
     written = io.StringIO()
     editor.dump(values, written)
     return written.getvalue().replace("\n", line_break)
@@ -213,22 +213,6 @@ def _scalar(text: str) -> str:
     return DoubleQuotedScalarString(text) if yaml.safe_dump(text)[0] in "'\"" else text
 
 
-def _cut_comment(node: CommentedMap) -> str:
-    """Remove and return the lines of comments after the last value of a mapping, where ruamel keeps them."""
-    key, value = list(node.items())[-1]
-    if isinstance(value, CommentedMap) and value and not value.fa.flow_style():
-        return _cut_comment(value)
-    tokens = node.ca.items.get(key, [None, None, None])
-    if (token := tokens[2]) is None:
-        return ""
-    beside = token.value.partition("\n")[0]  # the comment in the line of the value
-    tail = str(token.value[len(beside) :])
-    token.value = f"{beside}\n"
-    if not beside:
-        tokens[2] = None
-    return tail
-
-
 def convert_submissions(root: Path) -> bool:
     """Convert params.yaml and the submissions of a competition's folder; return whether they had the old form.
 
@@ -236,7 +220,7 @@ def convert_submissions(root: Path) -> bool:
     they are files of the team.
 
     Raises:
-        ParamsError: params.yaml cannot be read, or its list of teams cannot be converted.
+        ParamsError: params.yaml is no YAML, or its list of teams cannot be converted.
     """
     if not (root / LOCKS).is_dir():
         copy_files(PACKAGED_DATA, root / DATA, tree_files(PACKAGED_DATA, LOCKS.name), follow_link=True)
@@ -252,10 +236,11 @@ def convert_submissions(root: Path) -> bool:
         raise ParamsError(f"{path}: `teams` holds something else than names. Correct it.")
     folders = {team: root / SUBMISSIONS / team for team in teams}
     notes = {team: _notes(folder) for team, folder in folders.items()}
+    edited = params_with_teams({team: decisions or Team() for team, decisions in notes.items()}, path)
     locks = [folder for folder in folders.values() if is_lock(_text(folder / _LOCK, MAX_LOCK_BYTES))]
     for folder in locks:
         shutil.copyfile(folder / _LOCK, packages_lock(folder))
-    write_teams({team: decisions or Team() for team, decisions in notes.items()}, path)
+    write_text(path.resolve(), edited)  # a link stays a link
     for folder in locks:
         (folder / _LOCK).unlink()
     for team, decisions in notes.items():

@@ -30,7 +30,7 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import sha256_json, write_text
 from pcgeval.core.text import printable_line, printable_name
 from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes, read_text
-from pcgeval.formats.layout import LOCKS
+from pcgeval.formats.layout import LOCKS, user_cache
 from pcgeval.submissions.load import INTERFACE_PACKAGES
 
 REQUIREMENTS = "requirements.txt"
@@ -83,6 +83,7 @@ def read_requirements(folder: Path) -> list[str]:
 
     Raises:
         RequirementsError: Lines name something else than a package of the index; the message lists them.
+        InstallError: This machine cannot read the file.
     """
     path = folder / REQUIREMENTS
     try:
@@ -90,7 +91,8 @@ def read_requirements(folder: Path) -> list[str]:
     except UntrustedFileError as fault:
         if fault.kind == "missing":
             return []
-        raise RequirementsError(f"{REQUIREMENTS}: {fault.reason}. {fault.remedy}") from fault
+        kind = InstallError if fault.kind == "system" else RequirementsError
+        raise kind(f"{REQUIREMENTS}: {fault.reason}. {fault.remedy}") from fault
     requirements: list[str] = []
     refused: list[str] = []
     for number, line in _logical_lines(text):
@@ -191,9 +193,11 @@ def interpreter_for(folder: Path, lock: Path | None = None) -> Path:
             content = settings.read_bytes()
             done = _uv("sync", "--require-hashes", "--link-mode", "copy", python=python, requirements=packages)
             if done.returncode and _index_lacks_some(done):
+                _resolution(read_requirements(folder)).unlink(missing_ok=True)  # else the same would be locked again
                 place = LOCKS / lock.name if lock else REQUIREMENTS
                 text = f"{place}: the package index does not have the packages that were locked."
-                raise LockError(f"{text} Remove the lock and run `pcgeval check` to resolve them again.", _words(done))
+                remedy = "Remove the lock and run `pcgeval check` to resolve them again." if lock else "Run again."
+                raise LockError(f"{text} {remedy}", _words(done))
             _check_reached(done)
             settings.write_bytes(content)  # a wheel may bring another, which shows the packages of this machine
         write_text(ready, "")
@@ -214,8 +218,8 @@ def lock_requirements(folder: Path, lock: Path) -> bool:
 
 
 def environments_folder() -> Path:
-    """Return the folder of the environments: `environments` in PCGEVAL_CACHE or in ~/.cache/pcgeval."""
-    return Path(os.environ.get("PCGEVAL_CACHE") or Path.home() / ".cache" / "pcgeval").absolute() / "environments"
+    """Return the folder of the environments of all programs."""
+    return user_cache() / "environments"
 
 
 def _locked(folder: Path, lock: Path | None) -> str:
@@ -237,10 +241,15 @@ def _locked(folder: Path, lock: Path | None) -> str:
             raise LockError(f"{LOCKS / lock.name}: is no lock of packages. {remedy}")
         if packages.startswith(f"{digest},"):
             return packages
-    resolved = environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
+    resolved = _resolution(requirements)
     if not resolved.is_file():
         write_text(resolved, f"{digest}, {_HERE}\n{_resolve(requirements)}")
     return read_text(resolved, follow_link=True)
+
+
+def _resolution(requirements: list[str]) -> Path:
+    """Return the file of the lock that requirements had when they were last resolved on this machine."""
+    return environments_folder() / f"resolved-{sha256_json([requirements, *_THIS_MACHINE])}.txt"
 
 
 def is_lock(text: str) -> bool:
