@@ -92,6 +92,7 @@ def test_a_faulty_call_is_named(text, words, capsys):
         (["--letter", "AB"], "A to Z"),
         (["--letter", "A", "--set", "physics.starts"], "KEY=VALUE"),
         (["--letter", "A", "--set", "competition.edition=2026-13-01"], "not valid YAML"),
+        (["--letter", "A", "--set", "similarity.precision=float32", "--set", "similarity.device=nowhere"], "'nowhere'"),
         (["--letter", "A", "--replay", "nowhere/x"], "nowhere: no such folder"),
     ],
 )

@@ -77,7 +77,7 @@ def test_the_stages_write_the_same_bytes_and_send_nothing_that_was_done_before(l
     address = local_cluster.scheduler_address
     here = run_stages(tmp_path / "here", None)
     # the classifier is not loaded on this machine
-    monkeypatch.setattr("pcgeval.similarity.stage.loaded_classifier", lambda *_, **__: pytest.fail("loaded here"))
+    monkeypatch.setattr("pcgeval.similarity.classifier.loaded_classifier", lambda *_, **__: pytest.fail("loaded here"))
     assert run_stages(tmp_path / "params", address) == here
     monkeypatch.setenv("PCGEVAL_SCHEDULER", address)
     assert run_stages(tmp_path / "environment", "tcp://127.0.0.1:9") == here

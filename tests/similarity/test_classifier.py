@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits
 from pcgeval import Classifier, PcgevalError, PhysicsParams, simulate
 from pcgeval.evaluator.image import level_png, png_bytes, white_rows
 from pcgeval.formats.layout import PACKAGED_DATA
-from pcgeval.similarity.preprocessing import Preprocessing, RowRuns
-from pcgeval.similarity.source import FILES
+from pcgeval.similarity.preprocessing import RowRuns, pixels_of
+from pcgeval.similarity.source import FILES, Preprocessing
 
 EMBEDDED = PACKAGED_DATA / "classifier"
 GOLDEN, IMAGES = (
@@ -53,7 +53,7 @@ def content(predictions):
 def network(request, monkeypatch):
     """Either of the two that compute a small ViT; a large one only torch does."""
     if request.param == "torch":
-        monkeypatch.setattr("pcgeval.similarity.numpy_vit.MAX_BYTES", 0)
+        monkeypatch.setattr("pcgeval.similarity.source.MAX_BYTES", 0)
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_pictures_are_prepared_as_transformers_does(folder, tiny_classifier, mod
     images = [Image.fromarray(noise).convert(mode), picture(1).convert(mode)]
     processor = AutoImageProcessor.from_pretrained(folder or tiny_classifier, backend="pil")
     expected = processor(images=[image.convert("RGB") for image in images], return_tensors="np")["pixel_values"]
-    assert np.array_equal(Preprocessing.of_folder(folder or tiny_classifier).pixels(images), expected)
+    assert np.array_equal(pixels_of(images, Preprocessing.of_folder(folder or tiny_classifier)), expected)
 
 
 def test_labels_may_stand_in_any_order(tiny_classifier, copy):
@@ -132,7 +132,7 @@ def test_weights_of_half_the_size_are_read_as_torch_reads_them(kind, copy, monke
 
     reweighted(halve)(copy)
     by_numpy = Classifier.load(copy).predict([picture(1)])
-    monkeypatch.setattr("pcgeval.similarity.numpy_vit.MAX_BYTES", 0)
+    monkeypatch.setattr("pcgeval.similarity.source.MAX_BYTES", 0)
     assert content(by_numpy) == content(Classifier.load(copy).predict([picture(1)]))
 
 
@@ -144,7 +144,7 @@ def test_torch_other_batches_and_threads_give_the_same_bytes_and_single_precisio
 
     images, threads = [picture(seed) for seed in range(8)], torch.get_num_threads()
     by_numpy, single = (Classifier.load(folder or tiny_classifier, precision=name) for name in ("float64", "float32"))
-    monkeypatch.setattr("pcgeval.similarity.numpy_vit.MAX_BYTES", 0)
+    monkeypatch.setattr("pcgeval.similarity.source.MAX_BYTES", 0)
     by_torch, whole = Classifier.load(folder or tiny_classifier), by_numpy.predict(images)
     for classifier, count, batch in product((by_numpy, by_torch), (1, 4), (1, 3, 8)):
         with threadpool_limits(count):  # of numpy

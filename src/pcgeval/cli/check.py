@@ -231,7 +231,7 @@ def _check_classifier(params: Params, findings: Findings, *, is_full: bool) -> N
             from pcgeval.similarity.classifier import Classifier  # noqa: PLC0415
 
             print_stderr("loading the classifier")
-            classifier = Classifier.load(settings.model, settings.revision, settings.device)
+            classifier = Classifier.load(settings.model, settings.revision, settings.device, settings.precision)
             classifier.predict([Image.new("RGB", (64, 64), "white")])
         else:
             check_source(settings.model, settings.revision)

@@ -66,9 +66,9 @@ def explain_lines(explained: Explanation, width: int) -> Iterator[str]:
     """Yield an explanation for a terminal of so many columns."""
     rank = f" (rank {explained.row.rank})" if explained.row and explained.row.rank else ""
     yield f"{explained.trial.letter}{explained.trial.number} of {explained.team} with {explained.model}{rank}"
-    if explained.model_name is not None:
-        answered = f", answered as {printable_line(', '.join(explained.answered_by))}" if explained.answered_by else ""
-        yield f"{printable_line(explained.model_name)}{answered}, digest {explained.digest}, seed {explained.seed}"
+    if record := explained.record:
+        answered = f", answered as {printable_line(', '.join(record.answered_by))}" if record.answered_by else ""
+        yield f"{printable_line(record.model)}{answered}, digest {record.digest}, seed {record.seed}"
     for title, part in (
         (explained.kind.capitalize(), _conversation(explained, width)),
         ("Answer", _answer(explained, width)),
@@ -95,14 +95,14 @@ def _conversation(explained: Explanation, width: int) -> Iterator[str]:
 def _answer(explained: Explanation, width: int) -> Iterator[str]:
     if explained.answer:
         yield from _message(explained.answer, width)
-    if explained.calls is not None:
-        yield f"(calls: {explained.calls}, tokens: {explained.tokens})"
+    if record := explained.record:
+        yield f"(calls: {len(record.exchanges)}, tokens: {record.tokens})"
     if failure := explained.failure:
         fault = "" if failure.type.owner == "submission" else f"; a fault of the {failure.type.owner}"
         yield f"FAILED in {failure.type.stage} ({failure.kind}): {printable_line(str(failure))}{fault}"
     if explained.supplied and explained.supplied.supplied:
         yield str(explained.supplied)
-    yield from (f"flagged: {flag.kind}: {printable_line(flag.detail)}" for flag in explained.flags)
+    yield from (f"flagged: {flag.kind}: {printable_line(flag.detail)}" for flag in (record.flags if record else ()))
 
 
 def _message(text: str, width: int) -> Iterator[str]:
@@ -122,19 +122,20 @@ def _level(explained: Explanation) -> Iterator[str]:
     yield from (block_text(block) for block in [*fallen, *others][:_MOST_CALLS])
     if len(explained.blocks) > _MOST_CALLS:
         yield f"... and {len(explained.blocks) - _MOST_CALLS} more"
-    if explained.stability is not None:
+    if explained.view.stability is not None:
         best_of = explained.best_of
         which = f" (the best of {best_of[1]} simulations, number {best_of[0]})" if best_of else ""
-        yield f"{len(others)} of {len(explained.blocks)} blocks stayed: stability {explained.stability:.6g}{which}"
+        yield f"{len(others)} of {len(explained.blocks)} blocks stayed: stability {explained.view.stability:.6g}{which}"
 
 
 def _classifier(explained: Explanation) -> Iterator[str]:
-    if not explained.probabilities or explained.similarity is None:
+    view = explained.view
+    if not view.probabilities or view.similarity is None:
         yield "not asked: there is no picture of a level"
         return
-    likeliest = (f"{entry.label} {100 * entry.probability:.2f} %" for entry in explained.probabilities[:_MOST_LETTERS])
+    likeliest = (f"{entry.label} {100 * entry.probability:.2f} %" for entry in view.probabilities[:_MOST_LETTERS])
     yield f"likeliest: {', '.join(likeliest)}"
-    yield f"{explained.trial.letter}: similarity {explained.similarity:.7g}"
+    yield f"{explained.trial.letter}: similarity {view.similarity:.7g}"
 
 
 def _arithmetic(explained: Explanation) -> Iterator[str]:

@@ -210,18 +210,12 @@ def grade(
         title = f"{submission}, {paper}" if paper else submission
         _show_grade(output, settings.max_width, out, page, title, json=json)
         return
-    _show_table(
-        [RunGrade.of(run, output, settings.max_width) for run, (_, output) in zip(runs, results, strict=True)],
-        json=json,
-    )
-
-
-def _show_table(grades: Sequence[RunGrade], *, json: bool) -> None:
-    print_grade_table(grades, json=json)
-    if number := sum(grade.problem is not None for grade in grades):
+    run_grades = [RunGrade.of(run, output, settings.max_width) for run, (_, output) in zip(runs, results, strict=True)]
+    print_grade_table(run_grades, json=json)
+    if number := sum(grade.problem is not None for grade in run_grades):
         print_stderr(
-            f"{number} of {len(grades)} gradings do not count. Repeat the command to try them again: finished grades "
-            "stay, and no reply is paid for twice."
+            f"{number} of {len(run_grades)} gradings do not count. Repeat the command to try them again: finished "
+            "grades stay, and no reply is paid for twice."
         )
         raise typer.Exit(EXIT_CHECK_FAILED)
 

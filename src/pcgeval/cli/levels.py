@@ -63,7 +63,8 @@ def level(
     from pcgeval.preview.level_score import score_level  # noqa: PLC0415 - the help needs no pymunk, an extra
 
     params = load_params_or_default(assignments or ())
-    classifier = Classifier.load(params.similarity.model, params.similarity.revision)
+    settings = params.similarity
+    classifier = Classifier.load(settings.model, settings.revision, settings.device, settings.precision)
 
     for text in _texts(file, watch=watch):
         scored = score_level(text, letter, classifier, params.physics)

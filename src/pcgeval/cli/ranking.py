@@ -4,7 +4,7 @@ import sys
 import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -16,18 +16,17 @@ from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.params import load_params
 from pcgeval.formats.results import RankedTeam, RankingFile
-from pcgeval.report.tables import doubtful_settings, failure_counts, ranking_table
+from pcgeval.report.tables import TableFormat, doubtful_settings, failure_counts, ranking_table
 from pcgeval.scoring.decimals import rounded
 from pcgeval.scoring.result_hash import result_doubts
 
-Format = Literal["csv", "markdown"]
 app = group()
 
 
 @app.command()
 def ranking(
     form: Annotated[
-        Format | None, typer.Option("--format", help="Print a table for a spreadsheet or a web page.")
+        TableFormat | None, typer.Option("--format", help="Print a table for a spreadsheet or a web page.")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the report in the browser.")] = False,
     single_file: Annotated[Path | None, file_to_write(text="Write the report as a single page.")] = None,
@@ -48,11 +47,11 @@ def ranking(
     if single_file:
         from pcgeval.report.render import single_page  # noqa: PLC0415 - rendering loads much
 
-        write_text(single_file, single_page(load_params(), Path()))
+        write_text(single_file, single_page(load_params()))
     show_ranking(form, json=json)
 
 
-def show_ranking(form: Format | None = None, *, json: bool = False) -> None:
+def show_ranking(form: TableFormat | None = None, *, json: bool = False) -> None:
     """Print the ranking, then name what has changed since; exit with code 1 if anything has."""
     params = load_params()
     ranking = RankingFile.read(layout.RANKING_JSON)

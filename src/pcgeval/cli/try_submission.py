@@ -61,8 +61,8 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
             with open_sandbox(ResourceLimits(), trust_programs):
                 pass
         status.show("loading the classifier")
-        similarity = params.similarity
-        classifier = loaded_classifier(similarity.model, similarity.revision, similarity.device)
+        settings = params.similarity
+        classifier = loaded_classifier(settings.model, settings.revision, settings.device, settings.precision)
         status.show(f"loading {model.name}" if model.backend == "llamacpp" else f"looking for {model.name}")
         folder = out or Path("rehearsals") / submission.team / key
         tried = _Try(params, submission, classifier, folder, status, prints=not json)

@@ -26,6 +26,8 @@ EXTRAS = {
     "voluptuous": "pipeline",
     "xllamacpp": "local-llm",
 }
+# what a measurement is computed with, where it is installed
+MEASURING = ("Box2D", "lxml", "numpy", "pillow", "pydantic", "pymunk", "safetensors", "torch", "transformers")
 
 
 class MissingPackageError(PcgevalError, ModuleNotFoundError):

@@ -1,7 +1,7 @@
 """Show the texts of strangers, numbers and times in messages."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
 
 MAX_LINE = 300  # characters of a name or a message that is shown
@@ -80,3 +80,16 @@ def plain(value: Decimal) -> str:
 def shortened(text: str, most: int) -> str:
     """Return a text of at most `most` characters, and how long it was if some are left out."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters in all)"
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], texts: Collection[str]) -> list[str]:
+    """Return the lines of a table in Markdown, aligned in a terminal too; columns other than `texts` hold numbers."""
+    cells = [[printable_line(cell).replace("|", "\\|") for cell in row] for row in (columns, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    sides = ["<" if column in texts else ">" for column in columns]
+    head, *body = [
+        " | ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        for row in cells
+    ]
+    marks = " | ".join(f"{'' if side == '<' else ':':->{width}}" for side, width in zip(sides, widths, strict=True))
+    return [f"| {line} |" for line in (head, marks, *body)]

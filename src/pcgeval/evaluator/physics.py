@@ -26,7 +26,6 @@ NEAR_ANGLE = 4  # degrees: the same for rotations
 STEPS_BETWEEN_SLEEP_CHECKS = 5  # asking every block costs about as much as a step
 LOST_BELOW = 2  # times `moved_distance`: a block that is so far below its place does not climb back
 INSIDE_DISTANCE = 0.2  # metres: blocks with nearer centres overlap, however they are turned
-ENGINE_PACKAGES = {"pymunk": "pymunk", "box2d": "Box2D"}  # the package of each engine
 MAX_INSIDE = 5000  # overlapping pairs; the work of a step grows with them, and the grid allows next to none
 
 

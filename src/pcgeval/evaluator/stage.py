@@ -12,14 +12,10 @@ from functools import partial
 from itertools import chain, product
 from pathlib import Path
 
-import pymunk
-
 from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json, write_bytes
 from pcgeval.core.packages import installed_version, installed_versions, source_sha256
-from pcgeval.evaluator.image import level_png
-from pcgeval.evaluator.physics import ENGINE_PACKAGES, simulate_or_reason
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import (
     DATA,
@@ -51,6 +47,7 @@ from pcgeval.formats.stages import (
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
 
 CACHE = Path(".cache", "simulations")
+ENGINE_PACKAGES = {"pymunk": "pymunk", "box2d": "Box2D"}  # the package of each engine
 LEVELS_PER_PROCESS = 50  # starting a process takes as long as simulating 50 levels
 LEAST_BATCHES, MOST_LEVELS = 200, 8  # of batches, so that all cores are busy to the end; of levels in each
 
@@ -127,6 +124,9 @@ def _simulate_new(
 
 def _simulate(levels: Sequence[bytes], physics: PhysicsParams) -> list[tuple[KeptSimulation, bytes]]:
     """Return the simulation of each level, and its picture in PNG."""
+    from pcgeval.evaluator.image import level_png  # noqa: PLC0415 - both load numpy, and most runs have nothing new
+    from pcgeval.evaluator.physics import simulate_or_reason  # noqa: PLC0415
+
     simulations = []
     for end in (simulate_or_reason(level, physics) for level in levels):
         if isinstance(end, Failure):
@@ -200,7 +200,11 @@ def _stability_file(team: str, moved: Mapping[Trial, Sequence[bool]]) -> Stabili
 def installed_engine(physics: PhysicsParams) -> dict[str, str]:
     """Return the name and the version of the physics engine, and the versions of its parts."""
     version = {"name": physics.engine, "version": installed_version(ENGINE_PACKAGES[physics.engine]) or "not installed"}
-    return version | ({"chipmunk": pymunk.chipmunk_version} if physics.engine == "pymunk" else {})
+    if physics.engine != "pymunk":
+        return version
+    from pymunk import chipmunk_version  # noqa: PLC0415 - as above
+
+    return version | {"chipmunk": chipmunk_version}
 
 
 def installed_packages(physics: PhysicsParams) -> dict[str, str]:

@@ -7,14 +7,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 from pcgeval.formats.params import PhysicsParams
 from pcgeval.formats.stages import BlockPath
 from pcgeval.levels.blocks import Block, BlockType
+
+if TYPE_CHECKING:  # who draws the shapes of blocks needs no numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 GRAVITY = 9.81 * 0.5  # m/s2 downwards: Unity's default times the blocks' gravity scale
 DENSITY = 1.0  # kg/m2, wood
@@ -90,7 +91,7 @@ class World(ABC):
 
     @property
     @abstractmethod
-    def places(self) -> NDArray[np.float64]:
+    def places(self) -> "NDArray[np.float64]":
         """The x, y and rotation of each block, shape (blocks, 3); a dead block stays where it died."""
 
     @property
@@ -121,7 +122,7 @@ class Stability:
     """
 
     types: tuple[BlockType, ...]
-    positions: NDArray[np.float64]
+    positions: "NDArray[np.float64]"
     moved: tuple[bool, ...]
     dead: tuple[bool, ...]
     trial: int = 1

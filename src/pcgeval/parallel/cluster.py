@@ -15,21 +15,19 @@ from distributed import CancelledError, Client, Future, KilledWorker, Worker, Wo
 from distributed.comm.core import CommClosedError
 
 from pcgeval.core.files import write_bytes
-from pcgeval.core.packages import installed_versions, source_sha256
+from pcgeval.core.packages import MEASURING, installed_versions, source_sha256
 from pcgeval.parallel import AHEAD, RECEIVED, ClusterError, Item, Result, Work
 
 ROOM_SECONDS = 1.0  # between two looks at the number of workers
 CONNECT_SECONDS = 30  # for the scheduler to answer, and for its first worker
 LOST_SECONDS = 300.0  # without any worker: the service that started them may start others
-# the packages that a result is computed with, where they are installed
-PACKAGES = ("Box2D", "lxml", "numpy", "pillow", "pydantic", "pymunk", "safetensors", "torch", "transformers")
 
 
 @cache
 def environment() -> dict[str, str]:
     """Return the versions of Python and packages, and a hash of pcgeval's modules."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return {"Python": python, "pcgeval": source_sha256("")[:12], **installed_versions(*PACKAGES)}
+    return {"Python": python, "pcgeval": source_sha256("")[:12], **installed_versions(*MEASURING)}
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 from pcgeval.bulk.level_table import engine_sha256
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import cached
-from pcgeval.core.packages import installed_versions, source_sha256
+from pcgeval.core.packages import MEASURING, installed_versions, source_sha256
 from pcgeval.core.text import shortened
-from pcgeval.core.untrusted import read_text
+from pcgeval.core.untrusted import UntrustedFileError, read_bytes, read_text
 from pcgeval.formats.layout import (
     CLASSIFIER_FILE,
     EXAMPLE_LETTERS,
@@ -26,13 +26,9 @@ from pcgeval.formats.layout import (
 )
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import ConstantsFile, LetterRow, RankedTeam, RankingFile, TrialRow, read_csv
-from pcgeval.formats.stages import (
-    REMAKE,
-    ClassifierFile,
-    SimulatedLevel,
-)
+from pcgeval.formats.stages import REMAKE, ClassifierFile, SimulatedLevel
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, ReferenceLevel, TeamResult
-from pcgeval.report.trial import TrialFiles, start_of
+from pcgeval.report.trial import TrialFiles
 from pcgeval.rubric.grades import GradeError
 from pcgeval.rubric.output import read_grade
 from pcgeval.scoring.stages import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES
@@ -46,16 +42,6 @@ LONGEST_SOURCE = 50_000  # of a program's entry, and of its README
 LONGEST_TITLE = 100
 MAX_LETTER_BYTES = 100_000  # of a hand-made letter
 CACHE = Path(".cache", "report")
-_PACKAGES = (
-    "box2d",
-    "lxml",
-    "numpy",
-    "pillow",
-    "pymunk",
-    "safetensors",
-    "torch",
-    "transformers",
-)  # that measure a level
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")
 _LETTERS = TypeAdapter(dict[str, ReferenceLevel])
@@ -137,11 +123,20 @@ def _program(program: Program) -> ProgramSource:
     readme = find_readme(program.folder)
     sizes = [(program.folder / name).stat().st_size for name in program.files()]
     return ProgramSource(
-        entry=start_of(program.folder / program.entry, LONGEST_SOURCE),
-        readme=start_of(readme, LONGEST_SOURCE) if readme else None,
+        entry=_start_of(program.folder / program.entry, LONGEST_SOURCE),
+        readme=_start_of(readme, LONGEST_SOURCE) if readme else None,
         files=len(sizes),
         size=sum(sizes),
     )
+
+
+def _start_of(path: Path, characters: int) -> str:
+    """Return a text, cut to so many characters and an ellipsis; U+FFFD replaces bytes that are not UTF-8."""
+    try:
+        text = read_bytes(path, 4 * (characters + 1), follow_link=True, cut=True).decode("utf-8", errors="replace")
+    except UntrustedFileError as error:
+        raise FileError(f"{path}: {error.reason}. Run `dvc repro` to restore it or to make it again.") from error
+    return text if len(text) <= characters else f"{text[:characters]}…"
 
 
 def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _OfficialResults) -> ModelResult:
@@ -161,8 +156,8 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
                 folders = f"{files.folders['similarity']}, {files.folders['stability']}"
                 raise FileError(f"{folders}: {place} did not fail, but it lacks a measurement. {REMAKE}")
             paths, has_code = files.official(view.trial), view.outcome.failed_stage not in {"generate", "extract"}
-            reply = start_of(paths["raw"], longest)
-            code = start_of(paths["intermediate"], LONGEST_CODE) if has_code else ""
+            reply = _start_of(paths["raw"], longest)
+            code = _start_of(paths["intermediate"], LONGEST_CODE) if has_code else ""
             score = official.trials[team, letter, view.trial.number].score if is_scored else None
             trials.append(replace(view, score=score, reply=reply, code=code))
         scores = official.letters[team, letter] if is_scored else None
@@ -186,7 +181,7 @@ def _reference(params: Params, root: Path) -> dict[str, ReferenceLevel]:
         return {}
     settings = params.similarity
     source = resolve_source(settings.model, settings.revision, root)
-    code = (source_sha256("evaluator", "levels", "preview", "similarity"), installed_versions(*_PACKAGES))
+    code = (source_sha256("evaluator", "levels", "preview", "similarity"), installed_versions(*MEASURING))
     made_from = (texts, params.physics, source.sha256, settings.precision, settings.device, code)
     measure = partial(_measured_letters, texts, source.folder, params)
     return _LETTERS.validate_json(cached(root / CACHE / "letters.json", made_from, measure))

@@ -5,7 +5,7 @@ those of strangers: whoever shows them makes them printable.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,14 +27,14 @@ from pcgeval.formats.layout import (
 )
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankedTeam, RankingFile, TrialRow, read_csv
-from pcgeval.formats.stages import LabelProbability, SimulatedTrial
-from pcgeval.formats.trials import FailedCall, Flag, SuppliedBlocks, TrialRecord
+from pcgeval.formats.stages import SimulatedTrial
+from pcgeval.formats.trials import FailedCall, SuppliedBlocks, TrialRecord
 from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.generation.tasks import present_fingerprint
 from pcgeval.levels.blocks import level_blocks
 from pcgeval.levels.extraction import read_calls
 from pcgeval.preview.drawing import CalledBlock, called_blocks
-from pcgeval.report.trial import TrialFiles
+from pcgeval.report.trial import TrialFiles, TrialView
 from pcgeval.scoring.formulas import TrialShare, score_competition, trial_share
 from pcgeval.scoring.stages import CONSTANTS, TRIAL_SCORES, read_measured, rules_of
 from pcgeval.submissions.load import (
@@ -79,22 +79,14 @@ class Explanation:
     kind: Literal["prompt", "program"]
     model: str
     trial: Trial
-    model_name: str | None  # where it was asked; None without a record, as are the next five
-    digest: str | None
-    answered_by: tuple[str, ...] | None  # how the answering models call themselves
-    calls: int | None
-    tokens: int | None
-    seed: int | None
-    flags: tuple[Flag, ...]
+    record: TrialRecord | None  # None if the response was made elsewhere, as is `supplied`
+    view: TrialView
     supplied: SuppliedBlocks | None  # of the blocks of the answer
     conversation: tuple[ConversationMessage, ...]  # as it was sent, without what a call repeats
     answer: str
     failure: Failure | None
     blocks: tuple[CalledBlock, ...]  # the calls in order; none if nothing was extracted
-    stability: float | None
     best_of: tuple[int, int] | None  # the simulation that counts, from 1, and how many there were
-    similarity: float | None
-    probabilities: tuple[LabelProbability, ...]  # all letters, the likeliest first; none if it was not classified
     row: RankedTeam | None  # of the ranking; None if nothing is ranked yet
     share: TrialShare | None  # the figures up to the team's total, computed anew
     unscored: str | None  # why there is no share
@@ -105,10 +97,17 @@ class Explanation:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as values for JSON; exact figures are texts."""
-        values = asdict(self)
-        del values["row"], values["share"], values["is_outdated"]
+        record = self.record
+        values = asdict(replace(self, record=None, row=None, share=None))
+        del values["record"], values["view"], values["row"], values["share"], values["is_outdated"]
         return {
             **values,
+            **{name: getattr(record, name, None) for name in ("digest", "answered_by", "tokens", "seed")},
+            "model_name": record and record.model,
+            "calls": record and len(record.exchanges),
+            "flags": [asdict(flag) for flag in record.flags] if record else [],
+            "stability": self.view.stability,
+            "similarity": self.view.similarity,
             "letter": self.trial.letter,
             "trial": self.trial.number,
             "failed_stage": self.failure and self.failure.type.stage,
@@ -116,7 +115,7 @@ class Explanation:
             "cause": self.failure and self.failure.type.owner,
             "score": self.share and plain(self.share.trial.score),
             "best_of": self.best_of and {"simulation": self.best_of[0], "of": self.best_of[1]},
-            "probabilities": {probability.label: probability.probability for probability in self.probabilities},
+            "probabilities": {probability.label: probability.probability for probability in self.view.probabilities},
             "rank": self.row and self.row.rank,
             "status": self.row and self.row.status,
             "arithmetic": self.share and _figures(self.share),
@@ -142,22 +141,14 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         kind="program" if isinstance(submission.work, Program) else "prompt",
         model=model,
         trial=trial,
-        model_name=record.model if record else None,
-        digest=record.digest if record else None,
-        answered_by=record.answered_by if record else None,
-        calls=len(record.exchanges) if record else None,
-        tokens=record.tokens if record else None,
-        seed=record.seed if record else None,
-        flags=record.flags if record else (),
+        record=record,
+        view=view,
         supplied=supplied_blocks(submission.work, trial.letter, response, record) if record else None,
         conversation=_shortened(list(_conversation(submission, trial, record))) if record else (),
         answer=shortened(response, LONGEST_MESSAGE),
         failure=record.failure if record and record.failure else view.failure,
         blocks=tuple(_blocks(paths, simulated)),
-        stability=view.stability,
         best_of=(simulated.best_of, params.physics.trials) if simulated and simulated.best_of else None,
-        similarity=view.similarity,
-        probabilities=view.probabilities,
         row=row,
         share=share,
         unscored=unscored,

@@ -74,9 +74,9 @@ def _page(template: str, beside: str, evaluation: Evaluation, pages: Mapping[str
     return render_template(template, beside=beside, **values).encode("utf-8")
 
 
-def single_page(params: Params, root: Path) -> str:
+def single_page(params: Params) -> str:
     """Return the report as one page that needs nothing beside it: the index, and the page of each team folded below."""
-    return render_template("index.html.j2", evaluation=collect(params, root), pages={}, shown_tree=_shown_tree)
+    return render_template("index.html.j2", evaluation=collect(params, Path()), pages={}, shown_tree=_shown_tree)
 
 
 def _levels_parquet(evaluation: Evaluation) -> bytes:

@@ -27,17 +27,8 @@ SHOWCASE = 3  # levels on the first screen
 MEASURES = ("stability", "similarity", "diversity")
 
 
-class _WithTrials:
-    trials: tuple[TrialView, ...]
-
-    @property
-    def failed(self) -> int:
-        """The number of failed trials."""
-        return sum(trial.failure is not None for trial in self.trials)
-
-
 @dataclass(frozen=True)
-class LetterResult(_WithTrials):
+class LetterResult:
     """One letter of a team with a model; `scores` is None for a disqualified team."""
 
     letter: str
@@ -63,7 +54,7 @@ class LetterResult(_WithTrials):
 
 
 @dataclass(frozen=True)
-class ModelResult(_WithTrials):
+class ModelResult:
     """One model's part of a team's result."""
 
     name: str  # the model's key in params.yaml
@@ -73,9 +64,14 @@ class ModelResult(_WithTrials):
     classifier_sha256: str | None  # of the classifier's files; None if it is not known
 
     @cached_property
-    def trials(self) -> tuple[TrialView, ...]:  # type: ignore[override]
+    def trials(self) -> tuple[TrialView, ...]:
         """All trials in order."""
         return tuple(trial for letter in self.letters for trial in letter.trials)
+
+    @property
+    def failed(self) -> int:
+        """The number of failed trials."""
+        return sum(trial.failure is not None for trial in self.trials)
 
 
 class ProgramSource(NamedTuple):
@@ -97,7 +93,7 @@ class FlaggedTrials(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TeamResult(_WithTrials):
+class TeamResult:
     """The results of one team; `program` is None for a prompt."""
 
     row: RankedTeam
@@ -119,9 +115,14 @@ class TeamResult(_WithTrials):
         return self.row.status == "disqualified"
 
     @cached_property
-    def trials(self) -> tuple[TrialView, ...]:  # type: ignore[override]
+    def trials(self) -> tuple[TrialView, ...]:
         """All trials with all models."""
         return tuple(trial for model in self.models for trial in model.trials)
+
+    @property
+    def failed(self) -> int:
+        """The number of failed trials."""
+        return sum(model.failed for model in self.models)
 
     @property
     def flagged(self) -> int:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Literal
 
 from pcgeval.core.text import count as counted
-from pcgeval.core.text import plain, printable_line
+from pcgeval.core.text import markdown_table, plain
 from pcgeval.formats.failures import FAILURES
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankingFile
@@ -48,9 +48,7 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([columns, *rows])
         return text.getvalue()
-    marks = ["---" if column in ("team", "status") else "---:" for column in columns]  # all others are numbers
-    shown = [[printable_line(cell).replace("|", "\\|") for cell in row] for row in (columns, *rows)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in (shown[0], marks, *shown[1:]))
+    return "".join(f"{line}\n" for line in markdown_table(columns, rows, ("team", "status")))
 
 
 def _failures(ranking: RankingFile, model: str) -> Counter[str]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.untrusted import UntrustedFileError, read_bytes
 from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import (
     EXTENSIONS,
@@ -175,12 +174,3 @@ class TrialFiles:
             if self._during_run:
                 return empty
             raise
-
-
-def start_of(path: Path, characters: int) -> str:
-    """Return a text, cut to so many characters and an ellipsis; U+FFFD replaces bytes that are not UTF-8."""
-    try:
-        text = read_bytes(path, 4 * (characters + 1), follow_link=True, cut=True).decode("utf-8", errors="replace")
-    except UntrustedFileError as error:
-        raise FileError(f"{path}: {error.reason}. Run `dvc repro` to restore it or to make it again.") from error
-    return text if len(text) <= characters else f"{text[:characters]}…"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcgeval.core.text import one_line
+from pcgeval.core.text import markdown_table, one_line
 from pcgeval.rubric.explanation import call_words, dollars, shown_line
 from pcgeval.rubric.grades import PASSED, GradedTaskNode
 from pcgeval.rubric.output import EvidenceCount, JudgeOutput
@@ -265,13 +265,11 @@ def judge_eval_lines(people: Mapping[str, GradedTaskNode], judges: Sequence[Judg
         f"precision, recall and F1 are means over the classes pass and fail; {METHOD}"
     )
     yield ""
-    rows: list[tuple[str, ...]] = [("judge", *FIGURE_COLUMNS)]
-    for judge in judges:
-        rows += [(judge.name, *figures.cells(group)) for group, figures in judge.agreement.groups.items()]
-    cells = [[one_line(cell).replace("|", "\\|") for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    head, *body = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
-    yield from (head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *body, "")
+    rows = [
+        (judge.name, *figures.cells(group)) for judge in judges for group, figures in judge.agreement.groups.items()
+    ]
+    yield from markdown_table(("judge", *FIGURE_COLUMNS), rows, ("judge", "category"))
+    yield ""
     yield from (one_line(judge.cost_line) for judge in judges)
     for judge in judges:
         yield f"{judge.name} (A) and people (B):"

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcgeval.core.files import rewritten_folder, write_text
 from pcgeval.formats.layout import (
@@ -32,9 +32,11 @@ from pcgeval.formats.stages import read_outcomes
 from pcgeval.formats.trials import read_summaries
 from pcgeval.scoring.formulas import ModelScores, score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
-from pcgeval.scoring.ranking import LEVEL, Entrant, Ranking, bootstrap, rank, ranking_file, write_metrics, write_ranking
 from pcgeval.scoring.result_hash import result_hash
 from pcgeval.submissions.load import Submission, load_submissions
+
+if TYPE_CHECKING:
+    from pcgeval.scoring.ranking import Ranking
 
 CONSTANTS = "constants.json"
 TRIAL_SCORES = "trial_scores.csv"
@@ -60,7 +62,7 @@ def score_stage(params: Params, root: Path = Path()) -> None:
             official_files(scores, rules, baselines).write(root / OFFICIAL_RESULTS / model)
 
 
-def rank_stage(params: Params, root: Path = Path()) -> Ranking:
+def rank_stage(params: Params, root: Path = Path()) -> "Ranking":
     """Write `results/ranking.csv`, `ranking.json` and the metrics over all models; return the ranking.
 
     The stage reads the measurements, because the official files name neither failed trials nor engine and classifier.
@@ -69,22 +71,26 @@ def rank_stage(params: Params, root: Path = Path()) -> Ranking:
         ScoringError: Measurements are missing, cannot be scored, or have different engines or classifiers.
         SubmissionError: A team's submission cannot be read.
     """
+    from pcgeval.scoring import ranking as ranks  # noqa: PLC0415 - numpy, which no other stage of this module needs
+
     rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
     results = read_measured(params, params.models, submissions, root)
     scores = score_competition(results, rules)
     resamples, seed = params.scoring.bootstrap, params.competition.seed
     entrants = [
-        Entrant(submission.team, submission.prompt_length, submission.decisions.role, submission.decisions.disqualified)
+        ranks.Entrant(
+            submission.team, submission.prompt_length, submission.decisions.role, submission.decisions.disqualified
+        )
         for submission in submissions
     ]
-    ranking = rank(scores, entrants, bootstrap(scores, resamples, seed))
+    ranking = ranks.rank(scores, entrants, ranks.bootstrap(scores, resamples, seed))
     ranking = replace(ranking, rows=tuple(_with_usage(row, root) for row in ranking.rows))
-    intervals = RankingIntervals(level=LEVEL, resamples=resamples, seed=seed) if resamples else None
-    file = ranking_file(ranking, scores, intervals)
+    intervals = RankingIntervals(level=ranks.LEVEL, resamples=resamples, seed=seed) if resamples else None
+    file = ranks.ranking_file(ranking, scores, intervals)
     file = file.model_copy(update={"result": result_hash(params, file, root)})
-    write_ranking(root / RESULTS, file)
+    ranks.write_ranking(root / RESULTS, file)
     with rewritten_folder(root / METRICS, keep=root / DATA / "similarity"):
-        write_metrics(root / METRICS, ranking)
+        ranks.write_metrics(root / METRICS, ranking)
     return ranking
 
 

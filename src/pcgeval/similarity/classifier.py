@@ -17,13 +17,19 @@ from PIL import Image
 
 from pcgeval.core.text import printable_line
 from pcgeval.formats.layout import LETTERS
-from pcgeval.similarity.numpy_vit import NumpyVit, VitConfig
-from pcgeval.similarity.preprocessing import Preprocessing, RowRuns
-from pcgeval.similarity.source import ClassifierError, Source, letter_columns, resolve_source
+from pcgeval.similarity.numpy_vit import NumpyVit
+from pcgeval.similarity.preprocessing import RowRuns
+from pcgeval.similarity.source import (
+    ClassifierError,
+    Precision,
+    Source,
+    letter_columns,
+    numpy_settings,
+    resolve_source,
+)
 
 if TYPE_CHECKING:
     from pcgeval.similarity.torch_network import TorchNetwork
-from pcgeval.similarity.source import Precision
 
 PROBABILITY_DECIMALS = 7
 EMBEDDING_DECIMALS = 5
@@ -74,8 +80,8 @@ class Classifier:
             MissingPackageError: The classifier needs torch, and the extra `classifier` is not installed.
         """
         files = resolve_source(source, revision)  # before the imports, which take seconds
-        if runs_in_numpy(files.folder, device, precision):
-            return cls(files, NumpyVit(files.folder))
+        if settings := numpy_settings(files.folder, device, precision):
+            return cls(files, NumpyVit(files.folder, *settings))
         from pcgeval.similarity.torch_network import TorchNetwork  # noqa: PLC0415
 
         return cls(files, TorchNetwork(files.folder, device, precision))
@@ -101,13 +107,6 @@ class Classifier:
             # adding zero turns -0.0, whose sign depends on noise, into 0.0
             np.round(embeddings, EMBEDDING_DECIMALS) + 0.0,
         )
-
-
-def runs_in_numpy(folder: Path, device: str, precision: Precision) -> bool:
-    """Tell whether a classifier is a small ViT, which numpy computes with the same bytes as torch."""
-    if device not in {"auto", "cpu"} or precision != "float64":
-        return False
-    return VitConfig.of_folder(folder) is not None and Preprocessing.of_folder(folder) is not None
 
 
 _loading = threading.Lock()

@@ -6,53 +6,21 @@ rounding of the results covers. The last layer is computed for the CLS token alo
 
 import math
 import threading
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from PIL import Image
 from safetensors import SafetensorError, deserialize
 from threadpoolctl import ThreadpoolController
 
-from pcgeval.core.errors import FileError
-from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import LETTERS
-from pcgeval.similarity.preprocessing import CHANNELS, Preprocessing
-from pcgeval.similarity.source import lacking_weights, unloadable
+from pcgeval.similarity.preprocessing import RowRuns, pixels_of
+from pcgeval.similarity.source import CHANNELS, Preprocessing, VitConfig, lacking_weights, unloadable
 
-MAX_BYTES = 64_000_000  # of weights; above, torch's faster arithmetic is worth its import
 Floats = NDArray[np.float64]
-
-
-class VitConfig(BaseModel):
-    """The fields of a vision transformer's config.json."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-    model_type: Literal["vit"]
-    hidden_act: Literal["gelu"] = "gelu"
-    qkv_bias: Literal[True] = True
-    num_channels: Literal[3] = 3
-    image_size: int = Field(224, ge=1, le=1024)
-    patch_size: int = Field(16, ge=1)
-    hidden_size: int = Field(768, ge=1)
-    num_hidden_layers: int = Field(12, ge=1)
-    num_attention_heads: int = Field(12, ge=1)
-    layer_norm_eps: float = Field(1e-12, gt=0)
-
-    @classmethod
-    def of_folder(cls, folder: Path) -> "VitConfig | None":
-        """Read a classifier's configuration; None if it is another kind of network, or a large one."""
-        try:
-            if (folder / "model.safetensors").stat().st_size > MAX_BYTES:
-                return None
-            config = cls.model_validate(read_json(folder / "config.json"))
-        except (FileError, OSError, ValidationError):
-            return None
-        fits = config.image_size % config.patch_size == 0 and config.hidden_size % config.num_attention_heads == 0
-        return config if fits else None
 
 
 class NumpyVit:
@@ -60,11 +28,9 @@ class NumpyVit:
 
     device = "cpu"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: VitConfig, preprocessing: Preprocessing) -> None:
         """Load a small classifier; raise ClassifierError if its weights are missing or of other shapes."""
-        config, preprocessing = VitConfig.of_folder(folder), Preprocessing.of_folder(folder)
-        assert config is not None and preprocessing is not None  # noqa: S101, PT018 - `runs_in_numpy` said so
-        self.config, self.width, self.pixels = config, config.hidden_size, preprocessing.pixels
+        self.config, self.width, self._preprocessing = config, config.hidden_size, preprocessing
         try:
             self._weights = {name: _ready(value) for name, value in _weights(folder).items()}
             probabilities, _ = self(np.zeros((1, CHANNELS, config.image_size, config.image_size)))
@@ -74,6 +40,10 @@ class NumpyVit:
             raise unloadable(folder, error) from error
         if probabilities.shape != (1, len(LETTERS)):
             raise unloadable(folder, ValueError(f"it has {probabilities.shape[-1]} outputs for {len(LETTERS)} letters"))
+
+    def pixels(self, images: Sequence[Image.Image | RowRuns]) -> NDArray[np.float32]:
+        """Return the network's input, shape (n, 3, side, side)."""
+        return pixels_of(images, self._preprocessing)
 
     def __call__(self, pixels: NDArray[np.floating]) -> tuple[Floats, Floats]:
         """Return the softmax, shape (n, labels), and the last layer's CLS tokens for pixels (n, 3, side, side)."""

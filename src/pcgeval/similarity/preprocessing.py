@@ -6,29 +6,20 @@ its runs of equal rows, of which the picture of a level has some 60 in 1024 rows
 column of a square picture, so the numbers are the same.
 """
 
+import io
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pcgeval.core.errors import FileError
-from pcgeval.core.untrusted import read_json
+from pcgeval.similarity.source import CHANNELS, ClassifierError, Preprocessing
 
-CHANNELS = 3
 _UP = 2  # the filter of a row of a PNG
 _PNG_FRAME = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + b"\1\0\0\0\0" + b"IDAT" + b"\0\0\0\0IEND\xaeB`\x82"
 _MAX_PNG = 2**24  # bytes of its pixels
-_Side = Annotated[int, Field(ge=1, le=4096)]
-_PerChannel = Annotated[tuple[float, ...], Field(min_length=CHANNELS, max_length=CHANNELS)]
-_DEFAULTS: dict[str, dict[str, Any]] = {  # of transformers, by the kind of image processor
-    "ViT": {"size": {"height": 224, "width": 224}, "resample": 2, "do_center_crop": False},
-    "DeiT": {"size": {"height": 256, "width": 256}, "resample": 3, "do_center_crop": True},
-}
 
 
 class RowRuns(NamedTuple):
@@ -85,57 +76,35 @@ class RowRuns(NamedTuple):
         return np.asarray(RowRuns(np.asarray(narrow), self.lengths).image().resize((width, height), resampling))
 
 
-class _Size(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+def read_png(picture: bytes) -> Image.Image | RowRuns:
+    """Read a file of `data/images`; raise ClassifierError if it is no PNG."""
+    if runs := RowRuns.of_png(picture):
+        return runs
+    try:
+        image = Image.open(io.BytesIO(picture), formats=["PNG"])
+        image.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        remedy = "Make them again with `dvc repro --force --single-item simulate`."
+        raise ClassifierError(f"data/images: a picture is no PNG, or a broken one ({error}). {remedy}") from error
+    return image
 
-    height: _Side
-    width: _Side
+
+def pixels_of(images: Sequence[Image.Image | RowRuns], settings: Preprocessing) -> NDArray[np.float32]:
+    """Return pictures of any mode and size as numbers of the shape (n, 3, height, width)."""
+    return np.stack([_pixels(image, settings) for image in images])
 
 
-class Preprocessing(BaseModel):
-    """The settings of a preprocessor_config.json."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
-
-    do_resize: Literal[True] = True
-    do_rescale: Literal[True] = True
-    do_normalize: Literal[True] = True
-    do_center_crop: bool
-    size: _Size
-    crop_size: _Size = _Size(height=224, width=224)
-    resample: Literal[0, 1, 2, 3, 4, 5]
-    rescale_factor: float = 1 / 255
-    image_mean: _PerChannel = (0.5, 0.5, 0.5)
-    image_std: _PerChannel = (0.5, 0.5, 0.5)
-
-    @classmethod
-    def of_folder(cls, folder: Path) -> "Preprocessing | None":
-        """Read a classifier's settings; None if they are of another kind, which transformers applies."""
-        try:
-            values = read_json(folder / "preprocessor_config.json")
-            kind = str(values.get("image_processor_type", "")).partition("ImageProcessor")[0]
-            settings = cls.model_validate({**_DEFAULTS[kind], **values})
-        except (FileError, AttributeError, KeyError, ValidationError):
-            return None
-        crop, size = settings.crop_size, settings.size
-        is_padded = settings.do_center_crop and (crop.height > size.height or crop.width > size.width)
-        return None if is_padded or 0 in settings.image_std else settings
-
-    def pixels(self, images: Sequence[Image.Image | RowRuns]) -> NDArray[np.float32]:
-        """Return pictures of any mode and size as numbers of the shape (n, 3, height, width)."""
-        return np.stack([self._pixels(image) for image in images])
-
-    def _pixels(self, image: Image.Image | RowRuns) -> NDArray[np.float32]:
-        size, resampling = (self.size.width, self.size.height), Image.Resampling(self.resample)
-        if isinstance(image, Image.Image) and image.mode not in {"1", "L"}:
-            resized = np.asarray(image.convert("RGB").resize(size, resampling))
-        else:
-            runs = image if isinstance(image, RowRuns) else RowRuns.of_pixels(np.asarray(image))
-            resized = runs.resized(*size, resampling)
-        if self.do_center_crop:
-            left, top = (self.size.width - self.crop_size.width) // 2, (self.size.height - self.crop_size.height) // 2
-            resized = resized[top : top + self.crop_size.height, left : left + self.crop_size.width]
-        values = (resized.astype(np.float64) * self.rescale_factor).astype(np.float32)
-        channels = np.broadcast_to(values[..., None] if values.ndim == 2 else values, (*values.shape[:2], CHANNELS))
-        mean, std = np.array(self.image_mean, np.float32), np.array(self.image_std, np.float32)
-        return np.moveaxis((channels - mean) / std, -1, 0)
+def _pixels(image: Image.Image | RowRuns, settings: Preprocessing) -> NDArray[np.float32]:
+    size, crop, resampling = settings.size, settings.crop_size, Image.Resampling(settings.resample)
+    if isinstance(image, Image.Image) and image.mode not in {"1", "L"}:
+        resized = np.asarray(image.convert("RGB").resize((size.width, size.height), resampling))
+    else:
+        runs = image if isinstance(image, RowRuns) else RowRuns.of_pixels(np.asarray(image))
+        resized = runs.resized(size.width, size.height, resampling)
+    if settings.do_center_crop:
+        left, top = (size.width - crop.width) // 2, (size.height - crop.height) // 2
+        resized = resized[top : top + crop.height, left : left + crop.width]
+    values = (resized.astype(np.float64) * settings.rescale_factor).astype(np.float32)
+    channels = np.broadcast_to(values[..., None] if values.ndim == 2 else values, (*values.shape[:2], CHANNELS))
+    mean, std = np.array(settings.image_mean, np.float32), np.array(settings.image_std, np.float32)
+    return np.moveaxis((channels - mean) / std, -1, 0)

@@ -4,7 +4,6 @@ Equal pictures are classified once. A file in `.cache` keeps the predictions of 
 picture, a line each, so a run classifies only new pictures. You may delete the folder.
 """
 
-import io
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,6 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
-from PIL import Image
 from pydantic import Field, ValidationError
 
 from pcgeval.core.console import Progress
@@ -32,9 +30,7 @@ from pcgeval.formats.stages import (
 )
 from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
-from pcgeval.similarity.classifier import loaded_classifier, runs_in_numpy
-from pcgeval.similarity.preprocessing import RowRuns
-from pcgeval.similarity.source import ClassifierError, Source, resolve_source
+from pcgeval.similarity.source import ClassifierError, Source, numpy_settings, resolve_source
 
 CACHE = Path(".cache", "predictions")
 PACKAGES = ("numpy", "pillow", "safetensors")  # that compute a small classifier
@@ -84,19 +80,14 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
 
 def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
     """Return the packages that compute a prediction."""
-    return PACKAGES if runs_in_numpy(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
-
-
-def predictions_file(cache: Path, source: Source, settings: Similarity) -> Path:
-    """Return the file of predictions, by what decides them beside the picture: classifier, packages and code."""
-    packages, code = installed_versions(*packages_of(source, settings)), source_sha256("similarity")
-    return cache / f"{sha256_json([source.sha256, settings.precision, packages, code])}.jsonl"
+    return PACKAGES if numpy_settings(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
 def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: Path) -> dict[bytes, Prediction]:
     """Return the prediction of each distinct picture; the network is loaded only if some are new."""
     settings = params.similarity
-    file = predictions_file(cache, source, settings)
+    packages, code = installed_versions(*packages_of(source, settings)), source_sha256("similarity")
+    file = cache / f"{sha256_json([source.sha256, settings.precision, packages, code])}.jsonl"
     picture_of = {sha256_bytes(picture).encode(): picture for picture in pictures}
     predictions = {picture_of[name]: prediction for name, prediction in _kept(file, picture_of.keys())}
     new = {picture: name for name, picture in picture_of.items() if picture not in predictions}
@@ -140,23 +131,16 @@ def _answers(
 
 
 def _classify(contents: Sequence[bytes], folder: Path, sha256: str, settings: Similarity) -> list[Prediction]:
+    from pcgeval.similarity.classifier import loaded_classifier  # noqa: PLC0415 - numpy, and most runs have nothing new
+    from pcgeval.similarity.preprocessing import read_png  # noqa: PLC0415
+
     folder = received_folder(folder, sha256)
     classifier = loaded_classifier(folder, device=settings.device, precision=settings.precision)
-    predictions = classifier.predict([RowRuns.of_png(content) or _opened(content) for content in contents])
+    predictions = classifier.predict([read_png(content) for content in contents])
     rows = zip(predictions.probabilities.tolist(), predictions.embeddings.tolist(), strict=True)
     return [
         Prediction(probabilities=tuple(probabilities), embedding=tuple(embedding)) for probabilities, embedding in rows
     ]
-
-
-def _opened(picture: bytes) -> Image.Image:
-    try:
-        image = Image.open(io.BytesIO(picture), formats=["PNG"])
-        image.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        remedy = "Make them again with `dvc repro --force --single-item simulate`."
-        raise ClassifierError(f"data/images: a picture is no PNG, or a broken one ({error}). {remedy}") from error
-    return image
 
 
 def _similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> SimilarityFile:

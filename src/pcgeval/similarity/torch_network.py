@@ -11,8 +11,15 @@ from PIL import Image
 from safetensors import SafetensorError
 
 from pcgeval.core.packages import packages_for
-from pcgeval.similarity.preprocessing import Preprocessing, RowRuns
-from pcgeval.similarity.source import ClassifierError, Precision, first_line, lacking_weights, unloadable
+from pcgeval.similarity.preprocessing import RowRuns, pixels_of
+from pcgeval.similarity.source import (
+    ClassifierError,
+    Precision,
+    Preprocessing,
+    first_line,
+    lacking_weights,
+    unloadable,
+)
 
 # what transformers raises for a faulty configuration; ImportError: the network needs another package
 _UNLOADABLE = (
@@ -66,7 +73,7 @@ class TorchNetwork:
     def pixels(self, images: Sequence[Image.Image | RowRuns]) -> NDArray[np.float32]:
         """Return the network's input, shape (n, 3, height, width)."""
         if self._preprocessing is not None:
-            return self._preprocessing.pixels(images)
+            return pixels_of(images, self._preprocessing)
         whole = [image.image() if isinstance(image, RowRuns) else image for image in images]
         converted = [image.convert("RGB") for image in whole]
         return np.asarray(self._processor(images=converted, return_tensors="np")["pixel_values"])
