@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from pcgeval.cli.levels import block_text
 from pcgeval.cli.options import Json, group, print_json, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.text import count, plain, printable_line, printable_text
 from pcgeval.formats.layout import Trial
 from pcgeval.formats.params import load_params
+from pcgeval.preview.drawing import block_text
 from pcgeval.report.explanation import Explanation
 from pcgeval.report.explanation import explain as explain_trial
 from pcgeval.scoring.formulas import TrialShare

@@ -5,17 +5,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from pcgeval.cli.models import judge_settings, load_params_or_default
-from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, group, print_json, print_table
+from pcgeval.cli.models import find_model_to_ask, load_params_or_default
+from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, TrustPrograms, assign, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json, write_text
 from pcgeval.core.text import one_line, printable_name
 from pcgeval.formats.layout import judge_recording_file, judgement_file
+from pcgeval.formats.params import Params
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.many import (
     Fault,
@@ -44,6 +45,8 @@ from pcgeval.rubric.papers import (
     width_problem,
 )
 from pcgeval.sandbox.reproduction import SandboxComputer
+
+_OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
 
 Judge = Annotated[
     Literal["simple", "checks", "human", "random", "dummy"] | None,
@@ -263,3 +266,50 @@ def _show_grade(
     if problem := width_problem(output, max_width):
         print_stderr(one_line(problem))
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def judge_settings(
+    params: Params,
+    *,
+    judge: str | None = None,
+    model: str | None = None,
+    base_url: str | None = None,
+    assignments: Sequence[str] = (),
+    human_grades: Path | None = None,
+) -> JudgeSettings:
+    """Return the settings of params.yaml with those of the command line in their place.
+
+    Options that a model of params.yaml has for trials are left out. Raises BadParameter, GradingError or SettingsError
+    if an option is incomplete, a value invalid or the model unknown.
+    """
+    if base_url is not None and not (base_url and model):
+        raise typer.BadParameter("--base-url says where a model is asked. Name the model with --model, and an address.")
+    values: dict[str, Any] = params.rubric.model_dump(exclude_unset=True)
+    if model is not None:
+        asked = find_model_to_ask(params, model, None, base_url)
+        options = {option: value for option, value in asked.options.items() if option not in _OF_TRIALS}
+        values["model"] = asked.model_copy(update={"options": options}).model_dump(exclude_unset=True)
+    values["judge"] = judge or ("human" if human_grades else "simple" if model else params.rubric.judge)
+    values |= {"human_grades": human_grades} if human_grades else {}
+    for assignment in assignments:
+        if not assignment.startswith("rubric."):
+            raise typer.BadParameter(f"--set {assignment}: a judge has keys of `rubric`, such as rubric.votes=3.")
+        assign({"rubric": values}, assignment)
+    return JudgeSettings.checked(values)
+
+
+def named_judges(
+    models: Sequence[str] | None,
+    others: Sequence[str] | None,
+    base_url: str | None,
+    assignments: Sequence[str] | None,
+) -> dict[str, JudgeSettings]:
+    """Return the settings of the judges with these models, and of those that need none, by their names."""
+    if not models and not others:
+        raise typer.BadParameter("name a judge: models with --model, and others with --judge.")
+    params = load_params_or_default()
+    named = {
+        name: judge_settings(params, judge="simple", model=name, base_url=base_url, assignments=assignments or ())
+        for name in models or ()
+    }
+    return named | {name: judge_settings(params, judge=name, assignments=assignments or ()) for name in others or ()}

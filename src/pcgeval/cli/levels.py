@@ -24,11 +24,11 @@ from pcgeval.evaluator.image import png_bytes
 from pcgeval.levels.extraction import CALL, quoted
 from pcgeval.levels.unread import unread_calls
 from pcgeval.parallel.processes import chosen_scheduler
-from pcgeval.preview.drawing import CalledBlock
 from pcgeval.similarity.classifier import Classifier
 
 if TYPE_CHECKING:
     from pcgeval.preview.level_score import LevelScore
+from pcgeval.preview.drawing import block_text
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 STDIN = Path("-")
@@ -146,14 +146,6 @@ def drawing(picture: Image.Image) -> list[str]:
     ]
     full = [number for number, line in enumerate(lines) if line]
     return lines[full[0] : full[-1] + 1] if full else []
-
-
-def block_text(block: CalledBlock) -> str:
-    """Return a call and the fate of its block."""
-    text = f"{block.number:2} {printable_line(block.call)}  {block.fate}"
-    if block.fate != "moved" or block.distance is None:
-        return text
-    return f"{text} {block.distance:.2f} m, {block.fell or 0:.2f} m down, turned {block.turned or 0:.0f}°"
 
 
 @app.command()

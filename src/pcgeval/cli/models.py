@@ -4,7 +4,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -14,14 +14,12 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.text import printable_name
 from pcgeval.formats.layout import PACKAGED_DATA
 from pcgeval.formats.params import ANY_CLASSIFIER, Model, Params, load_params, parse_params
-from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import LOCAL_MODELS, cached_path, find_model, model_file, named_model
 from pcgeval.llm.backends import fetch as fetch_model
 from pcgeval.llm.protocol import full_name
 
 _LOCAL_PARAMS = PACKAGED_DATA / "competitions" / "local.yaml"  # of `pcgeval init`: the same prompt, the same replies
 _FINAL_TRIALS = 10  # per letter, in the final of 2025
-_OF_TRIALS = ("num_ctx", "num_predict", "seed", "temperature")  # options that a model of params.yaml has for trials
 app = group()
 models = group()
 app.add_typer(models, name="models", help="List the local models, fetch them into the cache, or serve one.")
@@ -102,53 +100,6 @@ def _known_model(params: Params, name: str, *, may_be_short: bool) -> Model | No
             "the server that has a model of this name with --host or --base-url."
         )
     return next(iter(longer.values()))
-
-
-def judge_settings(
-    params: Params,
-    *,
-    judge: str | None = None,
-    model: str | None = None,
-    base_url: str | None = None,
-    assignments: Sequence[str] = (),
-    human_grades: Path | None = None,
-) -> JudgeSettings:
-    """Return the settings of params.yaml with those of the command line in their place.
-
-    Options that a model of params.yaml has for trials are left out. Raises BadParameter, GradingError or SettingsError
-    if an option is incomplete, a value invalid or the model unknown.
-    """
-    if base_url is not None and not (base_url and model):
-        raise typer.BadParameter("--base-url says where a model is asked. Name the model with --model, and an address.")
-    values: dict[str, Any] = params.rubric.model_dump(exclude_unset=True)
-    if model is not None:
-        asked = find_model_to_ask(params, model, None, base_url)
-        options = {option: value for option, value in asked.options.items() if option not in _OF_TRIALS}
-        values["model"] = asked.model_copy(update={"options": options}).model_dump(exclude_unset=True)
-    values["judge"] = judge or ("human" if human_grades else "simple" if model else params.rubric.judge)
-    values |= {"human_grades": human_grades} if human_grades else {}
-    for assignment in assignments:
-        if not assignment.startswith("rubric."):
-            raise typer.BadParameter(f"--set {assignment}: a judge has keys of `rubric`, such as rubric.votes=3.")
-        assign({"rubric": values}, assignment)
-    return JudgeSettings.checked(values)
-
-
-def named_judges(
-    models: Sequence[str] | None,
-    others: Sequence[str] | None,
-    base_url: str | None,
-    assignments: Sequence[str] | None,
-) -> dict[str, JudgeSettings]:
-    """Return the settings of the judges with these models, and of those that need none, by their names."""
-    if not models and not others:
-        raise typer.BadParameter("name a judge: models with --model, and others with --judge.")
-    params = load_params_or_default()
-    named = {
-        name: judge_settings(params, judge="simple", model=name, base_url=base_url, assignments=assignments or ())
-        for name in models or ()
-    }
-    return named | {name: judge_settings(params, judge=name, assignments=assignments or ()) for name in others or ()}
 
 
 @models.command("list")

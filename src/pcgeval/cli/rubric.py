@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pcgeval.cli.grade import Baselines, DryRun, Models, print_grade_table, print_plans
-from pcgeval.cli.models import load_params_or_default, named_judges
+from pcgeval.cli.grade import Baselines, DryRun, Models, named_judges, print_grade_table, print_plans
+from pcgeval.cli.models import load_params_or_default
 from pcgeval.cli.options import Assignments, BaseUrl, Html, Json, group, print_json, print_table
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.files import to_json, write_text

@@ -10,7 +10,7 @@ import ollama
 
 from pcgeval.formats.params import Model
 from pcgeval.llm.protocol import ChatRequest, LlmError, full_name
-from pcgeval.llm.server import ModelServer, Part, parts_of
+from pcgeval.llm.server import ModelServer, ReplyPart, parts_of
 
 # the client's list lacks one of the server's options; the effort is a field of the request
 _OPTIONS = frozenset({*ollama.Options.model_fields, "min_p", "reasoning_effort"})
@@ -59,7 +59,7 @@ class OllamaServer(ModelServer):
             names["keep_alive"] = "keep_alive"
         return names | {"stream": "stream", "model": "name"}
 
-    async def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[Part]:
+    async def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[ReplyPart]:
         # the server takes a list of stop words only
         options = {name: [value] if name == "stop" else value for name, value in request.options.items()}
         answer = await self._client.chat(
@@ -72,7 +72,7 @@ class OllamaServer(ModelServer):
             **fields,
         )
         async for part in parts_of(answer):
-            yield Part(
+            yield ReplyPart(
                 part.message.content or "",
                 (part.done_reason or "unknown") if part.done else None,
                 part.prompt_eval_count,

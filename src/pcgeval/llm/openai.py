@@ -37,7 +37,7 @@ from pcgeval.llm.protocol import (
     profile_of,
     unpinned_digest,
 )
-from pcgeval.llm.server import ModelServer, NoReply, Part, parts_of
+from pcgeval.llm.server import ModelServer, NoReply, ReplyPart, parts_of
 
 with packages_for("the backend openai"):
     import openai
@@ -109,7 +109,7 @@ class OpenAiServer(ModelServer):
         ours = dict.fromkeys(TOKEN_FIELDS, "num_predict") | {"stream_options": "stream"}
         return {name: ours.get(name, name) for name in fields} | {"model": "name"}
 
-    async def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[Part]:
+    async def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[ReplyPart]:
         answer = await self._client.chat.completions.create(
             model=request.model,
             messages=[asdict(message) for message in request.messages],
@@ -123,19 +123,19 @@ class OpenAiServer(ModelServer):
             for choice in getattr(part, "choices", None) or ():
                 message = choice.delta if hasattr(choice, "delta") else choice.message
                 thoughts = (getattr(message, name, None) for name in ("reasoning_content", "reasoning"))
-                yield Part(
+                yield ReplyPart(
                     _text(message.content),
                     choice.finish_reason,
                     is_thought=any(thoughts),
                     is_refusal=bool(getattr(message, "refusal", None)),
                 )
             if usage := getattr(part, "usage", None):
-                yield Part(
+                yield ReplyPart(
                     prompt_tokens=getattr(usage, "prompt_tokens", None),
                     output_tokens=getattr(usage, "completion_tokens", None),
                     cached_tokens=_cached_tokens(usage),
                 )
-            yield Part(model=getattr(part, "model", None), fingerprint=getattr(part, "system_fingerprint", None))
+            yield ReplyPart(model=getattr(part, "model", None), fingerprint=getattr(part, "system_fingerprint", None))
 
     def _without_key(self, text: str) -> str:
         return text if self._key == _NO_KEY else text.replace(self._key, "(the key)")

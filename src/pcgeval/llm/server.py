@@ -47,7 +47,7 @@ class NoReply(Exception):  # noqa: N818 - an answer that is no reply
 
 
 @dataclass(frozen=True)
-class Part:
+class ReplyPart:
     """One part of a streamed reply, or a whole reply; names and token counts are as the server reports them."""
 
     text: str = ""
@@ -102,7 +102,7 @@ class ModelServer(ABC):
         """Return the names in params.yaml of all fields and options that are sent, by the server's names."""
 
     @abstractmethod
-    def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[Part]:
+    def _parts(self, request: ChatRequest, fields: dict[str, Any]) -> AsyncIterator[ReplyPart]:
         """Make one request with these fields and yield the parts of the reply."""
 
     def digest(self) -> str:
@@ -199,7 +199,7 @@ class ModelServer(ABC):
         """Make one request, and return the reply and what the server says of it."""
         started = time.monotonic()
         texts: list[str] = []
-        end = usage = names = Part()
+        end = usage = names = ReplyPart()
         is_thought = is_refusal = False
         async for part in self._parts(request, fields):
             texts.append(part.text)

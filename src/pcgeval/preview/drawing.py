@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Literal, NamedTuple
 
+from pcgeval.core.text import printable_line
 from pcgeval.evaluator.world import SPRITES, Point, Stability, corners, square_around
 from pcgeval.formats.stages import BlockPath, KeyFrame, SimulatedLevel
 from pcgeval.levels.blocks import Block, BlockType
@@ -186,3 +187,11 @@ def _document(content: str) -> str:
         f' height="{2 * whole}"><rect x="{-_MARGIN}" y="{-_MARGIN}" width="{whole}" height="{whole}" fill="#fff"/>'
         f"{content}</svg>\n"
     )
+
+
+def block_text(block: CalledBlock) -> str:
+    """Return a call and the fate of its block."""
+    text = f"{block.number:2} {printable_line(block.call)}  {block.fate}"
+    if block.fate != "moved" or block.distance is None:
+        return text
+    return f"{text} {block.distance:.2f} m, {block.fell or 0:.2f} m down, turned {block.turned or 0:.0f}°"

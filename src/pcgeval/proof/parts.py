@@ -24,7 +24,7 @@ class Part(NamedTuple):
         uses: An `audit` copies it into its empty folder, a `bundle` packs it, a `round` gets a copy, a `commit` before
             the run promises it, and `init` writes it. git keeps all that is not for `init` alone.
         stage: The stage that writes it.
-        each: Whose folders or files it holds: a bundle has only those of the competition's teams and models.
+        per: Whose folders or files it holds: a bundle has only those of the competition's teams and models.
         first: The one of its folders that `init` writes.
         is_optional: Whether a competition may lack it.
     """
@@ -33,22 +33,22 @@ class Part(NamedTuple):
     kind: Literal["input", "code", "output", "result"]
     uses: tuple[Use, ...] = ()
     stage: str = ""
-    each: Literal["", "team", "model and team"] = ""
+    per: Literal["", "team", "model and team"] = ""
     first: str = ""
     is_optional: bool = False
 
     def places(self, params: Params) -> list[Path]:
         """Return its folders of a competition's teams and models, or its path."""
-        if self.each == "team":
+        if self.per == "team":
             return [self.path / team for team in params.teams]
-        if self.each:
+        if self.per:
             return [self.path / model / team for model in params.models for team in params.teams]
         return [self.path]
 
 
 PARTS = (  # a test compares them with dvc.yaml
     Part(Path(PARAMS_FILE), "input", ("audit", "bundle", "commit")),
-    Part(layout.SUBMISSIONS, "input", ("audit", "bundle", "round", "commit", "init"), each="team", first="zero-shot"),
+    Part(layout.SUBMISSIONS, "input", ("audit", "bundle", "round", "commit", "init"), per="team", first="zero-shot"),
     Part(layout.LOCKS, "input", ("audit", "bundle", "round", "commit", "init")),
     Part(layout.RECORDINGS, "input", ("audit", "bundle", "round")),
     Part(layout.RUBRICS, "input", ("audit", "bundle", "round", "commit", "init"), first="competition"),
@@ -65,22 +65,22 @@ PARTS = (  # a test compares them with dvc.yaml
     Part(Path(".dvc/.gitignore"), "code", ("init",)),
     Part(Path(".dvc/config"), "code", ("init",)),
     Part(layout.DVC_LOCK, "result", ("bundle",)),
-    Part(layout.DATA / "raw", "output", ("bundle",), "generate", each="model and team"),
+    Part(layout.DATA / "raw", "output", ("bundle",), "generate", per="model and team"),
     Part(layout.TRIALS, "output", ("bundle",), "generate"),
-    Part(layout.DATA / "intermediate", "output", ("bundle",), "extract", each="model and team"),
-    Part(layout.DATA / "levels", "output", ("bundle",), "convert", each="model and team"),
-    Part(layout.DATA / "stability", "output", ("bundle",), "simulate", each="model and team"),
+    Part(layout.DATA / "intermediate", "output", ("bundle",), "extract", per="model and team"),
+    Part(layout.DATA / "levels", "output", ("bundle",), "convert", per="model and team"),
+    Part(layout.DATA / "stability", "output", ("bundle",), "simulate", per="model and team"),
     Part(layout.DATA / "images", "output", (), "simulate"),  # as replays and pages, they follow from the rest
     Part(layout.REPLAYS, "output", (), "simulate"),
-    Part(layout.DATA / "similarity", "output", ("bundle",), "classify", each="model and team"),
-    Part(layout.DATA / "diversity", "output", ("bundle",), "diversity", each="model and team"),
+    Part(layout.DATA / "similarity", "output", ("bundle",), "classify", per="model and team"),
+    Part(layout.DATA / "diversity", "output", ("bundle",), "diversity", per="model and team"),
     Part(layout.OFFICIAL_RESULTS, "result", ("bundle",), "score"),
     Part(layout.RANKING_JSON, "result", ("bundle",), "rank"),
     Part(layout.RANKING_CSV, "result", ("bundle",), "rank"),
     Part(layout.METRICS, "result", ("bundle",), "rank"),
-    Part(layout.GRADES, "result", ("bundle",), "grade", each="team"),
-    Part(layout.JUDGEMENTS, "output", ("bundle",), "grade", each="team"),
-    Part(layout.EVIDENCE, "output", ("bundle",), "grade", each="team"),
+    Part(layout.GRADES, "result", ("bundle",), "grade", per="team"),
+    Part(layout.JUDGEMENTS, "output", ("bundle",), "grade", per="team"),
+    Part(layout.EVIDENCE, "output", ("bundle",), "grade", per="team"),
     Part(layout.REPORT, "output", (), "report"),
 )
 OUTPUTS: Mapping[str, tuple[str, ...]] = {  # of each stage

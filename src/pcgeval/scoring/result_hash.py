@@ -5,7 +5,7 @@ parts by name. It is the same on every machine: times, links to DVC's cache and 
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -77,14 +77,14 @@ def _deciding_files(params: Params) -> dict[str, list[Path]]:
 def _part_hash(root: Path, paths: Iterable[Path], state: Path | None) -> str:
     """Return the hash of a part of files; `state` is the file that keeps it with their sizes, times and inodes."""
 
-    def names() -> set[str]:
-        return {name for path in paths for name in competition_files(root, path)}
+    def names() -> Iterator[str]:
+        return (name for path in paths for name in competition_files(root, path))
 
     def hashed() -> bytes:
         return tree_sha256(root, names()).encode("ascii")
 
     with suppress(OSError):  # `tree_sha256` names a file that cannot be read
-        stats = [(name, (root / name).stat()) for name in sorted(names())] if state else []
+        stats = [(name, (root / name).stat()) for name in sorted({*names()})] if state else []
         times = [at for _, stat in stats for at in (stat.st_mtime, stat.st_ctime)]
         if state and max(times, default=0.0) < time.time() - _RECENT:
             made_from = [(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino) for name, stat in stats]
