@@ -14,6 +14,7 @@ TYPOGRAPHIC = "".join(map(chr, range(0x2000, 0x200B)))
 JAVASCRIPT_SPACE = f"\t\n\v\f\r \u00a0\u1680{TYPOGRAPHIC}\u2028\u2029\u202f\u205f\u3000\ufeff"
 CELL = Decimal("0.2401")
 SIZES = {"b11": (1, 1), "b13": (1, 3), "b31": (3, 1)}
+DRAWN = {"b11": ("SquareTiny", 0), "b13": ("RectSmall", 90), "b31": ("RectSmall", 0)}
 LEVEL = """\
 <?xml version="1.0" encoding="utf-16"?>
 <Level width="3">
@@ -97,7 +98,7 @@ def literal_row(kind, column, cells):
 
 
 def columns_of(kind, column):
-    return [column] if SIZES[kind][0] == 1 else [column - 1, column, column + 1]
+    return [*range(column - SIZES[kind][0] // 2, column + SIZES[kind][0] // 2 + 1)]
 
 
 def literal_level(drops):
@@ -131,7 +132,7 @@ def literal_block(kind, column, row):
     width, height = SIZES[kind]
     x = 2 + column * CELL + width * CELL / 2 - (CELL if width > 1 else 0)
     y = Decimal("-3.5") + row * CELL + height * CELL / 2
-    name, rotation = {"b11": ("SquareTiny", 0), "b13": ("RectSmall", 90), "b31": ("RectSmall", 0)}[kind]
+    name, rotation = DRAWN[kind]
     return BLOCK.format(name, plain(x), plain(y), rotation)
 
 
@@ -161,4 +162,4 @@ def test_a_level_or_the_first_fault_is_that_of_the_cell_by_cell_simulation(drops
     converted = convert(drops)
     assert converted == literal_level(drops)
     if converted.startswith("<"):
-        assert [block.type == "SquareTiny" for block in level_blocks(converted)] == [kind == "b11" for kind, _ in drops]
+        assert [block.type for block in level_blocks(converted)] == [DRAWN[kind][0] for kind, _ in drops]

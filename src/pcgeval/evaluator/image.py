@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pcgeval.evaluator.world import SPRITES, Stability, corners, square_around
-from pcgeval.levels.blocks import BlockType
+from pcgeval.formats.blocks import BlockType
 
 SIZE, MARGIN = 1024, 100  # pixels
 PNG_FILTER_UP = 2

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from pcgeval.formats.blocks import BlockType
 from pcgeval.formats.params import PhysicsParams
 from pcgeval.formats.stages import BlockPath
-from pcgeval.levels.blocks import Block, BlockType
+from pcgeval.levels.blocks import Block
 
 if TYPE_CHECKING:  # who draws the shapes of blocks needs no numpy
     import numpy as np

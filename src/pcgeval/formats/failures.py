@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import ConfigDict, model_validator, with_config
 
 from pcgeval.core.text import number, printable_line
+from pcgeval.formats.blocks import NAMES
 
 Owner = Literal["submission", "server", "machine"]
 FailureStage = Literal["generate", "extract", "convert", "simulate"]
@@ -108,7 +109,7 @@ FAILURES: dict[str, FailureType] = {
     "unknown-block": FailureType(
         "convert",
         "unknown block",
-        "BlockType does not exist. (call {number}: `{call}`; the types are 'b11', 'b13' and 'b31')",
+        f"BlockType does not exist. (call {{number}}: `{{call}}`; the types are {NAMES})",
     ),
     "no-column": FailureType(
         "convert",

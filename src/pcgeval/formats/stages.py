@@ -18,6 +18,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
 from pcgeval.core.text import plain
 from pcgeval.core.untrusted import UntrustedFileError, read_bytes
+from pcgeval.formats.blocks import BlockType
 from pcgeval.formats.failures import Failure, FailureStage
 from pcgeval.formats.layout import FAILURES_FILE, TRIALS_FILE, Trial, trial_number
 
@@ -250,7 +251,7 @@ class SimulatedLevel(FilePart):
     """The end of one level, in the order of its blocks: x and y in metres, angle in radians."""
 
     best_of: int | None = None  # which of the simulations is reported, from 1
-    types: tuple[Literal["RectSmall", "SquareTiny"], ...]
+    types: tuple[BlockType, ...]
     positions: tuple[tuple[float, float, float], ...]
     moved: tuple[bool, ...]
     dead: tuple[bool, ...]

@@ -3,15 +3,14 @@
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast, get_args
 
 from lxml import etree
 
 from pcgeval.core.text import printable_line
+from pcgeval.formats.blocks import BlockType
 from pcgeval.formats.failures import failure
 from pcgeval.levels.extraction import LevelError
-
-BlockType = Literal["RectSmall", "SquareTiny"]
 
 MAX_CHARACTERS = 2_000_000  # a full grid needs 40 000
 MAX_BLOCKS = 1000  # a full grid holds 320
@@ -90,8 +89,9 @@ def _block(element: etree._Element) -> Block:
     if element.tag != "Block":
         raise LevelError(f"{line}: <{element.tag[:_SHOWN]}> cannot be simulated. Use <Block> alone.")
     block_type = _attribute(element, "type")
-    if block_type not in ("RectSmall", "SquareTiny"):
-        raise LevelError(f"{line}: unknown block type {block_type[:_SHOWN]!r}. Use RectSmall or SquareTiny.")
+    if block_type not in get_args(BlockType):
+        known = " or ".join(get_args(BlockType))
+        raise LevelError(f"{line}: unknown block type {block_type[:_SHOWN]!r}. Use {known}.")
     material = _attribute(element, "material")
     if material != "wood":
         raise LevelError(f"{line}: material {material[:_SHOWN]!r} cannot be simulated. Use wood.")

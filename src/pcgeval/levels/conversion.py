@@ -4,21 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pcgeval.core.text import plain
+from pcgeval.formats.blocks import BLOCKS
 from pcgeval.formats.failures import failure
-from pcgeval.levels.blocks import BlockType
-from pcgeval.levels.extraction import Call, Kind, LevelError, quoted, read_calls
+from pcgeval.levels.extraction import Call, LevelError, quoted, read_calls
 
 CELL = Decimal("0.2401")  # metres; this and the next two are the official converter's
 LEFT, GROUND = Decimal(2), Decimal("-3.5")
 LEAST_VIEW = Decimal(17)  # metres
-_DRAWN: Final[dict[Kind, tuple[BlockType, int]]] = {  # the game's type and its rotation in degrees
-    "b11": ("SquareTiny", 0),
-    "b13": ("RectSmall", 90),
-    "b31": ("RectSmall", 0),
-}
 _HEAD = """\
 <?xml version="1.0" encoding="utf-16"?>
 <Level width="3">
@@ -36,20 +31,10 @@ COLUMNS = 20
 ROWS = 16
 
 
-class Shape(NamedTuple):
-    """The size of a block in cells; the width is odd, so that it has a centre column."""
-
-    width: int
-    height: int
-
-
-SHAPES: Final[dict[Kind, Shape]] = {"b11": Shape(1, 1), "b13": Shape(1, 3), "b31": Shape(3, 1)}
-
-
 class Placed(NamedTuple):
     """A block that came to rest: its centre column and its bottom row."""
 
-    kind: Kind
+    kind: str
     column: int
     row: int
 
@@ -87,7 +72,7 @@ def _drop_one(number: int, call: Call, tops: list[int]) -> Placed:
         raise refused("unknown-block")
     if column is None or column >= COLUMNS:
         raise refused("no-column", last=COLUMNS - 1)
-    width, height = SHAPES[kind]
+    width, height, *_ = BLOCKS[kind]
     left, right = column - width // 2, column + width // 2 + 1
     if tops[column] == ROWS:
         raise refused("too-high", free=0, rows=ROWS, height=height)
@@ -128,10 +113,9 @@ def _head(rows: int) -> str:
 
 
 @cache
-def _block_line(kind: Kind, column: int, row: int) -> str:
+def _block_line(kind: str, column: int, row: int) -> str:
     """Return the element of a block with this centre column and bottom row."""
-    width, height = SHAPES[kind]
+    width, height, block_type, rotation = BLOCKS[kind]
     x = LEFT + CELL * (column - width // 2) + CELL * width / 2
     y = GROUND + CELL * row + CELL * height / 2
-    block_type, rotation = _DRAWN[kind]
     return _BLOCK.format(type=block_type, x=plain(x), y=plain(y), rotation=rotation)

@@ -8,13 +8,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, cast
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.text import printable_name, truncate
+from pcgeval.formats.blocks import ANY_BLOCK, LOOSE_BLOCK
 from pcgeval.formats.failures import Failure, failure
 
-Kind = Literal["b11", "b13", "b31"]
 LONGEST_QUOTE = 80  # characters
 _PREFIX = "drop_block("
 _CACHED_LINE = 64  # characters; calls repeat endlessly, and longer lines must not pile up in memory
@@ -24,12 +23,12 @@ _SPACE = r"[\t-\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]
 # beyond U+FFFF is two units, one of which would remain.
 _ANY_QUOTE = r"[^,\U00010000-\U0010ffff]"
 _CALL = re.compile(
-    rf"drop_block\({_ANY_QUOTE}(?P<kind>b11|b13|b31){_ANY_QUOTE},"
+    rf"drop_block\({_ANY_QUOTE}(?P<kind>{ANY_BLOCK}){_ANY_QUOTE},"
     rf"{_SPACE}*+(?:(?P<minus>-?)\+?(?=[0-9])0*+(?P<column>[0-9]{{0,3}}))?"
 )
 
 FENCED = re.compile(r"```([^`]++)```")
-CALL = re.compile(r"""drop_block\(['|"]b[1|3][1|3]['|"], *+[0-9]*+\)""")
+CALL = re.compile(rf"""drop_block\(['|"]{LOOSE_BLOCK}['|"], *+[0-9]*+\)""")
 
 
 def extract_code(response: str) -> str | None:
@@ -72,7 +71,7 @@ class Call:
     """
 
     text: str
-    kind: Kind | None
+    kind: str | None
     column: int | None
 
 
@@ -95,7 +94,7 @@ def _read(line: str) -> Call | None:
     match = _CALL.match(line)
     if not match:
         return Call(line[:_CACHED_LINE], None, None)
-    return Call(line[:_CACHED_LINE], cast("Kind", match["kind"]), _column(match))
+    return Call(line[:_CACHED_LINE], match["kind"], _column(match))
 
 
 _read_short = lru_cache(maxsize=4096)(_read)

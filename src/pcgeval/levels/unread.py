@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from pcgeval.core.text import count
+from pcgeval.formats.blocks import ANY_BLOCK, LOOSE_BLOCK, NAMES
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.levels.extraction import CALL, FENCED, last_block, quoted
 
@@ -18,14 +19,14 @@ _NAME = re.compile(r"(?<!def )drop[ _-]?block", re.IGNORECASE)
 _WHOLE = re.compile(r"[^()\n]*\((?:[^()\n]|\([^()\n]*\))*\)")
 _NOT_RUN = "a program is not run, and only calls that are written out are read"
 _BEGINNING = r"drop_block\("
-_TYPE = rf"{_BEGINNING}['\"|]b[1|3][1|3]['\"|]"
+_TYPE = rf"{_BEGINNING}['\"|]{LOOSE_BLOCK}['\"|]"
 _COLUMN = rf"{_TYPE}, *"
 # The first pattern that matches tells what is wrong; `x` is quoted. A mere mention has no words.
 _FAULTS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (r"(?!drop_block\s*\()(?i:drop[ _-]?block)\w*\s*\(", "has another name than drop_block"),
-        (r"[^(\n]*\bb(?:11|13|31)\b[^(\n]*(?:\n|$)", "has no brackets; drop_block('b13', 7) is read"),
+        (rf"[^(\n]*\b(?:{ANY_BLOCK})\b[^(\n]*(?:\n|$)", "has no brackets; drop_block('b13', 7) is read"),
         (r"(?!drop_block\s*\()", ""),
         (r"drop_block\s+\(", "has a blank before the bracket, which is not read"),
         (rf"{_BEGINNING}\s*\)", ""),
@@ -34,12 +35,15 @@ _FAULTS = tuple(
         (rf"{_BEGINNING}\s", "has blanks inside the brackets, which are not read"),
         (rf"{_BEGINNING}(?:[^,)]*,)?\s*[A-Za-z_]\w*\s*[=:]", "names its arguments; drop_block('b13', 7) is read"),
         (rf"{_BEGINNING}[^,)]*[\u2018\u2019\u201c\u201d\u00ab\u00bb\u00b4]", "has other quotes than ' or \""),
-        (rf"{_BEGINNING}(?P<x>b11|b13|b31)\s*[,)]", "has no quotes around the type; '{x}' is read"),
-        (rf"{_BEGINNING}['\"|](?:\s+b(?:11|13|31)\s*|b(?:11|13|31)\s+)['\"|]", "has blanks inside the quotes"),
-        (rf"{_BEGINNING}['\"|]B(?P<x>11|13|31)['\"|]", "has a capital letter in the type; 'b{x}' is read"),
+        (rf"{_BEGINNING}(?P<x>{ANY_BLOCK})\s*[,)]", "has no quotes around the type; '{x}' is read"),
+        (rf"{_BEGINNING}['\"|](?:\s+(?:{ANY_BLOCK})\s*|(?:{ANY_BLOCK})\s+)['\"|]", "has blanks inside the quotes"),
         (
-            rf"{_BEGINNING}['\"|](?!b(?:11|13|31)['\"|])(?P<x>[^'\"|,)]*)['\"|]",
-            "has the type '{x}', which does not exist; the types are 'b11', 'b13' and 'b31'",
+            rf"{_BEGINNING}['\"|]B(?P<x>{ANY_BLOCK.replace('b', '')})['\"|]",
+            "has a capital letter in the type; 'b{x}' is read",
+        ),
+        (
+            rf"{_BEGINNING}['\"|](?!(?:{ANY_BLOCK})['\"|])(?P<x>[^'\"|,)]*)['\"|]",
+            f"has the type '{{x}}', which does not exist; the types are {NAMES}",
         ),
         (rf"{_BEGINNING}(?P<x>(?!['\"|])[^,)]*)", "has `{x}` in place of a type in quotes; " + _NOT_RUN),
         (rf"{_TYPE}\)", "has no column"),

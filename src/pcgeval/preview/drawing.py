@@ -8,8 +8,9 @@ from typing import Literal, NamedTuple
 
 from pcgeval.core.text import printable_line
 from pcgeval.evaluator.world import SPRITES, Point, Stability, corners, square_around
+from pcgeval.formats.blocks import BlockType
 from pcgeval.formats.stages import BlockPath, KeyFrame, SimulatedLevel
-from pcgeval.levels.blocks import Block, BlockType
+from pcgeval.levels.blocks import Block
 
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
 _MARGIN = 12
