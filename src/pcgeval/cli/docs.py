@@ -47,7 +47,7 @@ def _help(command: Any, context: typer.Context) -> Iterator[str]:
             inner = load_command(name) if context.parent is None else command.commands[name]
             yield from _help(inner, typer.Context(inner, parent=context, info_name=name))
         return
-    pieces = [piece.strip("{}") for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
+    pieces = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
     yield f"## `{' '.join([context.command_path, *pieces])}`\n\n{inspect.cleandoc(command.help or '')}\n"
     records = [record for parameter in command.params if (record := parameter.get_help_record(context))]
     yield "".join(f"- `{name}`: {text}\n" for name, text in records)

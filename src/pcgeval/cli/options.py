@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 import yaml
+from typer.core import TyperCommand
 
 # columns that name a row
 _NAMES = {"model", "team", "letter", "state", "status", "submission", "what"}
@@ -47,9 +48,20 @@ TrustPrograms = Annotated[
 ]
 
 
+class _Command(TyperCommand):
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the arguments of the usage without the braces that Typer puts around them."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+
+
+class _Group(typer.Typer):
+    def command(self, name: str | None = None, **settings: Any) -> Any:
+        return super().command(name, cls=_Command, **settings)
+
+
 def group() -> typer.Typer:
     """Return an empty group of commands with help and errors in plain text."""
-    return typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
+    return _Group(rich_markup_mode=None, pretty_exceptions_enable=False, no_args_is_help=True)
 
 
 def assign(values: dict[str, Any], assignment: str) -> None:
