@@ -1,6 +1,7 @@
 """`from pcgeval import ...`: what it offers, and that nothing needed to call it is private."""
 
 import pydoc
+import re
 from typing import Any
 
 import pcgeval
@@ -21,6 +22,7 @@ def public() -> dict[str, Any]:
 
 def test_dir_and_help_list_the_public_interface() -> None:
     assert set(public()) >= NAMES
-    assert set(pcgeval.__all__) == set(public())
-    text = pydoc.plaintext.document(pcgeval)
-    assert all(name in text for name in public())
+    assert {name for line in pcgeval.__doc__.splitlines() for name in re.findall(r"[\w]+(?=,|$)", line)} >= set(
+        public()
+    )
+    assert len(pydoc.plaintext.document(pcgeval).splitlines()) <= 60  # a screen

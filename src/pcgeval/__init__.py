@@ -1,7 +1,17 @@
-"""Reproducible evaluation of Science Birds levels that language models write.
+"""Evaluate Science Birds levels that language models write.
 
-`dir(pcgeval)` lists the public interface; `help(pcgeval.simulate)` explains one name. A name is imported on first use,
-so that converting a level does not load a neural network.
+`help(pcgeval.score_level)` explains one name. A name is imported on first use, so that converting a level does not load
+a neural network. The public interface, functions before the types that they take and return:
+
+A level:       score_level, extract_code, level_xml, simulate, render, diversity, Classifier, Predictions, LevelScore,
+               Stability, PhysicsParams, Similarity, LevelError, PcgevalError
+Many levels:   evaluate, EvaluationSummary, LevelRow
+A competition: score_competition, rank, CompetitionResults, TeamResults, LetterResults, Entry, Provenance, ScoringRules,
+               CompetitionScores, Entrant, Ranking, ScoreInterval
+Rubrics:       run_judge, load_rubric, extract_leaf_grades, get_grade_summary, TaskNode, GradedTaskNode, JudgeOutput,
+               GradeSummary, JudgeSettings, Model, CallFiles, Computer, SandboxComputer
+Of PaperBench: Judge, SimpleJudge, RandomJudge, DummyJudge, OpenAICompletionsTurnCompleter
+Training:      load_environment, PaperBenchRubric
 """
 
 from typing import TYPE_CHECKING
@@ -58,7 +68,6 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.submissions.reproduction import Computer as Computer
 
     __version__: str
-    __all__: list[str]
 else:
     import functools
 
@@ -77,8 +86,6 @@ else:
 
         if name == "__version__":
             return importlib.import_module("importlib.metadata").version("pcgeval")
-        if name == "__all__":
-            return sorted(_modules())
         if name not in _modules():
             raise AttributeError(f"module 'pcgeval' has no attribute {name!r}")
         return getattr(importlib.import_module(_modules()[name]), name)
