@@ -1,8 +1,6 @@
-"""The package outside of a checkout: what the wheel holds, the README's examples, and installations without extras."""
+"""The package outside of a checkout: what the wheel holds, a competition made from it, and installations without extras."""
 
 import json
-import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +12,6 @@ import pytest
 import yaml
 from model_servers import SlowJudgeServer
 from packaging.requirements import Requirement
-from this_machine import why_no_sandbox
 from workspace import with_this_python
 
 from pcgeval.core.packages import EXTRAS
@@ -84,45 +81,6 @@ def test_the_wheel_holds_every_file_and_the_data_of_the_checkout(installed):
                 assert (place / path.relative_to(root)).read_bytes() == path.read_bytes()
 
 
-def test_the_readmes_examples_and_commands_run_in_an_empty_folder(installed, tmp_path):
-    examples, commands = readme_examples()
-    response = {"id": "1", "letter": "I", "text": "```\ndrop_block('b31', 7)\n```"}
-    (tmp_path / "responses.jsonl").write_text(json.dumps(response) + "\n")
-    shutil.copytree(ROOT / "data/submissions/two-examples", tmp_path / "my-submission")
-    paper = installed / "pcgeval/data/papers/block-letters"
-    shutil.copytree(paper / "submissions/reproduces", tmp_path / "my-attempt")
-    shutil.copytree(paper, tmp_path / "PAPERS/rice")
-    code = f"""
-import pcgeval
-assert pcgeval.__file__.startswith({str(installed)!r})
-from pcgeval.cli.main import main
-if __name__ == "__main__":
-    for example in {examples!r}:
-        exec(example, {{}})
-    for words in {commands!r}:
-        assert main(words) == 0, words
-"""
-    (tmp_path / "examples.py").write_text(code)  # a file, which worker processes can import
-    done = run(["examples.py"], tmp_path, installed)
-    assert done.returncode == 0, done.stderr
-
-
-def readme_examples() -> tuple[list[str], list[list[str]]]:
-    """Return the Python examples, and the commands that need neither the checkout nor a language model."""
-    text = (ROOT / "README.md").read_text("utf-8")
-    python = re.findall(r"^```python$(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    calls = re.findall(r"`(await run_judge\(.*?\))`", text.replace("\n", " "))
-    python.append(f"import asyncio\nfrom pcgeval import run_judge\nasync def f():\n    {calls[0]}\nasyncio.run(f())")
-    take_part, grade = (text.partition(f"## {title}")[2] for title in ("Take part", "Grade papers"))
-    anywhere = take_part.partition("## Run a competition")[0] + grade
-    lines = re.findall(r"^pcgeval (.*)$|`pcgeval (evaluate [^`]*)`", anywhere, re.MULTILINE)
-    words = [shlex.split(block or inline, comments=True) for block, inline in lines]
-    if why_no_sandbox():
-        words = [word for word in words if "--reproduce" not in word]
-    asking = [word for word in words if word[0] in {"models", "try"} or ("--model" in word and "--dry-run" not in word)]
-    return python, [word for word in words if word not in asking]
-
-
 @pytest.fixture(scope="module")
 def competition(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A competition that the installed package made, with two teams and replies of the demo, evaluated."""
@@ -155,6 +113,7 @@ def test_a_competition_made_from_the_wheel_is_evaluated_and_proved_without_the_s
     assert (midterm["rules"]["letters"], midterm["rules"]["trials"]) == ("I", 2)
     assert (competition / "results/ranking.json").read_bytes() == before
     assert pcgeval(competition, installed, "audit", "--strict").startswith("PASSED")
+    assert "stand rate" in pcgeval(tmp_path, installed, "rubric", "leaves", "block-letters")  # the package's example
     pcgeval(competition, installed, "bundle", "--out", str(tmp_path / "b.zip"))
     assert pcgeval(tmp_path, installed, "verify", "b.zip").startswith("PASSED")
     copy = shutil.copytree(competition, tmp_path / "copy")
