@@ -61,6 +61,7 @@ lint: $(READY)  ## run ruff, mypy and lint-imports, and check that docs/commands
 docs: $(READY)  ## build the documentation site; `python -m http.server -d docs/site` serves it offline, with search
 	@rm -rf .cache/docs && mkdir -p .cache/docs
 	@tar -cf - *.md docs/*.md docs/report.png data/classifier/README.md training/second/RULES.md environments/*/README.md | tar -xf - -C .cache/docs
+	@cp docs/llms.txt .cache/docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/mkdocs.yml
 
 bench: $(READY)  ## measure the speeds and accuracies that the docs quote

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from this_machine import SOAK, why_no_sandbox
@@ -19,9 +20,14 @@ from workspace import commit_all
 from pcgeval.llm.backends import LOCAL_MODELS, cached_path
 
 ROOT = Path(__file__).parents[2]
-SESSIONS = ("README.md",)
+SESSIONS = ("README.md", "docs/tutorial.md")
 CLONE = "pcgeval"
 END = "end of the command:"
+LIMIT = 300  # seconds of a command
+COMMAND = re.compile(  # with its continued lines and what it reads, and the lines that it should print
+    r"^(?P<command>(?!# )\S(?:.*\\\n)*(?:.*<<'(?P<end>\w+)'\n(?s:.*?)\n(?P=end)|.*))\n(?P<expected>(?:# .*\n)*)",
+    re.MULTILINE,
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,8 @@ class Block:
         if self.language == "python":
             yield f"python - <<'PYTHON'\n{self.text}PYTHON", expected
             return
-        for command in re.finditer(r"^(?!# )(\S(?:[^\n]*\\\n)*[^\n]*)\n((?:# .*\n)*)", self.text, re.MULTILINE):
-            yield command[1], [line.removeprefix("# ") for line in command[2].splitlines()]
+        for command in COMMAND.finditer(self.text):
+            yield command["command"], [line.removeprefix("# ") for line in command["expected"].splitlines()]
 
     def why_not(self) -> str | None:
         """Return why this machine cannot run the block."""
@@ -73,12 +79,15 @@ class Shell:
 
     def run(self, command: str) -> tuple[int, str]:
         """Run a command, and return its exit code and all that it printed."""
+        watch = Timer(LIMIT, self.process.kill)
+        watch.start()
         self.process.stdin.write(f"{{ {command}\n}} </dev/null\necho '{END}' $?\n")
         shown = ""
         for line in self.process.stdout:
             before, end, code = line.partition(END)
             shown += before
             if end:
+                watch.cancel()
                 return int(code), shown
         raise EOFError(f"the shell ended: {shown}")
 
@@ -106,7 +115,7 @@ def shells() -> Iterator[dict[str, Shell]]:
         shell.process.communicate()
 
 
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"{block.document}:{block.line}")
+@pytest.mark.parametrize("block", [*blocks()], ids=lambda block: f"{block.document}:{block.line}")
 def test_a_block_runs_and_prints_what_it_shows(block, repository, shells, tmp_path_factory):
     """`pytest -rP` shows the transcript."""
     if reason := block.why_not():
