@@ -1,4 +1,4 @@
-"""The package outside of a checkout: what the wheel holds, a competition made from it, and installations without extras."""
+"""The package outside of a checkout: what the wheel holds, a competition made from it, and what needs no extra."""
 
 import json
 import shutil
