@@ -28,9 +28,9 @@ INTRODUCTION = """<!-- made by `python -m pcgeval.cli.docs` -->
 
 # Commands
 
-Data goes to stdout, messages to stderr; `--json` prints JSON. Exit codes: 0 done, 1 a check failed, 2 wrong usage or
-input. Every command has `--help`. `pcgeval --version` prints the version; `pcgeval --install-completion` lets the shell
-complete commands.
+Data goes to stdout, messages to stderr; with `--json`, commands that print data print JSON. Exit codes: 0 done, 1 a
+check failed, 2 wrong usage or input. Every command has `--help`. `pcgeval --version` prints the version;
+`pcgeval --install-completion` lets the shell complete commands.
 """
 
 
@@ -50,7 +50,7 @@ def _help(command: Any, context: typer.Context) -> Iterator[str]:
     pieces = [piece for piece in command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
     yield f"## `{' '.join([context.command_path, *pieces])}`\n\n{inspect.cleandoc(command.help or '')}\n"
     records = [record for parameter in command.params if (record := parameter.get_help_record(context))]
-    yield "".join(f"- `{name}`: {text}\n" for name, text in records)
+    yield "".join(f"- `{name}`: {text}\n" for name, text in records if name != "--json")
 
 
 def failures_table() -> str:

@@ -34,9 +34,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", dir_okay=False, help="Also write a web page.")]
 Assignments = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override a key of params.yaml, such as rubric.votes=3. Repeatable."
-    ),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key of params.yaml, as rubric.votes=3. Repeatable."),
 ]
 BaseUrl = Annotated[
     str | None,
