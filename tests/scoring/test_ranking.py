@@ -110,13 +110,13 @@ def test_the_files_of_the_ranking(tmp_path):
     write_ranking(tmp_path, ranking_file(ranking, scores, RankingIntervals(level=0.9, resamples=500, seed=7)))
     write_metrics(tmp_path / "metrics", ranking)
     columns = "rank,team,status,winner,normalised,total,recognised,trials,score m1,score m2,recognised m1,recognised m2"
-    columns += ",failed trials m1,failed trials m2,flagged trials m1,flagged trials m2,low,high"
-    columns += ",disqualified,rank if ranked,normalised if ranked"
+    columns += ",failed trials m1,failed trials m2,flagged trials m1,flagged trials m2"
+    columns += ",disqualified,rank if ranked,normalised if ranked,low,high"
     assert (tmp_path / "ranking.csv").read_text().splitlines() == [
         columns,
-        '1,"a,b",ranked,no,100,0.25,,6,0.125,0.125,,,0,0,1,2,99.5,100.0,,,',
+        '1,"a,b",ranked,no,100,0.25,,6,0.125,0.125,,,0,0,1,2,,,,99.5,100.0',
         ",base,baseline,no,0,0,0,6,0,0,0,0,3,3,,,,,,,",
-        ",out,disqualified,no,,,,,,,,,,,,,,,late,,",
+        ",out,disqualified,no,,,,,,,,,,,,,late,,,,",
     ]
     values = json.loads((tmp_path / "ranking.json").read_text())
     assert (values["winners"], values["intervals"]) == (["a,b"], {"level": 0.9, "resamples": 500, "seed": 7})

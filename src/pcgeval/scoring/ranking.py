@@ -228,35 +228,42 @@ def ranking_file(ranking: Ranking, scores: CompetitionScores, intervals: Ranking
 
 def write_ranking(folder: Path, file: RankingFile) -> None:
     """Write `ranking.json` and, with exact scores, `ranking.csv`: a team a line, empty cells for what it has not."""
+
+    def exact(value: Decimal | None) -> str | None:
+        return None if value is None else plain(value)
+
     file.write(folder / RANKING_JSON.name)
     models = dict.fromkeys(model for team in file.teams for model in team.counted.models)
     columns = ["rank", "team", "status", "winner", "normalised", "total", "recognised", "trials"]
     figures = ("score", "recognised", "failed trials", "flagged trials")
     columns += [f"{figure} {model}" for figure in figures for model in models]
+    columns += ["disqualified", "rank if ranked", "normalised if ranked"]  # of the latter two, see `with_disqualified`
     columns += ["low", "high"]  # the ends of the 90 % interval of `normalised`
-    columns += [
-        "disqualified",
-        "rank if ranked",
-        "normalised if ranked",
-    ]  # the reason, and what the team would have had
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     for team in file.teams:
-        cells: dict[str, object] = {"rank": team.rank, "team": team.team, "status": team.status}
-        cells["winner"] = "yes" if team.winner else "no"
-        if team.normalised is not None and team.total is not None:
-            cells |= {"normalised": plain(team.normalised), "total": plain(team.total)}
-        if team.would_have and team.would_have.normalised is not None:
-            cells |= {"rank if ranked": team.would_have.rank, "normalised if ranked": plain(team.would_have.normalised)}
-        cells |= {"recognised": team.counted.recognised, "trials": team.counted.trials}
-        cells["disqualified"] = team.disqualified
-        for model, score in team.counted.models.items():
-            if team.models:
-                cells[f"score {model}"] = plain(score.score)
-            cells[f"recognised {model}"] = score.recognised
-            cells[f"failed trials {model}"] = score.failed_trials
-            cells[f"flagged trials {model}"] = score.flagged_trials
+        counted, would_have = team.counted, team.would_have
+        cells: dict[str, object] = {  # None is an empty cell
+            "rank": team.rank,
+            "team": team.team,
+            "status": team.status,
+            "winner": "yes" if team.winner else "no",
+            "normalised": exact(team.normalised),
+            "total": exact(team.total),
+            "recognised": counted.recognised,
+            "trials": counted.trials,
+            "disqualified": team.disqualified,
+            "rank if ranked": would_have and would_have.rank,
+            "normalised if ranked": would_have and exact(would_have.normalised),
+        }
+        for model, score in counted.models.items():
+            cells |= {
+                f"score {model}": exact(score.score) if team.models else None,
+                f"recognised {model}": score.recognised,
+                f"failed trials {model}": score.failed_trials,
+                f"flagged trials {model}": score.flagged_trials,
+            }
         writer.writerow(cells | (team.interval._asdict() if team.interval else {}))
     write_text(folder / RANKING_CSV.name, text.getvalue())
 
