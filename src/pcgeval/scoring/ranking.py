@@ -34,7 +34,7 @@ from pcgeval.formats.results import (
 )
 from pcgeval.scoring.decimals import ZERO, rounded
 from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores, ModelScores, TeamTotal, score_competition
-from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, byte_order
+from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, byte_order, known_sum
 
 LEVEL = 0.90
 _DIGITS = 4  # of a percentage: far above what the order of float sums can change
@@ -140,7 +140,6 @@ def _row(
     prompts = {
         model.model: prompt for model in scores.models for prompt in model.prompts if prompt.team == entrant.team
     }
-    recognised = [prompt.recognised for prompt in prompts.values()]
     scored: Literal["ranked", "baseline"] = "baseline" if entrant.role == "baseline" else "ranked"
     return RankedTeam(
         team=entrant.team,
@@ -159,8 +158,8 @@ def _row(
             )
             for model, prompt in prompts.items()
         },
-        trials=sum(len(prompt.trials) for prompt in prompts.values()) if total else None,
-        recognised=None if total is None or None in recognised else sum(count or 0 for count in recognised),
+        trials=sum(len(prompt.trials) for prompt in prompts.values()) if prompts else None,
+        recognised=known_sum(prompt.recognised for prompt in prompts.values()) if prompts else None,
         prompt_length=entrant.prompt_length,
         disqualified=entrant.disqualified,
         interval=interval,
