@@ -1,6 +1,6 @@
 """From scores to ranks: the order of the teams, the winner, and the reason.
 
-Rules (ChatGPT4PCG and LLMs4PCG): the highest normalised total wins if it is above the zero-shot baseline's; of equal
+Rules (ChatGPT4PCG and LLMs4PCG): the highest share of all points wins if it is above the zero-shot baseline's; of equal
 totals the shorter prompt is ahead; teams that are still equal share a rank (1, 2, 2, 4) and, at the top, the win.
 Baselines are scored like all teams and listed without a rank; disqualified teams are listed and not scored, with what
 they would have had beside the reason.
@@ -70,7 +70,7 @@ def rank(
     Args:
         scores: All models; the baseline to beat is `scores.rules.baseline`.
         submissions: Every team once; disqualified teams must not be in the scores.
-        intervals: Intervals of the normalised totals by team, from `bootstrap`; they decide nothing.
+        intervals: Intervals of the shares of all points by team, from `bootstrap`; they decide nothing.
 
     Raises:
         ScoringError: Scores and submissions have different teams, or the baseline has no scores.
@@ -287,7 +287,7 @@ def write_metrics(folder: Path, ranking: Ranking) -> None:
 
 
 def bootstrap(scores: CompetitionScores, resamples: int, seed: int) -> dict[str, ScoreInterval]:
-    """Return the 90 % interval of every team's normalised total; none for 0 resamples.
+    """Return the 90 % interval of every team's share of all points; none for 0 resamples.
 
     The same seed gives the same intervals; 1 000 resamples steady their ends to about a tenth of their width.
     """
