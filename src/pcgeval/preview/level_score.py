@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -20,10 +21,19 @@ from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.conversion import level_xml
 from pcgeval.levels.extraction import LevelError, extract_code, read_calls
 from pcgeval.levels.unread import why_no_code
-from pcgeval.preview.drawing import CalledBlock, called_blocks, level_svg, replay_svg
+from pcgeval.preview.drawing import (
+    TEXT_COLUMNS,
+    CalledBlock,
+    block_text,
+    called_blocks,
+    level_svg,
+    replay_svg,
+    text_drawing,
+)
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 
 LIKELIEST = 5
+_GAP = 4  # columns between two drawings
 TextKind = Literal["response", "calls", "level"]
 _CALL_LINE = re.compile(r"^\s*drop_block\(", re.IGNORECASE | re.MULTILINE)
 
@@ -63,7 +73,7 @@ def walk_to_level(text: str, kind: TextKind) -> Walk:
     code, xml = None, text
     try:
         if kind != "level":
-            response = text if kind == "response" else f"```\n{text}\n```"
+            response = text if kind == "response" else f"```{text}\n```"  # every line keeps its number
             code = extract_code(response)
             if code is None:
                 return Walk(failure=why_no_code(response))
@@ -120,6 +130,11 @@ class LevelScore(Walk):
     def likeliest(self) -> tuple[tuple[str, float], ...]:
         """The five likeliest letters with their probabilities."""
         return tuple(sorted(self.probabilities.items(), key=lambda item: (-item[1], item[0]))[:LIKELIEST])
+
+    @property
+    def fallen(self) -> list[CalledBlock]:
+        """The blocks that moved or broke."""
+        return [block for block in self.blocks if block.fate != "stayed"]
 
     def image(self) -> Image.Image:
         """Return the evaluator's picture of the level after the simulation, 1024 x 1024 and grey.
@@ -218,3 +233,38 @@ def score_level(
         probabilities=dict(zip(classifier.labels, predictions.probabilities[0].tolist(), strict=True)),
         embedding=tuple(predictions.embeddings[0].tolist()),
     )
+
+
+def level_lines(scored: LevelScore, width: int) -> Iterator[str]:
+    """Yield a level for a terminal of so many columns: drawn before and after, the blocks that fell, likeliest letters.
+
+    A level that failed yields nothing: its verdict says why.
+    """
+    if scored.failure:
+        return
+    before, after = map(text_drawing, scored.before_and_after())
+    yield ""
+    if width >= 2 * TEXT_COLUMNS + _GAP:
+        yield f"{'before':{TEXT_COLUMNS + _GAP}}after"
+        height = max(len(before), len(after))
+        sides = ([""] * (height - len(side)) + side for side in (before, after))  # both stand on the ground
+        yield from (f"{left:{TEXT_COLUMNS + _GAP}}{right}".rstrip() for left, right in zip(*sides, strict=True))
+    else:
+        yield from ("before", *before, "", "after", *after)
+    yield ""
+    stayed = len(scored.blocks) - len(scored.fallen)
+    yield f"{stayed} of {len(scored.blocks)} blocks stayed{':' if scored.fallen else ''}"
+    yield from (f"  {block_text(block)}" for block in scored.fallen)
+    if scored.simulated and (starts := scored.simulated.starts):
+        spread = f"{min(starts):.3f} to {max(starts):.3f}, {fmean(starts):.3f} on average"
+        yield f"{len(starts)} starts up to {1000 * scored.physics.jitter:g} mm beside: stability {spread}"
+    if scored.probabilities:
+        yield "likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in scored.likeliest)
+
+
+def level_line(scored: LevelScore) -> str:
+    """Return in one line why a level that did not fail has its score: the first block that fell, the likeliest letter."""
+    fell = f"{len(scored.fallen)} of {len(scored.blocks)} blocks fell"
+    first = f" (first {block_text(scored.fallen[0]).lstrip()})" if scored.fallen else ""
+    read = "; read as {} {:.4f}".format(*scored.likeliest[0]) if scored.probabilities else ""
+    return f"{fell}{first}{read}"
