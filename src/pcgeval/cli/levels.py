@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -19,13 +19,8 @@ from pcgeval.core.text import printable_line
 from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.formats.layout import LETTERS
-from pcgeval.levels.extraction import CALL, last_block, quoted
-from pcgeval.levels.unread import unread_calls
 from pcgeval.parallel.processes import chosen_scheduler
 from pcgeval.similarity.classifier import Classifier
-
-if TYPE_CHECKING:
-    from pcgeval.preview.level_score import LevelScore
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 STDIN = Path("-")
@@ -58,7 +53,7 @@ def level(
         raise typer.BadParameter(f"letter {letter!r}: must be A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
-    from pcgeval.preview.level_score import level_lines, score_level  # noqa: PLC0415 - the help needs no pymunk, an extra
+    from pcgeval.preview.level_score import ignored_lines, level_lines, score_level  # noqa: PLC0415 - the help needs no pymunk, an extra
 
     params = load_params_or_default(assignments or ())
     settings = params.similarity
@@ -74,7 +69,7 @@ def level(
             print(f"{name}: read as {_KINDS[scored.read_as]}", *level_lines(scored, width), sep="\n")
             print(f"{scored.letter}: {scored.verdict}")
         sys.stdout.flush()
-        hints = [*islice(_hints(text, scored), _MOST_HINTS)]
+        hints = [*islice(ignored_lines(text, scored), _MOST_HINTS)]
         if hints or scored.failed_stage == "extract":
             hints.append(_FORM)
         for hint in hints:
@@ -106,25 +101,6 @@ def _handmade(file: Path) -> str:
     if len(content) > MAX_BYTES:
         raise FileError(f"standard input: is larger than {MAX_BYTES} bytes. Shorten it.")
     return decoded(content, Path("standard input"), may_be_utf16=True)
-
-
-def _hints(text: str, scored: "LevelScore") -> Iterator[str]:
-    """Yield a hint about each line that holds what is nearly a call, or of bare calls none; comments are no lines.
-
-    Of a response the last fenced block is read. What the reason of a failure says is left out.
-    """
-    block = last_block(text) if scored.read_as == "response" else None
-    first = text.count("\n", 0, block.start(1)) + 1 if block else 1
-    lines = block[1] if block else text if scored.read_as == "calls" else ""
-    for number, line in enumerate(lines.split("\n"), first):
-        if line.lstrip().startswith("#"):
-            continue
-        faults = [f"`{quoted(call)}` {why}" for _, call, why in unread_calls(line)]
-        if scored.read_as == "calls" and line.strip() and not faults and not CALL.search(line):
-            faults = [f"`{quoted(line.strip())}` holds no call"]
-        for fault in faults:
-            if f"line {number}: {fault}" != scored.reason:
-                yield f"line {number} is ignored: {fault}"
 
 
 @app.command()

@@ -19,8 +19,8 @@ from pcgeval.formats.layout import LETTERS
 from pcgeval.formats.params import PhysicsParams
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.conversion import level_xml
-from pcgeval.levels.extraction import LevelError, extract_code, read_calls
-from pcgeval.levels.unread import why_no_code
+from pcgeval.levels.extraction import CALL, LevelError, extract_code, last_block, quoted, read_calls
+from pcgeval.levels.unread import unread_calls, why_no_code
 from pcgeval.preview.drawing import (
     TEXT_COLUMNS,
     CalledBlock,
@@ -263,8 +263,27 @@ def level_lines(scored: LevelScore, width: int) -> Iterator[str]:
 
 
 def level_line(scored: LevelScore) -> str:
-    """Return in one line why a level that did not fail has its score: the first block that fell, the likeliest letter."""
+    """Return why a level that did not fail has its score: the first block that fell, and the likeliest letter."""
     fell = f"{len(scored.fallen)} of {len(scored.blocks)} blocks fell"
     first = f" (first {block_text(scored.fallen[0]).lstrip()})" if scored.fallen else ""
     read = "; read as {} {:.4f}".format(*scored.likeliest[0]) if scored.probabilities else ""
     return f"{fell}{first}{read}"
+
+
+def ignored_lines(text: str, scored: LevelScore) -> Iterator[str]:
+    """Yield a sentence about each line that holds what is nearly a call, or in bare calls none, but for comments.
+
+    Of a response the last fenced block is looked at. The sentence of a failure is not repeated.
+    """
+    block = last_block(text) if scored.read_as == "response" else None
+    first = text.count("\n", 0, block.start(1)) + 1 if block else 1
+    lines = block[1] if block else text if scored.read_as == "calls" else ""
+    for number, line in enumerate(lines.split("\n"), first):
+        if line.lstrip().startswith("#"):
+            continue
+        faults = [f"`{quoted(call)}` {why}" for _, call, why in unread_calls(line)]
+        if scored.read_as == "calls" and line.strip() and not faults and not CALL.search(line):
+            faults = [f"`{quoted(line.strip())}` holds no call"]
+        for fault in faults:
+            if f"line {number}: {fault}" != scored.reason:
+                yield f"line {number} is ignored: {fault}"
