@@ -49,7 +49,7 @@ ERRORS = [
 ]
 # a competition refuses to load these, too, because they cannot be run
 NOT_RUNNABLE = [
-    (PROMPT_FILES, {"prompt.txt": None, "Prompt.txt": PROMPT}, ": holds neither prompt.txt nor a program"),
+    (PROMPT_FILES, {"prompt.txt": None, "Prompt.txt": PROMPT}, "Prompt.txt: is not read. Name it prompt.txt"),
     (PROMPT_FILES, {"prompt.txt": b"\xff\xfe<"}, "prompt.txt: is UTF-16 text"),
     (PROMPT_FILES, {"prompt.txt": "  \n"}, "prompt.txt: is empty"),
     (PROMPT_FILES, {"prompt.txt": "x" * 1_000_001}, "prompt.txt: is larger than 1000000"),
