@@ -57,10 +57,10 @@ MAIN_FILE = "main.py"  # the usual name of a program
 STAND_INS = ("dotenv", "openai", "tqdm")  # modules that a sandbox has in place of packages, see generation/guest
 # these reach other machines; the program's only way out is the interface package
 _NETWORK = """
-    aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx huggingface_hub litellm
-    mistralai ollama openai paramiko playwright requests selenium smtplib socket together urllib.request urllib3
-    websocket websockets
-""".split()
+    aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx
+    huggingface_hub litellm mistralai ollama openai paramiko playwright requests selenium
+    smtplib socket together urllib.request urllib3 websocket websockets
+"""
 
 
 @dataclass(frozen=True)
@@ -266,9 +266,6 @@ def _program_findings(
 ) -> Iterator[SubmissionFinding]:
     yield from _start_findings(folder, entry, files, names)
     for file in files:
-        for module in filter(file.imports.get, _NETWORK.split()):
-            text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
-            yield warning(f"{file.name}:{file.imports[module]}", text)
         for line, name in file.functions:
             text = (
                 f"gives run_evaluation the function {name}; give it a subclass of TrialLoop, whose `run` does the same"
@@ -293,19 +290,19 @@ def _start_findings(
     try:
         requirements = read_requirements(folder)
     except RequirementsError as fault:
-        for line in str(fault).splitlines():
-            place, _, text = line.partition(": ")
+        for words in str(fault).splitlines():
+            place, _, text = words.partition(": ")
             yield error(place, text)
-        requirements = [REQUIREMENTS]
+        requirements = [REQUIREMENTS]  # unknown ones
     here = {part.partition(".")[0] for name in names for part in name.split("/")}
     at_hand = {*sys.stdlib_module_names, *INTERFACE_PACKAGES, *STAND_INS, *here}
-    started = _started_files(entry, files)
+    started, network = _started_files(entry, files), {*_NETWORK.split()}
     for file in files:
         if file.fault:
             yield error(file.place, file.fault) if file.name in started else warning(file.place, file.fault)
         for module, line in file.imports.items():
             is_missing = not ("." in module or module in at_hand or module in file.tries or requirements)
-            if module in _NETWORK:
+            if module in network:
                 text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
             elif is_missing:
                 text = f"imports {module}, which is neither part of Python nor a file here"
