@@ -104,6 +104,7 @@ WITHOUT_REQUIREMENTS = {**PROGRAM_FILES, "requirements.txt": "# the competition'
         ({**NUMPY, "requirements.txt": "numpy\n"}, None),
         ({**NUMPY, "requirements.txt": "pandas\n"}, None),  # which brings numpy
         ({**NUMPY, "numpy/__init__.py": ""}, None),
+        ({**NUMPY, "packages.zip": ""}, None),  # which may hold it
         ({"main.py": "import helper\n" + PROGRAM}, "^error: main.py:1: imports helper, which is neither"),
         (
             {"main.py": "from tools import a\n" + PROGRAM, "tools/__init__.py": "import b", "b.py": "import numpy"},
@@ -121,7 +122,10 @@ WITHOUT_REQUIREMENTS = {**PROGRAM_FILES, "requirements.txt": "# the competition'
         ),
         ({"main.py": None, "prompt.md": PROMPT}, "^error: prompt.md: is not read. Name it prompt.txt"),
         ({"main.py": None, "Prompt.TXT": PROMPT, "plot.py": ""}, "^error: Prompt.TXT: is not read. Name it"),
-        ({"main.py": None}, "^error: holds neither prompt.txt nor a program. A program imports .* under `if"),
+        (
+            {"main.py": None},
+            "^error: holds neither prompt.txt, with <OBJECT> .*, nor a program. A program imports .* under `if",
+        ),
         ({"main.py": "import openai\n"}, "^error: main.py: is no program: it imports none of .*A program imports"),
         (
             {"main.py": "from llms4pcg.competition import chat_with_llm\n"},

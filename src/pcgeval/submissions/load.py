@@ -208,7 +208,9 @@ def _neither(folder: Path, files: Sequence[PythonFile]) -> SubmissionError:
     if files:
         text = f"is no program: it imports none of {', '.join(INTERFACE_PACKAGES)}"
         return SubmissionError(folder, files[0].name, f"{text}. {_PROGRAM}")
-    return SubmissionError(folder, "", f"holds neither {PROMPT_FILE} nor a program. {_PROGRAM}")
+    return SubmissionError(
+        folder, "", f"holds neither {PROMPT_FILE}, with {PLACEHOLDER} for the letter, nor a program. {_PROGRAM}"
+    )
 
 
 def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:

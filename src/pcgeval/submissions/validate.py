@@ -294,6 +294,7 @@ def _start_findings(
             place, _, text = words.partition(": ")
             yield error(place, text)
         requirements = [REQUIREMENTS]  # unknown ones
+    may_bring_more = requirements or any(name.endswith((".zip", ".whl", ".egg")) for name in names)
     here = {part.partition(".")[0] for name in names for part in name.split("/")}
     at_hand = {*sys.stdlib_module_names, *INTERFACE_PACKAGES, *STAND_INS, *here}
     started, network = _started_files(entry, files), {*_NETWORK.split()}
@@ -301,7 +302,7 @@ def _start_findings(
         if file.fault:
             yield error(file.place, file.fault) if file.name in started else warning(file.place, file.fault)
         for module, line in file.imports.items():
-            is_missing = not ("." in module or module in at_hand or module in file.tries or requirements)
+            is_missing = not ("." in module or module in at_hand or module in file.tries or may_bring_more)
             if module in network:
                 text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
             elif is_missing:
