@@ -338,13 +338,13 @@ def _with_syntax(file: PythonFile, tree: ast.Module) -> PythonFile:
 
 
 def _functions_for_loops(tree: ast.Module, nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Yield each plain function that run_evaluation gets in place of a class, with the line of the call."""
+    """Yield the plain function that each call of run_evaluation gets in place of a class, with the line of the call."""
     functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.decorator_list}
-    changed = {_name(part) for node in nodes if isinstance(node, ast.Assign) for part in ast.walk(node)}
+    functions -= {_name(part) for node in nodes if isinstance(node, ast.Assign) for part in ast.walk(node)}
     for node in nodes:
         if isinstance(node, ast.Call) and _name(node.func) == "run_evaluation":
             loops = [*node.args[1:2], *(option.value for option in node.keywords if option.arg == "fn")]
-            yield from ((node.lineno, name) for name in map(_name, loops) if name in functions - changed)
+            yield from ((node.lineno, name) for name in map(_name, loops) if name in functions)
 
 
 def _name(node: ast.AST) -> str:

@@ -265,12 +265,6 @@ def _program_findings(
     folder: Path, entry: str, files: Sequence[PythonFile], names: Collection[str]
 ) -> Iterator[SubmissionFinding]:
     yield from _start_findings(folder, entry, files, names)
-    for file in files:
-        for line, name in file.functions:
-            text = (
-                f"gives run_evaluation the function {name}; give it a subclass of TrialLoop, whose `run` does the same"
-            )
-            yield error(f"{file.name}:{line}", text)
     if not any(file.evaluates for file in files):
         is_known = not any(file.fault for file in files)
         text = "never calls run_evaluation, without which no trial is run"
@@ -301,6 +295,9 @@ def _start_findings(
     for file in files:
         if file.fault:
             yield error(file.place, file.fault) if file.name in started else warning(file.place, file.fault)
+        for line, name in file.functions if file.name == entry else ():
+            text = f"gives run_evaluation the function {name}; give it a subclass of TrialLoop with this as its `run`"
+            yield error(f"{file.name}:{line}", text)
         for module, line in file.imports.items():
             is_missing = not ("." in module or module in at_hand or module in file.tries or may_bring_more)
             if module in network:
