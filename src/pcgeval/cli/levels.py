@@ -25,7 +25,7 @@ from pcgeval.similarity.classifier import Classifier
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 STDIN = Path("-")
 _WATCH_SECONDS = 0.3  # between two looks at the file
-_MOST_HINTS = 10
+_MOST_IGNORED = 10  # lines that are named
 _KINDS = {"response": "a response", "calls": "calls", "level": "a level in XML"}
 _FORM = (
     "Write calls as drop_block('b13', 7): 'b11', 'b13' or 'b31', then a column from 0 to 19. "
@@ -53,7 +53,7 @@ def level(
         raise typer.BadParameter(f"letter {letter!r}: must be A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
-    from pcgeval.preview.level_score import ignored_lines, level_lines, score_level  # noqa: PLC0415 - the help needs no pymunk, an extra
+    from pcgeval.preview import level_score as scores  # noqa: PLC0415 - the help needs no pymunk, an extra
 
     params = load_params_or_default(assignments or ())
     settings = params.similarity
@@ -61,18 +61,16 @@ def level(
 
     width = terminal_width(piped=sys.maxsize)
     for text in _texts(file, watch=watch):
-        scored = score_level(text, letter.upper(), classifier, params.physics)
+        scored = scores.score_level(text, letter.upper(), classifier, params.physics)
         if json:
             print_json(scored.to_dict())
         else:
             name = "stdin" if file == STDIN else printable_line(str(file))
-            print(f"{name}: read as {_KINDS[scored.read_as]}", *level_lines(scored, width), sep="\n")
+            print(f"{name}: read as {_KINDS[scored.read_as]}", *scores.level_lines(scored, width), sep="\n")
             print(f"{scored.letter}: {scored.verdict}")
         sys.stdout.flush()
-        hints = [*islice(ignored_lines(text, scored), _MOST_HINTS)]
-        if hints or scored.failed_stage == "extract":
-            hints.append(_FORM)
-        for hint in hints:
+        ignored = [*islice(scores.ignored_lines(text, scored), _MOST_IGNORED)]
+        for hint in [*ignored, _FORM] if ignored or scored.failed_stage == "extract" else ():
             print_stderr(hint)
         if scored.simulated and png:
             write_bytes(png, png_bytes(scored.image()))
