@@ -120,9 +120,8 @@ def params_for_try(model: str, host: str | None, base_url: str | None, letters: 
     asked = find_model_to_ask(params, model, host, base_url)
     letters = letters.upper()
     if not letters or not set(letters) <= set(params.competition.characters) or len(set(letters)) < len(letters):
-        raise SettingsError(
-            f"letters {letters!r}: give letters of the competition ({params.competition.characters}), each once."
-        )
+        known = params.competition.characters
+        raise SettingsError(f"letters {letters!r}: give letters of the competition ({known}), each once, such as HIL.")
     key = re.sub(r"[^\w.-]", "-", asked.name).lstrip(".") or "model"  # part of a path
     competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": number})
     limits = params.limits.model_copy(update={"outage_seconds": min(params.limits.outage_seconds, OUTAGE_SECONDS)})

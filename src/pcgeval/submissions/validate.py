@@ -158,7 +158,9 @@ def unpacked_submission(path: Path) -> Iterator[Path]:
         return
     if path.is_file() and path.suffix.lower() != ".zip":
         reason = "is neither a folder nor a zip file"
-        raise UntrustedFileError(path, "malformed", reason, "Pack the submission as a .zip file.")
+        raise UntrustedFileError(
+            path, "malformed", reason, "Name the folder that holds it, or pack that as a .zip file."
+        )
     with TemporaryDirectory(prefix="pcgeval-") as folder:
         unpack(path, Path(folder, "submission"), max_files=_MAX_ENTRIES, max_bytes=MAX_BYTES)
         yield Path(folder, "submission")
