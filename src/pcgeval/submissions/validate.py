@@ -292,7 +292,7 @@ def _start_findings(
         requirements = [REQUIREMENTS]  # unknown ones
     may_bring_more = requirements or any(name.endswith((".zip", ".whl", ".egg")) for name in names)
     here = {part.partition(".")[0] for name in names for part in name.split("/")}
-    at_hand = {*sys.stdlib_module_names, *INTERFACE_PACKAGES, *STAND_INS, *here}
+    at_hand = {"__main__", *sys.stdlib_module_names, *INTERFACE_PACKAGES, *STAND_INS, *here}
     started, network = _started_files(entry, files), {*_NETWORK.split()}
     for file in files:
         if file.fault:
