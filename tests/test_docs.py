@@ -109,6 +109,7 @@ def check_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--help"]) == 0, words
     shown = capsys.readouterr().out
     assert all(word in shown for word in words if word.startswith("--")), words
+    assert not {"{", "}"} & set(shown.partition("\n\n")[0])  # which Typer puts around arguments
 
 
 def test_make_clean_leaves_what_cannot_be_made_again(tmp_path):

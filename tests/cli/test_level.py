@@ -87,7 +87,7 @@ def test_a_faulty_call_is_named(text, words, capsys):
     assert Path("a.png").exists() == (not is_failed)
 
 
-FORM = "Write calls as drop_block('b13', 7): 'b11', 'b13' or 'b31', then a column from 0 to 19."
+FORM = "Write calls as drop_block('b13', 7); the types are 'b11', 'b13' and 'b31', the columns 0 to 19."
 GOOD = "drop_block('b13', 7)"
 
 
