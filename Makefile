@@ -14,7 +14,7 @@ export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 .PHONY: help setup final-eval midterm-eval report audit test test-fast test-soak lint docs bench environments clean
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## create .venv with the exact versions of constraints.txt
 

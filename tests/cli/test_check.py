@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from handed_in_for_tests import write_wheel
+from handed_in_for_tests import write_folder, write_wheel
 from model_servers import DIGEST, SlowOllama
 from this_machine import why_no_sandbox
 from workspace import PROGRAM, PROMPT, competition_folder, git
@@ -133,6 +133,18 @@ def test_a_server_has_the_pinned_model_but_may_be_away_once_its_trials_are_done(
     assert [finding[:2] for finding in check()[1]] == [("models", "warning")]
     Path("data/submissions/beta/prompt.txt").write_text("Another <OBJECT>.")
     assert [finding[:2] for finding in check()[1]] == [("models", "error")]
+
+
+def test_a_digest_of_null_is_named_with_the_one_to_write(competition, check):
+    competition.change_params("models", m={**competition.params()["models"]["m"], "digest": None})
+    [(_, severity, text)] = check()[1]
+    assert severity == "warning"
+    assert f"models.m.digest is null, so another model could answer in its place. Write {DIGEST}" in text
+    Path("data/recordings/m").mkdir()
+    for team in ("alpha", "beta"):
+        write_folder(Path("data/recordings/m") / team, {"calls.jsonl": ""})
+    competition.change_params("models", m={"backend": "recorded", "name": "m:1"})
+    assert [finding[:2] for finding in check()[1]] == [("recordings", "error")]
 
 
 def test_a_faulty_params_file_is_a_finding(tmp_path, monkeypatch, check):
