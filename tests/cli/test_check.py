@@ -124,12 +124,15 @@ def test_versions_are_locked_and_a_team_that_fails_alone_stops_nobody(competitio
     assert [path.name for path in Path("data/locks").iterdir()] == ["careful.txt"]
 
 
-def test_a_server_has_the_pinned_model_but_may_be_away_once_its_trials_are_done(competition, server, check):
+def test_server_and_sandbox_may_be_missing_once_the_trials_are_done(competition, server, check, monkeypatch):
     server.digest = "c" * 64
     assert [finding[:2] for finding in check()[1]] == [("models", "error")]
     server.digest = DIGEST
     competition.generate()
     server.__exit__()
+    monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
+    monkeypatch.delenv("PCGEVAL_TRUST_PROGRAMS")
+    assert check()[0] == 0
     assert [finding[:2] for finding in check()[1]] == [("models", "warning")]
     Path("data/submissions/beta/prompt.txt").write_text("Another <OBJECT>.")
     assert [finding[:2] for finding in check()[1]] == [("models", "error")]
