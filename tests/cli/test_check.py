@@ -138,11 +138,15 @@ def test_server_and_sandbox_may_be_missing_once_the_trials_are_done(competition,
     assert [finding[:2] for finding in check()[1]] == [("models", "error")]
 
 
-def test_a_digest_of_null_is_named_with_the_one_to_write(competition, check):
+def test_a_digest_of_null_is_named_with_the_one_to_write(competition, server, check):
     competition.change_params("models", m={**competition.params()["models"]["m"], "digest": None})
     [(_, severity, text)] = check()[1]
     assert severity == "warning"
     assert f"models.m.digest is null, so another model could answer in its place. Write {DIGEST}" in text
+    judge = {"backend": "ollama", "name": "m:1", "host": server.address}
+    competition.change("rubric", {"judge": "simple", "model": judge})
+    assert "rubric.model.digest is null" in check()[1][-1][2]
+    competition.change("rubric", {})
     Path("data/recordings/m").mkdir()
     for team in ("alpha", "beta"):
         write_folder(Path("data/recordings/m") / team, {"calls.jsonl": ""})

@@ -197,6 +197,9 @@ def _check_models(
         is_graded = all(layout.grade_file(team).exists() for team in params.teams)
         with _attempt(findings, "models", "warning" if is_graded else "error"):
             check_judge(judge)
+            if judge.digest is None and judge.backend != "openai":
+                text = "rubric.model.digest is null, so another model could grade in its place. Write it there."
+                findings.append(Finding("models", "warning", text))
     return lines
 
 
