@@ -7,11 +7,12 @@ from itertools import count, pairwise
 from typing import Literal, NamedTuple
 
 from pcgeval.core.text import printable_line
-from pcgeval.evaluator.world import SPRITES, Point, Stability, corners, square_around
+from pcgeval.evaluator.world import GROUND_TOP, SPRITES, Point, Stability, corners, square_around
 from pcgeval.formats.stages import BlockPath, KeyFrame, SimulatedLevel
 from pcgeval.levels.blocks import Block, BlockType
 
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
+TILE = 3.6  # metres along each side of a tile: 15 cells
 _MARGIN = 12
 _HOLD = 1000  # milliseconds that a replay holds its end before it begins again
 _COLOURS = {"stayed": "#24405e", "moved": "#e0762f", "broke": "#e0762f"}
@@ -93,6 +94,17 @@ def outlines(level: SimulatedBlocks) -> dict[str, str]:
             paths[block.fate] += f"h{right}" if not down else f"v{down}" if not right else f"l{right} {down}"
         paths[block.fate] += "z"
     return {name: path for name, path in paths.items() if path}
+
+
+def tile_view(level: SimulatedBlocks) -> str:
+    """Return the view of a level's `outlines` in a tile: tiles have one scale, and their levels stand on one ground.
+
+    A level that is larger than a tile is drawn smaller.
+    """
+    living = _living(level)
+    corner, units = _view(living) if living else (Point(0, GROUND_TOP), 1)
+    side = max(VIEW, round(TILE * units))
+    return f"{(VIEW - side) // 2} {round((corner.y - GROUND_TOP) * units) - side} {side} {side}"
 
 
 def motion(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:
