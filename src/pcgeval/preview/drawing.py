@@ -12,7 +12,6 @@ from pcgeval.formats.stages import BlockPath, KeyFrame, SimulatedLevel
 from pcgeval.levels.blocks import Block, BlockType
 
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
-TILE = 3.6  # metres along each side of a tile: 15 cells
 _MARGIN = 12
 _HOLD = 1000  # milliseconds that a replay holds its end before it begins again
 _COLOURS = {"stayed": "#24405e", "moved": "#e0762f", "broke": "#e0762f"}
@@ -96,14 +95,14 @@ def outlines(level: SimulatedBlocks) -> dict[str, str]:
     return {name: path for name, path in paths.items() if path}
 
 
-def tile_view(level: SimulatedBlocks) -> str:
-    """Return the view of a level's `outlines` in a tile: tiles have one scale, and their levels stand on one ground.
+def tile_view(level: SimulatedBlocks, metres: float) -> str:
+    """Return the view of a level's `outlines` in a tile of so many metres, so that tiles have one scale and one ground.
 
-    A level that is larger than a tile is drawn smaller.
+    A level that is larger than the tile is drawn smaller.
     """
     living = _living(level)
     corner, units = _view(living) if living else (Point(0, GROUND_TOP), 1)
-    side = max(VIEW, round(TILE * units))
+    side = max(VIEW, round(metres * units))
     return f"{(VIEW - side) // 2} {round((corner.y - GROUND_TOP) * units) - side} {side} {side}"
 
 

@@ -85,10 +85,15 @@ class TrialView:
         return (self.stability or 0) * (self.similarity or 0)
 
     @property
+    def is_recognised(self) -> bool:
+        """Whether it shows its letter."""
+        probabilities = [probability.probability for probability in self.probabilities]
+        return is_recognised(self.stability, self.similarity, probabilities)
+
+    @property
     def merit(self) -> tuple[bool, float]:
         """What a person sees in it, the higher the better: whether it is recognised, then the likeness."""
-        probabilities = [probability.probability for probability in self.probabilities]
-        return is_recognised(self.stability, self.similarity, probabilities), self.likeness
+        return self.is_recognised, self.likeness
 
     @property
     def is_own(self) -> bool:
