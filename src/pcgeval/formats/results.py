@@ -149,6 +149,16 @@ class RankedTeam(FilePart):
         return None if self.recognised is None else f"{self.recognised} of {self.trials}"
 
     @property
+    def supplied_words(self) -> str | None:
+        """The supplied ones of the best levels, such as `22 of 26`; None without records or levels."""
+        return f"{self.supplied_best_levels} of {self.best_levels}" if self.best_levels else None
+
+    @property
+    def counted(self) -> "RankedTeam":
+        """The line with the team's counts of trials, which a disqualified team has in `would_have`."""
+        return self.would_have or self
+
+    @property
     def supplied_share(self) -> float | None:
         """The share of blocks that the submission supplied; None without records or blocks."""
         blocks = sum(model.blocks or 0 for model in self.models.values())

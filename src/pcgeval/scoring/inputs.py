@@ -5,7 +5,7 @@ file is None and a missing trial is left out; the formulas count both as 0, as t
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -122,6 +122,15 @@ class CompetitionResults:
     """Results by model and team; every team has results with every model, and disqualified teams are left out."""
 
     models: Mapping[str, Mapping[str, TeamResults]]
+
+    def of(self, names: Collection[str]) -> "CompetitionResults":
+        """Return the results of the teams with these names."""
+        return CompetitionResults(
+            {
+                model: {name: results for name, results in teams.items() if name in names}
+                for model, teams in self.models.items()
+            }
+        )
 
 
 def byte_order(name: str) -> bytes:
