@@ -417,7 +417,8 @@ for (const table of all("table.ranking")) {
     });
     const label = labelled("", box);
     label.append("compare");
-    row.querySelector("th").append(label);
+    const head = row.querySelector("th");
+    head.insertBefore(label, head.querySelector("small"));
     return box;
   });
   choosers.set("ranking", (values) => {

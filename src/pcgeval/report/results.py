@@ -274,7 +274,9 @@ class Evaluation:
 
 def shares_by_model(row: RankedTeam) -> dict[str, Decimal]:
     """Return a team's scores with each model in percent of all points; they add up to its normalised total."""
-    unit = (row.normalised or Decimal(0)) / (row.total or Decimal(1))
+    if row.normalised is None or row.total is None:
+        return {}
+    unit = row.normalised / (row.total or 1)
     return {model: unit * result.score for model, result in row.models.items()}
 
 
