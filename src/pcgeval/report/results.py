@@ -209,14 +209,15 @@ class Evaluation:
         """Return the best level of a letter that each scored team's models built themselves, the best first."""
         best = []
         for team in self.scored_teams:
-            results = [(model, result) for model in team.models for result in model.letters if result.letter == letter]
             levels = [
                 ShownLevel(team, model, result, trial)
-                for model, result in results
+                for model in team.models
+                for result in model.letters
                 for trial in result.trials
-                if trial.is_own and trial.likeness
+                if result.letter == letter and trial.is_own and trial.likeness
             ]
-            best += sorted(levels, key=attrgetter("trial.merit"))[-1:]
+            if levels:
+                best.append(max(levels, key=attrgetter("trial.merit")))
         return sorted(best, key=attrgetter("trial.merit"), reverse=True)
 
     @property
