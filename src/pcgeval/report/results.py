@@ -200,11 +200,6 @@ class Evaluation:
         """The teams that are not disqualified."""
         return tuple(team for team in self.teams if not team.is_disqualified)
 
-    @cached_property
-    def trials(self) -> tuple[TrialView, ...]:
-        """The trials of all teams."""
-        return tuple(trial for team in self.teams for trial in team.trials)
-
     def own_levels(self, letter: str) -> list[ShownLevel]:
         """Return the best level of a letter that each scored team's models built themselves, the best first."""
         best = []
