@@ -365,7 +365,7 @@ const wordsOf = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
 function difference(text, other) {
   const above = numberIn(text) - numberIn(other);
   if (!Number.isFinite(above)) return "";
-  const digits = /\.(\d+)/.exec(text.split(" ")[0])?.[1].length ?? 0;
+  const digits = Math.max(...[text, other].map((words) => /^[^ ]*\.(\d+)/.exec(words)?.[1].length ?? 0));
   return `${above > 0 ? "+" : ""}${above.toFixed(digits)}`;
 }
 
@@ -379,7 +379,7 @@ function compared(table, rows) {
     return row;
   };
   const names = rows.map((row) => row.querySelector("th a").textContent);
-  const head = line("", ...names, "difference");
+  const head = line("figure", ...names, "difference");
   head.replaceChildren(...[...head.cells].map(({ textContent }) => element("th", textContent)));
   figures.createTHead().append(head);
   const body = figures.createTBody();
