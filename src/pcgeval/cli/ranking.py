@@ -107,6 +107,8 @@ def print_teams(teams: Sequence[RankedTeam]) -> None:
             rank = f", rank {would_have.rank}" if would_have.rank else ""
             print(f"  ranked with the others, it would have had {would_have.normalised:.2f} % of all points{rank}")
             if would_have.supplied_share is not None:
-                levels = f"{would_have.supplied_words} of its best levels, call for call,"
+                levels = (
+                    f"{would_have.supplied_best_levels} of its {would_have.best_levels} best levels, call for call,"
+                )
                 share = f"{100 * would_have.supplied_share:.0f} % of its blocks"
                 print(f"  {levels} and {share} stood in its messages before the model named them")

@@ -102,7 +102,7 @@ class TeamModelScore(FilePart):
     """A team's result with one model; counts that come from the records of trials are None without records."""
 
     score: Exact
-    normalised: Exact  # percent of the sum over all teams
+    normalised: Exact  # percent of all teams' scores with the model
     failed_trials: int = Field(ge=0, le=10**9)
     trials: int | None = None  # failed ones too
     recognised: int | None = None  # trials, see `is_recognised`; None where no file has the probabilities
@@ -115,7 +115,7 @@ class TeamModelScore(FilePart):
 
 
 class ScoreInterval(NamedTuple):
-    """The central 90 % of a team's resampled normalised totals, in percent."""
+    """The central 90 % of a team's resampled shares of all points, in percent."""
 
     low: float
     high: float
@@ -132,7 +132,7 @@ class RankedTeam(FilePart):
     rank: int | None
     winner: bool
     total: Exact | None
-    normalised: Exact | None
+    normalised: Exact | None  # percent of all teams' totals: the share of all points
     interval: ScoreInterval | None
     models: dict[str, TeamModelScore]
     trials: int | None = None  # with all models, as are the next three counts
@@ -175,7 +175,7 @@ class RankingRules(FilePart):
 
 
 class RankingIntervals(FilePart):
-    """Settings of the intervals of the normalised totals."""
+    """Settings of the intervals."""
 
     level: Share
     resamples: int

@@ -15,7 +15,6 @@ from pcgeval.formats.layout import (
     RESULTS,
     STAGE_DIRS,
     SUBMISSIONS,
-    Trial,
     stage_dir,
     summaries_file,
 )
@@ -31,16 +30,8 @@ from pcgeval.formats.results import (
 )
 from pcgeval.formats.stages import read_outcomes
 from pcgeval.formats.trials import best_levels, read_summaries
-from pcgeval.scoring.decimals import ZERO
 from pcgeval.scoring.formulas import ModelScores, score_competition
-from pcgeval.scoring.inputs import (
-    CompetitionResults,
-    ScoringError,
-    ScoringRules,
-    TeamResults,
-    first_by_trial,
-    read_team,
-)
+from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
 from pcgeval.scoring.result_hash import result_hash
 from pcgeval.submissions.load import Submission, load_submissions
 
@@ -84,7 +75,6 @@ def rank_stage(params: Params, root: Path = Path()) -> "Ranking":
 
     rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
     results = read_measured(params, params.models, submissions, root)
-    scores = score_competition(results.of([submission.team for submission in scored_submissions(params, root)]), rules)
     resamples, seed = params.scoring.bootstrap, params.competition.seed
     entrants = [
         ranks.Entrant(
@@ -92,6 +82,9 @@ def rank_stage(params: Params, root: Path = Path()) -> "Ranking":
         )
         for submission in submissions
     ]
+    scores = score_competition(
+        results.of([entrant.team for entrant in entrants if entrant.disqualified is None]), rules
+    )
     ranking = ranks.rank(scores, entrants, ranks.bootstrap(scores, resamples, seed))
     ranking = ranks.with_disqualified(ranking, results, rules, entrants)
     ranking = replace(ranking, rows=tuple(_with_usage(row, results, root) for row in ranking.rows))
@@ -121,11 +114,8 @@ def _with_usage(row: RankedTeam, results: CompetitionResults, root: Path) -> Ran
                 for trial, summary in summaries.items()
                 if summary.usage.supplied.whole and outcomes[trial].failure is None
             }
-            for letter, measured in results.models[model][row.team].letters.items():
-                similarity = first_by_trial(measured.similarity)
-                for number, stability in first_by_trial(measured.stability).items():
-                    likeness = float(stability * similarity.get(number, ZERO))
-                    levels.append((letter, likeness, Trial(letter, number) in supplied))
+            likeness = results.models[model][row.team].likeness
+            levels += [(trial.letter, float(value), trial in supplied) for trial, value in likeness.items()]
             counts |= {
                 "flagged_trials": sum(bool(usage.flags) for usage in usages),
                 "blocks": sum(usage.supplied.blocks for usage in usages),
