@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pcgeval.core.files import sha256_text
 from pcgeval.core.text import count, printable_text, shortened
 from pcgeval.formats.stages import SimulatedTrial
-from pcgeval.preview.drawing import motion, outlines, tile_view
+from pcgeval.preview.drawing import block_text, motion, outlines, tile_view
 from pcgeval.report.results import commonest_failures, shares_by_model
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
 from pcgeval.rubric.grades import GradedTaskNode
@@ -71,7 +71,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     functions: tuple[Callable[..., Any], ...] = (
-        *(commonest_failures, foreign_text, motion, outlines, reasons_without_grade, record_of, rounded),
+        *(block_text, commonest_failures, foreign_text, motion, outlines, reasons_without_grade, record_of, rounded),
         *(shares_by_model, tile_view),
         *(calls, figure, moved, percent, shade, share, shortened, shown, thousands),
     )

@@ -301,7 +301,7 @@ for (const list of all("#levels > .levels")) {
 
 for (const section of all(".team-levels")) {
   addFinder({
-    before: section.querySelector(".model"),
+    before: section.querySelector(".model, .wide"),
     items: all("tr.trial", section),
     noun: "trials",
     label: "Find in trials and replies",
