@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup final-eval midterm-eval report audit test test-fast test-soak lint docs bench environments clean
+.PHONY: help setup final-eval midterm-eval report picture audit test test-fast test-soak lint docs bench environments clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ midterm-eval: $(READY)  ## evaluate the midterm's letters and trials in rounds/m
 
 report: $(READY)  ## make the pages in results/report
 	@$(BIN)/dvc repro report
+
+picture: report  ## make docs/report.png, the picture in README; needs Chromium
+	@$(BIN)/python docs/picture.py
 
 audit: $(READY)  ## repeat the evaluation in an empty folder and compare every file
 	@$(BIN)/pcgeval audit
