@@ -11,10 +11,10 @@ unexport PYTHONDONTWRITEBYTECODE
 export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup final-eval midterm-eval report audit test test-fast test-soak lint docs bench environments clean
+.PHONY: help setup final-eval midterm-eval report picture audit test test-fast test-soak lint docs bench environments clean
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## create .venv with the exact versions of constraints.txt
 
@@ -34,6 +34,9 @@ midterm-eval: $(READY)  ## evaluate the midterm's letters and trials in rounds/m
 
 report: $(READY)  ## make the pages in results/report
 	@$(BIN)/dvc repro report
+
+picture: report  ## make docs/report.png, the picture in README; needs Chromium
+	@$(BIN)/python docs/picture.py
 
 audit: $(READY)  ## repeat the evaluation in an empty folder and compare every file
 	@$(BIN)/pcgeval audit
@@ -65,7 +68,7 @@ docs: $(READY)  ## build the documentation site; `python -m http.server -d docs/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/mkdocs.yml
 
 bench: $(READY)  ## measure the speeds and accuracies that the docs quote
-	@for script in bench/*.py; do $(BIN)/python $$script || echo "$$script failed"; done
+	@failed=0; for script in bench/*.py; do $(BIN)/python $$script || failed=1; done; exit $$failed
 
 VERIFIERS := .venv-verifiers
 environments:  ## test the verifiers environments and run them once, in a separate venv; needs the network
@@ -75,6 +78,6 @@ environments:  ## test the verifiers environments and run them once, in a separa
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt --no-build-isolation --group dev --editable '.[local-llm,verifiers]' ./environments/pcgeval_levels ./environments/pcgeval_papers
 	$(VERIFIERS)/bin/python -m pytest tests/rl
 
-clean:  ## remove the outputs of the stages; inputs, results in git, .venv, paid replies and replaced submissions stay
-	rm -rf data/raw data/trials data/intermediate data/levels data/images data/stability data/replays data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache
+clean:  ## remove outputs, rounds, rehearsals and caches; inputs, results in git, paid replies and replaced submissions stay
+	@rm -rf data/raw data/trials data/intermediate data/levels data/images data/stability data/replays data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache
 	@[ ! -d .pcgeval ] || find .pcgeval -mindepth 1 -maxdepth 1 ! -name calls ! -name replaced -exec rm -rf {} +

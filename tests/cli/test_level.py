@@ -51,6 +51,14 @@ def test_json_and_pictures(capsys):
     assert etree.fromstring(Path("c.svg").read_bytes()).tag.endswith("svg")
 
 
+@pytest.mark.parametrize(("text", "moves"), [("drop_block('b31', 7)", False), (CALLS, True)])
+def test_a_replay_without_motion_says_so(capsys, text, moves):
+    Path("calls.txt").write_text(text)
+    assert main(["level", "calls.txt", "--letter", "I", "--replay", "c.svg"]) == 0
+    assert ("animate" in Path("c.svg").read_text()) is moves
+    assert ("c.svg is a still picture" in capsys.readouterr().err) is not moves
+
+
 @pytest.mark.parametrize(
     ("content", "code", "words"),
     [

@@ -23,6 +23,13 @@ from pcgeval.submissions.validate import validate as check
 
 app = group()
 _PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
+_NOT_SHIPPED = """\
+The edition's official baselines, its classifier and the digests of its models are not shipped:
+- The baselines are the folders zero_shot and zero_shot_multi_turn of https://github.com/chatgpt4pcg/llms4pcg-pe-examples.
+  Write a README.md into each, and file them: `pcgeval submit zero_shot --team zero-shot --replace`.
+- The classifier is pittawat/vit-base-uppercase-english-characters of huggingface.co. Name it as similarity.model, and
+  its commit as similarity.revision, and install pcgeval[classifier]. Until then, data/classifier is pcgeval's own.
+- `pcgeval check` prints the digests of your Ollama server's models. Write them into params.yaml."""
 SubmissionPath = Annotated[Path, typer.Argument(metavar="PATH", help="The submission's folder or zip file.")]
 
 
@@ -55,6 +62,8 @@ def init(
         f"wrote a competition to {folder}. Edit params.yaml there, add teams with `pcgeval submit`, "
         "find problems with `pcgeval check`, and run `make final-eval`."
     )
+    if edition:
+        print_stderr(_NOT_SHIPPED)
 
 
 def _upgrade(folder: Path) -> None:

@@ -40,7 +40,7 @@ def level(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A response, calls or an XML level; - reads stdin.")],
     letter: Annotated[str, typer.Option(metavar="L", help="The letter that the level should look like.")],
     png: Annotated[Path | None, file_to_write(text="Save the picture that the classifier sees.")] = None,
-    replay: Annotated[Path | None, file_to_write(text="Save an SVG that plays the simulation.")] = None,
+    replay: Annotated[Path | None, file_to_write(text="Save an SVG that plays the blocks that move.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score the level again whenever the file changes.")] = False,
     assignments: Assignments = None,
     json: Json = False,
@@ -77,6 +77,8 @@ def level(
             write_bytes(png, png_bytes(scored.image()))
         if scored.simulated and replay:
             write_text(replay, scored.replay_svg())
+            if not scored.simulated.paths:
+                print_stderr(f"{replay} is a still picture, as no block moved")
     if scored.failure is not None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
