@@ -23,7 +23,7 @@ from pcgeval.rl.paper_environment import (  # noqa: E402
     PaperTaskConfig,
     PaperTaskset,
 )
-from pcgeval.rubric.grades import JudgeOutput  # noqa: E402
+from pcgeval.rubric.output import JudgeOutput  # noqa: E402
 from pcgeval.rubric.papers import GOLD, PaperError  # noqa: E402
 
 pytestmark = pytest.mark.needs_sandbox
