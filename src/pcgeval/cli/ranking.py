@@ -80,7 +80,8 @@ def show_ranking(form: TableFormat | None = None, *, json: bool = False) -> None
 
 def print_teams(teams: Sequence[RankedTeam]) -> None:
     """Print the table of a ranking."""
-    columns = ("rank", "team", "normalised", "90% interval", "total", "failed trials", "flagged", "supplied", "status")
+    columns = ["rank", "team", "normalised", "90% interval", "total", "recognised", "failed trials", "flagged"]
+    columns += ["supplied", "status"]
     rows = [
         (
             str(team.rank or "-"),
@@ -88,6 +89,7 @@ def print_teams(teams: Sequence[RankedTeam]) -> None:
             "-" if team.normalised is None else rounded(team.normalised, 3),
             f"{team.interval.low:.2f}-{team.interval.high:.2f}" if team.interval else "-",
             "-" if team.total is None else rounded(team.total),
+            team.recognised_words or "-",
             str(sum(model.failed_trials for model in team.models.values())),
             str(sum(model.flagged_trials or 0 for model in team.models.values())),
             "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",

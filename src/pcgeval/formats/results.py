@@ -104,9 +104,12 @@ class TeamModelScore(FilePart):
     score: Exact
     normalised: Exact  # percent of the sum over all teams
     failed_trials: int = Field(ge=0, le=10**9)
+    trials: int | None = None  # failed ones too
+    recognised: int | None = None  # trials, see `is_recognised`; None where no file has the probabilities
     flagged_trials: int | None = None
     blocks: int | None = None  # of all responses
     supplied: int | None = None  # blocks that stood in the submission's messages before the model named them
+    supplied_levels: int | None = None  # of trials that did not fail: they stood there whole, call for call
     failures: dict[str, int] = Field({})  # trials by the kind of their failure, see `formats.failures`
     answered_by: tuple[str, ...] = ()  # how the answering models call themselves, as far as the server says it
 
@@ -119,7 +122,10 @@ class ScoreInterval(NamedTuple):
 
 
 class RankedTeam(FilePart):
-    """One line of the ranking; a disqualified team has no totals and no models, and only a ranked team has a rank."""
+    """One line of the ranking; a disqualified team has no totals and no models, and only a ranked team has a rank.
+
+    `would_have` is the line of a disqualified team if it were ranked; None where that cannot be computed.
+    """
 
     team: str
     status: Literal["ranked", "baseline", "disqualified"]
@@ -129,8 +135,18 @@ class RankedTeam(FilePart):
     normalised: Exact | None
     interval: ScoreInterval | None
     models: dict[str, TeamModelScore]
+    trials: int | None = None  # with all models, as are the next three counts
+    recognised: int | None = None
+    best_levels: int | None = None  # the best of each letter, where one scores above 0
+    supplied_best_levels: int | None = None  # of these, call for call the submission's
     prompt_length: int | None = None  # characters; of equal totals the shorter prompt is ahead
     disqualified: str | None  # the reason
+    would_have: "RankedTeam | None" = None
+
+    @property
+    def recognised_words(self) -> str | None:
+        """The recognised trials as a person reads them, such as `8 of 234`; None if they are not known."""
+        return None if self.recognised is None else f"{self.recognised} of {self.trials}"
 
     @property
     def supplied_share(self) -> float | None:

@@ -16,6 +16,7 @@ from pcgeval.evaluator.world import Stability
 from pcgeval.formats.failures import Failure, FailureStage
 from pcgeval.formats.layout import LETTERS
 from pcgeval.formats.params import PhysicsParams
+from pcgeval.formats.stages import is_recognised
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.conversion import level_xml
 from pcgeval.levels.extraction import LevelError, extract_code, read_calls
@@ -108,13 +109,23 @@ class LevelScore(Walk):
         return None if self.similarity is None else self.stability * self.similarity
 
     @property
+    def recognised(self) -> bool | None:
+        """Whether its letter is the likeliest and at least 90 % of the blocks stayed; None without a classifier."""
+        return (
+            None
+            if self.similarity is None
+            else is_recognised(self.stability, self.similarity, self.probabilities.values())
+        )
+
+    @property
     def verdict(self) -> str:
         """The scores in a line, or the reason of the failure."""
         if self.failure is not None:
             return f"0, failed in {self.failed_stage}: {printable_line(str(self.failure))}"
         if self.similarity is None:
             return f"stability {self.stability:.3f}, not classified"
-        return f"{self.score:.4f} = stability {self.stability:.3f} x similarity {self.similarity:.4f}"
+        product = f"stability {self.stability:.3f} x similarity {self.similarity:.4f}"
+        return f"{self.score:.4f} = {product}, {'recognised' if self.recognised else 'not recognised'}"
 
     @property
     def likeliest(self) -> tuple[tuple[str, float], ...]:
@@ -158,6 +169,7 @@ class LevelScore(Walk):
             "score": self.score,
             "stability": self.stability,
             "similarity": self.similarity,
+            "recognised": self.recognised,
             "failed_stage": self.failed_stage,
             "kind": self.failure and self.failure.kind,
             "reason": self.reason,

@@ -30,6 +30,8 @@ from pcgeval.formats.stages import (
     SimulationsFile,
     StabilityFile,
     StageFile,
+    by_trial,
+    is_recognised,
 )
 from pcgeval.scoring.decimals import from_float
 
@@ -75,11 +77,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class LetterResults:
-    """One letter of one team: entries in file order and the diversity, each None where its file is missing."""
+    """One letter of one team: entries in file order and the diversity, each None where its file is missing.
+
+    `recognised` is a number of trials; None where the probabilities of the other letters are not known.
+    """
 
     stability: tuple[Entry, ...] | None = None
     similarity: tuple[Entry, ...] | None = None
     diversity: Decimal | None = None
+    recognised: int | None = None
 
     @property
     def complete(self) -> bool:
@@ -103,6 +109,12 @@ class TeamResults:
     letters: Mapping[str, LetterResults]
     failed_trials: int = 0  # without a stability or a similarity
     provenance: Provenance = Provenance()
+
+    @property
+    def recognised(self) -> int | None:
+        """The number of recognised trials of all letters; None if that of a letter is not known."""
+        counts = [letter.recognised for letter in self.letters.values()]
+        return None if None in counts else sum(count or 0 for count in counts)
 
 
 @dataclass(frozen=True)
@@ -224,7 +236,21 @@ def _read_letter(folders: Mapping[StageDir, Path], letter: str, rules: ScoringRu
         _entries(stability_path, scores, rules) if stability else None,
         _entries(similarity_path, probabilities, rules) if similarity else None,
         from_float(diversity.rate) if diversity else None,
+        _recognised(stability, similarity, rules) if stability and similarity else 0,
     )
+
+
+def _recognised(stability: StabilityFile, similarity: SimilarityFile, rules: ScoringRules) -> int | None:
+    """Count the recognised trials of a letter; None if a picture lacks the probabilities of all letters."""
+    levels, predictions = by_trial(stability.levels), by_trial(similarity.predictions)
+    recognised = 0
+    for number, entry in by_trial(similarity.trials).items():
+        if number in levels and 1 <= number <= rules.trials:
+            if number not in predictions:
+                return None
+            probabilities = [one.probability for one in predictions[number].probabilities]
+            recognised += is_recognised(levels[number].score, entry.similarity, probabilities)
+    return recognised
 
 
 def _read_if_present(kind: type[Kind], path: Path) -> Kind | None:

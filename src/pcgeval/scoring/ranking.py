@@ -107,6 +107,10 @@ def _row(
 ) -> RankedTeam:
     """Return a team's line without its rank."""
     total = totals.get(entrant.team)
+    prompts = {
+        model.model: prompt for model in scores.models for prompt in model.prompts if prompt.team == entrant.team
+    }
+    recognised = [prompt.recognised for prompt in prompts.values()]
     scored: Literal["ranked", "baseline"] = "baseline" if entrant.role == "baseline" else "ranked"
     return RankedTeam(
         team=entrant.team,
@@ -116,13 +120,17 @@ def _row(
         total=total.total if total else None,
         normalised=total.normalised if total else None,
         models={
-            model.model: TeamModelScore(
-                score=prompt.score, normalised=prompt.normalised, failed_trials=prompt.failed_trials
+            model: TeamModelScore(
+                score=prompt.score,
+                normalised=prompt.normalised,
+                failed_trials=prompt.failed_trials,
+                trials=len(prompt.trials),
+                recognised=prompt.recognised,
             )
-            for model in scores.models
-            for prompt in model.prompts
-            if prompt.team == entrant.team
+            for model, prompt in prompts.items()
         },
+        trials=sum(len(prompt.trials) for prompt in prompts.values()) if total else None,
+        recognised=None if total is None or None in recognised else sum(count or 0 for count in recognised),
         prompt_length=entrant.prompt_length,
         disqualified=entrant.disqualified,
         interval=interval,
@@ -192,8 +200,9 @@ def write_ranking(folder: Path, file: RankingFile) -> None:
     """Write `ranking.json` and, with exact scores, `ranking.csv`: a team a line, empty cells for what it has not."""
     file.write(folder / RANKING_JSON.name)
     models = dict.fromkeys(model for team in file.teams for model in team.models)
-    columns = ["rank", "team", "status", "winner", "normalised", "total"]
-    columns += [f"{figure} {model}" for figure in ("score", "failed trials", "flagged trials") for model in models]
+    columns = ["rank", "team", "status", "winner", "normalised", "total", "recognised", "trials"]
+    figures = ("score", "recognised", "failed trials", "flagged trials")
+    columns += [f"{figure} {model}" for figure in figures for model in models]
     columns += ["low", "high"]  # the ends of the 90 % interval of `normalised`
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -203,8 +212,10 @@ def write_ranking(folder: Path, file: RankingFile) -> None:
         cells["winner"] = "yes" if team.winner else "no"
         if team.normalised is not None and team.total is not None:
             cells |= {"normalised": plain(team.normalised), "total": plain(team.total)}
+        cells |= {"recognised": team.recognised, "trials": team.trials}
         for model, score in team.models.items():
             cells[f"score {model}"] = plain(score.score)
+            cells[f"recognised {model}"] = score.recognised
             cells[f"failed trials {model}"] = score.failed_trials
             cells[f"flagged trials {model}"] = score.flagged_trials
         writer.writerow(cells | (team.interval._asdict() if team.interval else {}))
@@ -223,6 +234,7 @@ def write_metrics(folder: Path, ranking: Ranking) -> None:
             "normalised": round(float(row.normalised), _DIGITS),
             "low": low,
             "high": high,
+            "recognised": row.recognised,
             "failed_trials": sum(model.failed_trials for model in row.models.values()),
             "flagged_trials": sum(flagged) if flagged else None,
         }
