@@ -60,8 +60,12 @@ def evaluated(folder: Path, replies: Mapping[tuple[str, int], str]) -> EvalLog:
 
 def test_the_measures_are_those_of_score_level_and_diversity(tmp_path):
     replies = {
-        **{("I", 1): made("I"), ("I", 2): OTHER_I, ("I", 3): NO_LEVEL},
-        **{("L", 1): made("L"), ("L", 2): FALLS, ("L", 3): BARE_CALLS},
+        ("I", 1): made("I"),
+        ("I", 2): OTHER_I,
+        ("I", 3): NO_LEVEL,
+        ("L", 1): made("L"),
+        ("L", 2): FALLS,
+        ("L", 3): BARE_CALLS,
     }
     log = evaluated(tmp_path, replies)
     levels = {trial: score_level(reply, trial[0], read_as="response") for trial, reply in replies.items()}
