@@ -14,7 +14,7 @@ from model_servers import ScriptedChat
 @pytest.fixture
 def trace_of() -> Callable[..., Any]:
     """Return a function that makes a finished trace of a task with one reply, as after a rollout."""
-    vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+    vf = pytest.importorskip("verifiers.v1", reason="`make environments` installs the extra verifiers")
 
     def make(task: Any, reply: str | None = None) -> Any:
         facts = vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
@@ -33,7 +33,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
 
     The harness is the real one; only uv does not fetch its packages.
     """
-    vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+    vf = pytest.importorskip("verifiers.v1", reason="`make environments` installs the extra verifiers")
     from verifiers.v1.runtimes import subprocess
 
     async def prepared(runtime: Any, script: str, *_: object, **__: object) -> list[str]:

@@ -30,7 +30,7 @@ def run_commands(name: str, folder: Path, *replies: str | tuple[str, ...]) -> di
 
     Return the rows of each command's result by its first word. Only the server's address differs from the README.
     """
-    pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+    pytest.importorskip("verifiers.v1", reason="`make environments` installs the extra verifiers")
     text = (ENVIRONMENTS / name / "README.md").read_text("utf-8").replace("\\\n", " ")
     results = {}
     with ScriptedChat(replies) as server:

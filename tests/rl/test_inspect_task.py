@@ -16,7 +16,7 @@ from pcgeval import diversity, score_level
 from pcgeval.core.files import derived_seed
 from pcgeval.submissions.load import SubmissionError
 
-inspect_ai = pytest.importorskip("inspect_ai", reason="the extra inspect is not installed")
+inspect_ai = pytest.importorskip("inspect_ai", reason="`make environments` installs the extra inspect")
 
 from inspect_ai.log import EvalLog, read_eval_log  # noqa: E402
 from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402

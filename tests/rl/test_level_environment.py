@@ -11,7 +11,7 @@ from pcgeval.preview.level_score import score_level
 from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.diversity import diversity
 
-vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+vf = pytest.importorskip("verifiers.v1", reason="`make environments` installs the extra verifiers")
 
 from pcgeval.rl.level_environment import LevelEnv, LevelTask, LevelTaskset, LevelTasksetConfig  # noqa: E402
 

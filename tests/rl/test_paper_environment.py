@@ -17,7 +17,7 @@ from pcgeval.judge.settings import JudgeSettings
 from pcgeval.rubric.output import JudgeOutput
 from pcgeval.rubric.papers import GOLD, PaperError
 
-vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+vf = pytest.importorskip("verifiers.v1", reason="`make environments` installs the extra verifiers")
 
 from pcgeval.rl import paper_environment  # noqa: E402
 from pcgeval.rl.paper_environment import (  # noqa: E402
