@@ -1,6 +1,7 @@
 """The task of level generation for Inspect: `inspect eval pcgeval/letters`, by the entry point in pyproject.toml."""
 # mypy: disable-error-code="import-not-found, untyped-decorator"
 
+import math
 from collections import defaultdict
 from functools import partial
 from pathlib import Path
@@ -84,7 +85,8 @@ def mean_diversity() -> Metric:
         vectors_of = defaultdict(list)
         for sample in scores:
             vectors_of[sample.sample_metadata["letter"]].append(sample.score.metadata["probabilities"])
-        return fmean(diversity([*filter(None, vectors)], len(vectors)) for vectors in vectors_of.values())
+        values = [diversity([*filter(None, vectors)], len(vectors)) for vectors in vectors_of.values()]
+        return fmean(values) if values else math.nan
 
     return compute
 
