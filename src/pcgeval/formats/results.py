@@ -102,7 +102,7 @@ class TeamModelScore(FilePart):
     """A team's result with one model; counts that come from the records of trials are None without records."""
 
     score: Exact
-    normalised: Exact  # percent of the sum over all teams
+    normalised: Exact  # percent of all teams' scores with the model
     failed_trials: int = Field(ge=0, le=10**9)
     trials: int | None = None  # failed ones too
     recognised: int | None = None  # trials, see `is_recognised`; None where no file has the probabilities
@@ -115,7 +115,7 @@ class TeamModelScore(FilePart):
 
 
 class ScoreInterval(NamedTuple):
-    """The central 90 % of a team's resampled normalised totals, in percent."""
+    """The central 90 % of a team's resampled shares of all points, in percent."""
 
     low: float
     high: float
@@ -132,7 +132,7 @@ class RankedTeam(FilePart):
     rank: int | None
     winner: bool
     total: Exact | None
-    normalised: Exact | None
+    normalised: Exact | None  # percent of all teams' totals: the share of all points
     interval: ScoreInterval | None
     models: dict[str, TeamModelScore]
     trials: int | None = None  # with all models, as are the next three counts
@@ -147,6 +147,16 @@ class RankedTeam(FilePart):
     def recognised_words(self) -> str | None:
         """The recognised trials as a person reads them, such as `8 of 234`; None if they are not known."""
         return None if self.recognised is None else f"{self.recognised} of {self.trials}"
+
+    @property
+    def supplied_words(self) -> str | None:
+        """The supplied ones of the best levels, such as `22 of 26`; None without records or levels."""
+        return f"{self.supplied_best_levels} of {self.best_levels}" if self.best_levels else None
+
+    @property
+    def counted(self) -> "RankedTeam":
+        """The line with the team's counts of trials, which a disqualified team has in `would_have`."""
+        return self.would_have or self
 
     @property
     def supplied_share(self) -> float | None:
@@ -165,7 +175,7 @@ class RankingRules(FilePart):
 
 
 class RankingIntervals(FilePart):
-    """Settings of the intervals of the normalised totals."""
+    """Settings of the intervals."""
 
     level: Share
     resamples: int

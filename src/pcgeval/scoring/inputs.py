@@ -5,7 +5,7 @@ file is None and a missing trial is left out; the formulas count both as 0, as t
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +19,7 @@ from pcgeval.formats.layout import (
     SIMULATIONS_FILE,
     STAGE_DIRS,
     StageDir,
+    Trial,
     letter_file,
     trial_number,
 )
@@ -113,8 +114,18 @@ class TeamResults:
     @property
     def recognised(self) -> int | None:
         """The number of recognised trials of all letters; None if that of a letter is not known."""
-        counts = [letter.recognised for letter in self.letters.values()]
-        return None if None in counts else sum(count or 0 for count in counts)
+        return known_sum(letter.recognised for letter in self.letters.values())
+
+    @property
+    def likeness(self) -> dict[Trial, Decimal]:
+        """Stability times similarity of each trial that has both, without the weight, which differs between models."""
+        products: dict[Trial, Decimal] = {}
+        for letter, results in self.letters.items():
+            similarity = first_by_trial(results.similarity)
+            for number, stability in first_by_trial(results.stability).items():
+                if number in similarity:
+                    products[Trial(letter, number)] = stability * similarity[number]
+        return products
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,22 @@ class CompetitionResults:
     """Results by model and team; every team has results with every model, and disqualified teams are left out."""
 
     models: Mapping[str, Mapping[str, TeamResults]]
+
+    def of(self, names: Collection[str]) -> "CompetitionResults":
+        """Return the results of the teams with these names."""
+        return CompetitionResults(
+            {
+                model: {name: results for name, results in teams.items() if name in names}
+                for model, teams in self.models.items()
+            }
+        )
+
+
+def known_sum(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts; None if one of them is not known."""
+    values = list(counts)
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def byte_order(name: str) -> bytes:
