@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 SESSIONS = ("README.md", "docs/tutorial.md")
 CLONE = "pcgeval"
 END = "end of the command:"
-LIMIT = 300  # seconds of a command
+LIMIT = 800  # seconds of a command, on a busy machine
 COMMAND = re.compile(  # with its continued lines and what it reads, and the lines that it should print
     r"^(?P<command>(?!# )\S(?:.*\\\n)*(?:.*<<'(?P<end>\w+)'\n(?s:.*?)\n(?P=end)|.*))\n(?P<expected>(?:# .*\n)*)",
     re.MULTILINE,
