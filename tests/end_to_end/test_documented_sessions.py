@@ -6,6 +6,7 @@ A line of a block that begins with `# ` is a line that the command above it prin
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,11 +76,13 @@ class Shell:
         names["PYTHONPATH"] = str(folder / CLONE / "src")  # whatever this environment has installed
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self.folder = folder
-        self.process = subprocess.Popen(["bash"], cwd=folder, env=names, text=True, bufsize=1, **pipes)
+        self.process = subprocess.Popen(
+            ["bash"], cwd=folder, env=names, text=True, bufsize=1, start_new_session=True, **pipes
+        )
 
     def run(self, command: str) -> tuple[int, str]:
         """Run a command, and return its exit code and all that it printed."""
-        watch = Timer(LIMIT, self.process.kill)
+        watch = Timer(LIMIT, os.killpg, (self.process.pid, signal.SIGKILL))
         watch.start()
         self.process.stdin.write(f"{{ {command}\n}} </dev/null\necho '{END}' $?\n")
         shown = ""
