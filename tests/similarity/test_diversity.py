@@ -15,7 +15,8 @@ from params_for_tests import contents, small_params
 from pcgeval import PcgevalError, diversity
 from pcgeval.core.files import write_text
 from pcgeval.formats.layout import DATA, stage_dir
-from pcgeval.similarity.diversity import diversity_stage, mean_distances
+from pcgeval.similarity.diversity import mean_distances
+from pcgeval.similarity.stage import diversity_stage
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diversity" / "diversity.json.gz"
 CASES = {case["case"]: case for case in json.loads(gzip.decompress(GOLDEN.read_bytes()))}

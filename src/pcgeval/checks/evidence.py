@@ -9,20 +9,20 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import rewritten_folder, write_json
+from pcgeval.core.files import write_json
 from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bytes, read_text
 from pcgeval.formats.failures import Failure, FailureStage
 from pcgeval.formats.layout import (
     DATA,
     EVIDENCE,
     SUBMISSIONS,
+    StageDir,
     Trial,
     evidence_file,
     letter_file,
@@ -39,6 +39,7 @@ from pcgeval.formats.stages import (
     read_outcomes,
     read_stage_file,
 )
+from pcgeval.formats.team_work import changed_teams
 from pcgeval.formats.trials import TrialUsage, read_summaries
 from pcgeval.submissions.load import Program, SubmissionError, find_readme, load_submission
 
@@ -166,8 +167,17 @@ _FENCED = re.compile(r"```(.*?)(?:```|\Z)", re.DOTALL)
 
 def evidence_stage(params: Params, root: Path = Path()) -> None:
     """Gather the results of all trials into `data/evidence/<team>/<model>.json`, for the rubric's checks."""
-    with rewritten_folder(root / EVIDENCE, keep=root / DATA / "raw"):
-        for model, team in product(params.models, params.teams):
+    stages: tuple[StageDir, ...] = ("raw", "stability", "similarity", "diversity")
+    with changed_teams(
+        params,
+        root,
+        [EVIDENCE],
+        DATA / "raw",
+        reads=lambda *place: [*(stage_dir(stage, *place) for stage in stages), summaries_file(*place)],
+        writes=lambda *place: [evidence_file(*place)],
+        made_from=lambda *_: params.competition,
+    ) as changed:
+        for model, team in changed:
             evidence = _MODEL_EVIDENCE.dump_python(gather_model(params, model, team, root))
             write_json(root / evidence_file(model, team), evidence)
 
