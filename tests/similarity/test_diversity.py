@@ -116,7 +116,7 @@ def test_the_stage_writes_the_official_format_with_7_decimals(tmp_path):
     [
         (similarity_file(ONE, count=2), "softmax", "count is 2 of 1"),
         (similarity_file(ONE, classified("t_A_2", {"A": 0.5, "C": 0.5}, [])), "softmax", "different labels"),
-        (similarity_file(ONE, classified("t_A_2", {}, [1.0])), "cls", "team t, letter A: .*one length"),
+        (similarity_file(ONE, classified("t_A_2", {}, [1.0])), "cls", "t/A.json: .*one length"),
         # as the tools of 2024 write it: an unknown diversity is not 0
         (similarity_file(*[classified(f"t_A_{n}", {"A": 1.0}, []) for n in (1, 2)]), "cls", "t_A_1' has no cls vector"),
     ],

@@ -90,12 +90,12 @@ def remove_others(folder: Path, wanted: Iterable[Path | str]) -> None:
         for name in names:
             if (path := os.path.join(place, name)) not in kept:  # noqa: PTH118 - of thousands
                 os.unlink(path)  # noqa: PTH108
-        for path in (Path(place, name) for name in folders):
-            if path.is_symlink():
-                if str(path) not in kept:
-                    path.unlink()
-            elif not any(path.iterdir()):
-                path.rmdir()
+        for inner in (Path(place, name) for name in folders):
+            if inner.is_symlink():
+                if str(inner) not in kept:
+                    inner.unlink()
+            elif not any(inner.iterdir()):
+                inner.rmdir()
 
 
 def file_states(paths: Iterable[Path]) -> dict[str, str]:

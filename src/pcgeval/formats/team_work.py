@@ -1,18 +1,17 @@
 """Do a stage's work for the models and teams whose files changed since the stage ran last.
 
-A file in `.cache/stages` has a hash for each model and team: over the code, what else decides the work, and the names,
-sizes, times and inodes of the files that the work read and wrote. While they are the same, the work is not done again.
-You may delete the folder.
+A file in `.cache/stages` has a hash for each model and team: over the code, the names, sizes, times and inodes of the
+files that the work read and wrote, and what else decides it. While all are the same, the work is not done again. You
+may delete the folder.
 """
 
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
 
-from pcgeval.core.files import file_states, mark_written, rewritten_folder, sha256_json, write_json
+from pcgeval.core.files import file_states, mark_written, rewritten_folder, sha256_json, write_text
 from pcgeval.core.packages import source_sha256
 from pcgeval.formats.params import Params
 
@@ -47,8 +46,8 @@ def changed_teams(
         writes: What it writes.
         made_from: Whatever else decides it.
     """
-    state = root / CACHE / f"{folders[0].name}.json"
-    known = json.loads(state.read_bytes()) if state.is_file() else {}
+    state = root / CACHE / folders[0].name
+    known = state.read_bytes().decode("ascii", errors="replace").splitlines() if state.is_file() else []
     code, places = source_sha256(""), list(product(params.models, params.teams))
     read = {place: file_states(root / path for path in reads(*place)) for place in places}
 
@@ -62,7 +61,7 @@ def changed_teams(
         done = {}
         for place in places:
             digest, files = written(place)
-            if known.get("/".join(place)) == digest:
+            if digest in known:
                 done[place] = digest
                 mark_written(files)
         to_do = [place for place in places if place not in done]
@@ -70,4 +69,4 @@ def changed_teams(
     if to_do:
         time.sleep(_TICK_SECONDS)  # so that whoever changes a file from now on changes its times
         done |= {place: written(place)[0] for place in to_do}
-    write_json(state, {"/".join(place): digest for place, digest in done.items()})
+    write_text(state, "".join(f"{digest}\n" for digest in done.values()))
