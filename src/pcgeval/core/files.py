@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import translate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.text import well_formed
@@ -85,29 +85,22 @@ def rewritten_folder(folder: Path, *, keep: Path) -> Iterator[None]:
 
 def remove_others(folder: Path, wanted: Iterable[Path | str]) -> None:
     """Remove every file below a folder except the wanted ones, and the folders that are empty then."""
-    kept = {*map(str, wanted)}  # and the folders with one of them
+    kept = {*map(str, wanted)}
     for place, folders, names in os.walk(folder, topdown=False):
-        for path in (os.path.join(place, name) for name in [*names, *folders]):  # noqa: PTH118 - of thousands
-            if path in kept:
-                kept.add(place)
-            elif os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
-                os.rmdir(path)  # noqa: PTH106
-            else:
+        for name in names:
+            if (path := os.path.join(place, name)) not in kept:  # noqa: PTH118 - of thousands
                 os.unlink(path)  # noqa: PTH108
+        for inner in (Path(place, name) for name in folders):
+            if inner.is_symlink():
+                if str(inner) not in kept:
+                    inner.unlink()
+            elif not any(inner.iterdir()):
+                inner.rmdir()
 
 
-class FileState(NamedTuple):
-    """What changes with a file's content: its size, the times of its last changes, and its inode."""
-
-    size: int
-    modified_ns: int
-    changed_ns: int
-    inode: int
-
-
-def file_states(paths: Iterable[Path]) -> dict[str, FileState]:
-    """Return the state of each file at or below some paths; a missing path has none."""
-    states: dict[str, FileState] = {}
+def file_states(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the size, times and inode of each file at or below some paths; a missing path has none."""
+    states: dict[str, str] = {}
     waiting = [str(path) for path in paths]
     while waiting:
         path = waiting.pop()
@@ -125,12 +118,12 @@ def file_states(paths: Iterable[Path]) -> dict[str, FileState]:
     return states
 
 
-def _state(file: "os.DirEntry[str] | Path") -> FileState:
+def _state(file: "os.DirEntry[str] | Path") -> str:
     try:
         status = file.stat()
     except FileNotFoundError:  # a link that leads nowhere
-        return FileState(0, 0, 0, 0)
-    return FileState(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        return "missing"
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 def tree_files(root: Path, path: Path | str = "", *, with_ignored: bool = False) -> Iterator[str]:
@@ -190,13 +183,8 @@ def tree_sha256(root: Path, names: Iterable[str]) -> str:
     Raises:
         FileError: A file or its folder cannot be read.
     """
-    return sha256_json(file_hashes(root, names))
-
-
-def file_hashes(root: Path, names: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the name and the SHA-256 of each file, in byte order of the names; raises as `tree_sha256` does."""
     try:
-        return [(name, sha256_file(root / name)) for name in sorted(set(names), key=os.fsencode)]
+        return sha256_json([[name, sha256_file(root / name)] for name in sorted(set(names), key=os.fsencode)])
     except OSError as error:
         raise FileError(f"{error.filename}: cannot be read ({error.strerror}). Make it readable.") from error
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import product
 from pathlib import Path
 
-from pcgeval.core.files import FileState, file_states, mark_written, rewritten_folder, sha256_json, write_text
+from pcgeval.core.files import file_states, mark_written, rewritten_folder, sha256_json, write_text
 from pcgeval.core.packages import source_sha256
 from pcgeval.formats.params import Params
 
@@ -51,7 +51,7 @@ def changed_teams(
     code, places = source_sha256(""), list(product(params.models, params.teams))
     read = {place: file_states(root / path for path in reads(*place)) for place in places}
 
-    def written(place: Place) -> tuple[str, dict[str, FileState]]:
+    def written(place: Place) -> tuple[str, dict[str, str]]:
         files = file_states(root / path for path in writes(*place))
         return sha256_json([code, repr(made_from(*place)), read[place], files]), files
 
@@ -63,7 +63,7 @@ def changed_teams(
             digest, files = written(place)
             if digest in known:
                 done[place] = digest
-                mark_written(files.keys())
+                mark_written(files)
         to_do = [place for place in places if place not in done]
         yield to_do
     if to_do:

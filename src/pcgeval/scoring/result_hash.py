@@ -4,15 +4,14 @@ A part of files is their `tree_sha256`; any other part is the SHA-256 of canonic
 parts by name. It is the same on every machine: times, links to DVC's cache and addresses of servers do not count.
 """
 
-import json
-import os
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pcgeval.core.files import cached, file_hashes, file_states, sha256_json, sha256_text, to_json
+from pcgeval.core.files import cached, sha256_json, tree_sha256
 from pcgeval.formats.layout import LOCKS, PACKAGE_FILE, STATE, SUBMISSIONS, competition_files, recording_file, stage_dir
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankingFile, ResultHash
@@ -39,16 +38,11 @@ def deciding_params(params: Params) -> dict[str, Any]:
 def result_hash(params: Params, ranking: RankingFile, root: Path = Path(), *, trust_times: bool = False) -> ResultHash:
     """Return the result hash of a ranking in a competition's folder; raise FileError if a file cannot be read.
 
-    With `trust_times`, the files at a path are not read if size, times and inode of each are as at an earlier call.
+    With `trust_times`, the files of a part are not read if size, times and inode of each are as at an earlier call.
     """
     content = ranking.model_dump(by_alias=True)
     parts = {
-        part: sha256_json(
-            sorted(
-                (pair for path in paths for pair in _hashes(root, path, trust_times=trust_times)),
-                key=lambda pair: os.fsencode(pair[0]),
-            )
-        )
+        part: _part_hash(root, paths, root / STATE / "hashes" / part if trust_times else None)
         for part, paths in _deciding_files(params).items()
     }
     parts["params"] = sha256_json(deciding_params(params))
@@ -80,21 +74,22 @@ def _deciding_files(params: Params) -> dict[str, list[Path]]:
     }
 
 
-def _hashes(root: Path, path: Path, *, trust_times: bool) -> list[list[str]]:
-    """Return the name and the hash of each file at a path; with `trust_times`, a state file keeps them."""
+def _part_hash(root: Path, paths: Iterable[Path], state: Path | None) -> str:
+    """Return the hash of a part of files; `state` is the file that keeps it with their sizes, times and inodes."""
+
+    def names() -> Iterator[str]:
+        return (name for path in paths for name in competition_files(root, path))
 
     def hashed() -> bytes:
-        return to_json(file_hashes(root, competition_files(root, path)), indent=None).encode()
+        return tree_sha256(root, names()).encode("ascii")
 
-    content = None
-    if trust_times:
-        with suppress(OSError):  # `file_hashes` names a file that cannot be read
-            states = file_states([root / path])
-            changed = max((max(state.modified_ns, state.changed_ns) for state in states.values()), default=0)
-            if changed < (time.time() - _RECENT) * 10**9:
-                content = cached(root / STATE / "hashes" / sha256_text(str(path)), sha256_json(states), hashed)
-    hashes: list[list[str]] = json.loads(content or hashed())
-    return hashes
+    with suppress(OSError):  # `tree_sha256` names a file that cannot be read
+        stats = [(name, (root / name).stat()) for name in sorted({*names()})] if state else []
+        times = [at for _, stat in stats for at in (stat.st_mtime, stat.st_ctime)]
+        if state and max(times, default=0.0) < time.time() - _RECENT:
+            made_from = [(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino) for name, stat in stats]
+            return cached(state, made_from, hashed).decode("ascii")
+    return hashed().decode("ascii")
 
 
 def result_doubts(params: Params, ranking: RankingFile, root: Path = Path()) -> list[str]:

@@ -87,7 +87,7 @@ def rank_stage(params: Params, root: Path = Path()) -> "Ranking":
     ranking = replace(ranking, rows=tuple(_with_usage(row, root) for row in ranking.rows))
     intervals = RankingIntervals(level=ranks.LEVEL, resamples=resamples, seed=seed) if resamples else None
     file = ranks.ranking_file(ranking, scores, intervals)
-    file = file.model_copy(update={"result": result_hash(params, file, root, trust_times=True)})
+    file = file.model_copy(update={"result": result_hash(params, file, root)})
     ranks.write_ranking(root / RESULTS, file)
     with rewritten_folder(root / METRICS, keep=root / DATA / "similarity"):
         ranks.write_metrics(root / METRICS, ranking)
