@@ -99,7 +99,10 @@ def remove_others(folder: Path, wanted: Iterable[Path | str]) -> None:
 
 
 def file_states(paths: Iterable[Path]) -> dict[str, str]:
-    """Return the size, times and inode of each file at or below some paths; a missing path has none."""
+    """Return the size, time and inode of each file at or below some paths, as DVC compares; a missing path has none.
+
+    The time is that of the content: DVC sets the rights of all outputs, and so their other time, before a stage runs.
+    """
     states: dict[str, str] = {}
     waiting = [str(path) for path in paths]
     while waiting:
@@ -123,7 +126,7 @@ def _state(file: "os.DirEntry[str] | Path") -> str:
         status = file.stat()
     except FileNotFoundError:  # a link that leads nowhere
         return "missing"
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
 
 def tree_files(root: Path, path: Path | str = "", *, with_ignored: bool = False) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Do a stage's work for the models and teams whose files changed since the stage ran last.
 
 A file in `.cache/stages` has a hash for each model and team: over the code, the names, sizes, times and inodes of the
-files that the work read and wrote, and what else decides it. While all are the same, the work is not done again. You
-may delete the folder.
+files that the work read and wrote, by which DVC tells too whether a file changed, and what else decides it. While all
+are the same, the work is not done again. You may delete the folder.
 """
 
 import time
@@ -67,6 +67,6 @@ def changed_teams(
         to_do = [place for place in places if place not in done]
         yield to_do
     if to_do:
-        time.sleep(_TICK_SECONDS)  # so that whoever changes a file from now on changes its times
+        time.sleep(_TICK_SECONDS)  # so that whoever changes a file from now on changes its time
         done |= {place: written(place)[0] for place in to_do}
     write_text(state, "".join(f"{digest}\n" for digest in done.values()))
