@@ -14,7 +14,7 @@ export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 .PHONY: help setup final-eval midterm-eval report audit test test-fast test-soak lint docs bench environments clean
 
 help:  ## show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## create .venv with the exact versions of constraints.txt
 
@@ -64,7 +64,7 @@ docs: $(READY)  ## build the documentation site; `python -m http.server -d docs/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file docs/mkdocs.yml
 
 bench: $(READY)  ## measure the speeds and accuracies that the docs quote
-	@for script in bench/*.py; do $(BIN)/python $$script || echo "$$script failed"; done
+	@failed=0; for script in bench/*.py; do $(BIN)/python $$script || failed=1; done; exit $$failed
 
 VERIFIERS := .venv-verifiers
 environments:  ## test the verifiers environments and run them once, in a separate venv; needs the network
@@ -74,6 +74,6 @@ environments:  ## test the verifiers environments and run them once, in a separa
 	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt --no-build-isolation --group dev --editable '.[local-llm,verifiers]' ./environments/pcgeval_levels ./environments/pcgeval_papers
 	$(VERIFIERS)/bin/python -m pytest tests/rl
 
-clean:  ## remove the outputs of the stages; inputs, results in git, .venv, paid replies and replaced submissions stay
-	rm -rf data/raw data/trials data/intermediate data/levels data/images data/stability data/replays data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache
+clean:  ## remove outputs, rounds, rehearsals and caches; inputs, results in git, paid replies and replaced submissions stay
+	@rm -rf data/raw data/trials data/intermediate data/levels data/images data/stability data/replays data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache
 	@[ ! -d .pcgeval ] || find .pcgeval -mindepth 1 -maxdepth 1 ! -name calls ! -name replaced -exec rm -rf {} +

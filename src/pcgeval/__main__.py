@@ -13,7 +13,7 @@ def main() -> int:
         sys.stderr.write("stopped\n")
         return 130
     except ImportError as error:
-        sys.stderr.write(f"error: {error}. Install pcgeval again, with what it needs: pip install pcgeval\n")
+        sys.stderr.write(f"error: {error}. Install pcgeval again, with what it needs, as you did before.\n")
         return 2
 
 

@@ -61,6 +61,7 @@ def test_the_dataset_that_hugging_face_loads_offline_has_the_figures_of_score_le
         assert (row["stability"] or 0, row["similarity"] or 0) == (level.stability, level.similarity)
         assert (row["failed_stage"], row["reason"], row["score"]) == (level.failed_stage, level.reason, level.score)
         assert row["kind"] == (level.failure and level.failure.kind)
+        assert row["recognised"] is level.recognised
         if level.probabilities:
             moved = sum(block.fate != "stayed" for block in level.blocks)
             assert (row["blocks"], row["moved"]) == (len(level.blocks), moved)

@@ -8,7 +8,7 @@ from pcgeval.checks import CHECKS, LeafCheck, known_check, paper_checks, run_che
 from pcgeval.checks.evidence import Document, Evidence, ModelEvidence, TrialEvidence, Undecided
 from pcgeval.formats.failures import failure
 from pcgeval.formats.layout import Trial
-from pcgeval.formats.trials import FLAG_KINDS, Flag, TrialUsage
+from pcgeval.formats.trials import FLAG_KINDS, Flag, SuppliedBlocks, TrialUsage
 
 README = Document("README.md", "read", "# My Team\n\nThe prompt shows two letters.")
 PROMPT = Document("prompt.txt", "read", "Use drop_block('b11', 1) to build <OBJECT>.")
@@ -23,11 +23,12 @@ def trial(model, letter, number, failed=None, **values):
 
 
 INVENTED = TrialUsage(2, 30, (Flag("invented-reply", "the model never said: 'a'"), Flag("invented-reply", "nor: 'b'")))
+COPIED = TrialUsage(1, 15, supplied=SuppliedBlocks(3, 3, whole=True))
 SMALL = ModelEvidence(
     "small",
     (
         trial("small", "I", 1),
-        trial("small", "I", 2, stability=0.5, similarity=0.1, on_top=False),
+        trial("small", "I", 2, stability=0.5, similarity=0.1, on_top=False, usage=COPIED),
         trial("small", "T", 1, failure("too-many-tokens", used=9, limit=5), usage=INVENTED),
         trial("small", "T", 2, failure("empty-response"), has_loop=True, has_open_fence=True),
     ),
@@ -37,7 +38,7 @@ OTHERS = (
     trial("large", "I", 1, failure("code-unreadable", fault="is missing")),
     trial("large", "I", 2, failure("simulation-crashed")),
     trial("large", "T", 1, failure("level-missing"), stability=0.25),
-    trial("large", "T", 2),
+    trial("large", "T", 2, usage=COPIED),
 )
 LARGE = ModelEvidence("large", OTHERS, {"I": 0.0, "T": 0.05})
 RUN = replace(SUBMISSION, models=(SMALL, LARGE), no_results="")
@@ -65,6 +66,8 @@ EXAMPLES = [
     ("mean_similarity", {}, (0.5 + 0.1 + 0.5) / 8, "mean similarity 0.1375 over 8 trials, 3 of them with a level"),
     ("letters_diverse", {"above": 0.1}, 1 / 4, "1 of 4"),
     ("trials_without_flag", {"kind": "invented-reply"}, 7 / 8, "small T 1 (the model never said: 'a')"),
+    ("best_levels_not_supplied", {"at_most": 0.5}, 1, "1 of 2 best levels stood call for call"),
+    ("best_levels_not_supplied", {"at_most": 0.4}, 0, "at most a share of 0.4 is asked for"),
     ("readme_length", {"at_least_words": 8}, 1, "README.md has 8 words; 8 are asked for"),
     ("readme_names_team", {}, 1, "README.md names the team 'my-team'"),
     ("readme_mentions", {"text": "PROMPT"}, 1, "README.md mentions 'PROMPT'"),
@@ -76,7 +79,7 @@ EXAMPLES = [
 ARGUMENTS = {name: arguments for name, arguments, *_ in EXAMPLES}
 SUBMISSION_CHECKS = [name for name in ARGUMENTS if name.startswith(("readme", "prompt"))]
 RESULT_CHECKS = [name for name in ARGUMENTS if name not in SUBMISSION_CHECKS]
-GOOD_WITHOUT_ANY_REPLY = {"trials_without", "trials_without_flag"}
+GOOD_WITHOUT_ANY_REPLY = {"trials_without", "trials_without_flag", "best_levels_not_supplied"}
 
 
 @pytest.mark.parametrize(("name", "arguments", "score", "explanation"), EXAMPLES)
@@ -133,6 +136,8 @@ def test_a_team_whose_trials_all_failed_gets_a_zero_that_is_meant(name):
 def test_without_a_record_no_flag_is_known_and_without_a_sandbox_no_contact():
     with pytest.raises(Undecided, match="1 of 5 responses have no record"):
         decide("trials_without_flag", of_trials(*SMALL.trials, trial("small", "I", 3, usage=None)), kind=FLAG_KINDS[0])
+    with pytest.raises(Undecided, match="1 of 1 responses have no record"):
+        decide("best_levels_not_supplied", of_trials(trial("small", "I", 3, usage=None)), at_most=0.5)
     caught = TrialUsage(1, 15, (Flag("other-host", "tried to reach a.example"),), contained=False)
     seen = trial("small", "I", 1, usage=caught)
     unseen = trial("small", "I", 2, usage=TrialUsage(1, 15, contained=False))

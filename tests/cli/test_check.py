@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from handed_in_for_tests import write_wheel
+from handed_in_for_tests import write_folder, write_wheel
 from model_servers import DIGEST, SlowOllama
 from this_machine import why_no_sandbox
 from workspace import PROGRAM, PROMPT, competition_folder, git
@@ -124,15 +124,34 @@ def test_versions_are_locked_and_a_team_that_fails_alone_stops_nobody(competitio
     assert [path.name for path in Path("data/locks").iterdir()] == ["careful.txt"]
 
 
-def test_a_server_has_the_pinned_model_but_may_be_away_once_its_trials_are_done(competition, server, check):
+def test_server_and_sandbox_may_be_missing_once_the_trials_are_done(competition, server, check, monkeypatch):
     server.digest = "c" * 64
     assert [finding[:2] for finding in check()[1]] == [("models", "error")]
     server.digest = DIGEST
     competition.generate()
     server.__exit__()
+    monkeypatch.setenv("PCGEVAL_NO_SANDBOX", "1")
+    monkeypatch.delenv("PCGEVAL_TRUST_PROGRAMS")
+    assert check()[0] == 0
     assert [finding[:2] for finding in check()[1]] == [("models", "warning")]
     Path("data/submissions/beta/prompt.txt").write_text("Another <OBJECT>.")
     assert [finding[:2] for finding in check()[1]] == [("models", "error")]
+
+
+def test_a_digest_of_null_is_named_with_the_one_to_write(competition, server, check):
+    competition.change_params("models", m={**competition.params()["models"]["m"], "digest": None})
+    [(_, severity, text)] = check()[1]
+    assert severity == "warning"
+    assert f"models.m.digest is null, so another model could answer in its place. Write {DIGEST}" in text
+    judge = {"backend": "ollama", "name": "m:1", "host": server.address}
+    competition.change("rubric", {"judge": "simple", "model": judge})
+    assert "rubric.model.digest is null" in check()[1][-1][2]
+    competition.change("rubric", {})
+    Path("data/recordings/m").mkdir()
+    for team in ("alpha", "beta"):
+        write_folder(Path("data/recordings/m") / team, {"calls.jsonl": ""})
+    competition.change_params("models", m={"backend": "recorded", "name": "m:1"})
+    assert [finding[:2] for finding in check()[1]] == [("recordings", "error")]
 
 
 def test_a_faulty_params_file_is_a_finding(tmp_path, monkeypatch, check):

@@ -84,11 +84,15 @@ def test_without_a_name_for_git_the_command_of_the_first_commit_is_printed(known
     assert read_commitment(tmp_path / "mine").uncommitted == []
 
 
-def test_an_edition_is_the_published_final(tmp_path):
+def test_an_edition_is_the_published_final_and_names_what_is_not_shipped(tmp_path, capsys):
     subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
     assert main(["init", str(tmp_path), "--edition", "2025"]) == 0, "an empty repository is an empty folder"
     published = ROOT / "data/competitions/llms4pcg-2025.yaml"
     assert (tmp_path / "params.yaml").read_bytes() == published.read_bytes()
+    said = capsys.readouterr().err
+    for missing in ("llms4pcg-pe-examples", "vit-base-uppercase-english-characters", "digests"):
+        assert missing in said
+        assert missing in published.read_text()
 
 
 def test_a_folder_of_others_is_refused_and_an_upgrade_writes_the_pipeline_alone(folder, tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -50,6 +51,14 @@ def test_json_and_pictures(capsys):
     assert etree.fromstring(Path("c.svg").read_bytes()).tag.endswith("svg")
 
 
+@pytest.mark.parametrize(("text", "moves"), [("drop_block('b31', 7)", False), (CALLS, True)])
+def test_a_replay_without_motion_says_so(capsys, text, moves):
+    Path("calls.txt").write_text(text)
+    assert main(["level", "calls.txt", "--letter", "I", "--replay", "c.svg"]) == 0
+    assert ("animate" in Path("c.svg").read_text()) is moves
+    assert ("c.svg is a still picture" in capsys.readouterr().err) is not moves
+
+
 @pytest.mark.parametrize(
     ("content", "code", "words"),
     [
@@ -86,10 +95,64 @@ def test_a_faulty_call_is_named(text, words, capsys):
     assert Path("a.png").exists() == (not is_failed)
 
 
+FORM = "Write calls as drop_block('b13', 7): 'b11', 'b13' or 'b31', then a column from 0 to 19."
+GOOD = "drop_block('b13', 7)"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("drop_block('b12', 7)", "has the type 'b12', which does not exist; the types are 'b11', 'b13' and 'b31'"),
+        ("drop_block(b31, 7)", "has no quotes around the type; 'b31' is read"),
+        ("drop_block('b13', 7.5)", "has the column 7.5, which is no whole number"),
+        ("drop_block('b13', x_position=7)", "names its arguments; drop_block('b13', 7) is read"),
+        ("drop_block( 'b13', 7 )", "has blanks inside the brackets, which are not read"),
+    ],
+)
+def test_a_call_that_is_not_read_is_named_alone_and_beside_others_in_calls_and_in_a_response(call, words, capsys):
+    for is_read, text, number in (
+        (False, f"{call}\n", 1),
+        (True, f"{GOOD}\n\n{GOOD} {call}\n", 3),
+        (False, f"So:\n```python\n{call}\n```", 3),
+        (True, f"```\n{call}\n```\nNo:\n```\n{GOOD}\n{call}\n```\n", 7),
+    ):
+        Path("a.txt").write_text(text)
+        assert main(["level", "a.txt", "--letter", "i"]) == (not is_read)
+        shown = capsys.readouterr()
+        (place,) = re.findall(
+            rf"line (\d+)(?: is ignored)?: `{re.escape(call)}` {re.escape(words)}$", "".join(shown), re.MULTILINE
+        )
+        assert int(place) == number
+        assert shown.err.splitlines()[-1].startswith(FORM)
+        assert shown.out.splitlines()[-1].startswith("I: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"{GOOD}\n", None),
+        (f"  {GOOD}\n# a comment, drop_block(type, column)\n", None),
+        (f"```\n{GOOD}\n", "line 1: the fenced block that begins there is never closed"),
+        (f"# the `I`\n{GOOD}\n", "line 1: .* holds a backtick in line 1"),
+        (f"{GOOD[:10]}\n", "no drop_block call and no fenced block"),
+        ("b13 7\n", "no drop_block call and no fenced block"),
+        ("", "the response is empty"),
+        (f"```\n{GOOD}\n```\n```\nThat is all.\n```", "only the last one counts"),
+    ],
+)
+def test_a_file_without_calls_is_told_how_they_are_written(text, words, capsys):
+    Path("a.txt").write_text(text)
+    assert main(["level", "a.txt", "--letter", "I"]) == bool(words)
+    shown = capsys.readouterr()
+    assert shown.err.startswith(FORM) if words else not shown.err
+    assert re.search(words or "^I: 0.9", shown.out, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--letter", "AB"], "A to Z"),
+        (["--letter", "É"], "A to Z"),
         (["--letter", "A", "--set", "physics.starts"], "KEY=VALUE"),
         (["--letter", "A", "--set", "competition.edition=2026-13-01"], "not valid YAML"),
         (["--letter", "A", "--set", "similarity.precision=float32", "--set", "similarity.device=nowhere"], "'nowhere'"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from handed_in_for_tests import PROMPT_FILES, README, write_folder, write_zip
+from lxml import html
 from model_servers import SlowOllama, wait_until
 from params_for_tests import contents
 
@@ -125,6 +126,45 @@ def test_each_trial_is_printed_and_another_try_keeps_it(server, tries):
     assert "done before" in tries(letters="IT")[0]
 
 
+FALLING = "```\ndrop_block('b31', 5)\ndrop_block('b13', 5)\ndrop_block('b31', 6)\ndrop_block('b12', 7)\n```"
+
+
+def test_a_trial_shows_what_level_shows_and_many_trials_a_line_of_it_each(server, tries, capsys):
+    server.words = lambda *_: [FALLING]
+    out, err = tries(letters="t")
+    Path("reply.txt").write_text(FALLING)
+    assert main(["level", "reply.txt", "--letter", "T"]) == 0
+    level = capsys.readouterr()
+    drawn = "\n".join(level.out.splitlines()[1:-1])
+    for words in ("before", "█", "2 of 3 blocks stayed:\n   3 drop_block('b31', 6)  ", "likeliest letters: "):
+        assert words in drawn
+    assert drawn in out
+    ignored = "line 5 is ignored: `drop_block('b12', 7)` has the type 'b12'"
+    assert ignored in out
+    assert ignored in level.err
+    assert "no two levels differ" not in err
+    out, err = tries(letters="FHILT", trials=2)
+    assert "before  " not in out
+    assert out.count("  1 of 3 blocks fell (first 3 drop_block('b31', 6)  ") == 10
+    assert "FHILT: no two levels differ, so the diversity is 0" in err
+    assert "before  " in tries("--drawings", letters="FHILT", trials=2)[0]
+    assert "before  " not in tries("--no-drawings", letters="t")[0]
+
+
+def test_the_page_of_a_try_plays_each_level_and_is_safe(server, tries):
+    server.words = lambda asked, _: ["<script>alert(1)</script>" if "I" in asked["messages"][0]["content"] else FALLING]
+    tries("--html", "page.html", letters="IT")
+    page = html.fromstring(Path("page.html").read_bytes())
+    failed, level = page.xpath("//tr[@class='trial']")
+    assert (failed.get("id"), failed.get("data-motion"), failed.xpath(".//svg")) == ("I1", None, [])
+    assert "no fence" in failed.text_content()
+    assert "<script>alert(1)</script>" in failed.text_content()
+    assert level.get("data-motion")
+    assert level.xpath(".//a[@class='level frame']/@href") == ["#T1"]
+    assert "3 drop_block('b31', 6)" in level.text_content()
+    assert not page.xpath("//*[@src] | //link")
+
+
 @pytest.mark.needs_sandbox
 def test_the_output_of_a_program_is_kept_and_named_where_it_fails(server, tries):
     printed = OUT / "printed/I/mine_I_1.txt"
@@ -143,7 +183,7 @@ def test_the_output_of_a_program_is_kept_and_named_where_it_fails(server, tries)
 
 
 def test_an_invalid_submission_or_option_asks_nothing(server, tries):
-    for letters, trials, word in (("", 2, "letters"), ("i", 2, "letters"), ("II", 2, "letters"), ("I", 0, "trials")):
+    for letters, trials, word in (("", 2, "letters"), ("1", 2, "letters"), ("iI", 2, "letters"), ("I", 0, "trials")):
         assert word in tries(letters=letters, trials=trials, code=2)[1]
     assert "--host and --base-url" in tries("--base-url", "http://127.0.0.1:9", code=2)[1]
     assert "neither a folder nor a zip file" in tries(path="mine/README.md", code=2)[1]

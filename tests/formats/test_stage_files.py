@@ -1,5 +1,6 @@
 """The files between stages: what is written is read again, and what is refused is named by file, field and value."""
 
+import math
 from decimal import Decimal
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pcgeval.formats.stages import (
     SimulationsFile,
     StabilityFile,
     StageFile,
+    is_recognised,
 )
 
 WRITTEN = {  # by the stages of a competition
@@ -28,6 +30,29 @@ WRITTEN = {  # by the stages of a competition
     ClassifierFile: "data/similarity/*/*/classifier.json",
     RankingFile: "results/ranking.json",
 }
+
+
+@pytest.mark.parametrize(
+    ("stability", "similarity", "others", "recognised"),
+    [
+        (0.9, 0.5, [0.3, 0.2], True),
+        (27 / 30, 0.5, [], True),
+        (26 / 29, 0.9, [0.1], False),  # 89.7 %
+        (1.0, 0.4, [0.6], False),
+        (1.0, 0.4, [0.4, 0.2], True),  # no letter is more probable
+        (1.0, 0.0, [1.0], False),
+        (math.nan, 0.5, [0.2], False),
+        (1.0, math.nan, [0.2], False),
+        (1.0, 0.5, [math.nan], False),
+        (None, 0.5, [0.2], False),
+    ],
+)
+def test_a_level_is_recognised_if_its_letter_is_the_likeliest_and_nine_tenths_stay(
+    stability, similarity, others, recognised
+) -> None:
+    for probabilities in ([similarity, *others], [*others, similarity]):
+        assert is_recognised(stability, similarity, probabilities) is recognised
+    assert not is_recognised(stability, None, [])
 
 
 @pytest.mark.parametrize("kind", WRITTEN, ids=lambda kind: kind.__name__)

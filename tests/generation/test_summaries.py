@@ -75,15 +75,25 @@ JOINED = [exchange(call, f"Say {call}") for call in (BASE, STEM)]
 @pytest.mark.parametrize(
     ("response", "exchanges", "work", "supplied"),
     [
-        pytest.param(DRAFT, [exchange(DRAFT, "Draw an I.")], PROGRAM, (0, 1), id="the model named it first"),
-        pytest.param(BETTER, REPAIRED, PROGRAM, (0, 2), id="the model named it before the program sent it back"),
-        *((BETTER, [exchange(BETTER, f"Replace @ by drop_block: {text}")], PROGRAM, (2, 2)) for text in DICTATED),
-        pytest.param(BETTER, JOINED, PROGRAM, (2, 2), id="dictated one call a message and joined"),
-        ("Sorry.", [exchange("Sorry.", f"Say {BASE}")], PROGRAM, (0, 0)),
-        pytest.param(THREE, [exchange(THREE)], Prompt(f"Draw <OBJECT> as {BASE}."), (2, 3), id="a prompt's example"),
-        pytest.param(THREE, [exchange(THREE)], Prompt("Draw <OBJECT>; b31 is 3 wide and 1 high."), (0, 3), id="sizes"),
+        pytest.param(DRAFT, [exchange(DRAFT, "Draw an I.")], PROGRAM, (0, 1, False), id="the model named it first"),
+        pytest.param(BETTER, REPAIRED, PROGRAM, (0, 2, False), id="the model named it before the program sent it back"),
+        *((BETTER, [exchange(BETTER, f"Replace @ by drop_block: {text}")], PROGRAM, (2, 2, True)) for text in DICTATED),
+        pytest.param(BETTER, JOINED, PROGRAM, (2, 2, True), id="dictated one call a message and joined"),
+        pytest.param(BETTER, [exchange(BETTER, f"{STEM}, {BASE}")], PROGRAM, (2, 2, False), id="in another order"),
+        pytest.param(BETTER, [exchange(BETTER, f"1. {THREE}")], PROGRAM, (2, 2, True), id="the start of a level"),
+        pytest.param(
+            BETTER, [exchange(BETTER, "Draw."), exchange(BETTER, BETTER)], PROGRAM, (0, 2, False), id="sent back whole"
+        ),
+        ("Sorry.", [exchange("Sorry.", f"Say {BASE}")], PROGRAM, (0, 0, False)),
+        pytest.param(
+            THREE, [exchange(THREE)], Prompt(f"Draw <OBJECT> as {BASE}."), (2, 3, False), id="a prompt's example"
+        ),
+        pytest.param(BETTER, [exchange(BETTER)], Prompt(f"<OBJECT> as {THREE}."), (2, 2, True), id="a copied example"),
+        pytest.param(
+            THREE, [exchange(THREE)], Prompt("Draw <OBJECT>; b31 is 3 wide and 1 high."), (0, 3, False), id="sizes"
+        ),
     ],
 )
-def test_blocks_that_a_submission_told_the_model_are_supplied(tmp_path, response, exchanges, work, supplied):
+def test_blocks_and_levels_that_a_submission_told_the_model_are_supplied(tmp_path, response, exchanges, work, supplied):
     counted = summary(tmp_path, *exchanges, response=response, work=work).usage.supplied
-    assert (counted.supplied, counted.blocks) == supplied
+    assert (counted.supplied, counted.blocks, counted.whole) == supplied

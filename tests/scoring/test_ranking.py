@@ -1,6 +1,5 @@
 """Places and winners by the rules of the competition, and the files that show them."""
 
-import csv
 import json
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from pcgeval import CompetitionResults, Entrant, PcgevalError, ScoreInterval, Sc
 from pcgeval import rank as rank_teams
 from pcgeval import score_competition as score_all
 from pcgeval.formats.results import RankingIntervals
-from pcgeval.scoring.ranking import ranking_file, write_metrics, write_ranking
+from pcgeval.scoring.ranking import ranking_file, with_disqualified, write_metrics, write_ranking
 
 RULES = ScoringRules("A", 3)
 WITH_BAR = replace(RULES, baseline="base")
@@ -72,6 +71,24 @@ def test_the_winner_has_the_highest_total_the_shorter_prompt_and_beats_the_basel
     assert reason in ranking.reason
 
 
+@given(teams, st.integers(0, 5))
+def test_a_disqualified_team_would_have_had_what_it_has_when_it_is_ranked(drawn, place):
+    """Its line is that of the ranking in which it takes part; the lines of the others are those without it."""
+    entrants = [Entrant("base", 9, "baseline"), *(Entrant(f"t{n}", team[1], team[2]) for n, team in enumerate(drawn))]
+    diversities = {"base": 0.25} | {f"t{n}": diversity for n, (diversity, _, _) in enumerate(drawn)}
+    results = CompetitionResults({"m": {team: uniform(0.5, 0.5, value) for team, value in diversities.items()}})
+    out = entrants[1 + place % len(drawn)].team
+    others = [entrant for entrant in entrants if entrant.team != out]
+    without = ranking_of({team: value for team, value in diversities.items() if team != out}, others)
+    judged = [replace(entrant, disqualified="late" if entrant.team == out else None) for entrant in entrants]
+    scores = score_all(results.of([entrant.team for entrant in others]), RULES)
+    ranking = with_disqualified(rank_teams(scores, judged), results, RULES, judged)
+    (row,) = (row for row in ranking.rows if row.team == out)
+    assert (row.status, row.rank, row.total, row.models) == ("disqualified", None, None, {})
+    assert row.would_have == next(row for row in ranking_of(diversities, entrants).rows if row.team == out)
+    assert [row for row in ranking.rows if row.team != out] == list(without.rows)
+
+
 def test_scores_submissions_and_baseline_must_fit():
     with pytest.raises(PcgevalError, match=r"team 'a'.*disqualified"):
         ranking_of({"a": 0.5}, [Entrant("a", 1, disqualified="cheated")])
@@ -92,16 +109,18 @@ def test_the_files_of_the_ranking(tmp_path):
     ranking = replace(ranking, rows=(first.model_copy(update={"models": flagged, "winner": False}), *others))
     write_ranking(tmp_path, ranking_file(ranking, scores, RankingIntervals(level=0.9, resamples=500, seed=7)))
     write_metrics(tmp_path / "metrics", ranking)
-    columns = "rank,team,status,winner,normalised,total,score m1,score m2,failed trials m1,failed trials m2"
-    assert list(csv.reader((tmp_path / "ranking.csv").read_text().splitlines())) == [
-        [*columns.split(","), "flagged trials m1", "flagged trials m2", "low", "high"],
-        ["1", "a,b", "ranked", "no", "100", "0.25", "0.125", "0.125", "0", "0", "1", "2", "99.5", "100.0"],
-        ["", "base", "baseline", "no", "0", "0", "0", "0", "3", "3", "", "", "", ""],
-        ["", "out", "disqualified", "no", *[""] * 10],
+    columns = "rank,team,status,winner,normalised,total,recognised,trials,score m1,score m2,recognised m1,recognised m2"
+    columns += ",failed trials m1,failed trials m2,flagged trials m1,flagged trials m2"
+    columns += ",disqualified,rank if ranked,normalised if ranked,low,high"
+    assert (tmp_path / "ranking.csv").read_text().splitlines() == [
+        columns,
+        '1,"a,b",ranked,no,100,0.25,,6,0.125,0.125,,,0,0,1,2,,,,99.5,100.0',
+        ",base,baseline,no,0,0,0,6,0,0,0,0,3,3,,,,,,,",
+        ",out,disqualified,no,,,,,,,,,,,,,late,,,,",
     ]
     values = json.loads((tmp_path / "ranking.json").read_text())
     assert (values["winners"], values["intervals"]) == (["a,b"], {"level": 0.9, "resamples": 500, "seed": 7})
     assert {path.stem: json.loads(path.read_text()) for path in (tmp_path / "metrics").iterdir()} == {
         "a,b": {"rank": 1, "normalised": 100.0, "low": 99.5, "high": 100.0, "failed_trials": 0, "flagged_trials": 3},
-        "base": {"normalised": 0.0, "failed_trials": 6},
+        "base": {"normalised": 0.0, "recognised": 0, "failed_trials": 6},
     }

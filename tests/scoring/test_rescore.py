@@ -82,6 +82,9 @@ def test_a_baseline_has_no_rank_and_a_disqualified_team_takes_no_part_in_the_wei
     assert statuses == [("beta", "baseline"), ("gamma", "baseline"), ("alpha", "disqualified")]
     lines = (tmp_path / "out/gemma/prompt_scores_ranks.csv").read_text().split("\n")
     assert [line.split(",")[-1] for line in lines] == ['"rank"', "-1", "-1"]
+    assert first["teams"][2]["would_have"] == next(row for row in ranking("all")["teams"] if row["team"] == "alpha")
+    shutil.rmtree(source / "alpha" / "stability")
+    assert ranking("lacking", "--disqualified", "alpha")["teams"][:2] == first["teams"][:2]
     shutil.rmtree(source / "alpha")
     assert ranking("fewer")["teams"] == first["teams"][:2]
 
@@ -109,6 +112,25 @@ def test_the_official_folders_beside_the_teams_are_no_teams(source):
     first = rescore([source], source / "result")  # where the official tools write
     assert [row.team for row in first.ranking.rows] == ["alpha", "beta", "gamma"]
     assert rescore([source], source / "result") == first
+
+
+def test_recognised_trials_need_the_probabilities_of_all_letters(team, tmp_path):
+    def recognised(out):
+        rescore([team.parent], tmp_path / out, RULES)
+        (row,) = json.loads((tmp_path / out / "ranking.json").read_text())["teams"]
+        return row["recognised"], row["trials"]
+
+    assert recognised("unknown") == (None, 2)
+    path = team / "similarity/A.json"
+    values = json.loads(path.read_text())
+    raws = [[{"label": "A", "softmax_prob": value}, {"label": "B", "softmax_prob": 0.4}] for value in (1.0, 0.5)]
+    values["similarities"] = [{"id": f"t_A_{number}", "raws": raw} for number, raw in enumerate(raws, start=1)]
+    write_json(path, values)
+    assert recognised("known") == (1, 2), "of the second only half of the blocks stay"
+    write_json(path, values | {"similarities": values["similarities"][:1]})
+    assert recognised("part") == (None, 2)
+    (team / "stability/A.json").unlink()
+    assert recognised("failed") == (0, 2)
 
 
 def test_of_two_entries_of_a_trial_the_first_counts_whatever_follows_its_number(team, tmp_path):

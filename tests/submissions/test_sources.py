@@ -45,11 +45,11 @@ BROKEN = {"main.py": PROGRAM + "x = = 1\n", "main_old.py": PROGRAM}
         ("tot.py", TOOLS),
         ("x.py", {"x.py": RENAMED}),
         ("x.py", {"x.py": PROGRAM.replace(IMPORT, "from chatgpt4pcg.competition import *\n")}),
-        ("x.py: uses the interface, but no file starts", {"x.py": PROGRAM.replace(MAIN, "if True:")}),
+        ("x.py: has no `if __name__", {"x.py": PROGRAM.replace(MAIN, "if True:")}),
         ("main.py", {"main.py": PROGRAM, "prompt.txt": PROMPT}),
         ("a prompt of 23 characters: Draw Q", {"x.py": f"{MAIN}\n    print()", "prompt.txt": PROMPT}),
-        ("holds neither", {"x.py": PROGRAM.replace("from llms4pcg", "from .llm4pcg")}),
-        ("holds neither", {"x.py": PROGRAM.replace("from llms4pcg", "# from llms4pcg")}),
+        ("x.py: is no program: it imports none of", {"x.py": PROGRAM.replace("from llms4pcg", "from .llm4pcg")}),
+        ("x.py: is no program: it imports none of", {"x.py": PROGRAM.replace("from llms4pcg", "# from llms4pcg")}),
         ("'-c.py' is not the name", {"-c.py": PROGRAM}),  # it would be an option of python
         # of several, the README starts one
         ("multi_turn.py", SEVERAL | {"README.md": "1. python -m venv x\n2. `py -u .\\multi_turn.py`\n"}),

@@ -49,7 +49,7 @@ ERRORS = [
 ]
 # a competition refuses to load these, too, because they cannot be run
 NOT_RUNNABLE = [
-    (PROMPT_FILES, {"prompt.txt": None, "Prompt.txt": PROMPT}, ": holds neither prompt.txt nor a program"),
+    (PROMPT_FILES, {"prompt.txt": None, "Prompt.txt": PROMPT}, "Prompt.txt: is not read. Name it prompt.txt"),
     (PROMPT_FILES, {"prompt.txt": b"\xff\xfe<"}, "prompt.txt: is UTF-16 text"),
     (PROMPT_FILES, {"prompt.txt": "  \n"}, "prompt.txt: is empty"),
     (PROMPT_FILES, {"prompt.txt": "x" * 1_000_001}, "prompt.txt: is larger than 1000000"),
@@ -88,6 +88,72 @@ def test_warnings_about_programs(tmp_path: Path, changes: dict[str, str], words:
     result = validate(write_folder(tmp_path / "team", {**PROGRAM_FILES, **changes}))
     assert result.passed
     assert words in "\n".join(texts(result.findings, "warning"))
+
+
+LOOP = PROGRAM[PROGRAM.index("class Mine") : PROGRAM.index("if __name__")]
+MAIN = PROGRAM[PROGRAM.index("if __name__") :]
+NUMPY = {"main.py": "import numpy as np\n" + PROGRAM}
+FUNCTION = PROGRAM.replace(LOOP, "def mine(ctx, target_character):\n    return ''\n").replace("Mine,", "mine,")
+WITHOUT_REQUIREMENTS = {**PROGRAM_FILES, "requirements.txt": "# the competition's package\nllms4pcg\n"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (NUMPY, "^error: main.py:1: imports numpy, .* into requirements.txt, such as `numpy`"),
+        ({**NUMPY, "requirements.txt": "numpy\n"}, None),
+        ({**NUMPY, "requirements.txt": "pandas\n"}, None),  # which brings numpy
+        ({**NUMPY, "numpy/__init__.py": ""}, None),
+        ({**NUMPY, "packages.zip": ""}, None),  # which may hold it
+        ({"main.py": "import helper\n" + PROGRAM}, "^error: main.py:1: imports helper, which is neither"),
+        (
+            {"main.py": "from tools import a\n" + PROGRAM, "tools/__init__.py": "import b", "b.py": "import numpy"},
+            "^error: b.py:1: imports numpy",
+        ),
+        ({"main.py": "import helper\n" + PROGRAM, "helper.py": "x = = 1"}, "^error: helper.py:1: is not valid Python"),
+        ({"main.py": "import requests\n" + PROGRAM}, "^error: main.py:1: imports requests: there is no network; ask"),
+        ({"main.py": "import dotenv, openai, tqdm\n" + PROGRAM}, "^warning: main.py:1: imports openai: there is no"),
+        ({"main.py": PROGRAM.replace("text =", "import numpy\n        text =")}, "^warning: main.py:8: imports numpy"),
+        ({"main.py": "try:\n    import numpy\nexcept ImportError:\n    pass\n" + PROGRAM}, None),
+        ({"prompt.txt": PROMPT}, "^warning: prompt.txt: is not asked, because main.py starts a program"),
+        (
+            {"prompt.txt": PROMPT, "main.py": PROGRAM.replace("TrialLoop", "L").replace("run_evaluation", "r")},
+            "^warning: main.py: is not run, because prompt.txt counts",
+        ),
+        ({"main.py": None, "prompt.md": PROMPT}, "^error: prompt.md: is not read. Name it prompt.txt"),
+        ({"main.py": None, "Prompt.TXT": PROMPT, "plot.py": ""}, "^error: Prompt.TXT: is not read. Name it"),
+        (
+            {"main.py": None},
+            "^error: holds neither prompt.txt, with <OBJECT> .*, nor a program. A program imports .* under `if",
+        ),
+        ({"main.py": "import openai\n"}, "^error: main.py: is no program: it imports none of .*A program imports"),
+        (
+            {"main.py": "from llms4pcg.competition import chat_with_llm\n"},
+            "^error: main.py: names neither TrialLoop nor run_evaluation. A program imports TrialLoop, .* has a class",
+        ),
+        ({"main.py": FUNCTION}, r"^error: main.py:\d+: gives run_evaluation the function mine; give it a sub"),
+        (
+            {
+                "main.py": PROGRAM.replace(MAIN, "if __name__ == '__main__':\n    Mine.run(None, 'I')\n").replace(
+                    ", run_evaluation", ""
+                )
+            },
+            "^error: main.py: never calls run_evaluation, without which no trial is run",
+        ),
+        (
+            {"main.py": PROGRAM.replace(MAIN, MAIN.replace('if __name__ == "__main__"', "if True"))},
+            '^error: main.py: has no `if __name__ == "__main__":`, under which a program calls',
+        ),
+    ],
+)
+def test_a_usual_mistake_is_named_with_what_to_write(tmp_path: Path, changes: dict, words: str | None):
+    files = {name: text for name, text in {**WITHOUT_REQUIREMENTS, **changes}.items() if text is not None}
+    result = validate(write_folder(tmp_path / "team", files))
+    lines = printable_findings(result.findings)
+    assert len(lines) == (words is not None), lines
+    assert result.passed == (words is None or words.startswith("^warning"))
+    if words:
+        assert re.search(words, lines[0])
 
 
 def test_findings_of_a_hostile_program_are_bounded(tmp_path: Path):

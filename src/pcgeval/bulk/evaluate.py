@@ -47,7 +47,7 @@ from pcgeval.similarity.stage import packages_of
 ROWS_PER_PART = 10_000
 REMEMBERED = 50_000  # texts here and levels in each worker: some 1 kB each, and 4 bytes for each number of an embedding
 MOST_ROWS = 1000  # from which a batch takes the texts that are new
-COLUMNS_VERSION = 3  # raise it when the columns change, so that no run continues parts with others
+COLUMNS_VERSION = 4  # raise it when the columns change, so that no run continues parts with others
 _CARD_START = "`pcgeval evaluate` scored these levels:"
 _NOTE = b"pcgeval"  # the key of the note in a part's metadata
 _KNOWN: dict[tuple[str, str], LevelRow] = {}  # of this process, by the hashes of the settings and the level

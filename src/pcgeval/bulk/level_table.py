@@ -13,6 +13,7 @@ from pcgeval.core.packages import packages_for
 from pcgeval.core.text import well_formed
 from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import LETTERS
+from pcgeval.formats.stages import is_recognised
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,6 +51,13 @@ class LevelRow:
         """The letter with the highest probability, the first of equal ones."""
         return LETTERS[self.probabilities.index(max(self.probabilities))] if self.probabilities else None
 
+    @property
+    def recognised(self) -> bool | None:
+        """Whether it shows its letter; None where no letter was asked for, or without a classifier."""
+        if self.failed_stage is None and self.similarity is None:
+            return None
+        return is_recognised(self.stability, self.similarity, self.probabilities or ())
+
 
 def engine_sha256(engine: dict[str, str] | str, packages: dict[str, str], physics: dict[str, Any]) -> str:
     """Return one hash over the fields of `simulations.json` with these names."""
@@ -73,6 +81,7 @@ def level_table(
     columns = {"id": text, "letter": text, "failed_stage": text, "kind": text, "reason": text}
     columns |= {"blocks": count, "moved": count}
     columns |= {"stability": share, "starts": pa.list_(share), "similarity": share, "score": share, "likeliest": text}
+    columns |= {"recognised": pa.bool_()}
     arrays = {name: pa.array([_plain(getattr(row, name)) for row in rows], column) for name, column in columns.items()}
     for number, letter in enumerate(LETTERS):
         values = [row.probabilities[number] if row.probabilities else None for row in rows]

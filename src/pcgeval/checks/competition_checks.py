@@ -22,7 +22,7 @@ from pcgeval.checks.evidence import (
     yes_or_no,
 )
 from pcgeval.formats.stages import STAGE_NAMES, StageName
-from pcgeval.formats.trials import FlagKind
+from pcgeval.formats.trials import FlagKind, TrialUsage, best_levels
 from pcgeval.submissions.load import PLACEHOLDER, prompt_findings
 
 _SEPARATORS = re.compile(r"[\s_-]+")
@@ -109,19 +109,38 @@ def letters_diverse(evidence: Evidence, *, above: Share = 0.0) -> CheckResult:
 
 def trials_without_flag(evidence: Evidence, *, kind: FlagKind) -> CheckResult:
     """Share of the trials, failed ones too, without a flag of this kind, which asks a person to inspect the trial."""
-    trials = _trials(evidence)
+    trials = _recorded_trials(evidence)
     flagged: list[tuple[str, bool]] = []
     unseen = 0  # trials whose contacts nobody has seen
-    for trial in trials:
-        if trial.usage is None:
-            unknown = sum(other.usage is None for other in trials)
-            raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
-        flag = trial.usage.flag(kind)
-        unseen += not trial.usage.contained and not flag
+    for trial, usage in trials:
+        flag = usage.flag(kind)
+        unseen += not usage.contained and not flag
         flagged.append((f"{trial.name} ({flag.detail[:200]})" if flag else trial.name, not flag))
     if kind == "other-host" and unseen:
         raise Undecided(f"{unseen} of {len(trials)} trials ran without a sandbox, so their contacts are unknown")
     return _share(flagged, f"trials are without the flag {kind}")
+
+
+def best_levels_not_supplied(evidence: Evidence, *, at_most: Share) -> CheckResult:
+    """Of the best levels, one a letter over all models, at most this share is supplied whole.
+
+    All calls of such a level stood together in the submission's messages before the model gave them.
+    """
+    levels = [
+        (trial.trial.letter, (trial.stability or 0.0) * (trial.similarity or 0.0), usage.supplied.whole)
+        for trial, usage in _recorded_trials(evidence)
+    ]
+    number, supplied = best_levels(levels)
+    words = f"{supplied} of {number} best levels stood call for call in the submission's messages first"
+    return yes_or_no(supplied <= at_most * number, f"{words}; at most a share of {at_most:g} is asked for")
+
+
+def _recorded_trials(evidence: Evidence) -> list[tuple[TrialEvidence, TrialUsage]]:
+    trials = _trials(evidence)
+    recorded = [(trial, trial.usage) for trial in trials if trial.usage is not None]
+    if unknown := len(trials) - len(recorded):
+        raise Undecided(f"{unknown} of {len(trials)} responses have no record of how they came about")
+    return recorded
 
 
 def _models(evidence: Evidence) -> tuple[ModelEvidence, ...]:

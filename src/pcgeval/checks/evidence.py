@@ -5,7 +5,6 @@ responses are untrusted: links are not followed, sizes are bounded, and a text t
 instead.
 """
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from pcgeval.formats.stages import (
     SimilarityFile,
     StabilityFile,
     by_trial,
+    is_likeliest,
     read_outcomes,
     read_stage_file,
 )
@@ -232,8 +232,7 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
                     has_open_fence=shape and shape[1],
                     stability=stable.score if stable else None,
                     similarity=similar.similarity if similar else None,
-                    # the official field `label` of a trial is the target
-                    on_top=similar is not None and similar.similarity >= max(probabilities, default=math.inf),
+                    on_top=is_likeliest(similar.similarity if similar else None, probabilities),
                     usage=summaries[trial].usage if trial in summaries else None,
                 )
             )

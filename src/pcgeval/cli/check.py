@@ -1,5 +1,6 @@
 """The command `check`: it lists every problem that can be found before a run."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import typer
 import yaml
 
 from pcgeval.cli.options import Json, group, print_json
-from pcgeval.core.console import EXIT_BAD_INPUT, print_stderr
+from pcgeval.core.console import EXIT_BAD_INPUT, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.text import count, listed
 from pcgeval.formats import layout
@@ -71,7 +72,7 @@ def check(
     """Check params.yaml, the submissions and all other inputs.
 
     The command lists all problems at once. If a model runs live, or with --full, it also asks the servers for each
-    model, locks and installs the requirements, starts each program in the sandbox, and loads the classifier.
+    model, locks and installs the requirements, starts each program with trials to do, and loads the classifier.
 
     It prints the commit to publish before the run, or names what is not committed. `pcgeval audit --since COMMIT`
     names every change after that.
@@ -80,7 +81,8 @@ def check(
     with _attempt(findings, "params.yaml"):
         params = load_params()
         answers, summary = _check_inputs(params, findings, is_full=full)
-    commit = _check_commitment(findings)
+    # the workspace of a round is in no commit: its inputs are copies
+    commit = None if INSIDE_RUN in os.environ else _check_commitment(findings)
     findings = list(dict.fromkeys(findings))  # two models may have the same fault
     passed = all(finding.severity != "error" for finding in findings)
     if json:
@@ -114,9 +116,13 @@ def _check_inputs(params: Params, findings: Findings, *, is_full: bool) -> tuple
         JudgeSettings.checked(dict(params.rubric))
     answers = _check_models(params, status, submissions, findings)
     _check_classifier(params, findings, is_full=is_full or is_live)
-    if is_full or is_live:
-        programs = {team: entry.work for team, entry in submissions.items() if isinstance(entry.work, Program)}
-        _check_programs(params, programs, findings)
+    undone = {team.team for team in status.teams if team.done < team.trials} if status else set()
+    programs = {
+        team: entry.work
+        for team, entry in submissions.items()
+        if isinstance(entry.work, Program) and (is_full or team in undone)
+    }
+    _check_programs(params, programs, findings)
     competition = params.competition
     sizes = (
         count(len(params.teams), "submission"),
@@ -133,6 +139,10 @@ def _check_recordings(params: Params, teams: list[str], findings: Findings) -> N
         if not folder.is_dir():
             text = "is missing, and stages depend on it. Make the folder; it may be empty."
             findings.append(Finding(folder.name, "error", f"{folder}: {text}"))
+    for name, model in params.models.items():
+        if model.backend == "recorded" and model.digest is None:
+            text = f"models.{name}.digest is null, and a replay finds its replies by it. Write the recorded model's."
+            findings.append(Finding("recordings", "error", text))
     for team, (name, model) in product(teams, params.models.items()):
         path = layout.recording_file(name, team)
         if model.backend == "recorded" and not path.is_file():
@@ -187,6 +197,9 @@ def _check_models(
         is_graded = all(layout.grade_file(team).exists() for team in params.teams)
         with _attempt(findings, "models", "warning" if is_graded else "error"):
             check_judge(judge)
+            if judge.digest is None and judge.backend != "openai":
+                text = "rubric.model.digest is null, so another model could grade in its place. Write it there."
+                findings.append(Finding("models", "warning", text))
     return lines
 
 
@@ -196,7 +209,10 @@ def _neutral_answer(params: Params, name: str, submissions: dict[str, Submission
 
     model = params.models[name]
     backend = open_backend(model)
-    pinned_digest(model, backend)
+    digest = pinned_digest(model, backend)
+    if model.digest is None and model.backend != "openai":  # which has none
+        text = f"models.{name}.digest is null, so another model could answer in its place. Write {digest} there."
+        findings.append(Finding("models", "warning", text))
     reply = backend.chat(neutral_request(model), neutral_seconds(params.limits))
     facts = [
         f"model {name} answered as {reply.answered_by or 'an unnamed model'}",

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from pcgeval.cli.options import BaseUrl, Json, TrustPrograms, group, print_json
+from pcgeval.cli.options import BaseUrl, Json, TrustPrograms, file_to_write, group, print_json
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import copy_files, remove_others, tree_files, write_bytes, write_text
@@ -23,6 +23,13 @@ from pcgeval.submissions.validate import validate as check
 
 app = group()
 _PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition
+_NOT_SHIPPED = """\
+The edition's official baselines, its classifier and the digests of its models are not shipped:
+- The baselines are the folders zero_shot and zero_shot_multi_turn of https://github.com/chatgpt4pcg/llms4pcg-pe-examples.
+  Write a README.md into each, and file them: `pcgeval submit zero_shot --team zero-shot --replace`.
+- The classifier is pittawat/vit-base-uppercase-english-characters of huggingface.co. Name it as similarity.model, and
+  its commit as similarity.revision, and install pcgeval[classifier]. Until then, data/classifier is pcgeval's own.
+- `pcgeval check` prints the digests of your Ollama server's models. Write them into params.yaml."""
 SubmissionPath = Annotated[Path, typer.Argument(metavar="PATH", help="The submission's folder or zip file.")]
 
 
@@ -55,6 +62,8 @@ def init(
         f"wrote a competition to {folder}. Edit params.yaml there, add teams with `pcgeval submit`, "
         "find problems with `pcgeval check`, and run `make final-eval`."
     )
+    if edition:
+        print_stderr(_NOT_SHIPPED)
 
 
 def _upgrade(folder: Path) -> None:
@@ -145,14 +154,19 @@ def try_command(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", file_okay=False, help="Default: rehearsals/<team>/<model>.")
     ] = None,
+    drawings: Annotated[
+        bool | None, typer.Option("--drawings/--no-drawings", help="Draw levels. Default: up to 8 trials.")
+    ] = None,
+    html: Annotated[Path | None, file_to_write(text="Write a page that plays all levels.")] = None,
     trust_programs: TrustPrograms = False,
     json: Json = False,
 ) -> None:
     """Run a few trials of your submission and score them.
 
-    The trials run exactly as in the competition, with the same seeds, requests and limits. A unique beginning of
-    a model's name is enough. After Ctrl-C, repeat the command to continue. All files go to the folder --out, which
-    keeps earlier trials of other letters. Exit code 1: the submission has errors, or all trials failed.
+    The trials run as in the competition, with the same seeds, requests and limits. A unique beginning of a model's
+    name is enough. After Ctrl-C, repeat the command to continue. All files go to the folder --out, which keeps
+    earlier trials. A trial shows what `pcgeval level` shows. Exit code 1: the submission has errors, or all trials
+    failed.
     """
     print_stderr(f"checking {path}")  # before the imports, which take a second and need an extra
     from pcgeval.cli.try_submission import params_for_try, run_try  # noqa: PLC0415
@@ -160,7 +174,7 @@ def try_command(
     if host and base_url:
         raise typer.BadParameter("--host and --base-url: give one of them.")
     params = params_for_try(model, host, base_url, letters, trials)
-    run_try(path, params, out, trust_programs=trust_programs, json=json)
+    run_try(path, params, out, html, drawings=drawings, trust_programs=trust_programs, json=json)
 
 
 @app.command()

@@ -165,7 +165,7 @@ def _steps(share: TrialShare) -> Iterator[tuple[str, str, Decimal]]:
         share.total.total,
     )
     whole = f"{_figure(share.all_totals)} of all {share.teams} teams"
-    yield "normalised", f"100 x {_figure(share.total.total)} / {whole}", share.total.normalised
+    yield "share of all points", f"100 % x {_figure(share.total.total)} / {whole}", share.total.normalised
 
 
 def _mean(score: Decimal, scores: Sequence[Decimal]) -> str:

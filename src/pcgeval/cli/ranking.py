@@ -12,6 +12,7 @@ from pcgeval.cli.options import Json, file_to_write, group, print_json, print_ta
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
+from pcgeval.core.text import printable_line
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.params import load_params
@@ -79,20 +80,35 @@ def show_ranking(form: TableFormat | None = None, *, json: bool = False) -> None
 
 
 def print_teams(teams: Sequence[RankedTeam]) -> None:
-    """Print the table of a ranking."""
-    columns = ("rank", "team", "normalised", "90% interval", "total", "failed trials", "flagged", "supplied", "status")
+    """Print the table of a ranking, and below it why teams are disqualified and what they would have had."""
+    columns = ["rank", "team", "share of all points", "90% interval", "total", "recognised", "failed trials", "flagged"]
+    columns += ["supplied", "best levels supplied", "status"]
     rows = [
         (
             str(team.rank or "-"),
             team.team,
-            "-" if team.normalised is None else rounded(team.normalised, 3),
-            f"{team.interval.low:.2f}-{team.interval.high:.2f}" if team.interval else "-",
+            "-" if team.normalised is None else f"{rounded(team.normalised, 3)}%",
+            f"{team.interval.low:.2f}-{team.interval.high:.2f}%" if team.interval else "-",
             "-" if team.total is None else rounded(team.total),
-            str(sum(model.failed_trials for model in team.models.values())),
-            str(sum(model.flagged_trials or 0 for model in team.models.values())),
-            "-" if team.supplied_share is None else f"{team.supplied_share:.0%}",
+            team.counted.recognised_words or "-",
+            str(sum(model.failed_trials for model in team.counted.models.values())),
+            str(sum(model.flagged_trials or 0 for model in team.counted.models.values())),
+            "-" if team.counted.supplied_share is None else f"{team.counted.supplied_share:.0%}",
+            team.counted.supplied_words or "-",
             "winner" if team.winner else team.status,
         )
         for team in teams
     ]
     print_table(columns, rows, rare={"flagged"})
+    for team in teams:
+        if team.disqualified is not None:
+            print(f"{team.team} is disqualified: {printable_line(team.disqualified)}")
+        if (would_have := team.would_have) and would_have.normalised is not None:
+            rank = f", rank {would_have.rank}" if would_have.rank else ""
+            print(f"  ranked with the others, it would have had {would_have.normalised:.2f} % of all points{rank}")
+            if would_have.supplied_share is not None:
+                levels = (
+                    f"{would_have.supplied_best_levels} of its {would_have.best_levels} best levels, call for call,"
+                )
+                share = f"{100 * would_have.supplied_share:.0f} % of its blocks"
+                print(f"  {levels} and {share} stood in its messages before the model named them")

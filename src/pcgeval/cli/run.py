@@ -90,6 +90,7 @@ def run_round(name: str) -> None:
         words = [sys.executable, "-m", "pcgeval", "run"]
         if code := subprocess.run(words, cwd=workspace, env=environment, check=False).returncode:
             raise typer.Exit(code if code == EXIT_BAD_INPUT else EXIT_CHECK_FAILED)
+        print_stderr(f"The files of this round lie in {workspace}")
 
 
 def prepare_round(name: str, root: Path = Path()) -> Path:

@@ -1,4 +1,4 @@
-"""`pcgeval try`: run a few trials of one submission as the competition does, and score each level at once.
+"""`pcgeval try`: run a few trials of one submission as the competition does, and score and draw each level at once.
 
 No model is asked before all checks have passed. All files go into one folder, with the official names: responses,
 calls, levels and pictures, and the output of programs. A second try in the same folder keeps the finished trials.
@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import typer
 
 from pcgeval.cli.models import SettingsError, find_model_to_ask, load_params_or_default
-from pcgeval.cli.options import print_json, print_table
+from pcgeval.cli.options import print_json, print_table, terminal_width
 from pcgeval.core.console import EXIT_CHECK_FAILED, StatusLine, print_stderr
 from pcgeval.core.files import write_bytes, write_text
 from pcgeval.core.locks import lock_folder
@@ -25,12 +26,13 @@ from pcgeval.core.untrusted import read_text
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.formats.layout import EXTENSIONS, Trial, tag, trial_file
 from pcgeval.formats.params import Params
-from pcgeval.formats.trials import TrialRecord
+from pcgeval.formats.trials import SuppliedBlocks, TrialRecord
 from pcgeval.generation.generate import TeamTrials, do_trials
 from pcgeval.generation.summaries import response_ending, supplied_blocks
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.protocol import LlmError
-from pcgeval.preview.level_score import LevelScore, score_level
+from pcgeval.preview.level_score import LevelScore, ignored_lines, level_line, level_lines, score_level
+from pcgeval.report.markup import render_template
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
@@ -39,14 +41,25 @@ from pcgeval.submissions.packages import PackagesError, interpreter_for
 from pcgeval.submissions.validate import check, filed_entry, printable_findings, unpacked_submission
 
 LOCK = ".pcgeval-try.lock"
+MOST_DRAWN = 8  # trials whose levels are drawn without a word on it: a screen or two
+MOST_IGNORED = 3  # lines of a response
 OUTAGE_SECONDS = 30.0  # at most, for which a person waits for a server
 _DIVERSITY_DIGITS = 7  # as in the official files
 
 
-def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: bool, json: bool) -> None:
+def run_try(
+    path: Path,
+    params: Params,
+    out: Path | None,
+    html: Path | None,
+    *,
+    drawings: bool | None,
+    trust_programs: bool,
+    json: bool,
+) -> None:
     """Check a submission and everything that its trials need, run all trials of the params, and print them.
 
-    An error that ends the try keeps and prints what is finished.
+    An error that ends the try keeps and prints what is finished. Without a word on `drawings`, few trials are drawn.
     """
     ((key, model),) = params.models.items()
     with ExitStack() as stack:
@@ -65,7 +78,8 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
         classifier = loaded_classifier(settings.model, settings.revision, settings.device, settings.precision)
         status.show(f"loading {model.name}" if model.backend == "llamacpp" else f"looking for {model.name}")
         folder = out or Path("rehearsals") / submission.team / key
-        tried = _Try(params, submission, classifier, folder, status, prints=not json)
+        draws = len([*params.trials()]) <= MOST_DRAWN if drawings is None else drawings
+        tried = _Try(params, submission, classifier, folder, status, prints=not json, draws=draws)
         try:
             backend = open_backend(model)
             pinned_digest(model, backend)
@@ -88,10 +102,15 @@ def run_try(path: Path, params: Params, out: Path | None, *, trust_programs: boo
             )
         finally:
             status.clear()
-            if tried.levels:
-                _print_means(tried, json=json)
+            if tried.trials:
+                letters = _letters(tried)
+                _print_means(tried, letters, json=json)
                 print_stderr(f"all files are in {folder}")
-    if all(level.failure is not None for level in tried.levels.values()):
+            if tried.trials and html:
+                page = render_template("tried.html.j2", tried=tried, letters=letters, model=model.name)
+                write_text(html, page)
+                print_stderr(f"the page with all levels is {html}")
+    if all(trial.level.failure is not None for trial in tried.trials.values()):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -99,10 +118,10 @@ def params_for_try(model: str, host: str | None, base_url: str | None, letters: 
     """Return the competition's params with one model, some letters and a number of trials."""
     params = load_params_or_default()
     asked = find_model_to_ask(params, model, host, base_url)
+    letters = letters.upper()
     if not letters or not set(letters) <= set(params.competition.characters) or len(set(letters)) < len(letters):
-        raise SettingsError(
-            f"letters {letters!r}: give letters of the competition ({params.competition.characters}), each once."
-        )
+        known = params.competition.characters
+        raise SettingsError(f"letters {letters!r}: give letters of the competition ({known}), each once, such as HIL.")
     key = re.sub(r"[^\w.-]", "-", asked.name).lstrip(".") or "model"  # part of a path
     competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": number})
     limits = params.limits.model_copy(update={"outage_seconds": min(params.limits.outage_seconds, OUTAGE_SECONDS)})
@@ -124,6 +143,36 @@ def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submiss
     return Submission(path.name if path.is_dir() else path.stem, checked.work)
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """A finished trial."""
+
+    trial: Trial
+    response: str
+    record: TrialRecord
+    level: LevelScore
+    supplied: SuppliedBlocks
+    picture: Path | None  # None without a level
+    printed: Path | None  # the output of the program; None if it printed nothing
+
+    @property
+    def seconds(self) -> float:
+        return sum(exchange.reply.seconds for exchange in self.record.exchanges)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "trial": self.trial.number,
+            **self.level.to_dict(),
+            "picture": self.picture and str(self.picture),
+            "printed": self.printed and str(self.printed),
+            "calls": len(self.record.exchanges),
+            "tokens": self.record.tokens,
+            "supplied": asdict(self.supplied),
+            "seconds": round(self.seconds, 3),
+            "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in self.record.flags],
+        }
+
+
 @dataclass
 class _Try:
     """Follow the trials of one submission: score them, write their files to `<folder>/<stage>/<letter>`, print them."""
@@ -134,14 +183,14 @@ class _Try:
     folder: Path
     status: StatusLine
     prints: bool
-    levels: dict[Trial, LevelScore] = field(default_factory=dict)  # of the finished trials
-    values: dict[Trial, dict[str, Any]] = field(default_factory=dict)  # of the same, for JSON
+    draws: bool
+    trials: dict[Trial, _Tried] = field(default_factory=dict)  # the finished ones
     new: int = 0  # of the finished trials
     started: float = field(default_factory=time.monotonic)
 
     def asking(self, trial: Trial, call: int) -> None:
         """Show that a trial's program starts or asks the model, and the time left."""
-        done, total = len(self.levels), len(list(self.params.trials()))
+        done, total = len(self.trials), len([*self.params.trials()])
         what = f"asking for {trial.letter}{trial.number}, call {call}" if call else "starting the program"
         pace = (time.monotonic() - self.started) / self.new if self.new else None
         left = "" if pace is None else f", about {duration(pace * (total - done))} left"
@@ -176,45 +225,49 @@ class _Try:
                 path.unlink(missing_ok=True)  # of an earlier try
             else:
                 write_bytes(path, content)
-        printed, supplied = self._printed(trial), supplied_blocks(self.submission.work, trial.letter, response, record)
-        seconds = sum(exchange.reply.seconds for exchange in record.exchanges)
-        self.levels[trial] = level
-        self.values[trial] = {
-            "trial": trial.number,
-            **level.to_dict(),
-            "picture": str(files["images"]) if level.simulated else None,
-            "printed": str(printed) if printed.is_file() else None,
-            "calls": len(record.exchanges),
-            "tokens": record.tokens,
-            "supplied": asdict(supplied),
-            "seconds": round(seconds, 3),
-            "flags": [{"kind": flag.kind, "detail": flag.detail} for flag in record.flags],
-        }
+        self.trials[trial] = tried = _Tried(
+            trial,
+            response,
+            record,
+            level,
+            supplied_blocks(self.submission.work, trial.letter, response, record),
+            files["images"] if level.simulated else None,
+            self._printed(trial) if self._printed(trial).is_file() else None,
+        )
         self.new += is_new
-        if not self.prints:
-            return
-        self.status.clear()
-        cost = f"{count(len(record.exchanges), 'call')}, {record.tokens} tokens, {seconds:.1f} s"
-        print(f"{trial.letter}{trial.number}: {level.verdict} ({cost}{'' if is_new else ', done before'})")
+        if self.prints:
+            self.status.clear()
+            self._print(tried, files["raw"], is_new=is_new)
+
+    def _print(self, tried: _Tried, response: Path, *, is_new: bool) -> None:
+        record, level = tried.record, tried.level
+        cost = f"{count(len(record.exchanges), 'call')}, {record.tokens} tokens, {tried.seconds:.1f} s"
+        print(f"{tried.trial.letter}{tried.trial.number}: {level.verdict} ({cost}{'' if is_new else ', done before'})")
         for flag in record.flags:
             print(printable_text(f"  flagged: {flag.kind}: {flag.detail}"))
-        if supplied.supplied:
-            print(f"  {supplied}")
+        if tried.supplied.supplied:
+            print(f"  {tried.supplied}")
+        for ignored in islice(ignored_lines(tried.response, level), MOST_IGNORED):
+            print(f"  {ignored}")
         if level.failure is not None:
-            print(f"  response: {files['raw']}")
-            if printed.is_file():
-                print(f"  output of the program: {printed}")
+            print(f"  response: {response}")
+            if tried.printed:
+                print(f"  output of the program: {tried.printed}")
+        elif self.draws:
+            print(*level_lines(level, terminal_width(piped=sys.maxsize)), "", sep="\n")
+        else:
+            print(f"  {level_line(level)}")
         sys.stdout.flush()
 
     def _printed(self, trial: Trial) -> Path:
         return self.folder / "printed" / trial.letter / f"{tag(self.submission.team, trial)}.txt"
 
 
-def _print_means(tried: _Try, *, json: bool) -> None:
-    """Print the means of each letter over its trials, failed ones as 0; or everything as JSON."""
+def _letters(tried: _Try) -> list[dict[str, Any]]:
+    """Return the means of each letter over its trials, failed ones as 0."""
     letters = []
-    for letter in sorted({trial.letter for trial in tried.levels}):
-        levels = [level for trial, level in sorted(tried.levels.items()) if trial.letter == letter]
+    for letter in sorted({trial.letter for trial in tried.trials}):
+        levels = [scored.level for trial, scored in sorted(tried.trials.items()) if trial.letter == letter]
         vectors = [
             level.embedding if tried.params.diversity.vectors == "cls" else tuple(level.probabilities.values())
             for level in levels
@@ -231,11 +284,19 @@ def _print_means(tried: _Try, *, json: bool) -> None:
                 "diversity": round(diversity(vectors, len(levels)), _DIVERSITY_DIGITS) if len(levels) > 1 else None,
             }
         )
+    return letters
+
+
+def _print_means(tried: _Try, letters: list[dict[str, Any]], *, json: bool) -> None:
+    """Print the means of each letter; or everything as JSON."""
     if json:
-        print_json({"trials": [values for _, values in sorted(tried.values.items())], "letters": letters})
+        trials = [scored.to_dict() for _, scored in sorted(tried.trials.items())]
+        print_json({"trials": trials, "letters": letters})
         return
     rows = [
         ["-" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()]
         for row in letters
     ]
     print_table(list(letters[0]), rows)
+    if alike := "".join(row["letter"] for row in letters if row["diversity"] == 0 and row["score"]):
+        print_stderr(f"{alike}: no two levels differ, so the diversity is 0, and in a competition the score, too")

@@ -2,9 +2,11 @@
 
 import functools
 import importlib.metadata
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import tree_files, tree_sha256
@@ -39,8 +41,21 @@ def missing_package(error: ModuleNotFoundError, user: str) -> MissingPackageErro
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None
-    remedy = f"Run `pip install 'pcgeval[{EXTRAS[package]}]'`."
+    remedy = f"Run `{install_command(EXTRAS[package])}`."
     return MissingPackageError(f"{user} needs the package {package}, which is not installed. {remedy}", name=package)
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs pcgeval with an extra from where it came: the index, or a checkout's folder."""
+    try:
+        origin = json.loads(importlib.metadata.distribution("pcgeval").read_text("direct_url.json") or "{}")
+    except importlib.metadata.PackageNotFoundError:
+        origin = {}
+    if "dir_info" not in origin:
+        return f"pip install 'pcgeval[{extra}]'"
+    folder = Path(unquote(urlsplit(origin["url"]).path))
+    place = "." if folder == Path.cwd() else folder
+    return f"pip install {'-e ' if origin['dir_info'].get('editable') else ''}'{place}[{extra}]'"
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.core.packages import install_command
 from pcgeval.evaluator.pymunk_world import PymunkWorld
 from pcgeval.evaluator.world import Stability, World
 from pcgeval.formats.failures import Failure, failure
@@ -107,7 +108,7 @@ def build_world(blocks: Sequence[Block], physics: PhysicsParams) -> World:
         from pcgeval.evaluator.box2d_world import Box2dWorld  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise PcgevalError(
-            "physics.engine is box2d, which is not installed here. Run `pip install 'pcgeval[box2d]'` "
+            f"physics.engine is box2d, which is not installed here. Run `{install_command('box2d')}` "
             "(Python 3.11 to 3.13; Linux on x86-64, or macOS), or set physics.engine to pymunk."
         ) from error
     return Box2dWorld(blocks, physics)

@@ -102,35 +102,61 @@ class TeamModelScore(FilePart):
     """A team's result with one model; counts that come from the records of trials are None without records."""
 
     score: Exact
-    normalised: Exact  # percent of the sum over all teams
+    normalised: Exact  # percent of all teams' scores with the model
     failed_trials: int = Field(ge=0, le=10**9)
+    trials: int | None = None  # failed ones too
+    recognised: int | None = None  # trials, see `is_recognised`; None where no file has the probabilities
     flagged_trials: int | None = None
     blocks: int | None = None  # of all responses
     supplied: int | None = None  # blocks that stood in the submission's messages before the model named them
+    supplied_levels: int | None = None  # of trials that did not fail: they stood there whole, call for call
     failures: dict[str, int] = Field({})  # trials by the kind of their failure, see `formats.failures`
     answered_by: tuple[str, ...] = ()  # how the answering models call themselves, as far as the server says it
 
 
 class ScoreInterval(NamedTuple):
-    """The central 90 % of a team's resampled normalised totals, in percent."""
+    """The central 90 % of a team's resampled shares of all points, in percent."""
 
     low: float
     high: float
 
 
 class RankedTeam(FilePart):
-    """One line of the ranking; a disqualified team has no totals and no models, and only a ranked team has a rank."""
+    """One line of the ranking; a disqualified team has no totals and no models, and only a ranked team has a rank.
+
+    `would_have` is the line of a disqualified team if it were ranked; None where that cannot be computed.
+    """
 
     team: str
     status: Literal["ranked", "baseline", "disqualified"]
     rank: int | None
     winner: bool
     total: Exact | None
-    normalised: Exact | None
+    normalised: Exact | None  # percent of all teams' totals: the share of all points
     interval: ScoreInterval | None
     models: dict[str, TeamModelScore]
+    trials: int | None = None  # with all models, as are the next three counts
+    recognised: int | None = None
+    best_levels: int | None = None  # the best of each letter, where one scores above 0
+    supplied_best_levels: int | None = None  # of these, call for call the submission's
     prompt_length: int | None = None  # characters; of equal totals the shorter prompt is ahead
     disqualified: str | None  # the reason
+    would_have: "RankedTeam | None" = None
+
+    @property
+    def recognised_words(self) -> str | None:
+        """The recognised trials as a person reads them, such as `8 of 234`; None if they are not known."""
+        return None if self.recognised is None else f"{self.recognised} of {self.trials}"
+
+    @property
+    def supplied_words(self) -> str | None:
+        """The supplied ones of the best levels, such as `22 of 26`; None without records or levels."""
+        return f"{self.supplied_best_levels} of {self.best_levels}" if self.best_levels else None
+
+    @property
+    def counted(self) -> "RankedTeam":
+        """The line with the team's counts of trials, which a disqualified team has in `would_have`."""
+        return self.would_have or self
 
     @property
     def supplied_share(self) -> float | None:
@@ -149,7 +175,7 @@ class RankingRules(FilePart):
 
 
 class RankingIntervals(FilePart):
-    """Settings of the intervals of the normalised totals."""
+    """Settings of the intervals."""
 
     level: Share
     resamples: int

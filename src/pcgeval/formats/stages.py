@@ -5,7 +5,7 @@ unknown fields are ignored, and fields that no stage reads may be missing. Messa
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -24,6 +24,7 @@ from pcgeval.formats.layout import FAILURES_FILE, TRIALS_FILE, Trial, trial_numb
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
 _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
 _LARGEST = Decimal("1e400")  # no product of floats is larger, or has more than 2 000 places
+RECOGNISED_STABILITY = 0.9
 REMAKE = "Run `dvc repro` to make it again."
 Content = TypeVar("Content")
 
@@ -169,6 +170,16 @@ def read_outcomes(folder: Path) -> dict[Trial, TrialOutcome]:
 def rate(values: Sequence[float]) -> float:
     """Return the mean of a letter's values; 0 without any, where the official division by zero would write NaN."""
     return math.fsum(values) / len(values) if values else 0.0
+
+
+def is_likeliest(similarity: float | None, probabilities: Collection[float]) -> bool:
+    """Return whether no letter is more probable than the one with this probability; False without a picture."""
+    return similarity is not None and bool(probabilities) and all(similarity >= other for other in probabilities)
+
+
+def is_recognised(stability: float | None, similarity: float | None, probabilities: Collection[float]) -> bool:
+    """Return whether a level shows its letter: the asked one is the likeliest, and at least 90 % of its blocks stay."""
+    return stability is not None and stability >= RECOGNISED_STABILITY and is_likeliest(similarity, probabilities)
 
 
 class StabilityEntry(FilePart):

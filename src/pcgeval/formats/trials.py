@@ -140,6 +140,7 @@ class SuppliedBlocks:
 
     blocks: int = 0
     supplied: int = 0
+    whole: bool = False  # the submission supplied all calls of the response in their order
 
     @property
     def share(self) -> float | None:
@@ -148,7 +149,22 @@ class SuppliedBlocks:
 
     def __str__(self) -> str:
         """Return a clause for people."""
-        return f"{self.supplied} of {self.blocks} blocks stood in the submission's messages before the model named them"
+        where = "in the submission's messages before the model named them"
+        whole = "; the level stood there whole, call for call" if self.whole else ""
+        return f"{self.supplied} of {self.blocks} blocks stood {where}{whole}"
+
+
+def best_levels(levels: Iterable[tuple[str, float, bool]]) -> tuple[int, int]:
+    """Return how many letters have a level that scores, and of how many the best one is supplied whole.
+
+    Args:
+        levels: The letter of each level, its stability times similarity, and whether it is supplied whole.
+    """
+    best: dict[str, tuple[float, bool]] = {}
+    for letter, likeness, is_supplied in levels:
+        if likeness > best.get(letter, (0.0, False))[0]:
+            best[letter] = (likeness, is_supplied)
+    return len(best), sum(is_supplied for _, is_supplied in best.values())
 
 
 @dataclass(frozen=True)

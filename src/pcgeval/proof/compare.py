@@ -19,7 +19,7 @@ from pcgeval.scoring.stages import CHARACTER_SCORES
 from pcgeval.submissions.load import submission_sha256
 
 SCORES = frozenset({"normalised", "score", "letter"})  # the kinds of values that are exact numbers
-_SHOWN_UNCHANGED = frozenset({"state", "result hash", "winners", "rank", "status", "normalised", "score"})
+_SHOWN_UNCHANGED = frozenset({"state", "result hash", "winners", "rank", "status", "normalised", "recognised", "score"})
 # parts of the result hash, of which a ranking has no more than the hash
 _PARTS = {
     "locks": "packages",
@@ -110,6 +110,7 @@ def _values(folder: Path) -> Iterator[tuple[Label, Any]]:
         yield Label("rank", team=line.team), line.rank
         yield Label("status", team=line.team), line.status
         yield Label("normalised", team=line.team), None if line.normalised is None else plain(line.normalised)
+        yield Label("recognised", team=line.team), line.recognised_words
         for model, result in line.models.items():
             yield Label("score", team=line.team, model=model), plain(result.score)
     for model in params.models:

@@ -36,14 +36,13 @@ from pcgeval.levels.extraction import read_calls
 from pcgeval.preview.drawing import CalledBlock, called_blocks
 from pcgeval.report.trial import TrialFiles, TrialView
 from pcgeval.scoring.formulas import TrialShare, score_competition, trial_share
-from pcgeval.scoring.stages import CONSTANTS, TRIAL_SCORES, read_measured, rules_of
+from pcgeval.scoring.stages import CONSTANTS, TRIAL_SCORES, read_measured, rules_of, scored_submissions
 from pcgeval.submissions.load import (
     PROMPT_FILE,
     Program,
     Prompt,
     Submission,
     load_submission,
-    load_submissions,
     submission_sha256,
 )
 
@@ -161,11 +160,10 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
 
 def _share(params: Params, team: str, model: str, trial: Trial) -> tuple[TrialShare | None, str | None]:
     """Return the figures up to the team's total, or why there are none."""
-    submissions = load_submissions(params.teams)
-    if reason := submissions[team].decisions.disqualified:
+    if reason := params.teams[team].disqualified:
         return None, f"the team is disqualified, so it has no scores: {reason}"
     try:
-        results = read_measured(params, params.models, submissions.values())
+        results = read_measured(params, params.models, scored_submissions(params))
         scores = score_competition(results, rules_of(params))
     except PcgevalError as error:  # a letter's weight needs the results of all teams
         return None, f"not all teams are evaluated yet: {error}"

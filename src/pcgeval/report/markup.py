@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pcgeval.core.files import sha256_text
 from pcgeval.core.text import count, printable_text, shortened
 from pcgeval.formats.stages import SimulatedTrial
-from pcgeval.preview.drawing import motion, outlines
+from pcgeval.preview.drawing import block_text, motion, outlines
 from pcgeval.report.results import commonest_failures
 from pcgeval.report.tables import doubtful_settings, failure_counts
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
@@ -72,7 +72,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     functions: tuple[Callable[..., Any], ...] = (
-        *(commonest_failures, doubtful_settings, failure_counts, foreign_text, motion, outlines),
+        *(block_text, commonest_failures, doubtful_settings, failure_counts, foreign_text, motion, outlines),
         *(reasons_without_grade, record_of, rounded),
         *(calls, figure, moved, percent, shade, share, shortened, shown, thousands),
     )

@@ -24,7 +24,8 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     CSV has the exact figures, Markdown has them rounded as everywhere.
     """
     models = list(dict.fromkeys(model for team in ranking.teams for model in team.models))
-    columns = ["team", "status", "rank", "normalised", "low", "high", "total", *models, "failed trials"]
+    columns = ["team", "status", "rank", "normalised", "low", "high", "total", *models]
+    columns += ["recognised", "trials", "failed trials"]
 
     def figure(value: Decimal | None, digits: int = 6) -> str:
         return "" if value is None else plain(value) if form == "csv" else rounded(value, digits)
@@ -41,6 +42,7 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
             *("" if end is None else f"{end:g}" if form == "csv" else f"{end:.2f}" for end in ends),
             figure(team.total),
             *(figure(team.models[model].score if model in team.models else None) for model in models),
+            *("" if number is None else str(number) for number in (team.recognised, team.trials)),
             str(failed) if team.models else "",
         ]
         rows.append(row)

@@ -238,7 +238,10 @@ def programs_are_trusted() -> bool:
 def _try_out(sandbox: Sandbox) -> ExitStatus:
     """Run an empty program with this Python, as other programs will run."""
     if not sys.platform.startswith("linux"):
-        raise SandboxError(f"Programs are contained with Linux's namespaces, and this is {sys.platform}. Use Linux.")
+        raise SandboxError(
+            f"Programs are contained with Linux's namespaces, and this is {sys.platform}. Use Linux; for a Mac, "
+            "docs/competition.md shows how to do so in a virtual machine."
+        )
     if os.environ.get(NO_SANDBOX) == "1":
         raise SandboxError(f"The sandbox is switched off. Unset {NO_SANDBOX} to contain programs.")
     bubblewrap()

@@ -47,6 +47,7 @@ class PromptScore:
     score: Decimal
     normalised: Decimal
     failed_trials: int
+    recognised: int | None  # trials; see `is_recognised`
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,7 @@ def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRul
             score=scores[name],
             normalised=_percent(scores[name], total),
             failed_trials=teams[name].failed_trials,
+            recognised=teams[name].recognised,
         )
         for name in names
     ]

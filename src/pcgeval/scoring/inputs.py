@@ -5,7 +5,7 @@ file is None and a missing trial is left out; the formulas count both as 0, as t
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +19,7 @@ from pcgeval.formats.layout import (
     SIMULATIONS_FILE,
     STAGE_DIRS,
     StageDir,
+    Trial,
     letter_file,
     trial_number,
 )
@@ -30,6 +31,8 @@ from pcgeval.formats.stages import (
     SimulationsFile,
     StabilityFile,
     StageFile,
+    by_trial,
+    is_recognised,
 )
 from pcgeval.scoring.decimals import from_float
 
@@ -75,11 +78,15 @@ class Entry:
 
 @dataclass(frozen=True)
 class LetterResults:
-    """One letter of one team: entries in file order and the diversity, each None where its file is missing."""
+    """One letter of one team: entries in file order and the diversity, each None where its file is missing.
+
+    `recognised` is a number of trials; None where the probabilities of the other letters are not known.
+    """
 
     stability: tuple[Entry, ...] | None = None
     similarity: tuple[Entry, ...] | None = None
     diversity: Decimal | None = None
+    recognised: int | None = None
 
     @property
     def complete(self) -> bool:
@@ -104,12 +111,44 @@ class TeamResults:
     failed_trials: int = 0  # without a stability or a similarity
     provenance: Provenance = Provenance()
 
+    @property
+    def recognised(self) -> int | None:
+        """The number of recognised trials of all letters; None if that of a letter is not known."""
+        return known_sum(letter.recognised for letter in self.letters.values())
+
+    @property
+    def likeness(self) -> dict[Trial, Decimal]:
+        """Stability times similarity of each trial that has both, without the weight, which differs between models."""
+        products: dict[Trial, Decimal] = {}
+        for letter, results in self.letters.items():
+            similarity = first_by_trial(results.similarity)
+            for number, stability in first_by_trial(results.stability).items():
+                if number in similarity:
+                    products[Trial(letter, number)] = stability * similarity[number]
+        return products
+
 
 @dataclass(frozen=True)
 class CompetitionResults:
     """Results by model and team; every team has results with every model, and disqualified teams are left out."""
 
     models: Mapping[str, Mapping[str, TeamResults]]
+
+    def of(self, names: Collection[str]) -> "CompetitionResults":
+        """Return the results of the teams with these names."""
+        return CompetitionResults(
+            {
+                model: {name: results for name, results in teams.items() if name in names}
+                for model, teams in self.models.items()
+            }
+        )
+
+
+def known_sum(counts: Iterable[int | None]) -> int | None:
+    """Return the sum of counts; None if one of them is not known."""
+    values = list(counts)
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
 
 
 def byte_order(name: str) -> bytes:
@@ -224,7 +263,21 @@ def _read_letter(folders: Mapping[StageDir, Path], letter: str, rules: ScoringRu
         _entries(stability_path, scores, rules) if stability else None,
         _entries(similarity_path, probabilities, rules) if similarity else None,
         from_float(diversity.rate) if diversity else None,
+        _recognised(stability, similarity, rules) if stability and similarity else 0,
     )
+
+
+def _recognised(stability: StabilityFile, similarity: SimilarityFile, rules: ScoringRules) -> int | None:
+    """Count the recognised trials of a letter; None if a picture lacks the probabilities of all letters."""
+    levels, predictions = by_trial(stability.levels), by_trial(similarity.predictions)
+    recognised = 0
+    for number, entry in by_trial(similarity.trials).items():
+        if number in levels and 1 <= number <= rules.trials:
+            if number not in predictions:
+                return None
+            probabilities = [one.probability for one in predictions[number].probabilities]
+            recognised += is_recognised(levels[number].score, entry.similarity, probabilities)
+    return recognised
 
 
 def _read_if_present(kind: type[Kind], path: Path) -> Kind | None:

@@ -1,8 +1,9 @@
 """From scores to ranks: the order of the teams, the winner, and the reason.
 
-Rules (ChatGPT4PCG and LLMs4PCG): the highest normalised total wins if it is above the zero-shot baseline's; of equal
+Rules (ChatGPT4PCG and LLMs4PCG): the highest share of all points wins if it is above the zero-shot baseline's; of equal
 totals the shorter prompt is ahead; teams that are still equal share a rank (1, 2, 2, 4) and, at the top, the win.
-Baselines are scored like all teams and listed without a rank; disqualified teams are listed and not scored.
+Baselines are scored like all teams and listed without a rank; disqualified teams are listed and not scored, with what
+they would have had beside the reason.
 
 `ranking.csv` is for people, `ranking.json` for programs and `metrics/<team>.json` for `dvc metrics show`. Exact numbers
 are texts in JSON, as in the official files; the metrics are rounded floats.
@@ -11,7 +12,8 @@ are texts in JSON, as in the official files; the metrics are rounded floats.
 import csv
 import io
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Literal
@@ -31,8 +33,8 @@ from pcgeval.formats.results import (
     TeamModelScore,
 )
 from pcgeval.scoring.decimals import ZERO, rounded
-from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores, ModelScores, TeamTotal
-from pcgeval.scoring.inputs import ScoringError, byte_order
+from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores, ModelScores, TeamTotal, score_competition
+from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, byte_order, known_sum
 
 LEVEL = 0.90
 _DIGITS = 4  # of a percentage: far above what the order of float sums can change
@@ -68,7 +70,7 @@ def rank(
     Args:
         scores: All models; the baseline to beat is `scores.rules.baseline`.
         submissions: Every team once; disqualified teams must not be in the scores.
-        intervals: Intervals of the normalised totals by team, from `bootstrap`; they decide nothing.
+        intervals: Intervals of the shares of all points by team, from `bootstrap`; they decide nothing.
 
     Raises:
         ScoringError: Scores and submissions have different teams, or the baseline has no scores.
@@ -84,6 +86,34 @@ def rank(
     winners, reason = _winners(ranked, ranks, totals[baseline] if baseline else None)
     rows = [row.model_copy(update={"rank": ranks.get(row.team), "winner": row.team in winners}) for row in rows]
     return Ranking(tuple(sorted(rows, key=_table_order)), winners, reason, baseline)
+
+
+def with_disqualified(
+    ranking: Ranking, results: CompetitionResults, rules: ScoringRules, submissions: Iterable[Entrant]
+) -> Ranking:
+    """Add to each disqualified team's line what it would have had.
+
+    The same rules score and rank the results of the ranked teams and baselines with those of this one team. Its levels
+    then count in the weights and its total in the sum of all, so the others would have other shares than they have.
+
+    Args:
+        ranking: The ranking of the teams that are not disqualified.
+        results: Those of all teams; a disqualified team that lacks some, or with those of another engine or classifier,
+            has no such line.
+        rules: The rules of the ranking.
+        submissions: Every team once.
+    """
+    entrants = list(submissions)
+    entering = [entrant for entrant in entrants if entrant.disqualified is None]
+    lines: dict[str, RankedTeam] = {}
+    for entrant in entrants:
+        if entrant.disqualified is not None:
+            added = [*entering, replace(entrant, disqualified=None)]
+            with suppress(ScoringError):
+                scores = score_competition(results.of([team.team for team in added]), rules)
+                lines |= {row.team: row for row in rank(scores, added).rows if row.team == entrant.team}
+    rows = (row.model_copy(update={"would_have": lines.get(row.team)}) for row in ranking.rows)
+    return replace(ranking, rows=tuple(rows))
 
 
 def _check(entrants: list[Entrant], totals: Mapping[str, TeamTotal], baseline: str | None) -> None:
@@ -107,6 +137,9 @@ def _row(
 ) -> RankedTeam:
     """Return a team's line without its rank."""
     total = totals.get(entrant.team)
+    prompts = {
+        model.model: prompt for model in scores.models for prompt in model.prompts if prompt.team == entrant.team
+    }
     scored: Literal["ranked", "baseline"] = "baseline" if entrant.role == "baseline" else "ranked"
     return RankedTeam(
         team=entrant.team,
@@ -116,13 +149,17 @@ def _row(
         total=total.total if total else None,
         normalised=total.normalised if total else None,
         models={
-            model.model: TeamModelScore(
-                score=prompt.score, normalised=prompt.normalised, failed_trials=prompt.failed_trials
+            model: TeamModelScore(
+                score=prompt.score,
+                normalised=prompt.normalised,
+                failed_trials=prompt.failed_trials,
+                trials=len(prompt.trials),
+                recognised=prompt.recognised,
             )
-            for model in scores.models
-            for prompt in model.prompts
-            if prompt.team == entrant.team
+            for model, prompt in prompts.items()
         },
+        trials=sum(len(prompt.trials) for prompt in prompts.values()) if prompts else None,
+        recognised=known_sum(prompt.recognised for prompt in prompts.values()) if prompts else None,
         prompt_length=entrant.prompt_length,
         disqualified=entrant.disqualified,
         interval=interval,
@@ -190,23 +227,42 @@ def ranking_file(ranking: Ranking, scores: CompetitionScores, intervals: Ranking
 
 def write_ranking(folder: Path, file: RankingFile) -> None:
     """Write `ranking.json` and, with exact scores, `ranking.csv`: a team a line, empty cells for what it has not."""
+
+    def exact(value: Decimal | None) -> str | None:
+        return None if value is None else plain(value)
+
     file.write(folder / RANKING_JSON.name)
-    models = dict.fromkeys(model for team in file.teams for model in team.models)
-    columns = ["rank", "team", "status", "winner", "normalised", "total"]
-    columns += [f"{figure} {model}" for figure in ("score", "failed trials", "flagged trials") for model in models]
+    models = dict.fromkeys(model for team in file.teams for model in team.counted.models)
+    columns = ["rank", "team", "status", "winner", "normalised", "total", "recognised", "trials"]
+    figures = ("score", "recognised", "failed trials", "flagged trials")
+    columns += [f"{figure} {model}" for figure in figures for model in models]
+    columns += ["disqualified", "rank if ranked", "normalised if ranked"]  # of the latter two, see `with_disqualified`
     columns += ["low", "high"]  # the ends of the 90 % interval of `normalised`
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     for team in file.teams:
-        cells: dict[str, object] = {"rank": team.rank, "team": team.team, "status": team.status}
-        cells["winner"] = "yes" if team.winner else "no"
-        if team.normalised is not None and team.total is not None:
-            cells |= {"normalised": plain(team.normalised), "total": plain(team.total)}
-        for model, score in team.models.items():
-            cells[f"score {model}"] = plain(score.score)
-            cells[f"failed trials {model}"] = score.failed_trials
-            cells[f"flagged trials {model}"] = score.flagged_trials
+        counted, would_have = team.counted, team.would_have
+        cells: dict[str, object] = {  # None is an empty cell
+            "rank": team.rank,
+            "team": team.team,
+            "status": team.status,
+            "winner": "yes" if team.winner else "no",
+            "normalised": exact(team.normalised),
+            "total": exact(team.total),
+            "recognised": counted.recognised,
+            "trials": counted.trials,
+            "disqualified": team.disqualified,
+            "rank if ranked": would_have and would_have.rank,
+            "normalised if ranked": would_have and exact(would_have.normalised),
+        }
+        for model, score in counted.models.items():
+            cells |= {
+                f"score {model}": exact(score.score) if team.models else None,
+                f"recognised {model}": score.recognised,
+                f"failed trials {model}": score.failed_trials,
+                f"flagged trials {model}": score.flagged_trials,
+            }
         writer.writerow(cells | (team.interval._asdict() if team.interval else {}))
     write_text(folder / RANKING_CSV.name, text.getvalue())
 
@@ -223,6 +279,7 @@ def write_metrics(folder: Path, ranking: Ranking) -> None:
             "normalised": round(float(row.normalised), _DIGITS),
             "low": low,
             "high": high,
+            "recognised": row.recognised,
             "failed_trials": sum(model.failed_trials for model in row.models.values()),
             "flagged_trials": sum(flagged) if flagged else None,
         }
@@ -230,7 +287,7 @@ def write_metrics(folder: Path, ranking: Ranking) -> None:
 
 
 def bootstrap(scores: CompetitionScores, resamples: int, seed: int) -> dict[str, ScoreInterval]:
-    """Return the 90 % interval of every team's normalised total; none for 0 resamples.
+    """Return the 90 % interval of every team's share of all points; none for 0 resamples.
 
     The same seed gives the same intervals; 1 000 resamples steady their ends to about a tenth of their width.
     """

@@ -30,7 +30,7 @@ from pcgeval.scoring.inputs import (
     byte_order,
     read_source,
 )
-from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, write_ranking
+from pcgeval.scoring.ranking import Entrant, Ranking, rank, ranking_file, with_disqualified, write_ranking
 from pcgeval.scoring.stages import (
     CHARACTER_SCORES,
     CONSTANTS,
@@ -148,11 +148,8 @@ def rescore(
     excluded = {*disqualified, *(row.team for rows in published.values() for row in rows if row.rank == DISQUALIFIED)}
     if unprintable := sorted(name for name in {*present, *excluded} if not name.isprintable()):
         raise ScoringError(f"the name {unprintable[0][:50]!r} in the folders is no team name. Rename or remove it.")
-    scored = {
-        model: {team: results for team, results in model_teams.items() if team not in excluded}
-        for model, model_teams in teams.items()
-    }
-    scores = score_competition(CompetitionResults(scored), rules)
+    results = CompetitionResults(teams)
+    scores = score_competition(results.of({*present} - excluded), rules)
     unranked = {*baselines, *([rules.baseline] if rules.baseline else [])}
     names = {model.model: _table_names(published.get(model.model, ()), model) for model in scores.models}
     for model, rows in published.items():
@@ -161,7 +158,7 @@ def rescore(
         *(Entrant(total.team, role="baseline" if total.team in unranked else "participant") for total in scores.totals),
         *(Entrant(team, disqualified="named as disqualified") for team in sorted(excluded, key=byte_order)),
     ]
-    ranking = rank(scores, entrants)
+    ranking = with_disqualified(rank(scores, entrants), results, rules, entrants)
     files = {model.model: official_files(model, rules, unranked) for model in scores.models}
     reproductions = tuple(
         _compare(sources[model], rows, names[model], files[model]) for model, rows in published.items()

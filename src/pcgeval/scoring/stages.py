@@ -29,7 +29,7 @@ from pcgeval.formats.results import (
     csv_text,
 )
 from pcgeval.formats.stages import read_outcomes
-from pcgeval.formats.trials import read_summaries
+from pcgeval.formats.trials import best_levels, read_summaries
 from pcgeval.scoring.formulas import ModelScores, score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
 from pcgeval.scoring.result_hash import result_hash
@@ -53,7 +53,7 @@ def score_stage(params: Params, root: Path = Path()) -> None:
         ScoringError: Measurements are missing or cannot be scored.
         SubmissionError: A team's submission cannot be read.
     """
-    rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
+    rules, submissions = rules_of(params), scored_submissions(params, root)
     baselines = [submission.team for submission in submissions if submission.decisions.role == "baseline"]
     with rewritten_folder(root / OFFICIAL_RESULTS, keep=root / DATA / "similarity"):
         for model in params.models:
@@ -75,7 +75,6 @@ def rank_stage(params: Params, root: Path = Path()) -> "Ranking":
 
     rules, submissions = rules_of(params), load_submissions(params.teams, root / SUBMISSIONS).values()
     results = read_measured(params, params.models, submissions, root)
-    scores = score_competition(results, rules)
     resamples, seed = params.scoring.bootstrap, params.competition.seed
     entrants = [
         ranks.Entrant(
@@ -83,8 +82,12 @@ def rank_stage(params: Params, root: Path = Path()) -> "Ranking":
         )
         for submission in submissions
     ]
+    scores = score_competition(
+        results.of([entrant.team for entrant in entrants if entrant.disqualified is None]), rules
+    )
     ranking = ranks.rank(scores, entrants, ranks.bootstrap(scores, resamples, seed))
-    ranking = replace(ranking, rows=tuple(_with_usage(row, root) for row in ranking.rows))
+    ranking = ranks.with_disqualified(ranking, results, rules, entrants)
+    ranking = replace(ranking, rows=tuple(_with_usage(row, results, root) for row in ranking.rows))
     intervals = RankingIntervals(level=ranks.LEVEL, resamples=resamples, seed=seed) if resamples else None
     file = ranks.ranking_file(ranking, scores, intervals)
     file = file.model_copy(update={"result": result_hash(params, file, root)})
@@ -94,22 +97,41 @@ def rank_stage(params: Params, root: Path = Path()) -> "Ranking":
     return ranking
 
 
-def _with_usage(row: RankedTeam, root: Path) -> RankedTeam:
+def _with_usage(row: RankedTeam, results: CompetitionResults, root: Path) -> RankedTeam:
     """Add the failures of a team's trials, and the flags, supplied blocks and answering models of their summaries."""
+    if row.would_have:
+        return row.model_copy(update={"would_have": _with_usage(row.would_have, results, root)})
     models = dict(row.models)
+    levels: list[tuple[str, float, bool]] = []  # see `best_levels`
     for model, score in row.models.items():
         outcomes = read_outcomes(root / stage_dir("stability", model, row.team))
         kinds = Counter(outcome.failure.kind for outcome in outcomes.values() if outcome.failure)
         counts: dict[str, Any] = {"failures": dict(sorted(kinds.items()))}
-        if usages := [summary.usage for summary in read_summaries(root / summaries_file(model, row.team)).values()]:
+        if summaries := read_summaries(root / summaries_file(model, row.team)):
+            usages = [summary.usage for summary in summaries.values()]
+            supplied = {
+                trial
+                for trial, summary in summaries.items()
+                if summary.usage.supplied.whole and outcomes[trial].failure is None
+            }
+            likeness = results.models[model][row.team].likeness
+            levels += [(trial.letter, float(value), trial in supplied) for trial, value in likeness.items()]
             counts |= {
                 "flagged_trials": sum(bool(usage.flags) for usage in usages),
                 "blocks": sum(usage.supplied.blocks for usage in usages),
                 "supplied": sum(usage.supplied.supplied for usage in usages),
+                "supplied_levels": len(supplied),
                 "answered_by": tuple(sorted({name for usage in usages for name in usage.answered_by})),
             }
         models[model] = score.model_copy(update=counts)
-    return row.model_copy(update={"models": models})
+    best = dict(zip(("best_levels", "supplied_best_levels"), best_levels(levels), strict=True)) if levels else {}
+    return row.model_copy(update={"models": models, **best})
+
+
+def scored_submissions(params: Params, root: Path = Path()) -> list[Submission]:
+    """Return the submissions of the teams that are not disqualified; raise SubmissionError if one cannot be read."""
+    submissions = load_submissions(params.teams, root / SUBMISSIONS).values()
+    return [submission for submission in submissions if submission.decisions.disqualified is None]
 
 
 def rules_of(params: Params) -> ScoringRules:
@@ -125,14 +147,14 @@ def rules_of(params: Params) -> ScoringRules:
 def read_measured(
     params: Params, models: Iterable[str], submissions: Iterable[Submission], root: Path = Path()
 ) -> CompetitionResults:
-    """Read the measurements of every team that is not disqualified, with some models.
+    """Read the measurements of some teams with some models.
 
     Raises:
         FileError: A file is not in the format of its stage.
         ScoringError: One of a letter's three files is missing.
     """
     rules = rules_of(params)
-    teams = [submission.team for submission in submissions if submission.decisions.disqualified is None]
+    teams = [submission.team for submission in submissions]
     results: dict[str, dict[str, TeamResults]] = {model: {} for model in models}
     for model, team in product(results, teams):
         measured = read_team({name: root / stage_dir(name, model, team) for name in STAGE_DIRS}, rules)

@@ -9,7 +9,7 @@ import ast
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
@@ -26,7 +26,7 @@ MAX_PARSED_BYTES = 4 * 2**20  # of all sources of a program
 _MAX_NAME = 200  # characters of an imported name, with its dots
 _README_NAMES = ("readme.md", "readme.txt", "readme.rst", "readme")  # in lower case, the best first
 _FOREIGN_FOLDERS = {"__pycache__", "__MACOSX", "site-packages", "node_modules", *INTERFACE_PACKAGES}
-_STARTS = re.compile(rb"TrialLoop|run_evaluation")
+_STARTS = re.compile(rb"TrialLoop|(run_evaluation)")
 _SLOW_ENCODING = b"punycode"  # decoding takes quadratic time
 
 PLACEHOLDER = "<OBJECT>"
@@ -36,6 +36,10 @@ MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a la
 _README_BYTES = 256 * 2**10  # searched for a command
 _README_COMMAND = re.compile(
     r"""\b(?:python[0-9.]*|py|uv run)(?:\.exe)?[ \t]+(?:-\w+[ \t]+){0,3}["']?([^\s"'`]{1,200}\.py)\b"""
+)
+_PROGRAM = (
+    "A program imports TrialLoop, chat_with_llm and run_evaluation from llms4pcg.competition, has a class of TrialLoop "
+    'with `run(ctx, target_character)`, and calls run_evaluation("team", Class) under `if __name__ == "__main__":`'
 )
 _NAME_ENTRY = f"let the organiser name the file that starts the program as the team's `entry` in {PARAMS_FILE}"
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
@@ -59,8 +63,17 @@ class PythonFile:
     fault: str = ""  # why it was not parsed, in words that follow the place
     place: str = ""  # its name, with `:line` if the fault has one
     uses_interface: bool = False  # mentions TrialLoop or run_evaluation and, if parsed, imports an interface package
+    evaluates: bool = False  # mentions run_evaluation
     has_main: bool = False  # compares `__name__` with "__main__"
     imports: Mapping[str, int] = field(default_factory=dict)  # the first line of each module that it may import
+    needs: frozenset[str] = frozenset()  # the modules of these that it imports whenever it starts
+    tries: frozenset[str] = frozenset()  # those that it imports in a `try`
+    functions: tuple[tuple[int, str], ...] = ()  # in place of a TrialLoop: the line of run_evaluation, and the name
+
+    @property
+    def imports_interface(self) -> bool:
+        """Whether it imports an interface package."""
+        return not self.imports.keys().isdisjoint(INTERFACE_PACKAGES)
 
 
 @dataclass(frozen=True)
@@ -180,12 +193,24 @@ def load_work(folder: Path, entry: str | None, files: Sequence[PythonFile]) -> P
     # as written, even if the disk ignores case
     if any(item.name == PROMPT_FILE for item in walk(folder, enter=lambda _: False)):
         return Prompt(load_prompt(folder / PROMPT_FILE))
-    text = (
-        f"holds neither {PROMPT_FILE} nor a program, which has one .py file with a subclass of TrialLoop and "
-        f'run_evaluation(...) under `if __name__ == "__main__":`, or the team\'s `entry` in {PARAMS_FILE}'
+    raise _neither(folder, files)
+
+
+def _neither(folder: Path, files: Sequence[PythonFile]) -> SubmissionError:
+    """Return why there is neither a prompt nor a program, by the file that is nearest to one."""
+    if broken := next((file for file in files if file.fault), None):
+        return SubmissionError(folder, broken.place, f"{broken.fault}, and no other file is a program. Correct it")
+    if using := next((file for file in files if file.imports_interface), None):
+        return SubmissionError(folder, using.name, f"names neither TrialLoop nor run_evaluation. {_PROGRAM}")
+    for entry in walk(folder, enter=lambda _: False):
+        if entry.is_file and entry.name.lower().startswith("prompt"):
+            return SubmissionError(folder, entry.name, f"is not read. Name it {PROMPT_FILE}")
+    if files:
+        text = f"is no program: it imports none of {', '.join(INTERFACE_PACKAGES)}"
+        return SubmissionError(folder, files[0].name, f"{text}. {_PROGRAM}")
+    return SubmissionError(
+        folder, "", f"holds neither {PROMPT_FILE}, with {PLACEHOLDER} for the letter, nor a program. {_PROGRAM}"
     )
-    faults = [f"{file.place} {file.fault}" for file in files if file.fault]
-    raise SubmissionError(folder, "", f"{text}; {listed(faults, 3)}" if faults else text)
 
 
 def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
@@ -200,8 +225,8 @@ def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
         raise SubmissionError(folder, broken.place, text)
     names = [file.name for file in uses if file.has_main]
     if uses and not names:
-        text = 'uses the interface, but no file starts a program under `if __name__ == "__main__":`'
-        raise SubmissionError(folder, uses[0].name, f"{text}. Add it to the one that does, or {_NAME_ENTRY}")
+        text = 'has no `if __name__ == "__main__":`, under which a program calls run_evaluation. Add it'
+        raise SubmissionError(folder, uses[0].name, f"{text}, or {_NAME_ENTRY}")
     if len(names) > 1 and (readme := find_readme(folder)):
         text = read_bytes(readme, _README_BYTES, cut=True).decode("utf-8", errors="replace")
         commands = _README_COMMAND.findall(text)
@@ -266,9 +291,10 @@ def python_files(folder: Path) -> list[PythonFile]:
             files.append(replace(file, fault=f"{error.reason} and was not parsed"))
             continue
         left -= len(content)
-        file = replace(file, uses_interface=bool(_STARTS.search(content)))
+        starts = set(_STARTS.findall(content))
+        file = replace(file, uses_interface=bool(starts), evaluates=b"run_evaluation" in starts)
         try:
-            files.append(_with_syntax(file, list(ast.walk(_parse(content)))))
+            files.append(_with_syntax(file, _parse(content)))
         except (SyntaxError, ValueError) as error:
             fault = error.msg if isinstance(error, SyntaxError) else str(error)
             place = f"{file.name}:{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else file.name
@@ -291,22 +317,42 @@ def _parse(content: bytes) -> ast.Module:
         return ast.parse(content)
 
 
-def _with_syntax(file: PythonFile, nodes: list[ast.AST]) -> PythonFile:
-    """Add what the nodes of the syntax tree show."""
+def _with_syntax(file: PythonFile, tree: ast.Module) -> PythonFile:
+    """Add what the syntax tree shows."""
+    nodes = list(ast.walk(tree))
     imports, has_main = _imported(nodes), False
     for node in nodes:
         if isinstance(node, ast.Compare):
             sides = (getattr(side, "id", getattr(side, "value", None)) for side in (node.left, node.comparators[0]))
             has_main |= isinstance(node.ops[0], ast.Eq) and set(sides) == {"__name__", "__main__"}
+    tried = [statement for node in nodes if isinstance(node, ast.Try) for statement in node.body]
     return replace(
         file,
         uses_interface=file.uses_interface and not imports.keys().isdisjoint(INTERFACE_PACKAGES),
         has_main=has_main,
         imports=imports,
+        needs=frozenset(_imported(tree.body)),
+        tries=frozenset(_imported(tried)),
+        functions=tuple(_functions_for_loops(tree, nodes)),
     )
 
 
-def _imported(nodes: list[ast.AST]) -> dict[str, int]:
+def _functions_for_loops(tree: ast.Module, nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yield the plain function that each call of run_evaluation gets in place of a class, with the line of the call."""
+    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and not node.decorator_list}
+    functions -= {_name(part) for node in nodes if isinstance(node, ast.Assign) for part in ast.walk(node)}
+    for node in nodes:
+        if isinstance(node, ast.Call) and _name(node.func) == "run_evaluation":
+            loops = [*node.args[1:2], *(option.value for option in node.keywords if option.arg == "fn")]
+            yield from ((node.lineno, name) for name in map(_name, loops) if name in functions)
+
+
+def _name(node: ast.AST) -> str:
+    """Return a name, or the last part of one with dots; empty for other nodes."""
+    return getattr(node, "id", getattr(node, "attr", ""))
+
+
+def _imported(nodes: Sequence[ast.AST]) -> dict[str, int]:
     """Return the first line of each imported module with its parents, without relative imports."""
     lines: dict[str, int] = {}
     for node in nodes:

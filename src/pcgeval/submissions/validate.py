@@ -7,8 +7,9 @@ disks, so a name must mean the same file on all of them.
 import os
 import posixpath
 import re
+import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -34,7 +35,7 @@ from pcgeval.submissions.load import (
     prompt_findings,
     python_files,
 )
-from pcgeval.submissions.packages import RequirementsError, read_requirements
+from pcgeval.submissions.packages import REQUIREMENTS, RequirementsError, read_requirements
 
 PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
 MAX_README_BYTES = 1_000_000  # what a rubric reads of it
@@ -52,11 +53,13 @@ _LEFT_OUT = re.compile(
 )
 # hidden files that a program may need: all but those of git, systems, editors and tools
 _HIDDEN = re.compile(r"\.(?!_|git|hg$|svn$|dvc|ds_store|venv|idea|vscode|ipynb|.*_cache$|.*\.swp$).+", re.IGNORECASE)
+MAIN_FILE = "main.py"  # the usual name of a program
+STAND_INS = ("dotenv", "openai", "tqdm")  # modules that a sandbox has in place of packages, see generation/guest
 # these reach other machines; the program's only way out is the interface package
 _NETWORK = """
-    aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx huggingface_hub litellm
-    mistralai ollama openai paramiko playwright requests selenium smtplib socket together urllib.request urllib3
-    websocket websockets
+    aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx
+    huggingface_hub litellm mistralai ollama openai paramiko playwright requests selenium
+    smtplib socket together urllib.request urllib3 websocket websockets
 """
 
 
@@ -155,7 +158,9 @@ def unpacked_submission(path: Path) -> Iterator[Path]:
         return
     if path.is_file() and path.suffix.lower() != ".zip":
         reason = "is neither a folder nor a zip file"
-        raise UntrustedFileError(path, "malformed", reason, "Pack the submission as a .zip file.")
+        raise UntrustedFileError(
+            path, "malformed", reason, "Name the folder that holds it, or pack that as a .zip file."
+        )
     with TemporaryDirectory(prefix="pcgeval-") as folder:
         unpack(path, Path(folder, "submission"), max_files=_MAX_ENTRIES, max_bytes=MAX_BYTES)
         yield Path(folder, "submission")
@@ -191,8 +196,10 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None, *, entry: s
             work = None
         if isinstance(work, Prompt):
             findings += [error(PROMPT_FILE, text) for text in prompt_findings(work.text, limits.prompt_words)]
+            text = f"is not run, because {PROMPT_FILE} counts where no file starts a program; remove one of them"
+            findings += [warning(file.name, text) for file in files if file.imports_interface or file.name == MAIN_FILE]
         elif work is not None:
-            findings += _program_findings(source, work.entry, files)
+            findings += _program_findings(source, work.entry, files, sizes)
     ordered = sorted(dict.fromkeys(findings), key=lambda finding: finding.severity != "error")
     return SubmissionCheck(len(sizes), size, work, ordered)
 
@@ -256,24 +263,68 @@ def _is_left_out(path: Path) -> bool:
     return _LEFT_OUT.fullmatch(path.name.casefold()) is not None or os.path.lexists(path / "pyvenv.cfg")
 
 
-def _program_findings(folder: Path, entry: str, files: list[PythonFile]) -> Iterator[SubmissionFinding]:
-    for file in files:
-        if file.fault:
-            yield error(file.place, file.fault) if file.name == entry else warning(file.place, file.fault)
-        for module in filter(file.imports.get, _NETWORK.split()):
-            text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
-            yield warning(f"{file.name}:{file.imports[module]}", text)
-    if not any(file.uses_interface for file in files):
-        yield warning(entry, "never calls run_evaluation, without which no trial is run")
+def _program_findings(
+    folder: Path, entry: str, files: Sequence[PythonFile], names: Collection[str]
+) -> Iterator[SubmissionFinding]:
+    yield from _start_findings(folder, entry, files, names)
+    if not any(file.evaluates for file in files):
+        is_known = not any(file.fault for file in files)
+        text = "never calls run_evaluation, without which no trial is run"
+        yield error(entry, text) if is_known else warning(entry, text)
+    if PROMPT_FILE in names:
+        text = f"is not asked, because {entry} starts a program, and that counts; remove it unless the program reads it"
+        yield warning(PROMPT_FILE, text)
     for package in INTERFACE_PACKAGES:
         if (folder / package).is_dir() or (folder / f"{package}.py").is_file():
             yield warning(package, "is not used: the competition's own package replaces it; remove the copy")
+
+
+def _start_findings(
+    folder: Path, entry: str, files: Sequence[PythonFile], names: Collection[str]
+) -> Iterator[SubmissionFinding]:
+    """Yield what is wrong with requirements.txt, and with the files and imports with which every trial starts."""
     try:
-        read_requirements(folder)
+        requirements = read_requirements(folder)
     except RequirementsError as fault:
-        for line in str(fault).splitlines():
-            place, _, text = line.partition(": ")
+        for words in str(fault).splitlines():
+            place, _, text = words.partition(": ")
             yield error(place, text)
+        requirements = [REQUIREMENTS]  # unknown ones
+    may_bring_more = requirements or any(name.endswith((".zip", ".whl", ".egg")) for name in names)
+    here = {part.partition(".")[0] for name in names for part in name.split("/")}
+    at_hand = {"__main__", *sys.stdlib_module_names, *INTERFACE_PACKAGES, *STAND_INS, *here}
+    started, network = _started_files(entry, files), {*_NETWORK.split()}
+    for file in files:
+        if file.fault:
+            yield error(file.place, file.fault) if file.name in started else warning(file.place, file.fault)
+        for line, name in file.functions if file.name == entry else ():
+            text = f"gives run_evaluation the function {name}; give it a subclass of TrialLoop with this as its `run`"
+            yield error(f"{file.name}:{line}", text)
+        for module, line in file.imports.items():
+            is_missing = not ("." in module or module in at_hand or module in file.tries or may_bring_more)
+            if module in network:
+                text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
+            elif is_missing:
+                text = f"imports {module}, which is neither part of Python nor a file here"
+                text += f"; write the package that has it into {REQUIREMENTS}, such as `{module}`"
+            else:
+                continue
+            is_certain = is_missing and file.name in started and module in file.needs
+            yield (error if is_certain else warning)(f"{file.name}:{line}", text)
+
+
+def _started_files(entry: str, files: Sequence[PythonFile]) -> set[str]:
+    """Return the names of the files that every start of a program imports, from its entry on."""
+    folder = PurePosixPath(entry).parent  # where Python looks for modules first
+    by_name = {file.name: file for file in files}
+    started, waiting = set[str](), [entry]
+    while waiting:
+        name = waiting.pop()
+        if name in by_name and name not in started:
+            started.add(name)
+            paths = [folder.joinpath(*module.split(".")) for module in by_name[name].needs - by_name[name].tries]
+            waiting += [place.as_posix() for path in paths for place in (path.with_suffix(".py"), path / "__init__.py")]
+    return started
 
 
 def _readme_findings(folder: Path) -> Iterator[SubmissionFinding]:
