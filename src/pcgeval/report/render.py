@@ -16,10 +16,10 @@ from pcgeval.core.packages import installed_release, installed_versions
 from pcgeval.formats.layout import LETTERS, OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
 from pcgeval.formats.params import Params
 from pcgeval.formats.stages import read_stage_file
+from pcgeval.formats.trial_view import TrialView
 from pcgeval.report.collect import CACHE, collect
 from pcgeval.report.markup import SCRIPT, STYLE, asset, render_template, shown_tree
 from pcgeval.report.results import Evaluation, ModelResult, TeamResult
-from pcgeval.report.trial import TrialView
 from pcgeval.scoring.stages import OFFICIAL_NAMES
 
 INDEX = "index.html"
