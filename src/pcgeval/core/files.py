@@ -85,17 +85,15 @@ def rewritten_folder(folder: Path, *, keep: Path) -> Iterator[None]:
 
 def remove_others(folder: Path, wanted: Iterable[Path | str]) -> None:
     """Remove every file below a folder except the wanted ones, and the folders that are empty then."""
-    kept = {*map(str, wanted)}
+    kept = {*map(str, wanted)}  # and the folders that hold one of them
     for place, folders, names in os.walk(folder, topdown=False):
-        for name in names:
-            if (path := os.path.join(place, name)) not in kept:  # noqa: PTH118 - of thousands
+        for path in (os.path.join(place, name) for name in [*names, *folders]):  # noqa: PTH118 - of thousands
+            if path in kept:
+                kept.add(place)
+            elif os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+                os.rmdir(path)  # noqa: PTH106
+            else:
                 os.unlink(path)  # noqa: PTH108
-        for inner in (Path(place, name) for name in folders):
-            if inner.is_symlink():
-                if str(inner) not in kept:
-                    inner.unlink()
-            elif not any(inner.iterdir()):
-                inner.rmdir()
 
 
 def file_states(paths: Iterable[Path]) -> dict[str, str]:
