@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PCGEVAL_TRUST_PROGRAMS := $(TRUST_PROGRAMS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup final-eval midterm-eval report audit test test-fast test-soak lint docs bench environments clean
+.PHONY: help setup final-eval midterm-eval report picture audit test test-fast test-soak lint docs bench environments clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ midterm-eval: $(READY)  ## evaluate the midterm's letters and trials in rounds/m
 
 report: $(READY)  ## make the pages in results/report
 	@$(BIN)/dvc repro report
+
+picture: report  ## make docs/report.png, the picture in README; needs Chromium
+	@$(BIN)/python docs/picture.py
 
 audit: $(READY)  ## repeat the evaluation in an empty folder and compare every file
 	@$(BIN)/pcgeval audit
@@ -66,13 +69,18 @@ docs: $(READY)  ## build the documentation site; `python -m http.server -d docs/
 bench: $(READY)  ## measure the speeds and accuracies that the docs quote
 	@failed=0; for script in bench/*.py; do $(BIN)/python $$script || failed=1; done; exit $$failed
 
-VERIFIERS := .venv-verifiers
-environments:  ## test the verifiers environments and run them once, in a separate venv; needs the network
-	$(PYTHON) -m venv $(VERIFIERS)
-	grep -v '^openai==' constraints.txt > $(VERIFIERS)/constraints.txt
-	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt pip setuptools
-	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(VERIFIERS)/constraints.txt --no-build-isolation --group dev --editable '.[local-llm,verifiers]' ./environments/pcgeval_levels ./environments/pcgeval_papers
-	$(VERIFIERS)/bin/python -m pytest tests/rl
+ENVIRONMENTS := .venv-environments
+define environment  # a venv with an extra, the pin that it cannot have, and other packages
+	$(PYTHON) -m venv $(ENVIRONMENTS)/$(1)
+	grep -v '^$(2)==' constraints.txt > $(ENVIRONMENTS)/$(1)/constraints.txt
+	$(ENVIRONMENTS)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(ENVIRONMENTS)/$(1)/constraints.txt pip setuptools
+	$(ENVIRONMENTS)/$(1)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(ENVIRONMENTS)/$(1)/constraints.txt --no-build-isolation --editable '.[$(1)]' $(3) pytest hypothesis
+endef
+environments:  ## test the environments for verifiers and the task for Inspect, each in a separate venv; needs the network
+	$(call environment,verifiers,openai,./environments/pcgeval_levels ./environments/pcgeval_papers)
+	$(ENVIRONMENTS)/verifiers/bin/python -m pytest tests/rl tests/judge/test_integration_guide.py
+	$(call environment,inspect,fsspec)
+	$(ENVIRONMENTS)/inspect/bin/python -m pytest tests/rl/test_inspect_task.py
 
 clean:  ## remove outputs, rounds, rehearsals and caches; inputs, results in git, paid replies and replaced submissions stay
 	@rm -rf data/raw data/trials data/intermediate data/levels data/images data/stability data/replays data/similarity data/diversity data/evidence data/judgements results/report rounds rehearsals .cache

@@ -266,6 +266,28 @@ class ScriptedEndpoint(ThreadedServer):
         return {**head, "choices": [choice], "usage": usage}
 
 
+class ScriptedChat(ThreadedServer):
+    """Streams these replies in order by OpenAI's interface, the last one for ever: texts, or commands for a shell."""
+
+    def __init__(self, replies: tuple[str | tuple[str, ...], ...]) -> None:
+        super().__init__()
+        self.replies = replies
+
+    def post(self, request: JsonHandler, body: dict[str, Any]) -> None:
+        answered = sum(message["role"] == "assistant" for message in body["messages"])
+        reply = self.replies[min(answered, len(self.replies) - 1)]
+        delta: dict[str, Any] = {"role": "assistant", "content": reply}
+        if isinstance(reply, tuple):
+            calls = [{"name": "shell", "arguments": json.dumps({"command": command})} for command in reply]
+            tools = [{"index": i, "id": f"{i}", "type": "function", "function": call} for i, call in enumerate(calls)]
+            delta = {"role": "assistant", "content": None, "tool_calls": tools}
+        choice = {"index": 0, "delta": delta, "finish_reason": "tool_calls" if "tool_calls" in delta else "stop"}
+        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+        chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": body["model"], "usage": usage}
+        text = f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\ndata: [DONE]\n\n"
+        request.send(200, text.encode(), "text/event-stream")
+
+
 def wait_until(
     condition: Callable[[], object], process: subprocess.Popen[Any] | None = None, *, seconds: float = 120
 ) -> None:

@@ -188,7 +188,7 @@ def test_the_simple_judge_asks_the_model_of_its_config():
 
 
 def test_the_environment_is_loaded_as_in_the_guide():
-    pytest.importorskip("verifiers", reason="the extra verifiers is not installed")
+    pytest.importorskip("verifiers", reason="`make environments` installs the extra verifiers")
     write_files({"rubric.json": json.dumps(RUBRIC), "paper.md": "# Rice"}, Path("data/papers/rice"))
     names = execute(USAGE, load_environment=load_environment)
     assert [task.data.paper_id for task in names["env"].taskset] == ["rice", "toy"]

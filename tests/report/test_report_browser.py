@@ -91,11 +91,15 @@ def test_levels_and_trials_are_filtered_and_tables_sorted(report):
 
     assert shown() == [("I", "The Builders"), ("T", "The Builders")], "the best of each letter"
     assert shown(choose(0, "T")) == [("T", "The Builders"), ("T", "Zero-shot")]
+    names = "document.title = location.hash"
+    assert "<title>#levels?letter=T</title>" in opened(report, INDEX, "", choose(0, "T"), names)
+    items = html.fromstring(opened(report, INDEX, "levels?team=Zero-shot")).xpath("//li[@data-letter][not(@hidden)]")
+    assert [item.get("data-team") for item in items] == ["Zero-shot"] * 2, "a link chooses the same"
     markup = opened(report, TEAM, "", enter("document.querySelector('.find input')", "'Width boundary'"))
     assert '<p role="status">1 of 8 trials</p>' in markup
     sort = click(".ranking th:nth-child(3) button")
     names = html.fromstring(opened(report, INDEX, "", sort, sort)).xpath("//section[@id='ranking']//th/a/text()")
-    assert names[-1] == "The Builders"
+    assert names[-2:] == ["The Builders", "The Cheats"], "a disqualified team stays below"
 
 
 def test_leaves_of_a_grading_are_found_by_what_they_are(report):
@@ -110,3 +114,16 @@ def test_leaves_of_a_grading_are_found_by_what_they_are(report):
     both = shown(choose(0, "failed"), choose(1, "Code Execution"))
     assert both == [("node-bare-trials", True), ("node-plinth-run", True)]
     assert is_open(html.fromstring(opened(report, "grade.html", "node-readme")).get_element_by_id("node-readme"))
+
+
+def test_two_teams_are_compared_by_a_click_and_by_a_link(report):
+    boxes = [click(f"tr[data-team={team}] input") for team in ("cheats", "builders", "zero-shot")]
+    clicked = opened(report, INDEX, "", *boxes, "document.title = location.hash")
+    assert "<title>#ranking?compare=builders%2Czero-shot</title>" in clicked, "the last two"
+    for markup in (clicked, opened(report, INDEX, "ranking?compare=builders,zero-shot")):
+        (panel,) = html.fromstring(markup).find_class("compared")
+        figures, letters = panel.iter("table")
+        rows = [[cell.text_content() for cell in row] for row in figures.iter("tr")]
+        assert rows[0][1:] == ["The Builders", "Zero-shot", "difference"]
+        assert float(rows[1][3]) == pytest.approx(float(rows[1][1].split()[0]) - float(rows[1][2].split()[0]))
+        assert {row.get("data-team") for row in letters.iter("tr")} == {None, "builders", "zero-shot"}

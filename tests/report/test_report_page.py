@@ -1,8 +1,10 @@
 """The pages of the report: what stands where, that they load nothing, and what broken files are called."""
 
 import re
+import runpy
 import shutil
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ from evaluated_round import PARAMS
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import html
-from page_for_tests import Page, checked, dead_links, part, parts, ranking_row, team_page
+from page_for_tests import Page, checked, dead_links, part, ranking_row, team_page
 from params_for_tests import contents, file_states
+from PIL import Image
 from pyarrow import parquet
 
 from pcgeval import score_level
@@ -20,9 +23,11 @@ from pcgeval.cli.main import main
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_json
 from pcgeval.core.untrusted import read_json
-from pcgeval.formats.layout import EXAMPLE_LETTERS, RANKING_JSON, REPORT
+from pcgeval.formats.layout import EXAMPLE_LETTERS, RANKING_JSON, REPORT, Trial
 from pcgeval.formats.params import Team
 from pcgeval.formats.results import RankingFile
+from pcgeval.formats.stages import LabelProbability
+from pcgeval.formats.trials import SuppliedBlocks
 from pcgeval.report.collect import CACHE, collect
 from pcgeval.report.markup import figure
 from pcgeval.report.render import write_report
@@ -58,14 +63,14 @@ def test_every_link_has_a_target_and_nothing_else_is_loaded(index, pages, single
 def test_the_first_screen_says_who_won_by_how_much_and_shows_levels(pages, evaluated):
     first, second = (float(row.normalised) for row in RankingFile.read(evaluated / RANKING_JSON).teams[:2])
     head = pages["index.html"].partition('<section id="ranking"')[0]
-    assert f"The Builders wins with {first:.2f} of 100 points, {first - second:.2f} more than Zero-shot.<" in head
+    assert f"The Builders wins with {first:.2f} % of all points, {first - second:.2f} more than Zero-shot.<" in head
     best = re.findall(r'<a class="level frame" href="teams/builders\.html#([^"]+)"', head)
     assert best == ["builders.large.I.1", "builders.large.T.1"]
 
 
 def test_without_a_winner_the_baseline_is_named(evaluation):
     teams = tuple(replace(team, row=team.row.model_copy(update={"winner": False})) for team in evaluation.teams)
-    points = f"{float(evaluation.scored_teams[0].row.normalised):.2f} of 100 points"
+    points = f"{float(evaluation.scored_teams[0].row.normalised):.2f} % of all points"
     verdict = replace(evaluation, teams=teams).verdict
     assert verdict.startswith(f"No team beats the baseline. The best team, The Builders, has {points}; Zero-shot has ")
 
@@ -82,14 +87,22 @@ def test_the_ranking_has_one_unit_and_marks_baselines(pages, evaluation):
         markup = ranking_row(pages["index.html"], team.name)
         total = float(team.row.normalised)
         assert float(re.search(r"<b title[^>]*>([0-9.]+)</b>", markup)[1]) == round(total, 2)
-        numbers = re.findall(r'data-label="(?:small|large)">(<?[0-9.]+)<', markup)
+        numbers = re.findall(r'<td class="number">([0-9.]+)</td>', markup)[:2]
         assert sum(map(float, numbers)) == pytest.approx(total, abs=0.011)
         assert ('<td class="rank"><small>baseline</small>' in markup) == (team.name == "zero-shot")
         letters = [letter for model in team.models for letter in model.letters]
         assert sum(evaluation.letter_points(letter) for letter in letters) == pytest.approx(total)
         trials = [(letter, trial) for letter in letters for trial in letter.trials]
         assert sum(evaluation.trial_points(*trial) for trial in trials) == pytest.approx(total)
-    assert "used a picture of the letter" in ranking_row(pages["index.html"], "cheats")
+        assert f'<td class="number">{team.row.recognised} of 8</td>' in markup
+
+
+def test_a_disqualified_team_stands_below_the_ranking_with_its_reason_and_what_it_would_have_had(pages):
+    rows = re.findall(r'<tr class="(\w+)"', part(pages["index.html"], "ranking"))
+    assert rows == ["ranked", "baseline", "disqualified"]
+    text = " ".join(html.fromstring(ranking_row(pages["index.html"], "cheats")).text_content().split())
+    assert re.fullmatch(r"out The Cheats ?disqualified used a picture of the letter [0-9.]+ would have had .*", text)
+    assert re.search(r"it would have had <b>[0-9.]+ %</b> of all points", team_page(pages, "cheats"))
 
 
 def test_hand_made_letters_are_a_reference_and_no_team(workspace, pages):
@@ -100,13 +113,13 @@ def test_hand_made_letters_are_a_reference_and_no_team(workspace, pages):
     markup = write_report(PARAMS, workspace, workspace / REPORT).read_text("utf-8")
     similarity = score_level(letter.read_text(), "I", physics=PARAMS.physics).similarity
     (level,) = html.fromstring(markup).get_element_by_id("reference").findall(".//li")
-    assert " ".join(level.text_content().split()) == f"I1.00 · {similarity:.2f}"
+    assert " ".join(level.text_content().split()) == f"I 1.00 · {similarity:.2f}"
     letter.write_text("no calls")
     with pytest.raises(FileError, match=r"I\.txt"):
         write_report(PARAMS, workspace, workspace / REPORT)
 
 
-def test_a_change_of_one_submission_makes_one_page_and_the_index_and_a_lost_cache_changes_no_byte(workspace):
+def test_a_change_of_one_submission_makes_one_page_and_a_lost_cache_changes_no_byte(workspace):
     write_report(PARAMS, workspace, workspace / REPORT)
     kept, written = (file_states(workspace / place) for place in (CACHE, REPORT))
     prompt = workspace / "data/submissions/builders/prompt.txt"
@@ -119,7 +132,7 @@ def test_a_change_of_one_submission_makes_one_page_and_the_index_and_a_lost_cach
         return {name for name, state in file_states(workspace / place).items() if state != before.get(name)}
 
     assert changed(CACHE, kept) == {"builders.html"}
-    assert changed(REPORT, written) == {"index.html", "teams/builders.html", "tables/ranking.json"}
+    assert changed(REPORT, written) == {"teams/builders.html", "tables/ranking.json"}
     assert "Build well." in (workspace / REPORT / "teams/builders.html").read_text("utf-8")
     report = contents(workspace / REPORT)
     (workspace / CACHE / "builders.html").write_bytes(b"torn")
@@ -133,22 +146,81 @@ def test_a_team_s_page_begins_with_its_levels_and_every_trial_has_a_picture_or_a
     assert re.findall(r"<h2>([^<]+)</h2>", markup) == ["Levels", "Why it lost points", "Rubric grade", "Submission"]
     tree = html.fromstring(markup)
     ids = [[item.get("id") for item in gallery] for gallery in tree.find_class("levels")]
-    assert ids == [["builders.small.I"], ["builders.large.I", "builders.large.T"]]
-    assert '<a id="builders.small.T" href="#builders.small.T.1">' in markup  # both trials failed
+    assert ids == [[f"builders.{model}.{letter}" for letter in "IT"] for model in ("small", "large")]
+    tiles = [" ".join(item.text_content().split()) for item in tree.find_class("levels")[0]]
+    assert tiles == ["I0 one level alone has no diversity", "no levelT0 failed: time limit"]
+    names = [link.find("svg").get("aria-label") for link in tree.find_class("level")]
+    assert any(name.startswith("I 1, The Builders, large: 3 blocks, 0 moved") for name in names)
+    assert all(re.match(r"[IT] [12]\b.*: \d+ blocks", name) for name in names)
     for team in PARAMS.teams:
         rows = html.fromstring(team_page(pages, team)).find_class("trial")
         assert len(rows) == len(PARAMS.models) * 4
-        assert all(bool(row.xpath(".//svg/path")) != bool(row.find_class("failed")) for row in rows)
+        assert all(bool(row.xpath(".//svg/path")) != ("failed: " in row.text_content()) for row in rows)
     text = Page(markup).text
     reasons = ("took more than 500 s", "Width boundary is intruded", "no diversity")
     for words in (*reasons, "calls: b31 9, b13 9, b31 9"):
         assert words in text
 
 
-def test_failures_are_counted_by_what_went_wrong(pages):
-    rows = parts(part(pages["index.html"], "failures"), "tr")[1:]
-    shown = {re.findall(r"<th[^>]*>([^<]+)", row)[0]: re.findall(r">(\d+)</td>", row) for row in rows}
-    assert shown == {title: ["2", "2", "0"] for title in ("no fence", "time limit", "too wide")}  # all, small, large
+def changed(evaluation, change):
+    """Return an evaluation with other trials."""
+
+    def letters(model):
+        return tuple(replace(letter, trials=tuple(map(change, letter.trials))) for letter in model.letters)
+
+    return replace(
+        evaluation,
+        teams=tuple(
+            replace(team, models=tuple(replace(model, letters=letters(model)) for model in team.models))
+            for team in evaluation.teams
+        ),
+    )
+
+
+def test_every_kind_of_zero_says_why(evaluation):
+    _, zero_shot, cheats = evaluation.teams
+    level = zero_shot.models[1].letters[0]
+    trial = level.trials[0]
+    assert level.why_zero(trial) == "two equal levels have no diversity"
+    for change, words in (
+        ({"stability": 0.0, "score": Decimal(0)}, "no block stayed in place"),
+        ({"similarity": 0.0, "score": Decimal(0)}, "similarity 0"),
+        ({"stability": 0.0, "level": trial.level.model_copy(update={"types": ()}), "score": Decimal(0)}, "is empty"),
+    ):
+        assert words in level.why_zero(replace(trial, **change))
+    assert cheats.models[1].letters[0].why_zero(trial) is None, "it has no scores"
+
+
+def test_the_gallery_has_what_models_built_themselves_and_begins_with_what_a_person_recognises(evaluation):
+    shown = [(level.team.name, level.trial.trial) for level in evaluation.own_levels("I")]
+    assert shown == [("builders", Trial("I", 1)), ("zero-shot", Trial("I", 1))]
+
+    def supplied(trial):
+        """The towers are the submission's, and of the others half but one."""
+        blocks = len(trial.level.types) if trial.level else 0
+        counts = SuppliedBlocks(blocks, blocks - 1 if blocks == 3 else 1)
+        return replace(trial, usage=replace(trial.usage, supplied=counts))
+
+    others = changed(evaluation, supplied).own_levels("I")
+    assert [(level.team.name, len(level.trial.level.types)) for level in others] == [("builders", 4), ("zero-shot", 4)]
+
+    def recognised(trial):
+        """The levels of the second trial are recognised, though others look more like their letter."""
+        if not trial.level:
+            return trial
+        similarity, likeliest = (0.3, 0.3) if trial.trial.number == 2 else (0.9, 0.95)
+        probabilities = (LabelProbability(label="Z", probability=likeliest),)
+        return replace(trial, similarity=similarity, stability=1.0, probabilities=probabilities)
+
+    better = changed(evaluation, recognised)
+    assert all(level.trial.trial.number == 2 and level.trial.is_recognised for level in better.own_levels("I"))
+    assert [level.trial.trial.number for level in better.showcase] == [2, 2]
+
+
+def test_the_picture_in_readme_shows_the_present_demo():
+    picture = runpy.run_path(str(REPOSITORY / "docs/picture.py"))
+    with Image.open(picture["PICTURE"]) as image:
+        assert image.info["shows"] == picture["shown"](), "run `make picture`"
 
 
 def test_the_same_files_give_the_same_bytes_and_a_fault_leaves_the_old_ones(evaluated, index, tmp_path):

@@ -3,6 +3,7 @@
 import re
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
@@ -66,3 +67,20 @@ def test_moved_blocks_are_told_apart_and_broken_ones_left_out():
     assert re.findall(r'class="(\w+)" d="M', text) == ["stayed", "moved"]
     assert text.count("z") == 2
     assert 'aria-label="3 blocks, 1 moved, 1 broke"' in text
+
+
+def test_tiles_have_one_scale_and_one_ground():
+    def seen(*places):
+        """Return the width of the first block and the space below it, as shares of the tile."""
+        text = MACROS.picture(level(*(("RectSmall", (x, y - 3.38, 0.0), False, False) for x, y in places)))
+        left, top, side, _ = map(int, re.search(r'viewBox="([^"]*)"', text)[1].split())
+        _, y = map(int, re.search(r'd="M(-?\d+) (-?\d+)', text).groups())
+        down = [int(number) for number in re.findall(r"v(\d+)", text)]
+        width = abs(int(re.search(r"h(-?\d+)", text)[1]))
+        assert left <= 0
+        return width / side, (top + side - y - max(down, default=0)) / side
+
+    one, wall = seen((0.0, 0.0)), seen((0.0, 0.0), (1.0, 0.0), (0.0, 1.0))
+    assert one[0] == pytest.approx(0.72 / 3.36, abs=0.01)
+    assert one == pytest.approx(wall, abs=0.01)
+    assert seen((0.0, 0.0), (7.0, 0.0))[0] < one[0] / 2, "a level that is larger than a tile is drawn smaller"

@@ -1,7 +1,6 @@
 """Shared by the tests with `verifiers`: traces made by hand, and whole episodes without a network."""
 
 import asyncio
-import json
 import sys
 import uuid
 from collections.abc import Callable
@@ -9,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_servers import JsonHandler, ThreadedServer
-
-Reply = str | tuple[str, ...]  # a text, or commands for the shell
+from model_servers import ScriptedChat
 
 
 @pytest.fixture
 def trace_of() -> Callable[..., Any]:
     """Return a function that makes a finished trace of a task with one reply, as after a rollout."""
-    vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+    vf = pytest.importorskip("verifiers.v1", reason="`make environments` installs the extra verifiers")
 
     def make(task: Any, reply: str | None = None) -> Any:
         facts = vf.TraceTask(type=type(task).__name__, data=task.data, key=task.key, hash=task.hash)
@@ -30,35 +27,13 @@ def trace_of() -> Callable[..., Any]:
     return make
 
 
-class ScriptedChat(ThreadedServer):
-    """An endpoint of OpenAI's interface that streams these replies in order, the last one for ever."""
-
-    def __init__(self, replies: tuple[Reply, ...]) -> None:
-        super().__init__()
-        self.replies = replies
-
-    def post(self, request: JsonHandler, body: dict[str, Any]) -> None:
-        answered = sum(message["role"] == "assistant" for message in body["messages"])
-        reply = self.replies[min(answered, len(self.replies) - 1)]
-        delta: dict[str, Any] = {"role": "assistant", "content": reply}
-        if isinstance(reply, tuple):
-            calls = [{"name": "shell", "arguments": json.dumps({"command": command})} for command in reply]
-            tools = [{"index": i, "id": f"{i}", "type": "function", "function": call} for i, call in enumerate(calls)]
-            delta = {"role": "assistant", "content": None, "tool_calls": tools}
-        choice = {"index": 0, "delta": delta, "finish_reason": "tool_calls" if "tool_calls" in delta else "stop"}
-        usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": body["model"], "usage": usage}
-        text = f"data: {json.dumps({**chunk, 'choices': [choice]})}\n\ndata: [DONE]\n\n"
-        request.send(200, text.encode(), "text/event-stream")
-
-
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
     """Return a function that plays one whole episode of an environment's first task against replies.
 
     The harness is the real one; only uv does not fetch its packages.
     """
-    vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+    vf = pytest.importorskip("verifiers.v1", reason="`make environments` installs the extra verifiers")
     from verifiers.v1.runtimes import subprocess
 
     async def prepared(runtime: Any, script: str, *_: object, **__: object) -> list[str]:
@@ -75,7 +50,7 @@ def play(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
         async with env.serving():
             return await env.run_episode(next(iter(env.taskset)), context)
 
-    def run(env: Any, *replies: Reply) -> Any:
+    def run(env: Any, *replies: str | tuple[str, ...]) -> Any:
         with ScriptedChat(replies) as server:
             return asyncio.run(episode(env, f"{server.address}/v1"))
 

@@ -5,15 +5,15 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from pydantic import ValidationError
 
-vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+from pcgeval.preview.level_score import score_level
+from pcgeval.similarity.classifier import loaded_classifier
+from pcgeval.similarity.diversity import diversity
 
-from pydantic import ValidationError  # noqa: E402
+vf = pytest.importorskip("verifiers.v1", reason="`make environments` installs the extra verifiers")
 
-from pcgeval.preview.level_score import score_level  # noqa: E402
 from pcgeval.rl.level_environment import LevelEnv, LevelTask, LevelTaskset, LevelTasksetConfig  # noqa: E402
-from pcgeval.similarity.classifier import loaded_classifier  # noqa: E402
-from pcgeval.similarity.diversity import diversity  # noqa: E402
 
 CLASSIFIER = str(Path(__file__).parents[2] / "data" / "classifier")
 TASK = {"similarity": {"model": CLASSIFIER}}

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 from model_servers import ScriptedEndpoint
 
-vf = pytest.importorskip("verifiers.v1", reason="the extra verifiers is not installed")
+import pcgeval
+from pcgeval.core.errors import PcgevalError
+from pcgeval.formats.params import Model
+from pcgeval.judge.settings import JudgeSettings
+from pcgeval.rubric.output import JudgeOutput
+from pcgeval.rubric.papers import GOLD, PaperError
 
-import pcgeval  # noqa: E402
-from pcgeval.core.errors import PcgevalError  # noqa: E402
-from pcgeval.formats.params import Model  # noqa: E402
-from pcgeval.judge.settings import JudgeSettings  # noqa: E402
+vf = pytest.importorskip("verifiers.v1", reason="`make environments` installs the extra verifiers")
+
 from pcgeval.rl import paper_environment  # noqa: E402
 from pcgeval.rl.paper_environment import (  # noqa: E402
     AttemptState,
@@ -23,8 +26,6 @@ from pcgeval.rl.paper_environment import (  # noqa: E402
     PaperTaskConfig,
     PaperTaskset,
 )
-from pcgeval.rubric.grades import JudgeOutput  # noqa: E402
-from pcgeval.rubric.papers import GOLD, PaperError  # noqa: E402
 
 pytestmark = pytest.mark.needs_sandbox
 PAPERS = Path(__file__).parents[2] / "data" / "papers"

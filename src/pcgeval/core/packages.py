@@ -18,6 +18,7 @@ EXTRAS = {
     "dpath": "pipeline",
     "dvc": "pipeline",
     "huggingface_hub": "classifier",
+    "inspect_ai": "inspect",
     "openai": "openai",
     "pyarrow": "parquet",
     "pymunk": "levels",

@@ -34,6 +34,7 @@ from pcgeval.formats.stages import (
     StabilityFile,
     TrialOutcome,
     by_trial,
+    is_recognised,
     read_outcomes,
 )
 from pcgeval.formats.trials import (
@@ -50,6 +51,7 @@ from pcgeval.formats.trials import (
 
 _Measurements = tuple[dict[int, StabilityEntry], dict[int, SimilarityEntry], dict[int, PicturePrediction]]
 _Content = TypeVar("_Content")
+MOST_SUPPLIED = 0.5  # of the blocks of a level that counts as the model's own
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,22 @@ class TrialView:
     def likeness(self) -> float:
         """Stability times similarity, without the weight, which differs between models."""
         return (self.stability or 0) * (self.similarity or 0)
+
+    @property
+    def is_recognised(self) -> bool:
+        """Whether it shows its letter."""
+        probabilities = [probability.probability for probability in self.probabilities]
+        return is_recognised(self.stability, self.similarity, probabilities)
+
+    @property
+    def merit(self) -> tuple[bool, float]:
+        """What a person sees in it, the higher the better: whether it is recognised, then the likeness."""
+        return self.is_recognised, self.likeness
+
+    @property
+    def is_own(self) -> bool:
+        """Whether less than half of its blocks are known to be supplied by the submission."""
+        return not self.usage or (self.usage.supplied.share or 0) < MOST_SUPPLIED
 
     @cached_property
     def flags(self) -> dict[FlagKind, Flag]:

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from pcgeval.core.text import printable_line
-from pcgeval.evaluator.world import SPRITES, Point, Stability, corners, square_around
+from pcgeval.evaluator.world import GROUND_TOP, SPRITES, Point, Stability, corners, square_around
 from pcgeval.formats.stages import BlockPath, KeyFrame, SimulatedLevel
 from pcgeval.levels.blocks import Block, BlockType
 
@@ -98,6 +98,17 @@ def outlines(level: SimulatedBlocks) -> dict[str, str]:
             paths[block.fate] += f"h{right}" if not down else f"v{down}" if not right else f"l{right} {down}"
         paths[block.fate] += "z"
     return {name: path for name, path in paths.items() if path}
+
+
+def tile_view(level: SimulatedBlocks, metres: float) -> str:
+    """Return the view of a level's `outlines` in a tile of so many metres, so that tiles have one scale and one ground.
+
+    A level that is larger than the tile is drawn smaller.
+    """
+    living = _living(level)
+    corner, units = _view(living) if living else (Point(0, GROUND_TOP), 1)
+    side = max(VIEW, round(metres * units))
+    return f"{(VIEW - side) // 2} {round((corner.y - GROUND_TOP) * units) - side} {side} {side}"
 
 
 def motion(level: SimulatedBlocks, paths: Sequence[BlockPath]) -> str:

@@ -16,9 +16,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pcgeval.core.files import sha256_text
 from pcgeval.core.text import count, printable_text, shortened
 from pcgeval.formats.stages import SimulatedTrial
-from pcgeval.preview.drawing import block_text, motion, outlines
-from pcgeval.report.results import commonest_failures
-from pcgeval.report.tables import doubtful_settings, failure_counts
+from pcgeval.preview.drawing import block_text, motion, outlines, tile_view
+from pcgeval.report.results import commonest_failures, shares_by_model
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
 from pcgeval.rubric.grades import GradedTaskNode
 from pcgeval.rubric.output import JudgeOutput, get_grade_summary
@@ -72,8 +71,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     functions: tuple[Callable[..., Any], ...] = (
-        *(block_text, commonest_failures, doubtful_settings, failure_counts, foreign_text, motion, outlines),
-        *(reasons_without_grade, record_of, rounded),
+        *(block_text, commonest_failures, foreign_text, motion, outlines, reasons_without_grade, record_of, rounded),
+        *(shares_by_model, tile_view),
         *(calls, figure, moved, percent, shade, share, shortened, shown, thousands),
     )
     templates.filters |= {function.__name__: function for function in functions}

@@ -1,5 +1,5 @@
-// Opens a level large and plays it, filters levels and lines, sorts tables, finds criteria, and opens what a link
-// leads to. All texts on a page are strangers': they are only ever set as text, never as markup.
+// Opens a level large and plays it, filters levels and lines, sorts tables, compares teams, finds criteria, and opens
+// what a link leads to. All texts on a page are strangers': they are only ever set as text, never as markup.
 "use strict";
 
 const DROP = 3; // tenths of a second in which a block falls into its place
@@ -55,6 +55,7 @@ function pictured(item) {
   const svg = item.querySelector("svg")?.cloneNode(true);
   const frame = element("div", "", svg ? "frame" : "frame none");
   frame.append(svg ?? "No level");
+  svg?.setAttribute("viewBox", `0 0 ${VIEW} ${VIEW}`); // all of it, not in the scale of the tiles
   part.append(frame);
   const ways = item.dataset.motion && waysOf(item.dataset.motion);
   const rings = svg && ringsOf(svg.querySelector("path.stayed"));
@@ -207,6 +208,21 @@ function addPlayer(part, frame, end, prepare) {
   part.append(player);
 }
 
+// what a reader chose stands in the address: the place of what it filters, `?`, and the values
+
+function addressed() {
+  const [place, values] = location.hash.slice(1).split("?");
+  return { place, values: values === undefined ? null : new URLSearchParams(values) };
+}
+
+/** Write values to the address, without those that are empty. */
+function keep(place, values) {
+  const chosen = new URLSearchParams(Object.entries(values).filter(([, value]) => value));
+  history.replaceState(null, "", `#${place}${chosen.size ? `?${chosen}` : ""}`);
+}
+
+const choosers = new Map(); // by place, the function that chooses what the values in the address say
+
 // fields to search and choose, above what they filter
 
 function labelled(words, control) {
@@ -221,7 +237,7 @@ function choice(words, values) {
   for (const value of values) if (value) numbers.set(value, (numbers.get(value) ?? 0) + 1);
   const select = element("select");
   const options = [...numbers].sort().map(([name, number]) => new Option(`${name} (${number})`, name));
-  select.append(new Option(words), ...options);
+  select.append(new Option(words, ""), ...options);
   return select;
 }
 
@@ -232,13 +248,15 @@ function choice(words, values) {
 function addFinder({ before, items, noun, label = "", choices = [], parts = [], buttons = [] }) {
   const input = element("input");
   input.type = "search";
+  const place = before.parentElement.closest("section[id]").id;
   const lists = choices.map(([name, words, valuesOf]) => ({ name, valuesOf, list: choice(words, items.flatMap(valuesOf)) }));
+  const controlsOf = { find: input, ...Object.fromEntries(lists.map(({ name, list }) => [name.toLowerCase(), list])) };
   const count = element("p");
   count.setAttribute("role", "status");
   const hiddenAtFirst = new Set(items.filter((item) => item.hidden));
   const find = () => {
     const wanted = input.value.trim().toLowerCase();
-    const chosen = lists.filter(({ list }) => list.selectedIndex);
+    const chosen = lists.filter(({ list }) => list.value);
     const seeks = Boolean(wanted || chosen.length);
     for (const item of items) {
       const matches = item.textContent.toLowerCase().includes(wanted)
@@ -254,8 +272,16 @@ function addFinder({ before, items, noun, label = "", choices = [], parts = [], 
   const fields = lists.filter(({ list }) => list.options.length > 2).map(({ name, list }) => labelled(name, list));
   const controls = element("div", "", "find");
   controls.setAttribute("role", "search");
+  controls.setAttribute("aria-label", `Find ${noun}${place.includes(":") ? ` of ${place.split(":")[0]}` : ""}`);
   controls.append(...(label ? [labelled(label, input)] : []), ...fields, ...buttons, count);
-  controls.addEventListener("input", find);
+  controls.addEventListener("input", () => {
+    find();
+    keep(place, Object.fromEntries(Object.entries(controlsOf).map(([name, control]) => [name, control.value])));
+  });
+  choosers.set(place, (values) => {
+    for (const [name, control] of Object.entries(controlsOf)) control.value = values.get(name) ?? "";
+    find();
+  });
   before.before(controls);
 }
 
@@ -275,7 +301,7 @@ for (const list of all("#levels > .levels")) {
 
 for (const section of all(".team-levels")) {
   addFinder({
-    before: section.querySelector(".model"),
+    before: section.querySelector(".model, .wide"),
     items: all("tr.trial", section),
     noun: "trials",
     label: "Find in trials and replies",
@@ -324,21 +350,94 @@ function sort(table, column) {
 }
 
 for (const table of all("table.sortable")) {
-  for (const cell of table.tHead.rows[0].cells) {
-    const button = clickable(cell.textContent, () => sort(table, cell.cellIndex));
-    cell.replaceChildren(button);
+  for (const head of table.tHead.rows[0].cells) {
+    const place = head.cellIndex;
+    for (const row of table.rows) row.cells[place]?.setAttribute("data-label", head.textContent); // for narrow screens
+    head.replaceChildren(clickable(head.textContent, () => sort(table, place)));
   }
+}
+
+// two lines of the ranking beside each other
+
+const wordsOf = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
+
+/** Return by how much the number that begins a text is above that of another. */
+function difference(text, other) {
+  const above = numberIn(text) - numberIn(other);
+  if (!Number.isFinite(above)) return "";
+  const digits = Math.max(...[text, other].map((words) => /^[^ ]*\.(\d+)/.exec(words)?.[1].length ?? 0));
+  return `${above > 0 ? "+" : ""}${above.toFixed(digits)}`;
+}
+
+function compared(table, rows) {
+  const figures = element("table", "", "standing");
+  const line = (name, ...values) => {
+    const row = element("tr");
+    const head = element("th", name);
+    head.scope = "row";
+    row.append(head, ...values.map((value) => element("td", value, "number")));
+    return row;
+  };
+  const names = rows.map((row) => row.querySelector("th a").textContent);
+  const head = line("figure", ...names, "difference");
+  head.replaceChildren(...[...head.cells].map(({ textContent }) => element("th", textContent)));
+  figures.createTHead().append(head);
+  const body = figures.createTBody();
+  [...table.tHead.rows[0].cells].slice(2).forEach((cell, place) => {
+    const [one, other] = rows.map((row) => wordsOf(row.cells[place + 2]));
+    body.append(line(cell.textContent, one, other, difference(one, other)));
+  });
+  const letters = document.querySelector("#letters .wide").cloneNode(true);
+  letters.setAttribute("aria-label", "Compared letter by letter");
+  for (const row of all("tr[data-team]", letters)) {
+    if (!rows.some(({ dataset }) => dataset.team === row.dataset.team)) row.remove();
+  }
+  return [element("h3", names.join(" and ")), figures, letters];
+}
+
+for (const table of all("table.ranking")) {
+  const rows = all("tr[data-team]", table);
+  const panel = element("div", "", "compared");
+  panel.setAttribute("aria-live", "polite");
+  table.closest(".wide").after(panel);
+  let chosen = []; // at most two, in the order of the clicks
+  const compare = (teams) => {
+    chosen = teams;
+    boxes.forEach((box, place) => { box.checked = chosen.includes(rows[place]); });
+    panel.replaceChildren(...(chosen.length === 2 ? compared(table, chosen) : []));
+  };
+  const boxes = rows.map((row) => {
+    const box = element("input");
+    box.type = "checkbox";
+    box.setAttribute("aria-label", `compare ${row.querySelector("th a").textContent}`);
+    box.addEventListener("change", () => {
+      const others = chosen.filter((other) => other !== row);
+      compare(box.checked ? [...others.slice(-1), row] : others);
+      keep("ranking", { compare: chosen.map(({ dataset }) => dataset.team).join(",") });
+    });
+    const label = labelled("", box);
+    label.append("compare");
+    const head = row.querySelector("th");
+    head.insertBefore(label, head.querySelector("small"));
+    return box;
+  });
+  choosers.set("ranking", (values) => {
+    const names = (values.get("compare") ?? "").split(",");
+    compare(names.flatMap((name) => rows.filter(({ dataset }) => dataset.team === name)).slice(0, 2));
+  });
 }
 
 // a link opens what it leads to, and all around it
 
 function reveal() {
-  const goal = document.getElementById(location.hash.slice(1)); // ids need no encoding
+  const { place, values } = addressed();
+  if (values) choosers.get(place)?.(values);
+  const goal = document.getElementById(place); // ids need no encoding
   if (!goal) return;
   for (let part = goal; part; part = part.parentElement) {
     if (part.tagName === "DETAILS") part.open = true;
   }
-  if (goal.closest("details")) goal.scrollIntoView();
+  if (values || goal.closest("details")) goal.scrollIntoView();
   if (goal.matches("tr.trial")) show(goal);
 }
 

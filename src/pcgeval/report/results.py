@@ -1,13 +1,14 @@
 """The content of the page as one tree: evaluation, team, model, letter, trial.
 
-A score stands on the page in points: 100 points are the totals of all teams together, so that the points of a team's
-trials add up to those of a letter, of a model, and to the team's normalised total.
+A score stands on the page as a share: in percent of all points, which are the totals of all teams together. The shares
+of a team's trials add up to those of a letter, of a model, and to the team's normalised total.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
+from operator import attrgetter
 from statistics import fmean
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ from pcgeval.submissions.load import Submission
 MOST_REASONS = 10
 MOST_DETAILS = 3  # different ones, of one kind of flag with one model
 SHOWCASE = 3  # levels on the first screen
+NUMBERS = {2: "two", 3: "three"}
 MEASURES = ("stability", "similarity", "diversity")
 
 
@@ -38,19 +40,27 @@ class LetterResult:
 
     @property
     def best(self) -> TrialView | None:
-        """The trial with the highest stability times similarity; None if all failed."""
-        levels = (trial for trial in self.trials if not trial.failure)
-        return max(levels, key=lambda trial: trial.likeness, default=None)
+        """The level that a person would choose; None if all trials failed."""
+        return max(self._levels, key=attrgetter("merit"), default=None)
+
+    @property
+    def _levels(self) -> list[TrialView]:
+        return [trial for trial in self.trials if not trial.failure]
 
     def why_zero(self, trial: TrialView) -> str | None:
-        """Return why a trial of the letter that did not fail adds nothing; None if it failed or adds something."""
-        if trial.failure or self.scores is None or (trial.score and self.scores.diversity):
+        """Return why a trial of the letter adds nothing; None if it adds something or the team has no scores."""
+        if trial.failure:
+            return f"failed: {trial.failure.type.title}"
+        if self.scores is None or (trial.score and self.scores.diversity):
             return None
         if not trial.stability:
-            return "zero: no block stayed in place" if trial.level and trial.level.types else "zero: the level is empty"
+            return "no block stayed in place" if trial.level and trial.level.types else "the level is empty"
         if not trial.similarity:
-            return "zero: the classifier does not see the letter"
-        return "zero: the levels of the letter have no diversity"
+            return "similarity 0: the classifier does not see the letter"
+        levels = len(self._levels)
+        if levels == 1:
+            return "one level alone has no diversity"
+        return f"{NUMBERS.get(levels, levels)} equal levels have no diversity"
 
 
 @dataclass(frozen=True)
@@ -149,27 +159,20 @@ class TeamResult:
         """The number of trials in which the team's program ran without a sandbox."""
         return sum(trial.usage is not None and not trial.usage.contained for trial in self.trials)
 
-    @cached_property
-    def best_levels(self) -> dict[str, tuple[ModelResult, TrialView]]:
-        """The model and trial with the highest stability times similarity by letter, if that is above 0."""
-        best: dict[str, tuple[ModelResult, TrialView]] = {}
-        for model in self.models:
-            for letter in model.letters:
-                before = best[letter.letter][1].likeness if letter.letter in best else 0
-                if letter.best and letter.best.likeness > before:
-                    best[letter.letter] = (model, letter.best)
-        return best
-
-    @property
-    def showcase(self) -> list[tuple[ModelResult, TrialView]]:
-        """The team's best levels of different letters, the best first."""
-        return sorted(self.best_levels.values(), key=lambda level: -level[1].likeness)[:SHOWCASE]
-
     @property
     def measures(self) -> dict[str, float]:
         """The mean stability, similarity and diversity over all models and letters; empty without scores."""
         rows = [letter.scores for model in self.models for letter in model.letters if letter.scores]
         return {name: fmean(float(getattr(row, name)) for row in rows) for name in (MEASURES if rows else ())}
+
+
+class ShownLevel(NamedTuple):
+    """A level in a gallery."""
+
+    team: TeamResult
+    model: ModelResult
+    letter: LetterResult
+    trial: TrialView
 
 
 class ReferenceLevel(FilePart):
@@ -197,25 +200,26 @@ class Evaluation:
         """The teams that are not disqualified."""
         return tuple(team for team in self.teams if not team.is_disqualified)
 
-    @cached_property
-    def trials(self) -> tuple[TrialView, ...]:
-        """The trials of all teams."""
-        return tuple(trial for team in self.teams for trial in team.trials)
+    def own_levels(self, letter: str) -> list[ShownLevel]:
+        """Return the best level of a letter that each scored team's models built themselves, the best first."""
+        best = []
+        for team in self.scored_teams:
+            levels = [
+                ShownLevel(team, model, result, trial)
+                for model in team.models
+                for result in model.letters
+                for trial in result.trials
+                if result.letter == letter and trial.is_own and trial.likeness
+            ]
+            if levels:
+                best.append(max(levels, key=attrgetter("trial.merit")))
+        return sorted(best, key=attrgetter("trial.merit"), reverse=True)
 
     @property
-    def leader(self) -> TeamResult | None:
-        """The winner or, without one, the team with the highest total; None without a scored team."""
-        return next((team for team in self.teams if team.row.winner), next(iter(self.scored_teams), None))
-
-    def best_levels(self, letter: str) -> list[tuple[TeamResult, ModelResult, TrialView]]:
-        """Return the best level of a letter of each scored team that has one which scores, the best first."""
-        levels = [(team, *team.best_levels[letter]) for team in self.scored_teams if letter in team.best_levels]
-        return sorted(levels, key=lambda level: -level[2].likeness)
-
-    def answered_by(self, model: str) -> list[str]:
-        """Return how the answering models of all teams call themselves."""
-        rows = [row.models[model] for row in self.ranking.teams if model in row.models]
-        return sorted({name for row in rows for name in row.answered_by})
+    def showcase(self) -> list[ShownLevel]:
+        """The best of these levels, of different letters, the best first."""
+        best = [level for letter in self.params.competition.characters for level in self.own_levels(letter)[:1]]
+        return sorted(best, key=attrgetter("trial.merit"), reverse=True)[:SHOWCASE]
 
     @property
     def verdict(self) -> str:
@@ -224,13 +228,13 @@ class Evaluation:
         ranked = [team for team in self.scored_teams if team.row.status == "ranked"]
         baseline = next((team for team in self.scored_teams if team.name == self.ranking.baseline), None)
         if len(winners) == 1:
-            points = f"{winners[0].title} wins with {winners[0].row.normalised:.2f} of 100 points"
+            points = f"{winners[0].title} wins with {winners[0].row.normalised:.2f} % of all points"
             other = next((team for team in self.scored_teams if team is not winners[0]), None)
             gap = (winners[0].row.normalised or 0) - (other.row.normalised or 0) if other else 0
             return f"{points}, {gap:.2f} more than {other.title}." if other and gap > 0 else f"{points}."
         if not winners and ranked and baseline:
-            best = f"The best team, {ranked[0].title}, has {ranked[0].row.normalised:.2f} of 100 points"
-            return f"No team beats the baseline. {best}; {baseline.title} has {baseline.row.normalised:.2f}."
+            best = f"The best team, {ranked[0].title}, has {ranked[0].row.normalised:.2f} % of all points"
+            return f"No team beats the baseline. {best}; {baseline.title} has {baseline.row.normalised:.2f} %."
         return self.ranking.reason
 
     @cached_property
@@ -238,34 +242,38 @@ class Evaluation:
         return sum((team.row.total for team in self.scored_teams if team.row.total), Decimal(0)) or Decimal(1)
 
     def points(self, score: Decimal | None) -> float | None:
-        """Return a model's score, which is a part of its team's total, in points."""
+        """Return a model's score, which is a part of its team's total, in percent of all points."""
         return None if score is None else float(100 * score / self._totals)
 
     def letter_points(self, letter: LetterResult) -> float | None:
-        """Return the points that a letter with one model gives its team."""
+        """Return the share of all points that a letter with one model gives its team."""
         if letter.scores is None:
             return None
         return self.points(letter.scores.score / len(self.params.competition.characters))
 
+    @cached_property
+    def letter_shares(self) -> dict[tuple[str, str], list[float]]:
+        """The share of all points that each letter gives, by scored team and model."""
+        return {
+            (team.name, model.name): [self.letter_points(letter) or 0.0 for letter in model.letters]
+            for team in self.scored_teams
+            for model in team.models
+        }
+
     def trial_points(self, letter: LetterResult, trial: TrialView) -> float | None:
-        """Return the points that a trial of a letter gives its team: none without diversity."""
+        """Return the share of all points that a trial of a letter gives its team: none without diversity."""
         if letter.scores is None or trial.score is None:
             return None
         shares = len(letter.trials) * len(self.params.competition.characters)
         return self.points(trial.score * letter.scores.diversity / shares)
 
-    def heat_map(self, figure: str) -> dict[tuple[str, str], list[float]]:
-        """Return the points or one of the measures of all letters by scored team and model."""
 
-        def value(letter: LetterResult) -> float:
-            is_points = figure == "points"
-            return (self.letter_points(letter) or 0.0) if is_points else float(getattr(letter.scores, figure))
-
-        return {
-            (team.name, model.name): [value(letter) for letter in model.letters]
-            for team in self.scored_teams
-            for model in team.models
-        }
+def shares_by_model(row: RankedTeam) -> dict[str, Decimal]:
+    """Return a team's scores with each model in percent of all points; they add up to its normalised total."""
+    if row.normalised is None or row.total is None:
+        return {}
+    unit = row.normalised / (row.total or 1)
+    return {model: unit * result.score for model, result in row.models.items()}
 
 
 def commonest_failures(trials: Iterable[TrialView]) -> list[tuple[str, str, int]]:

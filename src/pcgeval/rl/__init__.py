@@ -1,4 +1,4 @@
-"""Reinforcement-learning environments for verifiers, which `load_environment` imports. No other package imports rl."""
+"""Environments for verifiers, which `load_environment` imports, and Inspect's task. No other package imports rl."""
 
 from collections.abc import Sequence
 from importlib import import_module
