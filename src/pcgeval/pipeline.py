@@ -68,7 +68,7 @@ def classify(params: Params, root: Path = Path()) -> None:
 
 def diversity(params: Params, root: Path = Path()) -> None:
     """Compare the trials of each letter with one another: `data/diversity`."""
-    from pcgeval.similarity.diversity import diversity_stage
+    from pcgeval.similarity.stage import diversity_stage
 
     diversity_stage(params, root)
 

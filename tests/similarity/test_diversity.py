@@ -15,7 +15,8 @@ from params_for_tests import contents, small_params
 from pcgeval import PcgevalError, diversity
 from pcgeval.core.files import write_text
 from pcgeval.formats.layout import DATA, stage_dir
-from pcgeval.similarity.diversity import diversity_stage, mean_distances
+from pcgeval.similarity.diversity import mean_distances
+from pcgeval.similarity.stage import diversity_stage
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "diversity" / "diversity.json.gz"
 CASES = {case["case"]: case for case in json.loads(gzip.decompress(GOLDEN.read_bytes()))}
@@ -115,7 +116,7 @@ def test_the_stage_writes_the_official_format_with_7_decimals(tmp_path):
     [
         (similarity_file(ONE, count=2), "softmax", "count is 2 of 1"),
         (similarity_file(ONE, classified("t_A_2", {"A": 0.5, "C": 0.5}, [])), "softmax", "different labels"),
-        (similarity_file(ONE, classified("t_A_2", {}, [1.0])), "cls", "team t, letter A: .*one length"),
+        (similarity_file(ONE, classified("t_A_2", {}, [1.0])), "cls", "t/A.json: .*one length"),
         # as the tools of 2024 write it: an unknown diversity is not 0
         (similarity_file(*[classified(f"t_A_{n}", {"A": 1.0}, []) for n in (1, 2)]), "cls", "t_A_1' has no cls vector"),
     ],

@@ -8,38 +8,31 @@ instead.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import rewritten_folder, write_json
+from pcgeval.core.files import write_json
 from pcgeval.core.untrusted import UntrustedFileError, files_below, read_bytes, read_text
 from pcgeval.formats.failures import Failure, FailureStage
 from pcgeval.formats.layout import (
     DATA,
     EVIDENCE,
     SUBMISSIONS,
+    StageDir,
     Trial,
     evidence_file,
     letter_file,
     stage_dir,
     summaries_file,
-    trial_file,
 )
 from pcgeval.formats.params import Params, Team
-from pcgeval.formats.stages import (
-    DiversityFile,
-    SimilarityFile,
-    StabilityFile,
-    by_trial,
-    is_likeliest,
-    read_outcomes,
-    read_stage_file,
-)
-from pcgeval.formats.trials import TrialUsage, read_summaries
+from pcgeval.formats.stages import DiversityFile, is_likeliest, read_stage_file
+from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.trial_view import TrialFiles
+from pcgeval.formats.trials import TrialUsage
 from pcgeval.submissions.load import Program, SubmissionError, find_readme, load_submission
 
 
@@ -166,8 +159,17 @@ _FENCED = re.compile(r"```(.*?)(?:```|\Z)", re.DOTALL)
 
 def evidence_stage(params: Params, root: Path = Path()) -> None:
     """Gather the results of all trials into `data/evidence/<team>/<model>.json`, for the rubric's checks."""
-    with rewritten_folder(root / EVIDENCE, keep=root / DATA / "raw"):
-        for model, team in product(params.models, params.teams):
+    stages: tuple[StageDir, ...] = ("raw", "stability", "similarity", "diversity")
+    with changed_teams(
+        params,
+        root,
+        [EVIDENCE],
+        DATA / "raw",
+        reads=lambda *place: [*(stage_dir(stage, *place) for stage in stages), summaries_file(*place)],
+        writes=lambda *place: [evidence_file(*place)],
+        made_from=lambda *_: params.competition,
+    ) as changed:
+        for model, team in changed:
             evidence = _MODEL_EVIDENCE.dump_python(gather_model(params, model, team, root))
             write_json(root / evidence_file(model, team), evidence)
 
@@ -195,24 +197,16 @@ def gather_submission(folder: Path, team: str, prompt_words: int, decisions: Tea
 
 def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> ModelEvidence:
     """Read a team's results with one model from all stages; raise FileError if an output is missing or incomplete."""
-    raw, stability, similarity, diversity = (
-        root / stage_dir(name, model, team) for name in ("raw", "stability", "similarity", "diversity")
-    )
-    outcomes, summaries = read_outcomes(stability), read_summaries(root / summaries_file(model, team))
-    results: list[TrialEvidence] = []
-    rates: dict[str, float] = {}
+    files, results, rates = TrialFiles(model, team, root), [], {}
     for letter in params.competition.characters:
-        rates[letter] = DiversityFile.read(letter_file(diversity, letter)).rate
-        stabilities = by_trial(StabilityFile.read(letter_file(stability, letter)).levels)
-        classified = SimilarityFile.read(letter_file(similarity, letter))
-        similarities, predictions = by_trial(classified.trials), by_trial(classified.predictions)
+        rates[letter] = DiversityFile.read(letter_file(files.folders["diversity"], letter)).rate
         for trial in params.trials(letter):
-            outcome, number = outcomes.get(trial), trial.number
-            stable, similar, prediction = stabilities.get(number), similarities.get(number), predictions.get(number)
-            if outcome is None or (outcome.failure is None and not (stable and similar and prediction)):
-                raise FileError(f"{stability} or {similarity}: lacks values of {trial}. Run `dvc repro`.")
-            probabilities = [one.probability for one in prediction.probabilities] if prediction else []
-            shape = None if outcome.failed_stage == "generate" else _shape(trial_file(raw, "raw", team, trial))
+            view = files.view(trial, drawn=False)
+            outcome, measured = view.outcome, (view.stability, view.similarity, view.probabilities or None)
+            if outcome is None or (outcome.failure is None and None in measured):
+                folders = f"{files.folders['stability']} or {files.folders['similarity']}"
+                raise FileError(f"{folders}: lacks values of {trial}. Run `dvc repro`.")
+            shape = None if outcome.failed_stage == "generate" else _shape(files.official(trial)["raw"])
             results.append(
                 TrialEvidence(
                     model=model,
@@ -220,10 +214,10 @@ def gather_model(params: Params, model: str, team: str, root: Path = Path()) -> 
                     failure=outcome.failure,
                     has_loop=shape and shape[0],
                     has_open_fence=shape and shape[1],
-                    stability=stable.score if stable else None,
-                    similarity=similar.similarity if similar else None,
-                    on_top=is_likeliest(similar.similarity if similar else None, probabilities),
-                    usage=summaries[trial].usage if trial in summaries else None,
+                    stability=view.stability,
+                    similarity=view.similarity,
+                    on_top=is_likeliest(view.similarity, [one.probability for one in view.probabilities]),
+                    usage=view.usage,
                 )
             )
     return ModelEvidence(model, tuple(results), rates)

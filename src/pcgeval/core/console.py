@@ -141,6 +141,14 @@ class Progress(StatusLine):
             self._repeated += repeated
             self._show_figures(note)
 
+    def skip(self, items: int) -> None:
+        """Count items that an earlier run finished."""
+        with self._lock:
+            self.done += items
+            self._repeated += items
+            if items:
+                self._show_figures("kept")
+
     def _show_figures(self, note: str) -> None:
         figures = [f": {self.done}" if self.total is None else f": {self.done}/{self.total}"]
         if new := self.done - self._repeated:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fnmatch import translate
 from pathlib import Path
@@ -20,13 +20,12 @@ from pcgeval.core.untrusted import open_regular
 DVC_IGNORED = ("__pycache__", "*.pyc", "*.egg-info", ".*.part", ".gitignore", ".DS_Store")
 _IGNORED = re.compile("|".join(map(translate, DVC_IGNORED)))
 _BLOCK = 2**20  # bytes
-_rewritten: dict[Path, set[Path]] = {}  # what this process has written since `rewritten_folder` of each folder began
+_rewritten: dict[Path, set[str]] = {}  # what this process has written since `rewritten_folder` of each folder began
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically; one that has this content already stays untouched, so DVC does not hash it again."""
-    for written in tuple(_rewritten.values()):
-        written.add(path)
+    mark_written([str(path)])
     if path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,6 +37,12 @@ def write_bytes(path: Path, content: bytes) -> None:
         os.replace(temporary, path)  # noqa: PTH105
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def mark_written(paths: Collection[str]) -> None:
+    """Count files as written, so that `rewritten_folder` leaves them."""
+    for written in tuple(_rewritten.values()):
+        written.update(paths)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -78,15 +83,48 @@ def rewritten_folder(folder: Path, *, keep: Path) -> Iterator[None]:
     remove_others(folder, written)
 
 
-def remove_others(folder: Path, wanted: set[Path]) -> None:
+def remove_others(folder: Path, wanted: Iterable[Path | str]) -> None:
     """Remove every file below a folder except the wanted ones, and the folders that are empty then."""
+    kept = {*map(str, wanted)}  # and the folders that hold one of them
     for place, folders, names in os.walk(folder, topdown=False):
-        for path in (Path(place, name) for name in [*names, *folders]):
-            if path.is_symlink() or not path.is_dir():
-                if path not in wanted:
-                    path.unlink()
-            elif not any(path.iterdir()):
-                path.rmdir()
+        for path in (os.path.join(place, name) for name in [*names, *folders]):  # noqa: PTH118 - of thousands
+            if path in kept:
+                kept.add(place)
+            elif os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+                os.rmdir(path)  # noqa: PTH106
+            else:
+                os.unlink(path)  # noqa: PTH108
+
+
+def file_states(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the size, time and inode of each file at or below some paths, as DVC compares; a missing path has none.
+
+    The time is that of the content: DVC sets the rights of all outputs, and so their other time, before a stage runs.
+    """
+    states: dict[str, str] = {}
+    waiting = [str(path) for path in paths]
+    while waiting:
+        path = waiting.pop()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        states[entry.path] = _state(entry)
+        except NotADirectoryError:
+            states[path] = _state(Path(path))
+        except FileNotFoundError:
+            continue
+    return states
+
+
+def _state(file: "os.DirEntry[str] | Path") -> str:
+    try:
+        status = file.stat()
+    except FileNotFoundError:  # a link that leads nowhere
+        return "missing"
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ino}"
 
 
 def tree_files(root: Path, path: Path | str = "", *, with_ignored: bool = False) -> Iterator[str]:

@@ -5,16 +5,15 @@ code, so a run simulates only new levels. You may delete the folder.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
 
 from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json, write_bytes
+from pcgeval.core.files import sha256_bytes, sha256_json, write_bytes
 from pcgeval.core.packages import installed_version, installed_versions, source_sha256
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import (
@@ -44,6 +43,7 @@ from pcgeval.formats.stages import (
     read_failures,
     write_outcomes,
 )
+from pcgeval.formats.team_work import changed_teams
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
 
 CACHE = Path(".cache", "simulations")
@@ -67,28 +67,39 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
     and the end of every block, and `trials.json` with the failures up to here. Other processes simulate the levels, so
     a level that crashes the engine fails alone; `processes` is their number, by default that of levels and cores.
     """
-    levels = {
-        (model, team, trial): path.read_bytes()
-        for model, team in product(params.models, params.teams)
-        for trial in params.trials()
-        if (path := trial_file(root / stage_dir("levels", model, team), "levels", team, trial)).is_file()
-    }
-    files = _simulate_new(params, levels.values(), root / CACHE, processes)
-    with ExitStack() as outputs:
-        for name in ("stability", "images", "replays"):
-            outputs.enter_context(rewritten_folder(root / DATA / name, keep=root / DATA / "levels"))
-        for model, team in product(params.models, params.teams):
+    physics = params.physics
+    with changed_teams(
+        params,
+        root,
+        [DATA / "stability", DATA / "images", DATA / "replays"],
+        DATA / "levels",
+        reads=lambda *place: [stage_dir("levels", *place)],
+        writes=lambda *place: [stage_dir("stability", *place), stage_dir("images", *place), replays_file(*place)],
+        made_from=lambda *_: [params.competition, physics, installed_packages(physics)],
+    ) as changed:
+        levels = {
+            (model, team, trial): path.read_bytes()
+            for model, team in changed
+            for trial in params.trials()
+            if (path := trial_file(root / stage_dir("levels", model, team), "levels", team, trial)).is_file()
+        }
+        files = _simulate_new(params, levels.values(), root / CACHE, processes)
+        for model, team in tuple(changed):
             team_trials = {key[2]: files[level] for key, level in levels.items() if key[:2] == (model, team)}
             _write_team(params, root, model, team, team_trials)
+            if None in team_trials.values():
+                changed.remove((model, team))
 
 
 def _simulate_new(
-    params: Params, levels: Iterable[bytes], cache: Path, processes: int | None
+    params: Params, levels: Collection[bytes], cache: Path, processes: int | None
 ) -> dict[bytes, Path | None]:
     """Simulate new levels, equal ones once; return the file of each simulation, beside its picture.
 
     A level that crashed the engine has no file, so the next run tries it again.
     """
+    if not levels:
+        return {}  # without loading the engine for its version
     physics, code = params.physics, source_sha256("evaluator", "levels")
     cache_key = [installed_engine(physics), installed_packages(physics), physics.model_dump(mode="json"), code]
     folder = cache / sha256_json(cache_key)

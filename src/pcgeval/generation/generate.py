@@ -14,7 +14,7 @@ the submission: the stage finishes the other trials and then fails, and the next
 import gc
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from pcgeval.core.console import Progress, error_message
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import copy_files, remove_others, sha256_text
+from pcgeval.core.files import copy_files, mark_written, sha256_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.text import count, well_formed
 from pcgeval.formats.failures import Failure, failure
@@ -35,11 +35,13 @@ from pcgeval.formats.layout import (
     SUBMISSIONS,
     TRIALS,
     Trial,
+    packages_lock,
     recording_file,
     stage_dir,
     summaries_file,
 )
 from pcgeval.formats.params import PARAMS_FILE, Model, Params, load_params
+from pcgeval.formats.team_work import changed_teams
 from pcgeval.formats.trials import (
     Course,
     TrialRecord,
@@ -106,23 +108,26 @@ def generate_stage(params: Params, root: Path = Path()) -> None:
     progress = Progress("generate", len(params.models) * len(submissions) * len(list(params.trials())))
     stopping = {model: threading.Event() for model in params.models}
     errors: list[str] = []
+    again: list[tuple[str, str]] = []  # with trials that the next run does again
 
     def generate_in_turn(models: Sequence[str]) -> None:
         for model in models:
             if not stopping[model].is_set():
+                teams = {team: submissions[team] for name, team in changed if name == model}
+                progress.skip((len(submissions) - len(teams)) * len(list(params.trials())))
                 try:
-                    _generate(params, model, submissions, root, progress, opened, stopping[model])
+                    if teams:
+                        again.extend(_generate(params, model, teams, root, progress, opened, stopping[model]))
                 except (PcgevalError, OSError) as error:
                     errors.append(error_message(error))
                 if _is_live(params.models[model]):
                     gc.collect()  # frees a local model's weights before the next one's: its client refers back to it
 
-    raw, groups = root / DATA / "raw", models_by_server(params)
-    with lock_folder(raw, root / GENERATION_LOCK), progress, ExitStack() as opened:
-        for submission in submissions.values() if any(map(_is_live, params.models.values())) else ():
-            if isinstance(submission.work, Program) and submission.work.lock:
-                with suppress(PackagesError):  # raised again where the program's trials begin
-                    lock_requirements(submission.work.folder, submission.work.lock)
+    with lock_folder(root / DATA / "raw", root / GENERATION_LOCK), progress, ExitStack() as opened:
+        changed = opened.enter_context(_changed_teams(params, root))
+        if any(map(_is_live, params.models.values())):
+            _lock_programs(submissions.values())
+        groups = models_by_server(params)
         try:
             list(map_in_threads(generate_in_turn, groups, len(groups)))
         finally:
@@ -130,13 +135,41 @@ def generate_stage(params: Params, root: Path = Path()) -> None:
                 event.set()
         if errors:
             raise TrialFaultError("\n".join(dict.fromkeys(errors)))
-        records = {
-            record_path(root / stage_dir("raw", model, team), team, trial)
-            for model, team, trial in product(params.models, submissions, params.trials())
-        }
-        remove_others(raw, records | {path.with_suffix(".txt") for path in records})
-        remove_others(root / TRIALS, {root / summaries_file(*place) for place in product(params.models, submissions)})
+        changed[:] = [place for place in changed if place not in again]
     _check_unchanged(params, root)
+
+
+def _lock_programs(submissions: Iterable[Submission]) -> None:
+    for submission in submissions:
+        if isinstance(submission.work, Program) and submission.work.lock:
+            with suppress(PackagesError):  # raised again where the program's trials begin
+                lock_requirements(submission.work.folder, submission.work.lock)
+
+
+@contextmanager
+def _changed_teams(params: Params, root: Path) -> Iterator[list[tuple[str, str]]]:
+    """Yield the models and teams whose trials are to be looked at; of a live model those of all teams, or none.
+
+    Records alone tell whether all trials of a live model have one digest and one answering model.
+    """
+    with changed_teams(
+        params,
+        root,
+        [DATA / "raw", TRIALS],
+        SUBMISSIONS,
+        reads=lambda model, team: [
+            SUBMISSIONS / team,
+            packages_lock(SUBMISSIONS / team),
+            recording_file(model, team),
+        ],
+        writes=lambda *place: [stage_dir("raw", *place), summaries_file(*place)],
+        made_from=lambda model, team: [params.competition, params.limits, params.models[model], params.teams[team]],
+    ) as changed:
+        for model, settings in params.models.items():
+            is_looked_at = settings.digest is None or any(model == name for name, _ in changed)
+            if _is_live(settings) and is_looked_at:
+                changed += [place for team in params.teams if (place := (model, team)) not in changed]
+        yield changed
 
 
 def _generate(
@@ -147,8 +180,8 @@ def _generate(
     progress: Progress,
     opened: ExitStack,
     stopping: threading.Event,
-) -> None:
-    """Run every unfinished trial of a model, and summarise all."""
+) -> list[tuple[str, str]]:
+    """Run every unfinished trial of a model, and summarise all; return teams with trials that the next run repeats."""
     settings = params.models[model]
     live = _ModelOnDemand(settings) if _is_live(settings) else None
     teams = [
@@ -182,6 +215,11 @@ def _generate(
     )
     for team, team_trials in summaries.items():
         write_summaries(root / summaries_file(model, team), [team_trials[trial] for trial in params.trials()])
+    return [
+        (model, team)
+        for team, team_trials in summaries.items()
+        if any(summary.failure and not summary.failure.type.is_final for summary in team_trials.values())
+    ]
 
 
 def _is_live(model: Model) -> bool:
@@ -352,6 +390,8 @@ class _TeamRun:
 
     def finish(self, trial: Trial, record: TrialRecord, *, is_new: bool) -> None:
         """Summarise and report a trial that lies on disk."""
+        file = record_path(self.trials.folder, self.trials.submission.team, trial)
+        mark_written([str(file), str(file.with_suffix(".txt"))])
         self.summaries[trial] = trial_summary(self.trials.folder, self.task.submission, trial, record, self.task.model)
         self.answering |= {exchange.reply.model for exchange in record.exchanges if exchange.reply.model}
         if record.failure and record.is_open:

@@ -4,16 +4,18 @@ Each writes `failures.json` beside its files: the trials without one, with those
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from itertools import product
 from pathlib import Path
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import rewritten_folder, write_text
+from pcgeval.core.files import write_text
 from pcgeval.core.untrusted import UntrustedFileError, read_text
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import DATA, StageDir, Trial, stage_dir, summaries_file, trial_file
 from pcgeval.formats.params import Params
 from pcgeval.formats.stages import read_failures, write_failures
+from pcgeval.formats.team_work import changed_teams
 from pcgeval.formats.trials import TrialSummary, read_summaries
 from pcgeval.levels.conversion import level_xml
 from pcgeval.levels.extraction import LevelError, extract_code
@@ -35,8 +37,8 @@ def extract_stage(params: Params, root: Path = Path()) -> None:
     for model, team in product(params.models, params.teams):
         if not (root / stage_dir("raw", model, team)).is_dir():
             raise FileError(f"{stage_dir('raw', model, team)}: is missing. Run `dvc repro` to ask the model.")
-    with rewritten_folder(root / DATA / "intermediate", keep=root / DATA / "raw"):
-        for model, team in product(params.models, params.teams):
+    with _changed_teams(params, root, "raw", "intermediate") as changed:
+        for model, team in changed:
             summaries = read_summaries(root / summaries_file(model, team))
             codes = {
                 trial: _code(_file(root, "raw", model, team, trial), summaries.get(trial)) for trial in params.trials()
@@ -50,14 +52,28 @@ def convert_stage(params: Params, root: Path = Path()) -> None:
     Raises:
         FileError: As for `extract_stage`.
     """
-    with rewritten_folder(root / DATA / "levels", keep=root / DATA / "intermediate"):
-        for model, team in product(params.models, params.teams):
+    with _changed_teams(params, root, "intermediate", "levels") as changed:
+        for model, team in changed:
             before = read_failures(root / stage_dir("intermediate", model, team))
             levels: dict[Trial, str | Failure] = {}
             for trial in params.trials():
                 code = _file(root, "intermediate", model, team, trial)
                 levels[trial] = before[trial] if trial in before and not code.exists() else _level(code)
             _write(root, "levels", model, team, levels)
+
+
+def _changed_teams(
+    params: Params, root: Path, source: StageDir, target: StageDir
+) -> AbstractContextManager[list[tuple[str, str]]]:
+    return changed_teams(
+        params,
+        root,
+        [DATA / target],
+        DATA / source,
+        reads=lambda model, team: [stage_dir(source, model, team), summaries_file(model, team)],
+        writes=lambda model, team: [stage_dir(target, model, team)],
+        made_from=lambda *_: [params.competition.characters, params.competition.trials],
+    )
 
 
 def _write(root: Path, name: StageDir, model: str, team: str, outcomes: Mapping[Trial, str | Failure]) -> None:

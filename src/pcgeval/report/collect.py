@@ -27,8 +27,8 @@ from pcgeval.formats.layout import (
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import ConstantsFile, LetterRow, RankedTeam, RankingFile, TrialRow, read_csv
 from pcgeval.formats.stages import REMAKE, ClassifierFile, SimulatedLevel
+from pcgeval.formats.trial_view import TrialFiles
 from pcgeval.report.results import Evaluation, LetterResult, ModelResult, ProgramSource, ReferenceLevel, TeamResult
-from pcgeval.report.trial import TrialFiles
 from pcgeval.rubric.grades import GradeError
 from pcgeval.rubric.output import read_grade
 from pcgeval.scoring.stages import CHARACTER_SCORES, CONSTANTS, TRIAL_SCORES

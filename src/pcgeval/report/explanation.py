@@ -28,13 +28,13 @@ from pcgeval.formats.layout import (
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import RankedTeam, RankingFile, TrialRow, read_csv
 from pcgeval.formats.stages import SimulatedTrial
+from pcgeval.formats.trial_view import TrialFiles, TrialView
 from pcgeval.formats.trials import FailedCall, SuppliedBlocks, TrialRecord
 from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.generation.tasks import present_fingerprint
 from pcgeval.levels.blocks import level_blocks
 from pcgeval.levels.extraction import read_calls
 from pcgeval.preview.drawing import CalledBlock, called_blocks
-from pcgeval.report.trial import TrialFiles, TrialView
 from pcgeval.scoring.formulas import TrialShare, score_competition, trial_share
 from pcgeval.scoring.stages import CONSTANTS, TRIAL_SCORES, read_measured, rules_of, scored_submissions
 from pcgeval.submissions.load import (

@@ -10,22 +10,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, TypeAdapter
+
 from pcgeval.bulk.level_table import CARD, LevelRow, dataset_card, import_pyarrow, level_table, parquet_bytes
-from pcgeval.core.files import cached, sha256_text, write_bytes
+from pcgeval.core.files import cached, sha256_bytes, write_bytes
 from pcgeval.core.packages import installed_release, installed_versions
 from pcgeval.formats.layout import LETTERS, OFFICIAL_RESULTS, RANKING_CSV, RANKING_JSON, RESULTS
 from pcgeval.formats.params import Params
 from pcgeval.formats.stages import read_stage_file
+from pcgeval.formats.trial_view import TrialView
 from pcgeval.report.collect import CACHE, collect
 from pcgeval.report.markup import SCRIPT, STYLE, asset, render_template, shown_tree
 from pcgeval.report.results import Evaluation, ModelResult, TeamResult
-from pcgeval.report.trial import TrialView
 from pcgeval.scoring.stages import OFFICIAL_NAMES
 
 INDEX = "index.html"
 TEAMS = "teams"  # the folder of the teams' pages
 TABLES = "tables"  # the folder of what the index links to
 LEVELS = "levels.parquet"  # there: all trials, a row each
+_MODELS = TypeAdapter(tuple[ModelResult, ...], config=ConfigDict(defer_build=True))
 _shown_tree = partial(shown_tree, answers=400_000, longest=2_000)  # a team's page has more to show
 
 
@@ -50,7 +53,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     tables += [OFFICIAL_RESULTS / model / name for model in params.models for name in OFFICIAL_NAMES]
     files = {out / TABLES / table.relative_to(RESULTS): read_stage_file(root / table, bytes) for table in tables}
     code = (installed_release(), installed_versions("jinja2", "markupsafe", "pyarrow"))
-    measured = {team.name: sha256_text(repr(team.models)) for team in evaluation.teams}
+    measured = {team.name: sha256_bytes(_MODELS.dump_json(team.models)) for team in evaluation.teams}
     files[out / TABLES / LEVELS] = cached(cache / LEVELS, (measured, code), partial(_levels_parquet, evaluation))
     files[out / TABLES / CARD] = dataset_card(params.competition.name, LEVELS).encode("utf-8")
     files |= {out / name: asset(name).encode("utf-8") for name in (STYLE, SCRIPT)}

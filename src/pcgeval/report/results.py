@@ -17,8 +17,8 @@ from pcgeval.formats.layout import Trial
 from pcgeval.formats.params import Params
 from pcgeval.formats.results import LetterRow, OfficialWeight, RankedTeam, RankingFile
 from pcgeval.formats.stages import FilePart, SimulatedLevel
+from pcgeval.formats.trial_view import TrialView
 from pcgeval.formats.trials import FLAG_KINDS, FlagKind
-from pcgeval.report.trial import TrialView
 from pcgeval.rubric.output import JudgeOutput
 from pcgeval.submissions.load import Submission
 

@@ -23,11 +23,11 @@ from pcgeval.formats.layout import (
     recording_file,
 )
 from pcgeval.formats.params import Params
+from pcgeval.formats.trial_view import TrialFiles
 from pcgeval.formats.trials import TrialRecord
 from pcgeval.generation.tasks import models_by_server, present_fingerprint
 from pcgeval.llm.call_log import LoggedCall, logged_calls
 from pcgeval.llm.protocol import full_name
-from pcgeval.report.trial import TrialFiles
 from pcgeval.submissions.load import Submission, SubmissionError, load_submission
 
 LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes

@@ -8,20 +8,11 @@ Source: the diversity checking script of ChatGPT4PCG 2024 and LLMs4PCG 2025.
 
 import itertools
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import rewritten_folder, write_json
-from pcgeval.formats.layout import DATA, letter_file, stage_dir
-from pcgeval.formats.params import Params
-from pcgeval.formats.stages import SimilarityFile
-
-# Distances of rounded probabilities carry no more, and the last bits of a dot product depend on the processor.
-_DIGITS = 7
+from pcgeval.core.errors import PcgevalError
 
 Floats = NDArray[np.float64]
 
@@ -87,57 +78,4 @@ def _rows(vectors: ArrayLike) -> Floats:
         return rows.reshape(len(rows), 0)
     if rows.ndim != 2 or not np.isfinite(rows).all():
         raise DiversityError(f"the vectors of shape {rows.shape} are not (trials, finite numbers). Classify again.")
-    return rows
-
-
-def diversity_stage(params: Params, root: Path = Path()) -> None:
-    """Write the official `data/diversity/<model>/<team>/<C>.json` of every letter from the similarity files.
-
-    Distances and rates have 7 decimals, the same on every processor. `diversity.vectors` in params.yaml names the
-    vectors: `softmax`, the 26 probabilities (the rules), or `cls`, the embeddings (the 2025 script).
-    """
-    rules, similarity = params.competition, root / DATA / "similarity"
-    with rewritten_folder(root / DATA / "diversity", keep=similarity):
-        for model, team, letter in itertools.product(params.models, params.teams, rules.characters):
-            path = letter_file(root / stage_dir("similarity", model, team), letter)
-            vectors = _read_vectors(path, params.diversity.vectors)
-            try:
-                values = _official_values(vectors, rules.trials)
-            except DiversityError as error:
-                raise DiversityError(f"{path}: team {team}, letter {letter}: {error}") from error
-            write_json(letter_file(root / stage_dir("diversity", model, team), letter), values, indent=None)
-
-
-def _official_values(vectors: Sequence[tuple[str, Sequence[float]]], trials: int) -> dict[str, Any]:
-    """Return the content of the official file from the vector of each trial, by its name."""
-    names, rows = [name for name, _ in vectors], [row for _, row in vectors]
-    pairs = zip(itertools.combinations(names, 2), pair_distances(rows), strict=True)
-    return {
-        "count": len(rows),
-        "diversityRate": round(diversity(rows, trials), _DIGITS),
-        "trials": [{"trial": name, "vector": row} for name, row in vectors],
-        "diversities": [
-            {"pair": {"trial1": one, "trial2": other}, "distance": round(float(distance), _DIGITS)}
-            for (one, other), distance in pairs
-        ],
-    }
-
-
-def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> list[tuple[str, tuple[float, ...]]]:
-    """Read the first `count` vectors of a similarity file, as the official script does; softmax ones by label."""
-    content = SimilarityFile.read(path)
-    if content.count is None or not 0 <= content.count <= len(content.predictions):
-        raise FileError(f"{path}: count is {content.count} of {len(content.predictions)} trials. Classify again.")
-    labels, rows = set(), []
-    for prediction in content.predictions[: content.count]:
-        ordered = sorted(prediction.probabilities, key=lambda probability: probability.label)
-        labels.add(tuple(probability.label for probability in ordered))
-        softmax = tuple(probability.probability for probability in ordered)
-        vector = softmax if vectors == "softmax" else prediction.embedding
-        if not vector:
-            fault = f"{prediction.name[:100]!r} has no {vectors} vector. Classify again, or set diversity.vectors"
-            raise FileError(f"{path}: {fault} to what the file has.")
-        rows.append((prediction.name.split(".", 1)[0], vector))
-    if vectors == "softmax" and len(labels) > 1:
-        raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")
     return rows

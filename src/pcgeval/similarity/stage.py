@@ -1,21 +1,23 @@
-"""The stage classify: from the pictures of all models and teams to the official similarity files.
+"""The stages classify and diversity: from the pictures of all models and teams to the official files.
 
 Equal pictures are classified once. A file in `.cache` keeps the predictions of a classifier and code by the hash of the
 picture, a line each, so a run classifies only new pictures. You may delete the folder.
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
 from pcgeval.core.console import Progress
-from pcgeval.core.files import rewritten_folder, sha256_bytes, sha256_json
+from pcgeval.core.errors import FileError
+from pcgeval.core.files import sha256_bytes, sha256_json, write_json
 from pcgeval.core.packages import installed_versions, source_sha256
 from pcgeval.formats.layout import CLASSIFIER_FILE, DATA, LETTERS, letter_file, stage_dir, tag, trial_file
 from pcgeval.formats.params import Params, Similarity
@@ -28,10 +30,13 @@ from pcgeval.formats.stages import (
     SimilarityFile,
     rate,
 )
+from pcgeval.formats.team_work import changed_teams
 from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
 from pcgeval.similarity.source import ClassifierError, Source, numpy_settings, resolve_source
 
+# Distances of rounded probabilities carry no more, and the last bits of a dot product depend on the processor.
+_DIGITS = 7
 CACHE = Path(".cache", "predictions")
 PACKAGES = ("numpy", "pillow", "safetensors")  # that compute a small classifier
 TORCH_PACKAGES = (*PACKAGES, "torch", "transformers")  # and any other
@@ -58,15 +63,23 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
         precision=settings.precision,
         packages=installed_versions(*packages_of(source, settings)),
     )
-    pictures = {
-        (model, team, trial): path.read_bytes()
-        for model, team in product(params.models, params.teams)
-        for trial in params.trials()
-        if (path := trial_file(root / stage_dir("images", model, team), "images", team, trial)).is_file()
-    }
-    predictions = _predict(source, params, pictures.values(), root / CACHE)
-    with rewritten_folder(root / DATA / "similarity", keep=root / DATA / "images"):
-        for model, team in product(params.models, params.teams):
+    with changed_teams(
+        params,
+        root,
+        [DATA / "similarity"],
+        DATA / "images",
+        reads=lambda *place: [stage_dir("images", *place)],
+        writes=lambda *place: [stage_dir("similarity", *place)],
+        made_from=lambda *_: [params.competition, settings, classifier],
+    ) as changed:
+        pictures = {
+            (model, team, trial): path.read_bytes()
+            for model, team in changed
+            for trial in params.trials()
+            if (path := trial_file(root / stage_dir("images", model, team), "images", team, trial)).is_file()
+        }
+        predictions = _predict(source, params, pictures.values(), root / CACHE)
+        for model, team in changed:
             folder = root / stage_dir("similarity", model, team)
             for letter in params.competition.characters:
                 rows = [
@@ -83,8 +96,10 @@ def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
     return PACKAGES if numpy_settings(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
-def _predict(source: Source, params: Params, pictures: Iterable[bytes], cache: Path) -> dict[bytes, Prediction]:
+def _predict(source: Source, params: Params, pictures: Collection[bytes], cache: Path) -> dict[bytes, Prediction]:
     """Return the prediction of each distinct picture; the network is loaded only if some are new."""
+    if not pictures:
+        return {}
     settings = params.similarity
     packages, code = installed_versions(*packages_of(source, settings)), source_sha256("similarity")
     file = cache / f"{sha256_json([source.sha256, settings.precision, packages, code])}.jsonl"
@@ -163,3 +178,70 @@ def _similarity_file(letter: str, rows: Sequence[tuple[str, Prediction]]) -> Sim
     )
     mean = rate([trial.similarity for trial in trials])
     return SimilarityFile(count=len(rows), rate=mean, trials=trials, predictions=predictions)
+
+
+def diversity_stage(params: Params, root: Path = Path()) -> None:
+    """Write the official `data/diversity/<model>/<team>/<C>.json` of every letter from the similarity files.
+
+    Distances and rates have 7 decimals, the same on every processor. `diversity.vectors` in params.yaml names the
+    vectors: `softmax`, the 26 probabilities (the rules), or `cls`, the embeddings (the 2025 script).
+    """
+    rules, vectors = params.competition, params.diversity.vectors
+    with changed_teams(
+        params,
+        root,
+        [DATA / "diversity"],
+        DATA / "similarity",
+        reads=lambda *place: [stage_dir("similarity", *place)],
+        writes=lambda *place: [stage_dir("diversity", *place)],
+        made_from=lambda *_: [rules, vectors, installed_versions("numpy")],
+    ) as changed:
+        for (model, team), letter in product(changed, rules.characters):
+            path = letter_file(root / stage_dir("similarity", model, team), letter)
+            write_json(
+                letter_file(root / stage_dir("diversity", model, team), letter),
+                _diversity_file(path, vectors, rules.trials),
+                indent=None,
+            )
+
+
+def _diversity_file(similarity: Path, vectors: Literal["softmax", "cls"], trials: int) -> dict[str, Any]:
+    """Return the content of a letter's official file from that of its similarities."""
+    from pcgeval.similarity.diversity import DiversityError, diversity, pair_distances  # noqa: PLC0415 - numpy, as above
+
+    named = _read_vectors(similarity, vectors)
+    names, rows = [name for name, _ in named], [row for _, row in named]
+    try:
+        rate = diversity(rows, trials)
+    except DiversityError as error:
+        raise DiversityError(f"{similarity}: {error}") from error
+    pairs = zip(combinations(names, 2), pair_distances(rows), strict=True)
+    return {
+        "count": len(rows),
+        "diversityRate": round(rate, _DIGITS),
+        "trials": [{"trial": name, "vector": row} for name, row in named],
+        "diversities": [
+            {"pair": {"trial1": one, "trial2": other}, "distance": round(float(distance), _DIGITS)}
+            for (one, other), distance in pairs
+        ],
+    }
+
+
+def _read_vectors(path: Path, vectors: Literal["softmax", "cls"]) -> list[tuple[str, tuple[float, ...]]]:
+    """Read the first `count` vectors of a similarity file, as the official script does; softmax ones by label."""
+    content = SimilarityFile.read(path)
+    if content.count is None or not 0 <= content.count <= len(content.predictions):
+        raise FileError(f"{path}: count is {content.count} of {len(content.predictions)} trials. Classify again.")
+    labels, rows = set(), []
+    for prediction in content.predictions[: content.count]:
+        ordered = sorted(prediction.probabilities, key=lambda probability: probability.label)
+        labels.add(tuple(probability.label for probability in ordered))
+        softmax = tuple(probability.probability for probability in ordered)
+        vector = softmax if vectors == "softmax" else prediction.embedding
+        if not vector:
+            fault = f"{prediction.name[:100]!r} has no {vectors} vector. Classify again, or set diversity.vectors"
+            raise FileError(f"{path}: {fault} to what the file has.")
+        rows.append((prediction.name.split(".", 1)[0], vector))
+    if vectors == "softmax" and len(labels) > 1:
+        raise FileError(f"{path}: trials have different labels. Classify all trials with the same classifier.")
+    return rows

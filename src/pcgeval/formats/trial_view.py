@@ -1,4 +1,4 @@
-"""One view of a trial, with everything that the stages wrote about it: for the page, `explain` and `status`."""
+"""One view of a trial, with everything that the stages wrote about it: for checks, the page, `explain` and `status`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -161,8 +161,8 @@ class TrialFiles:
         """Read the record of a trial; None if the response was made elsewhere, or its record is half written."""
         return self._read(read_record, self.record_file(trial), None)
 
-    def view(self, trial: Trial) -> TrialView:
-        """Return what the stages measured of a trial."""
+    def view(self, trial: Trial, *, drawn: bool = True) -> TrialView:
+        """Return what the stages measured of a trial; unless it is to be drawn, without level and paths."""
         if trial.letter not in self._letters:
             self._letters[trial.letter] = self._measurements(trial.letter)
         levels, pictures, predictions = self._letters[trial.letter]
@@ -171,8 +171,8 @@ class TrialFiles:
         return TrialView(
             trial=trial,
             outcome=self.outcomes.get(trial),
-            level=self._levels.get(trial),
-            paths=self._paths.get(trial, ()),
+            level=self._levels.get(trial) if drawn else None,
+            paths=self._paths.get(trial, ()) if drawn else (),
             stability=stability.score if stability else None,
             similarity=similarity.similarity if similarity else None,
             probabilities=prediction.likeliest if prediction else (),
