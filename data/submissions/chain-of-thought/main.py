@@ -1,56 +1,57 @@
-"""Let the model plan the letter in words first, then write its plan as calls."""
+"""Let the model plan the letter in words, compute whether the plan stands, and let the model write it as calls."""
 
 from pathlib import Path
 
 from llms4pcg.competition import chat_with_llm, run_evaluation
 from llms4pcg.models.trial_context import TrialContext
 from llms4pcg.models.trial_loop import TrialLoop
-from plans import EXAMPLES, calls_of, count_calls, examples_for, plan_of
+from plans import falling, level_of, plan_of
 
-PLANS = 3  # requests for a plan, until one has two steps
-DEFAULT_PLAN = "post 8, post 10, plank 9"
-TRIES = ("build", "build", "comment", "comment", "comment", "comment")
-FEWEST = 2  # steps of a plan, calls of a level
+PLANS = 4  # requests for a plan, until one stands
+LEVELS = 2  # requests for its calls, until they stand
+FEWEST = 3  # steps of a plan
 
 
 class ChainOfThought(TrialLoop):
     @staticmethod
     def run(ctx: TrialContext, target_character: str) -> str:
-        plan = ask_for_plan(ctx, target_character)
-        example = "T" if target_character == "U" else "U"
-        values = {
-            "<OBJECT>": target_character,
-            "<PLAN>": plan,
-            "<CALLS>": calls_of(plan),
-            "<EXAMPLE>": f"{example}: {EXAMPLES[example]}",
-            "<EXAMPLE CALLS>": calls_of(EXAMPLES[example]),
-        }
+        plan, answer = ask_for_plan(ctx, target_character)
+        if not plan:
+            return answer  # it holds no level; the trial fails
+        build = request_text("build", OBJECT=target_character, PLAN=", ".join(map(str, plan)))
         answers = []
-        for request in TRIES:
-            message = {"role": "user", "content": request_text(request, values)}
-            answers.append(chat_with_llm(ctx, [message])[0])
-            if count_calls(answers[-1]) >= FEWEST:
+        for _ in range(LEVELS):
+            answers.append(chat_with_llm(ctx, [{"role": "user", "content": build}])[0])
+            level = level_of(answers[-1])
+            if len(level) >= FEWEST and not falling(level):
                 break
-        return max(answers, key=count_calls)
+        return max(answers, key=lambda answer: len(level_of(answer)))
 
 
-def ask_for_plan(ctx: TrialContext, letter: str) -> str:
-    examples = "\n".join(f"{example}: {EXAMPLES[example]}" for example in examples_for(letter))
-    messages = [
-        {"role": "system", "content": request_text("plan", {"<EXAMPLES>": examples})},
+def ask_for_plan(ctx: TrialContext, letter: str):
+    """Return the first plan that stands, or else the longest one, and the last answer."""
+    request = [
+        {"role": "system", "content": request_text("plan")},
         {"role": "user", "content": f"{letter}:"},
     ]
+    messages = request
+    plans = []
     for _ in range(PLANS):
-        plan = plan_of(chat_with_llm(ctx, messages)[0], letter)
-        if plan.count(",") + 1 >= FEWEST:
-            return plan
-    return DEFAULT_PLAN
+        answer = chat_with_llm(ctx, messages)[0]
+        plans.append(plan_of(answer))
+        step = falling(plans[-1])
+        if len(plans[-1]) >= FEWEST and not step:
+            return plans[-1], answer
+        if step:
+            fault = request_text("fault", OBJECT=letter, STEP=step)
+            messages = [*request, {"role": "assistant", "content": answer}, {"role": "user", "content": fault}]
+    return max(plans, key=len), answer
 
 
-def request_text(request: str, values: dict[str, str]) -> str:
+def request_text(request: str, **values: object) -> str:
     text = Path("requests", f"{request}.txt").read_text(encoding="utf-8").strip()
     for name, value in values.items():
-        text = text.replace(name, value)
+        text = text.replace(f"<{name}>", str(value))
     return text
 
 

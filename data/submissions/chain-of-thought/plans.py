@@ -1,41 +1,48 @@
-"""Plans of letters in words, such as `plank 9, post 8, post 10`, and the calls that they mean."""
+"""Plans of shapes in words, such as `post 8, post 10, plank 9`: read them, and compute whether they stand."""
 
 import re
+from typing import NamedTuple
 
-EXAMPLES = {
-    "T": "post 9, post 9, plank 9",
-    "U": "plank 9, post 8, post 10, post 8, post 10",
-    "I": "plank 9, post 9, post 9, plank 9",
-    "L": "plank 9, post 8, post 8",
-}
-TYPES = {"post": "b13", "plank": "b31", "cube": "b11"}
-MOST = 10  # steps of a plan
+SIZES = {"post": (1, 3), "plank": (3, 1), "cube": (1, 1)}  # width and height
+NAMES = {"b13": "post", "b31": "plank", "b11": "cube"}
+MOST = 12  # steps of a plan: an answer has 200 tokens
 COLUMNS = range(1, 19)  # a plank needs a column on each side
 
 STEP = re.compile(r"\b(post|plank|cube)s?\s*(?:at\s*|column\s*)*(\d+)\b", re.IGNORECASE)
 CALL = re.compile(r"drop_block\(\s*['\"](b11|b13|b31)['\"]\s*,\s*(\d+)\s*\)")
-BLOCK = re.compile(r"```([^`]+)```")
+CODE = re.compile(r"```([^`]+)```")
 
 
-def examples_for(letter: str) -> list[str]:
-    """Return three letters with an example, without the letter that is asked for."""
-    return [example for example in EXAMPLES if example != letter][:3]
+class Step(NamedTuple):
+    name: str
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.column}"
 
 
-def plan_of(answer: str, letter: str) -> str:
-    """Return the steps of the letter's line in an answer; without one, those of the last line with steps."""
-    lines = [line for line in answer.splitlines() if STEP.search(line)]
-    of_letter = [line for line in lines if line.lstrip(" -*#").startswith(f"{letter}:")]
-    steps = STEP.findall((of_letter or lines or [""])[-1])
-    return ", ".join(f"{name.lower()} {column}" for name, column in steps[:MOST] if int(column) in COLUMNS)
+def plan_of(answer: str) -> list[Step]:
+    """Read the steps of the first line that has some."""
+    steps = next(filter(None, map(STEP.findall, answer.splitlines())), [])
+    return [Step(name.lower(), int(column)) for name, column in steps[:MOST] if int(column) in COLUMNS]
 
 
-def calls_of(plan: str) -> str:
-    """Write a plan as calls."""
-    return "\n".join(f"drop_block('{TYPES[name]}', {column})" for name, column in STEP.findall(plan))
+def level_of(answer: str) -> list[Step]:
+    """Read the calls in the last code block of an answer."""
+    code = CODE.findall(answer)
+    return [Step(NAMES[kind], int(column)) for kind, column in CALL.findall(code[-1] if code else "")]
 
 
-def count_calls(answer: str) -> int:
-    """Count the calls in the last code block of an answer."""
-    blocks = BLOCK.findall(answer)
-    return len(CALL.findall(blocks[-1])) if blocks else 0
+def falling(plan: list[Step]) -> Step | None:
+    """Return the first step whose block has nothing below its middle, neither there nor on both sides of it."""
+    tops = [0] * 22
+    for step in plan:
+        width, height = SIZES[step.name]
+        columns = range(step.column - width // 2, step.column + width // 2 + 1)
+        base = max(tops[column] for column in columns)
+        support = [column for column in columns if tops[column] == base]
+        if not support[0] <= step.column <= support[-1]:
+            return step
+        for column in columns:
+            tops[column] = base + height
+    return None
