@@ -146,6 +146,8 @@ def test_a_digest_of_null_is_named_with_the_one_to_write(competition, server, ch
     judge = {"backend": "ollama", "name": "m:1", "host": server.address}
     competition.change("rubric", {"judge": "simple", "model": judge})
     assert "rubric.model.digest is null" in check()[1][-1][2]
+    competition.change("rubric", {"judge": "simple", "model": {"backend": "recorded", "name": "m:1"}})
+    assert ("recordings", "error") in [finding[:2] for finding in check()[1]]
     competition.change("rubric", {})
     Path("data/recordings/m").mkdir()
     for team in ("alpha", "beta"):

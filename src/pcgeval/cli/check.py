@@ -139,9 +139,10 @@ def _check_recordings(params: Params, teams: list[str], findings: Findings) -> N
         if not folder.is_dir():
             text = "is missing, and stages depend on it. Make the folder; it may be empty."
             findings.append(Finding(folder.name, "error", f"{folder}: {text}"))
-    for name, model in params.models.items():
+    judge = {"rubric.model": params.rubric.model} if params.rubric.judge == "simple" and params.rubric.model else {}
+    for name, model in ({f"models.{name}": model for name, model in params.models.items()} | judge).items():
         if model.backend == "recorded" and model.digest is None:
-            text = f"models.{name}.digest is null, and a replay finds its replies by it. Write the recorded model's."
+            text = f"{name}.digest is null, and a replay finds its replies by it. Write the recorded model's."
             findings.append(Finding("recordings", "error", text))
     for team, (name, model) in product(teams, params.models.items()):
         path = layout.recording_file(name, team)
@@ -198,7 +199,7 @@ def _check_models(
         with _attempt(findings, "models", "warning" if is_graded else "error"):
             check_judge(judge)
             if judge.digest is None and judge.backend != "openai":
-                text = "rubric.model.digest is null, so another model could grade in its place. Write it there."
+                text = "rubric.model.digest is null, so another model could grade in its place. Write the model's."
                 findings.append(Finding("models", "warning", text))
     return lines
 
