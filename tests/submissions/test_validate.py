@@ -101,6 +101,7 @@ WITHOUT_REQUIREMENTS = {**PROGRAM_FILES, "requirements.txt": "# the competition'
     ("changes", "words"),
     [
         (NUMPY, "^error: main.py:1: imports numpy, .* into requirements.txt, such as `numpy`"),
+        ({"main.py": "from PIL import Image\n" + PROGRAM}, "^error: main.py:1: imports PIL, .*, such as `pillow`"),
         ({**NUMPY, "requirements.txt": "numpy\n"}, None),
         ({**NUMPY, "requirements.txt": "pandas\n"}, None),  # which brings numpy
         ({**NUMPY, "numpy/__init__.py": ""}, None),

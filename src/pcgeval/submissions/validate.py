@@ -55,6 +55,9 @@ _LEFT_OUT = re.compile(
 _HIDDEN = re.compile(r"\.(?!_|git|hg$|svn$|dvc|ds_store|venv|idea|vscode|ipynb|.*_cache$|.*\.swp$).+", re.IGNORECASE)
 MAIN_FILE = "main.py"  # the usual name of a program
 STAND_INS = ("dotenv", "openai", "tqdm")  # modules that a sandbox has in place of packages, see generation/guest
+# packages that have another name than their module
+_PACKAGES = {"PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless"}
+_PACKAGES |= {"skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 # these reach other machines; the program's only way out is the interface package
 _NETWORK = """
     aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx
@@ -306,7 +309,8 @@ def _start_findings(
                 text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
             elif is_missing:
                 text = f"imports {module}, which is neither part of Python nor a file here"
-                text += f"; write the package that has it into {REQUIREMENTS}, such as `{module}`"
+                package = _PACKAGES.get(module, module)
+                text += f"; write the package that has it into {REQUIREMENTS}, such as `{package}`"
             else:
                 continue
             is_certain = is_missing and file.name in started and module in file.needs
