@@ -422,8 +422,8 @@ for (const table of all("table.ranking")) {
     return box;
   });
   choosers.set("ranking", (values) => {
-    const names = (values.get("compare") ?? "").split(",");
-    compare(names.flatMap((name) => rows.filter(({ dataset }) => dataset.team === name)).slice(0, 2));
+    const names = new Set((values.get("compare") ?? "").split(","));
+    compare([...names].flatMap((name) => rows.filter(({ dataset }) => dataset.team === name)).slice(0, 2));
   });
 }
 
