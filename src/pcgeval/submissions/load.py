@@ -61,6 +61,7 @@ class PythonFile:
 
     name: str  # relative to the program's folder, with forward slashes
     fault: str = ""  # why it was not parsed, in words that follow the place
+    is_read: bool = True  # False for one that is too large to look into, which Python may still import
     place: str = ""  # its name, with `:line` if the fault has one
     uses_interface: bool = False  # mentions TrialLoop or run_evaluation and, if parsed, imports an interface package
     evaluates: bool = False  # mentions run_evaluation
@@ -290,7 +291,7 @@ def python_files(folder: Path) -> list[PythonFile]:
         try:
             content = read_bytes(folder / entry.name, min(MAX_SOURCE_BYTES, left))
         except UntrustedFileError as error:
-            files.append(replace(file, fault=f"{error.reason} and was not parsed"))
+            files.append(replace(file, fault=f"{error.reason} and was not parsed", is_read=False))
             continue
         left -= len(content)
         starts = set(_STARTS.findall(content))

@@ -299,7 +299,8 @@ def _start_findings(
     started, network = _started_files(entry, files), {*_NETWORK.split()}
     for file in files:
         if file.fault:
-            yield error(file.place, file.fault) if file.name in started else warning(file.place, file.fault)
+            is_certain = file.name == entry or (file.name in started and file.is_read)
+            yield (error if is_certain else warning)(file.place, file.fault)
         for line, name in file.functions if file.name == entry else ():
             text = f"gives run_evaluation the function {name}; give it a subclass of TrialLoop with this as its `run`"
             yield error(f"{file.name}:{line}", text)
