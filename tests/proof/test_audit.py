@@ -75,6 +75,8 @@ def test_a_competition_as_it_was_evaluated_passes(folder, audited, capsys):
     for team in ("alpha", "beta"):
         assert submission_sha256(folder / "data/submissions" / team)[:12] in shown
     assert {name: content for name, content in contents(folder).items() if not name.startswith(".dvc/")} == before
+    assert main(["audit", "--strict"]) == 1
+    assert "not all is committed" in capsys.readouterr().out.splitlines()[0]
     printed = audited("--strict")
     assert printed["differences"] == printed["faults"] == printed["not_run"] == []
     assert any("git" in sentence for sentence in printed["unpublished"])

@@ -171,3 +171,5 @@ def test_an_honest_competition_passes(history, live, monkeypatch, capsys):
     shown = capsys.readouterr().out
     assert code == 0, shown
     assert shown.startswith("PASSED")
+    lines = [line.split() for line in shown.splitlines()]
+    assert all(int(words[4]) > 0 for words in lines if words[2:3] == ["disqualified"]), "its trials are counted, too"

@@ -207,7 +207,7 @@ def test_what_is_left_out_is_not_even_entered(tmp_path: Path):
     folder = write_folder(tmp_path / "team", {".git/objects/aa/bb": "x", **environment})
     (folder / "env" / "python").symlink_to("/usr/bin/python3")
     (folder / ".git" / "link").symlink_to("/etc")
-    assert texts(validate(folder).findings) == [": holds no files"]
+    assert texts(validate(folder).findings) == [": the submission holds no files"]
     result = validate(write_folder(folder, {**PROGRAM_FILES, **dict.fromkeys(LEFT_OUT, "x")}))
     assert (result.work, result.files, list(result.findings)) == (Program(folder, "main.py"), len(PROGRAM_FILES), [])
     result = check(folder, PUBLISHED_LIMITS, entry="env/bin/tool.py")

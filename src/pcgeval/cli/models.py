@@ -112,7 +112,11 @@ def list_models(json: Json = False) -> None:
     if json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
-        print_table(columns, [(name, f"{size:,}", sha256[:12], *map(str, rest)) for name, size, sha256, *rest in rows])
+        texts = [
+            (name, f"{size:,}", sha256[:12], licence, "yes" if fetched else "no")
+            for name, size, sha256, licence, fetched in rows
+        ]
+        print_table(columns, texts)
 
 
 @models.command()

@@ -91,7 +91,7 @@ def bundle(
     else:
         sys.stdout.write(f"{digest}  {out}\n")
         sys.stdout.writelines(f"{sha256}  submission of {team}\n" for team, sha256 in submissions.items())
-    print_stderr(f"wrote {out} ({len(content) / 2**20:.1f} MB); `pcgeval verify {out}` runs the evaluation again")
+    print_stderr(f"wrote {out} ({len(content):,} bytes); `pcgeval verify {out}` runs the evaluation again")
 
 
 @app.command()
@@ -123,7 +123,7 @@ def _show_audit(
         print_json({"passed": passed, **result.to_json(), **more})
     else:
         verdict = "PASSED" if passed else "FAILED"
-        print(f"{verdict}  {printable_name(result.competition)}: {_verdict(result)}")
+        print(f"{verdict}  {printable_name(result.competition)}: {_verdict(result, strict, asked)}")
         if result.result:
             print(f"result hash {result.result}")
         if bundle_sha256:
@@ -151,7 +151,7 @@ def _show_audit(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _verdict(result: Audit) -> str:
+def _verdict(result: Audit, strict: bool, asked: Sequence[AskedCall]) -> str:
     if result.differences:
         verdict = f"published files that differ from a new run of the inputs: {len(result.differences)}"
     elif result.faults:
@@ -163,6 +163,10 @@ def _verdict(result: Audit) -> str:
     if result.not_run:
         stages = ", ".join(dict.fromkeys(line.partition(":")[0] for line in result.not_run))
         verdict += f"; not all was run again: {stages}"
+    if strict and result.unpublished:
+        verdict += "; not all is committed"
+    if not all(call.same for call in asked):
+        verdict += "; a model asked again answered differently"
     return verdict
 
 

@@ -38,7 +38,7 @@ def unpack(path: Path, folder: Path, *, max_files: int, max_bytes: int) -> None:
             stands twice or is that of a link.
     """
     if not path.is_file():
-        raise UntrustedFileError(path, "missing", "is no file", "Check the name.")
+        raise UntrustedFileError(path, "missing", "does not exist or is no file", "Check the name.")
     partial = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -359,14 +359,15 @@ for (const table of all("table.sortable")) {
 
 // two lines of the ranking beside each other
 
-const wordsOf = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
+/** Return a cell's text, with an interval in brackets. */
+const wordsOf = (cell) => cell.textContent.trim().replace(/\s+/g, " ").replace(/ (\S+ – \S+)$/, " ($1)");
 
 /** Return by how much the number that begins a text is above that of another. */
 function difference(text, other) {
   const above = numberIn(text) - numberIn(other);
   if (!Number.isFinite(above)) return "";
   const digits = Math.max(...[text, other].map((words) => /^[^ ]*\.(\d+)/.exec(words)?.[1].length ?? 0));
-  return `${above > 0 ? "+" : ""}${above.toFixed(digits)}`;
+  return `${above > 0 ? "+" : ""}${above.toFixed(digits)}`.replace("-", "−");
 }
 
 function compared(table, rows) {

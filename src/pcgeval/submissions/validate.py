@@ -228,7 +228,7 @@ def _select(folder: Path) -> tuple[Path, dict[str, int], list[SubmissionFinding]
         else:
             findings.append(error(entry.name, "is a link, a pipe, a socket or a device; put the file itself there"))
     if not sizes:
-        return folder, sizes, [*findings, error("", "holds no files")]
+        return folder, sizes, [*findings, error("", "the submission holds no files")]
     top = posixpath.commonpath([posixpath.dirname(name) for name in sizes])
     sizes = {posixpath.relpath(name, top or "."): size for name, size in sizes.items()}
     paths_by_form: dict[str, str] = {}
