@@ -144,9 +144,10 @@ def test_a_request_that_fails_beside_a_neutral_call_is_its_teams_and_a_busy_serv
 def test_replies_of_two_models_are_never_mixed_not_even_by_a_resumed_run(tmp_path):
     with SlowOllama(0.002) as server:
         competition = competition_folder(tmp_path, server.address, {"prompt.txt": "Build <OBJECT>."}, letters="AB")
+        competition.add_team("beta", {"prompt.txt": "Stack <OBJECT>."})
         competition.generate()
         server.name = "m:1-other"
-        (tmp_path / "data/raw/m/alpha/B/alpha_B_1.json").unlink()
+        (tmp_path / "data/raw/m/beta").rename(tmp_path / "beta")  # alpha has all its trials
         code, output = competition.run_and_fail(*STAGE)
         assert code == 2
         assert "answers as m:1-other" in output
