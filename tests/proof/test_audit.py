@@ -81,7 +81,9 @@ def test_a_competition_as_it_was_evaluated_passes(folder, audited, capsys):
     printed = audited("--strict")
     assert printed["differences"] == printed["faults"] == printed["not_run"] == []
     assert any("git" in sentence for sentence in printed["unpublished"])
-    figures = {team["team"]: (team["trials"], team["failed"], team["total"] == team["again"]) for team in printed["teams"]}
+    figures = {
+        team["team"]: (team["trials"], team["failed"], team["total"] == team["again"]) for team in printed["teams"]
+    }
     assert figures == {"alpha": (8, 0, True), "beta": (8, 1, True)}
     ranking = {row["team"]: row for row in json.loads((folder / "results/ranking.json").read_text())["teams"]}
     for team in printed["teams"]:

@@ -76,17 +76,19 @@ def test_a_disqualified_team_would_have_had_what_it_has_when_it_is_ranked(drawn,
     """Its line is that of the ranking in which it takes part; the lines of the others are those without it."""
     entrants = [Entrant("base", 9, "baseline"), *(Entrant(f"t{n}", team[1], team[2]) for n, team in enumerate(drawn))]
     diversities = {"base": 0.25} | {f"t{n}": diversity for n, (diversity, _, _) in enumerate(drawn)}
-    results = CompetitionResults({"m": {team: uniform(0.5, 0.5, value) for team, value in diversities.items()}})
+    measured = diversities | {"gone": 0.5}
+    results = CompetitionResults({"m": {team: uniform(0.5, 0.5, value) for team, value in measured.items()}})
     out = entrants[1 + place % len(drawn)].team
     others = [entrant for entrant in entrants if entrant.team != out]
     without = ranking_of({team: value for team, value in diversities.items() if team != out}, others)
     judged = [replace(entrant, disqualified="late" if entrant.team == out else None) for entrant in entrants]
+    judged.append(Entrant("gone", 1, disqualified="another"))
     scores = score_all(results.of([entrant.team for entrant in others]), RULES)
     ranking = with_disqualified(rank_teams(scores, judged), results, RULES, judged)
     (row,) = (row for row in ranking.rows if row.team == out)
     assert (row.status, row.rank, row.total, row.models) == ("disqualified", None, None, {})
     assert row.would_have == next(row for row in ranking_of(diversities, entrants).rows if row.team == out)
-    assert [row for row in ranking.rows if row.team != out] == list(without.rows)
+    assert [row for row in ranking.rows if row.status != "disqualified"] == list(without.rows)
 
 
 def test_scores_submissions_and_baseline_must_fit():

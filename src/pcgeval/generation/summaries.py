@@ -90,8 +90,7 @@ def supplied_blocks(work: Prompt | Program, letter: str, response: str, record: 
             sent += _blocks("\n".join(message.content for message in exchange.messages or ()))
         supplied |= {calls for calls in {*blocks, level} if calls in sent and calls not in replied}
         replied += _blocks(exchange.reply.text)
-    whole = level != "" and level in supplied
-    return SuppliedBlocks(len(blocks), sum(block in supplied for block in blocks), whole)
+    return SuppliedBlocks(len(blocks), sum(block in supplied for block in blocks), level in supplied)
 
 
 def _blocks(text: str) -> str:
