@@ -91,7 +91,10 @@ def test_other_limits_decide_anew_about_the_same_replies(prompt, server):
         assert {record.failure and record.failure.sentence for record in prompt.records()} == {sentence}
         responses = [content for name, content in prompt.outputs().items() if name.endswith(".txt")]
         assert [response == b"" for response in responses] == [sentence is not None] * 4
-    assert len(server.asked) == before
+    decided = prompt.outputs()
+    prompt.change_params("limits", prompt_words=800, outage_seconds=1)  # which decide no response
+    prompt.generate()
+    assert (prompt.outputs(), len(server.asked)) == (decided, before)
 
 
 def test_the_teams_take_turns_and_what_is_finished_stays_without_the_server_and_alone(three_teams, server, asked):
@@ -160,7 +163,8 @@ def test_replies_of_two_models_are_never_mixed_not_even_by_a_resumed_run(tmp_pat
 
 
 def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path, server):
-    competition = competition_folder(tmp_path, server.address, PROGRAM, letters="A", trials=2)
+    work = PROGRAM | {"second.py": ""}
+    competition = competition_folder(tmp_path, server.address, work, letters="A", trials=2)
     code, output = competition.run_and_fail(*STAGE, **NO_SANDBOX)
     assert (code, "PCGEVAL_TRUST_PROGRAMS=1" in output, server.asked) == (2, True, [])
     competition.run(*STAGE, **TRUST)
@@ -174,6 +178,8 @@ def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path,
         write_folder(submission, {name: ""})
         assert competition.run_and_fail(*STAGE, **NO_SANDBOX)[0] == 2, f"a program with a new {name} runs again"
         (submission / name).unlink()
+    competition.change("teams", {"alpha": {"entry": "second.py"}})
+    assert competition.run_and_fail(*STAGE, **NO_SANDBOX)[0] == 2, "and so does one with another entry"
 
 
 def test_what_the_package_index_lacks_fails_the_program_until_the_index_has_it(tmp_path, server):
