@@ -128,6 +128,7 @@ def test_the_clock_goes_on_by_the_whole_seconds_that_a_program_thinks_and_ends_a
 
     def think(deadline: float) -> Any:
         clock.now += 0.6
+        assert clock.now < deadline, "it has some seconds for its last words"
         return receive(deadline)
 
     monkeypatch.setattr(guest.pipe, "receive", think)
