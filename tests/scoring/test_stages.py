@@ -33,6 +33,7 @@ def test_the_stages_write_the_official_files_of_each_model_and_the_ranking(root)
     assert statuses == [("builders", "ranked"), ("zero-shot", "baseline"), ("cheats", "disqualified")]
     assert ranking["engine"].startswith("pymunk ")
     assert "sha256:" in ranking["classifier"]
+    assert {"numpy", "pillow", "pymunk", "safetensors"} <= {*ranking["packages"]}
     of_team = ranking["teams"][0]["models"]["small"]
     assert (of_team["failed_trials"], of_team["blocks"], of_team["supplied"]) == (3, 5, 0)
     assert (of_team["supplied_levels"], of_team["trials"]) == (0, 4)
