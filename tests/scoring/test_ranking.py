@@ -48,6 +48,8 @@ def test_places_by_definition(drawn, random):
         assert ranks[name] == (None if role == "baseline" else 1 + ahead)
     assert set(ranking.winners) == {team for team, place in ranks.items() if place == 1}
     assert sorted(row.total for row in ranking.rows)[::-1] == [row.total for row in ranking.rows]
+    shown = [row.rank for row in ranking.rows if row.rank]
+    assert shown == sorted(shown)
     random.shuffle(entrants)
     assert ranking_of(dict(reversed(diversities.items())), entrants) == ranking
 
@@ -101,6 +103,9 @@ def test_scores_submissions_and_baseline_must_fit():
 def test_the_files_of_the_ranking(tmp_path):
     """A team above a baseline of which all trials failed, with two models."""
     scored = {"a,b": uniform(0.5, 0.5, 0.5), "base": TeamResults({}, failed_trials=3)}
+    for version, (team, results) in enumerate(scored.items(), start=1):
+        packages = frozenset({("numpy", f"{version}")})
+        scored[team] = replace(results, provenance=replace(results.provenance, packages=packages))
     scores = score_all(CompetitionResults({"m1": scored, "m2": scored}), ScoringRules("A", 3))
     entrants = [Entrant("out", 1, disqualified="late"), BASE, Entrant("a,b", 7)]
     ranking = rank_teams(scores, entrants, {"a,b": ScoreInterval(99.5, 100.0)})
@@ -121,6 +126,7 @@ def test_the_files_of_the_ranking(tmp_path):
         ",out,disqualified,no,,,,,,,,,,,,,late,,,,",
     ]
     values = json.loads((tmp_path / "ranking.json").read_text())
+    assert values["packages"] == {"numpy": ["1", "2"]}
     assert (values["winners"], values["intervals"]) == (["a,b"], {"level": 0.9, "resamples": 500, "seed": 7})
     assert {path.stem: json.loads(path.read_text()) for path in (tmp_path / "metrics").iterdir()} == {
         "a,b": {"rank": 1, "normalised": 100.0, "low": 99.5, "high": 100.0, "failed_trials": 0, "flagged_trials": 3},
