@@ -103,9 +103,9 @@ GOOD = "drop_block('b13', 7)"
     ("call", "words"),
     [
         ("drop_block('b12', 7)", "has the type 'b12', which does not exist; the types are 'b11', 'b13' and 'b31'"),
-        ("drop_block(b31, 7)", "has no quotes around the type; 'b31' is read"),
-        ("drop_block('b13', 7.5)", "has the column 7.5, which is no whole number"),
-        ("drop_block('b13', x_position=7)", "names its arguments; drop_block('b13', 7) is read"),
+        ("drop_block(b31, 7)", "has no quotes around the type; write 'b31'"),
+        ("drop_block('b13', 7.5)", "has the column 7.5; write a whole number"),
+        ("drop_block('b13', x_position=7)", "names its arguments; write drop_block('b13', 7)"),
         ("drop_block( 'b13', 7 )", "has blanks inside the brackets, which are not read"),
     ],
 )

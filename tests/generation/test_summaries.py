@@ -68,7 +68,7 @@ def test_the_ending_of_a_reply_is_told_with_its_number(tmp_path, reply, sentence
 
 BASE, STEM = "drop_block('b31', 9)", "drop_block('b13', 9)"
 DRAFT, BETTER, THREE = (f"```\n{calls}\n```" for calls in (BASE, f"{BASE}\n{STEM}", f"{BASE}\n{STEM}\n{BASE}"))
-DICTATED = ["@('b31', 9)\n@('b13', 9)", 'put("b31",9) put("b13",9)', "b31 9; b13 9", "B31, 9\nB13, 9", "b31|9|b13|9"]
+DICTATED = ["@('b31', 9)\n@('b13', 9)", 'put("b31",9) put("b13",9)', "b31 9; b13 9.", "B31, 9\nB13, 9", "b31|9|b13|9"]
 REPAIRED = [exchange(DRAFT, "Draw an I."), exchange(BETTER, f"Repair this: {DRAFT}")]
 JOINED = [exchange(call, f"Say {call}") for call in (BASE, STEM)]
 

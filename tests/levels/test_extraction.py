@@ -61,7 +61,7 @@ def test_a_response_without_code_has_a_reason(response, kind, words):
         ("drop_block('B13', 7)", "capital letter in the type"),
         ("drop_block('b13 ', 7)", "blanks inside the quotes"),
         ("drop_block(\u2018b13\u2019, 7)", "other quotes"),
-        ("drop_block('b13', 7.5)", "7.5, which is no whole number"),
+        ("drop_block('b13', 7.5)", "the column 7.5; write a whole number"),
         ("drop_block('b13', -1)", "negative"),
         ("drop_block('b13', '7')", "quotes around the column"),
         ("drop_block('b13', x + int(1))", "`x + int(1)` in place of a column"),

@@ -78,10 +78,16 @@ def test_a_state_is_the_same_as_itself_wherever_it_is_read_from(root, bundle, tm
 
 def test_another_prompt_changes_its_team_s_scores(repository, competition, changed, tmp_path, different):
     (tmp_path / "after.zip").write_bytes(make_bundle(changed))
-    before = git(repository, "status", "--porcelain"), sorted(Path().rglob("*"))
+
+    def files():
+        kept_hashes = Path(".pcgeval")
+        names = (path for path in Path().rglob("*") if not path.is_relative_to(kept_hashes))
+        return git(repository, "status", "--porcelain", "--", ":!.pcgeval"), sorted(names)
+
+    before = files()
     changes = different("HEAD~1", "HEAD")
     assert changes == different(str(competition)) == different("HEAD~1") == different("HEAD~1", "../after.zip")
-    assert (git(repository, "status", "--porcelain"), sorted(Path().rglob("*"))) == before
+    assert files() == before
     assert {key[1:] for key in changes if key[0] == "submission"} == {("beta",)}
     assert ("trials",) in changes
     assert not {"params", "model", "classifier", "code"} & {key[0] for key in changes}

@@ -17,7 +17,9 @@ def test_csv_has_the_exact_figures_and_markdown_has_rounded_ones(workspace, caps
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert (lines[0]["total"], lines[0]["small"]) == (f"{first.total:f}", f"{first.models['small'].score:f}")
     assert (float(lines[0]["low"]), float(lines[0]["high"])) == first.interval
+    counts = {name: lines[-1].pop(name) for name in ("recognised", "trials", "failed trials")}
     assert set(lines[-1].values()) == {"cheats", "disqualified", ""}
+    assert counts["trials"] == lines[0]["trials"]
     changed = ranking.model_copy(update={"teams": (first.model_copy(update={"team": "a_|b\n| x"}),)})
     table = ranking_table(changed, "markdown").splitlines()
     assert " ".join(table[2].split()).startswith(f"| a_\\|b \\| x | winner | 1 | {first.normalised:.3f} | ")

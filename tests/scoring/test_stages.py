@@ -78,7 +78,7 @@ def test_a_disqualified_team_is_shown_below_the_ranking_with_what_it_would_have_
     shown = capsys.readouterr().out
     assert "cheats is disqualified: used a picture of the letter\n" in shown
     assert f"would have had {row.normalised:.2f} % of all points, rank {row.rank}\n" in shown
-    assert "0 of its 2 best levels, call for call, and 0 % of its blocks stood in its messages before" in shown
+    assert "0 of 2 best levels, call for call, and 0 % of its blocks stood in its messages before" in shown
     last = list(csv.DictReader((root / "results/ranking.csv").read_text().splitlines()))[-1]
     assert (last["disqualified"], last["normalised if ranked"]) == (cheats.disqualified, plain(row.normalised))
     assert (last["normalised"], last["score small"], last["recognised"]) == ("", "", str(row.recognised))

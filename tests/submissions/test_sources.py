@@ -54,6 +54,8 @@ BROKEN = {"main.py": PROGRAM + "x = = 1\n", "main_old.py": PROGRAM}
         # of several, the README starts one
         ("multi_turn.py", SEVERAL | {"README.md": "1. python -m venv x\n2. `py -u .\\multi_turn.py`\n"}),
         ("several files", SEVERAL | {"README.md": "python bak.py\npython multi_turn.py\n"}),
+        # else the only one that runs the evaluation
+        ("main.py", {"agent.py": PROGRAM.replace("run_evaluation", "print"), "main.py": PROGRAM}),
         # an old copy does not take the place of a file that cannot be read
         ("main.py:14: is not valid Python (invalid syntax)", BROKEN),
     ],

@@ -101,6 +101,7 @@ WITHOUT_REQUIREMENTS = {**PROGRAM_FILES, "requirements.txt": "# the competition'
     ("changes", "words"),
     [
         (NUMPY, "^error: main.py:1: imports numpy, .* into requirements.txt, such as `numpy`"),
+        ({"main.py": "from PIL import Image\n" + PROGRAM}, "^error: main.py:1: imports PIL, .*, such as `pillow`"),
         ({**NUMPY, "requirements.txt": "numpy\n"}, None),
         ({**NUMPY, "requirements.txt": "pandas\n"}, None),  # which brings numpy
         ({**NUMPY, "numpy/__init__.py": ""}, None),
@@ -111,6 +112,10 @@ WITHOUT_REQUIREMENTS = {**PROGRAM_FILES, "requirements.txt": "# the competition'
             "^error: b.py:1: imports numpy",
         ),
         ({"main.py": "import helper\n" + PROGRAM, "helper.py": "x = = 1"}, "^error: helper.py:1: is not valid Python"),
+        (
+            {"main.py": "import table\n" + PROGRAM, "table.py": "#" * 300_000},
+            "^warning: table.py: is larger than 262144 bytes and was not parsed",
+        ),
         ({"main.py": "import requests\n" + PROGRAM}, "^error: main.py:1: imports requests: there is no network; ask"),
         ({"main.py": "import dotenv, openai, tqdm\n" + PROGRAM}, "^warning: main.py:1: imports openai: there is no"),
         ({"main.py": PROGRAM.replace("text =", "import numpy\n        text =")}, "^warning: main.py:8: imports numpy"),

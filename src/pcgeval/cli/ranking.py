@@ -83,22 +83,24 @@ def print_teams(teams: Sequence[RankedTeam]) -> None:
     """Print the table of a ranking, and below it why teams are disqualified and what they would have had."""
     columns = ["rank", "team", "share of all points", "90% interval", "total", "recognised", "failed trials", "flagged"]
     columns += ["supplied", "best levels supplied", "status"]
-    rows = [
-        (
+    rows = []
+    for team in teams:
+        counted = team.counted
+        models = counted.models.values()
+        row = (
             str(team.rank or "-"),
             team.team,
             "-" if team.normalised is None else f"{rounded(team.normalised, 3)}%",
             f"{team.interval.low:.2f}-{team.interval.high:.2f}%" if team.interval else "-",
             "-" if team.total is None else rounded(team.total),
-            team.counted.recognised_words or "-",
-            str(sum(model.failed_trials for model in team.counted.models.values())),
-            str(sum(model.flagged_trials or 0 for model in team.counted.models.values())),
-            "-" if team.counted.supplied_share is None else f"{team.counted.supplied_share:.0%}",
-            team.counted.supplied_words or "-",
+            counted.recognised_words or "-",
+            str(sum(model.failed_trials for model in models)) if models else "-",
+            str(sum(model.flagged_trials or 0 for model in models)),
+            "-" if counted.supplied_share is None else f"{counted.supplied_share:.0%}",
+            counted.supplied_words or "-",
             "winner" if team.winner else team.status,
         )
-        for team in teams
-    ]
+        rows.append(row)
     print_table(columns, rows, rare={"flagged"})
     for team in teams:
         if team.disqualified is not None:
@@ -107,8 +109,7 @@ def print_teams(teams: Sequence[RankedTeam]) -> None:
             rank = f", rank {would_have.rank}" if would_have.rank else ""
             print(f"  ranked with the others, it would have had {would_have.normalised:.2f} % of all points{rank}")
             if would_have.supplied_share is not None:
-                levels = (
-                    f"{would_have.supplied_best_levels} of its {would_have.best_levels} best levels, call for call,"
-                )
-                share = f"{100 * would_have.supplied_share:.0f} % of its blocks"
-                print(f"  {levels} and {share} stood in its messages before the model named them")
+                supplied = f"{100 * would_have.supplied_share:.0f} % of its blocks"
+                if would_have.supplied_words:
+                    supplied = f"{would_have.supplied_words} best levels, call for call, and {supplied}"
+                print(f"  {supplied} stood in its messages before the model named them")

@@ -29,7 +29,7 @@ from pcgeval.llm.call_log import (
 from pcgeval.submissions.load import Program, Prompt, Submission, load_submissions
 
 # a block and its column as in `drop_block('b31', 7)`, with any name of the function: `@("b31", 7)`, `b31 7`
-_BLOCK = re.compile(rf"(?<![A-Za-z0-9_])({ANY_BLOCK})[\s'\",;|]{{1,8}}([0-9]{{1,3}})(?![A-Za-z0-9_.])", re.IGNORECASE)
+_BLOCK = re.compile(rf"(?<![A-Za-z0-9_])({ANY_BLOCK})[\s'\",;|]{{1,8}}([0-9]{{1,3}})(?!\.?[A-Za-z0-9_])", re.IGNORECASE)
 
 
 def summarise_trials(path: Path, folder: Path, submission: Submission, trials: Iterable[Trial], model: Model) -> None:

@@ -26,20 +26,20 @@ _FAULTS = tuple(
     (re.compile(pattern), words)
     for pattern, words in (
         (r"(?!drop_block\s*\()(?i:drop[ _-]?block)\w*\s*\(", "has another name than drop_block"),
-        (rf"[^(\n]*\b(?:{ANY_BLOCK})\b[^(\n]*(?:\n|$)", "has no brackets; drop_block('b13', 7) is read"),
+        (rf"[^(\n]*\b(?:{ANY_BLOCK})\b[^(\n]*(?:\n|$)", "has no brackets; write drop_block('b13', 7)"),
         (r"(?!drop_block\s*\()", ""),
         (r"drop_block\s+\(", "has a blank before the bracket, which is not read"),
         (rf"{_BEGINNING}\s*\)", ""),
         (rf"{_BEGINNING}[\s'\"b,\d]*\n[\s'\"b,\d]*\)", "goes over several lines; each call stands in one line"),
         (rf"{_BEGINNING}[^)\n]*(?:\n|$)", "has no closing bracket"),
         (rf"{_BEGINNING}\s", "has blanks inside the brackets, which are not read"),
-        (rf"{_BEGINNING}(?:[^,)]*,)?\s*[A-Za-z_]\w*\s*[=:]", "names its arguments; drop_block('b13', 7) is read"),
+        (rf"{_BEGINNING}(?:[^,)]*,)?\s*[A-Za-z_]\w*\s*[=:]", "names its arguments; write drop_block('b13', 7)"),
         (rf"{_BEGINNING}[^,)]*[\u2018\u2019\u201c\u201d\u00ab\u00bb\u00b4]", "has other quotes than ' or \""),
-        (rf"{_BEGINNING}(?P<x>{ANY_BLOCK})\s*[,)]", "has no quotes around the type; '{x}' is read"),
+        (rf"{_BEGINNING}(?P<x>{ANY_BLOCK})\s*[,)]", "has no quotes around the type; write '{x}'"),
         (rf"{_BEGINNING}['\"|](?:\s+(?:{ANY_BLOCK})\s*|(?:{ANY_BLOCK})\s+)['\"|]", "has blanks inside the quotes"),
         (
             rf"{_BEGINNING}['\"|]B(?P<x>{ANY_BLOCK.replace('b', '')})['\"|]",
-            "has a capital letter in the type; 'b{x}' is read",
+            "has a capital letter in the type; write 'b{x}'",
         ),
         (
             rf"{_BEGINNING}['\"|](?!(?:{ANY_BLOCK})['\"|])(?P<x>[^'\"|,)]*)['\"|]",
@@ -51,9 +51,9 @@ _FAULTS = tuple(
         (rf"{_COLUMN}\t", "has a tab after the comma; only blanks are read there"),
         (rf"{_COLUMN}[^),]*\s\)", "has blanks inside the brackets, which are not read"),
         (rf"{_COLUMN}[^),]*,", "has more in its brackets than a type and a column"),
-        (rf"{_COLUMN}['\"]", "has quotes around the column; a whole number without quotes is read"),
+        (rf"{_COLUMN}['\"]", "has quotes around the column; write it without them"),
         (rf"{_COLUMN}-[0-9]+\)", "has a negative column; columns begin at 0"),
-        (rf"{_COLUMN}(?P<x>[0-9]*\.[0-9]*)\)", "has the column {x}, which is no whole number"),
+        (rf"{_COLUMN}(?P<x>[0-9]*\.[0-9]*)\)", "has the column {x}; write a whole number"),
         (rf"{_COLUMN}(?P<x>[^()]*(?:\([^()]*\)[^()]*)*)", "has `{x}` in place of a column; " + _NOT_RUN),
         ("", "is not written as drop_block('b13', 7)"),
     )

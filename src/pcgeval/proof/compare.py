@@ -110,7 +110,7 @@ def _values(folder: Path) -> Iterator[tuple[Label, Any]]:
         yield Label("rank", team=line.team), line.rank
         yield Label("status", team=line.team), line.status
         yield Label("normalised", team=line.team), None if line.normalised is None else plain(line.normalised)
-        yield Label("recognised", team=line.team), line.recognised_words
+        yield Label("recognised", team=line.team), line.counted.recognised_words
         for model, result in line.models.items():
             yield Label("score", team=line.team, model=model), plain(result.score)
     for model in params.models:

@@ -59,7 +59,7 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     files |= {out / name: asset(name).encode("utf-8") for name in (STYLE, SCRIPT)}
     pages = {team.name: f"{TEAMS}/{team.name}.html" for team in evaluation.teams}
     files[out / INDEX] = _page("index.html.j2", "", evaluation, pages)
-    ranking = evaluation.ranking.model_copy(update={"result": None})  # whose hash the index alone shows
+    ranking = evaluation.ranking.model_copy(update={"result": None})  # no page shows its hash
     for team in evaluation.teams:
         made_from = (replace(team, models=()), measured[team.name], ranking, params, code)
         render = partial(_page, "team.html.j2", "../", evaluation, pages, team=team)

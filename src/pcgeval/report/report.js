@@ -343,7 +343,7 @@ function sort(table, column) {
   const textOf = (row) => row.cells[column].textContent.trim();
   const rows = [...table.tBodies[0].rows].sort((one, other) => {
     const [first, second] = [textOf(one), textOf(other)];
-    const order = numberIn(first) - numberIn(second) || first.localeCompare(second); // two texts: NaN
+    const order = numberIn(first) - numberIn(second) || first.localeCompare(second, "en", { numeric: true }); // two texts: NaN
     return isDown ? -order : order;
   });
   table.tBodies[0].append(...rows);
@@ -422,8 +422,8 @@ for (const table of all("table.ranking")) {
     return box;
   });
   choosers.set("ranking", (values) => {
-    const names = (values.get("compare") ?? "").split(",");
-    compare(names.flatMap((name) => rows.filter(({ dataset }) => dataset.team === name)).slice(0, 2));
+    const names = new Set((values.get("compare") ?? "").split(","));
+    compare([...names].flatMap((name) => rows.filter(({ dataset }) => dataset.team === name)).slice(0, 2));
   });
 }
 

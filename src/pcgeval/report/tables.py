@@ -33,7 +33,8 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     rows = []
     for team in ranking.teams:
         ends = team.interval or (None, None)
-        failed = sum(model.failed_trials for model in team.models.values())
+        counts = team.counted
+        failed = sum(model.failed_trials for model in counts.models.values())
         row = [
             team.team,
             "winner" if team.winner else team.status,
@@ -42,8 +43,8 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
             *("" if end is None else f"{end:g}" if form == "csv" else f"{end:.2f}" for end in ends),
             figure(team.total),
             *(figure(team.models[model].score if model in team.models else None) for model in models),
-            *("" if number is None else str(number) for number in (team.recognised, team.trials)),
-            str(failed) if team.models else "",
+            *("" if number is None else str(number) for number in (counts.recognised, counts.trials)),
+            str(failed) if counts.models else "",
         ]
         rows.append(row)
     if form == "csv":

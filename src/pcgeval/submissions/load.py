@@ -61,6 +61,7 @@ class PythonFile:
 
     name: str  # relative to the program's folder, with forward slashes
     fault: str = ""  # why it was not parsed, in words that follow the place
+    is_read: bool = True  # False for one that is too large to look into, which Python may still import
     place: str = ""  # its name, with `:line` if the fault has one
     uses_interface: bool = False  # mentions TrialLoop or run_evaluation and, if parsed, imports an interface package
     evaluates: bool = False  # mentions run_evaluation
@@ -217,7 +218,7 @@ def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
     """Return the name of the file that starts the program; None if there is no program.
 
     It is the file that uses the interface and has a block under `if __name__ == "__main__"`. Of several, it is the one
-    that the README starts with `python FILE`.
+    that the README starts with `python FILE`, or the only one that names run_evaluation.
     """
     uses = [file for file in files if file.uses_interface]
     if broken := next((file for file in uses if file.fault), None):  # an old copy must not take its place
@@ -232,6 +233,8 @@ def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
         commands = _README_COMMAND.findall(text)
         started = {command.replace("\\", "/").removeprefix("./") for command in commands}
         names = [name for name in names if name in started] or names
+    if len(names) > 1:  # the others may test themselves there
+        names = [file.name for file in uses if file.name in names and file.evaluates] or names
     if len(names) > 1:
         text = f"several files start a program: {listed(names, 10)}. Write `python {names[0]}` into the README"
         raise SubmissionError(folder, "", f"{text}, or {_NAME_ENTRY}")
@@ -288,7 +291,7 @@ def python_files(folder: Path) -> list[PythonFile]:
         try:
             content = read_bytes(folder / entry.name, min(MAX_SOURCE_BYTES, left))
         except UntrustedFileError as error:
-            files.append(replace(file, fault=f"{error.reason} and was not parsed"))
+            files.append(replace(file, fault=f"{error.reason} and was not parsed", is_read=False))
             continue
         left -= len(content)
         starts = set(_STARTS.findall(content))

@@ -55,6 +55,9 @@ _LEFT_OUT = re.compile(
 _HIDDEN = re.compile(r"\.(?!_|git|hg$|svn$|dvc|ds_store|venv|idea|vscode|ipynb|.*_cache$|.*\.swp$).+", re.IGNORECASE)
 MAIN_FILE = "main.py"  # the usual name of a program
 STAND_INS = ("dotenv", "openai", "tqdm")  # modules that a sandbox has in place of packages, see generation/guest
+# packages that have another name than their module
+_PACKAGES = {"PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless"}
+_PACKAGES |= {"skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 # these reach other machines; the program's only way out is the interface package
 _NETWORK = """
     aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx
@@ -296,7 +299,8 @@ def _start_findings(
     started, network = _started_files(entry, files), {*_NETWORK.split()}
     for file in files:
         if file.fault:
-            yield error(file.place, file.fault) if file.name in started else warning(file.place, file.fault)
+            is_certain = file.name == entry or (file.name in started and file.is_read)
+            yield (error if is_certain else warning)(file.place, file.fault)
         for line, name in file.functions if file.name == entry else ():
             text = f"gives run_evaluation the function {name}; give it a subclass of TrialLoop with this as its `run`"
             yield error(f"{file.name}:{line}", text)
@@ -306,7 +310,8 @@ def _start_findings(
                 text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
             elif is_missing:
                 text = f"imports {module}, which is neither part of Python nor a file here"
-                text += f"; write the package that has it into {REQUIREMENTS}, such as `{module}`"
+                package = _PACKAGES.get(module, module)
+                text += f"; write the package that has it into {REQUIREMENTS}, such as `{package}`"
             else:
                 continue
             is_certain = is_missing and file.name in started and module in file.needs
