@@ -118,8 +118,10 @@ ORIGINAL = stage._simulate
 
 
 @pytest.mark.parametrize("processes", [1, None])
-def test_a_crashing_engine_costs_one_level_only(root, monkeypatch, processes):
+def test_a_crashing_engine_costs_one_level_until_the_next_run(root, monkeypatch, processes):
     monkeypatch.setattr(stage, "_simulate", simulate_or_die)
     outcomes = run(root, processes=processes)
     failures = [outcomes[Trial("A", number)].failure for number in (1, 2, 10)]
     assert failures == [None, failure("simulation-crashed"), None]
+    monkeypatch.undo()
+    assert run(root)[Trial("A", 2)].failure is None, "the next run tries it again"

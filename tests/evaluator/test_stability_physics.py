@@ -116,6 +116,9 @@ def test_jittered_starts_tell_how_fragile_a_level_is_and_do_not_count():
     assert (fragile.score, fragile.trial, plain.starts) == (plain.score, plain.trial, ())
     assert simulate(CHAOTIC, physics).starts == fragile.starts
     assert simulate(CHAOTIC, PhysicsParams(starts=6, jitter=0.003, seed=1)).starts != fragile.starts
+    lying = level(("RectSmall", 0, SMALL_REST, 0))
+    for narrow in ({"moved_distance": 0.005}, {"life": 0.05}):  # a start to the side; one above the ground, which falls
+        assert {*simulate(lying, PhysicsParams(starts=12, jitter=0.01, **narrow)).starts} == {0, 1}
 
 
 def test_a_heap_in_one_place_is_refused_and_a_few_blocks_are_not():

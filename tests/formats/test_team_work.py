@@ -51,12 +51,14 @@ def run(root, made_from="", *, again=(), error=None):
     return worked
 
 
-def test_only_what_changed_is_done_and_files_of_nobody_go(root):
+def test_only_what_changed_is_done_and_files_of_nobody_go(root, monkeypatch):
     assert run(root) == ALL
     write(root / "out" / "m" / "three" / "file", "of a team that left")
     assert run(root) == []
     assert run(root, made_from="other settings", again=[("n", "two")]) == ALL
     assert run(root, made_from="other settings") == [("n", "two")]
+    monkeypatch.setattr("pcgeval.formats.team_work.source_sha256", lambda _: "of other code")
+    assert run(root, made_from="other settings") == ALL
 
 
 @pytest.mark.parametrize("folder", ["in", "out"])

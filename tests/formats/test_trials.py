@@ -19,6 +19,7 @@ from pcgeval.formats.trials import (
     SuppliedBlocks,
     TrialRecord,
     TrialUsage,
+    best_levels,
     finished_trial,
     read_record,
     read_summaries,
@@ -83,6 +84,10 @@ def test_a_record_has_its_calls_in_order_and_few_flags_of_a_kind_are_summarised(
     flags = tuple(Flag("other-host", f"{number}" * 400) for number in range(9))
     kept = record_of(flags=flags).usage(SuppliedBlocks()).flags
     assert [flag.detail for flag in kept] == ["0" * 300, "1" * 300, "2" * 300]
+
+
+def test_of_equal_levels_of_a_letter_the_first_is_the_best_and_one_that_scores_nothing_is_none():
+    assert best_levels([("A", 0.5, True), ("A", 0.5, False), ("B", 0.0, True)]) == (1, 1)
 
 
 def test_any_torn_file_is_no_finished_trial(tmp_path: Path):

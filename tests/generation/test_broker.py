@@ -122,6 +122,21 @@ def test_a_reply_takes_the_models_seconds_whether_it_is_replayed_at_once_or_wait
     assert guest.model.timeouts == [100, 80, 60, 40]
 
 
+def test_the_clock_goes_on_by_the_whole_seconds_that_a_program_thinks_and_ends_at_the_limit(clock, monkeypatch):
+    guest = Guest(limits(seconds=2))
+    receive = guest.pipe.receive
+
+    def think(deadline: float) -> Any:
+        clock.now += 0.6
+        assert clock.now < deadline, "it has some seconds for its last words"
+        return receive(deadline)
+
+    monkeypatch.setattr(guest.pipe, "receive", think)
+    guest.chats("1").chats("2").chats("3").chats("4").answers()
+    assert [values.get("refused") for values in guest.replies()] == [None, None, None, "TimeoutError"]
+    assert guest.times == [0, 1, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("second", "kind"),
     [

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from handed_in_for_tests import write_folder
+from handed_in_for_tests import package_index, write_folder, write_wheel
 from model_servers import DIGEST, SlowOllama
 from params_for_tests import file_states
 from workspace import PROGRAM, PROMPT, STAGE, CompetitionFolder, competition_folder
 
-from pcgeval.core.files import derived_seed
+from pcgeval.core.files import derived_seed, write_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.formats.params import load_params
 from pcgeval.generation.generate import generate_stage
@@ -59,14 +59,16 @@ def test_a_trial_is_asked_once_with_its_own_seed_and_again_when_what_it_is_made_
     assert before["m/alpha/A/alpha_A_1.txt"].decode().startswith(f"answer {first.exchanges[0].key[:12]}")
 
     def change(text: str = PROMPT["prompt.txt"], seed: int = 6280, digest: str = DIGEST, temperature: float = 0.5):
-        (prompt.folder / "data/submissions/alpha/prompt.txt").write_text(text)
+        write_text(prompt.folder / "data/submissions/alpha/prompt.txt", text)  # only another one
         prompt.change_params("competition", seed=seed)
         prompt.change_model(digest=digest, options={"temperature": temperature}, concurrency=3)
         server.digest = digest
         asked.clear()
         prompt.generate()
 
-    for values in ({"text": "Draw <OBJECT>"}, {"seed": 1}, {"digest": "cd" * 32}, {"temperature": 0.4}):
+    values: dict[str, Any] = {}
+    for name, value in {"text": "Draw <OBJECT>", "seed": 1, "digest": "cd" * 32, "temperature": 0.4}.items():
+        values[name] = value  # one after the other
         change(**values)
         assert len(asked) == 4
     (prompt.folder / "data/raw/m/alpha/A/alpha_A_1.txt").write_text("a better answer, written by hand")
@@ -103,7 +105,12 @@ def test_other_limits_decide_anew_about_the_same_replies(prompt, server):
         prompt.change_params("limits", **limits)
         prompt.generate()
         assert {record.failure and record.failure.sentence for record in prompt.records()} == {sentence}
-    assert len(server.asked) == before
+        responses = [content for name, content in prompt.outputs().items() if name.endswith(".txt")]
+        assert [response == b"" for response in responses] == [sentence is not None] * 4
+    decided = prompt.outputs()
+    prompt.change_params("limits", prompt_words=800, outage_seconds=1)  # which decide no response
+    prompt.generate()
+    assert (prompt.outputs(), len(server.asked)) == (decided, before)
 
 
 def test_the_teams_take_turns_and_what_is_finished_stays_without_the_server_and_alone(three_teams, server, asked):
@@ -131,11 +138,13 @@ def test_a_request_that_fails_beside_a_neutral_call_is_its_teams_and_a_busy_serv
     three_teams: CompetitionFolder, server: SlowOllama, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blame, "PAUSE", 0.01)
-    failing = {"Build the letter B.": 429, "Stack the letter B.": 400, "Pile up the letter B.": 500}
-    server.status = lambda text: failing.get(text, 200)
+    three_teams.add_team("delta", {"prompt.txt": "Draw the letter <OBJECT>."})
+    failing = dict(zip(("Build", "Stack", "Pile up", "Draw"), (429, 400, 500, 429), strict=True))
+    server.status = lambda text: failing.get(text.removesuffix(" the letter B."), 200)
     code, output = three_teams.run_and_fail(*STAGE)
     assert code == 2
-    for team, kind in (("alpha", "server-failed"), ("beta", "request-fails"), ("gamma", "request-fails")):
+    kinds = ("server-failed", "request-fails", "request-fails", "server-failed")
+    for team, kind in zip(("alpha", "beta", "gamma", "delta"), kinds, strict=True):
         message = f"{team} with m: 2 trials failed through no fault of the submission, such as B1 ("
         assert (message in output) == (kind == "server-failed")
         records = three_teams.records(team)
@@ -151,7 +160,7 @@ def test_a_request_that_fails_beside_a_neutral_call_is_its_teams_and_a_busy_serv
     server.status = lambda text: asked.append(text) or 200
     asked.clear()
     three_teams.generate()
-    assert [text for text in asked if text != blame.TEXT] == ["Build the letter B."] * 2
+    assert [text for text in asked if text != blame.TEXT] == ["Build the letter B."] * 2 + ["Draw the letter B."] * 2
     (three_teams.folder / "data/raw/m/beta/B/beta_B_1.json").unlink()  # as the docs say
     three_teams.generate()
     assert asked[-1] == "Stack the letter B."
@@ -160,16 +169,18 @@ def test_a_request_that_fails_beside_a_neutral_call_is_its_teams_and_a_busy_serv
 def test_replies_of_two_models_are_never_mixed_not_even_by_a_resumed_run(tmp_path):
     with SlowOllama(0.002) as server:
         competition = competition_folder(tmp_path, server.address, {"prompt.txt": "Build <OBJECT>."}, letters="AB")
+        competition.add_team("beta", {"prompt.txt": "Stack <OBJECT>."})
         competition.generate()
         server.name = "m:1-other"
-        (tmp_path / "data/raw/m/alpha/B/alpha_B_1.json").unlink()
+        (tmp_path / "data/raw/m/beta").rename(tmp_path / "beta")  # alpha has all its trials
         code, output = competition.run_and_fail(*STAGE)
         assert code == 2
         assert "answers as m:1-other" in output
 
 
 def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path, server):
-    competition = competition_folder(tmp_path, server.address, PROGRAM, letters="A", trials=2)
+    work = PROGRAM | {"second.py": ""}
+    competition = competition_folder(tmp_path, server.address, work, letters="A", trials=2)
     code, output = competition.run_and_fail(*STAGE, **NO_SANDBOX)
     assert (code, "PCGEVAL_TRUST_PROGRAMS=1" in output, server.asked) == (2, True, [])
     competition.run(*STAGE, **TRUST)
@@ -183,6 +194,23 @@ def test_without_a_sandbox_no_program_runs_unless_programs_are_trusted(tmp_path,
         write_folder(submission, {name: ""})
         assert competition.run_and_fail(*STAGE, **NO_SANDBOX)[0] == 2, f"a program with a new {name} runs again"
         (submission / name).unlink()
+    competition.change("teams", {"alpha": {"entry": "second.py"}})
+    assert competition.run_and_fail(*STAGE, **NO_SANDBOX)[0] == 2, "and so does one with another entry"
+
+
+def test_what_the_package_index_lacks_fails_the_program_until_the_index_has_it(tmp_path, server):
+    with package_index(tmp_path / "index"):
+        work = PROGRAM | {"requirements.txt": "example==2\n"}
+        competition = competition_folder(tmp_path, server.address, work, letters="A", trials=1)
+        competition.run(*STAGE, **TRUST)
+        assert [record.failure and record.failure.kind for record in competition.records()] == ["requirements-unmet"]
+        write_wheel(tmp_path / "index/wheels", {"example.py": ""}, version="2")
+        competition.run(*STAGE, **TRUST)
+        (answered,) = competition.records()
+        (lock,) = (tmp_path / "data/locks").iterdir()
+        lock.write_text("")
+        code, output = competition.run_and_fail(*STAGE, **TRUST)  # with another lock the trial runs again
+        assert (answered.failure, code, "is no lock of packages" in output) == (None, 2, True)
 
 
 def test_a_sandbox_that_fails_for_one_trial_is_no_failure_of_the_submission(tmp_path, monkeypatch, server):

@@ -159,6 +159,7 @@ def test_a_programs_trials_are_replayed_without_a_sandbox_and_answer_for_the_mod
 
 def test_a_reply_that_was_edited_in_the_recording_is_given_to_the_program_again(recorded):
     """Neither the finished trial nor the recorded one, both made from the old reply, stands in its way."""
+    recorded.run(*STAGE, **NO_SANDBOX)
     path = recorded.folder / RECORDING
     first, *others = path.read_text().splitlines(keepends=True)
     before, trial = recorded.outputs(), json.loads(first)

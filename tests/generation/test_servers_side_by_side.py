@@ -1,15 +1,19 @@
 """The models of all servers in one run: servers at the same time, the models of one in turn, none without a reason."""
 
+import json
 import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from model_servers import SlowOllama
 from workspace import PROMPT, STAGE, CompetitionFolder, competition_folder
 
+from pcgeval.core.files import to_json
+from pcgeval.formats.failures import failure
 from pcgeval.formats.params import load_params
 from pcgeval.generation.tasks import models_by_server
 from pcgeval.llm.blame import TEXT
@@ -79,17 +83,21 @@ def test_a_server_that_is_away_keeps_no_other_from_going_on_and_all_errors_are_t
 
 
 def test_a_model_with_nothing_to_do_needs_no_server(competition, servers):
+    competition.add_team("beta", {"prompt.txt": "Stack the letter <OBJECT>."})
     competition.generate()
     servers[0].__exit__()
     before = servers[1].neutral
     competition.generate()
     shutil.rmtree(competition.folder / "data/raw/other")
     competition.generate()
-    assert (servers[1].neutral, responses(competition, "other")) == (before + 1, TRIALS)
-    servers[1].digest = "cd" * 32  # with one trial to do, the server's digest counts for all
-    next((competition.folder / "data/raw/other").rglob("*.json")).unlink()
-    competition.generate()
-    assert len(servers[1].asked) == 2 * TRIALS
+    assert (servers[1].neutral, responses(competition, "other")) == (before + 1, 2 * TRIALS)
+    record = max((competition.folder / "data/raw/other").rglob("*.json"))  # the last team's
+    values = json.loads(record.read_text()) | {"failure": asdict(failure("server-failed", fault="it was away"))}
+    for turn, spoil in enumerate((record.unlink, lambda: record.write_text(to_json(values))), start=2):
+        servers[1].digest = f"{turn}" * 64  # with one trial to do, the server's digest counts for all
+        spoil()
+        competition.generate()
+        assert len(servers[1].asked) == turn * 2 * TRIALS
 
 
 def test_models_share_a_server_by_its_address(competition, monkeypatch):

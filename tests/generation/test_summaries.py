@@ -61,7 +61,8 @@ def test_a_record_has_one_hash_whatever_words_a_program_ended_with():
     ],
 )
 def test_the_ending_of_a_reply_is_told_with_its_number(tmp_path, reply, sentence):
-    ending = summary(tmp_path, Exchange("k", reply), response=reply.text, work=Prompt("Draw <OBJECT>.")).ending
+    exchanges = [Exchange("k", each) for each in (ChatReply(reply.text, 1, 1, "stop", 1.0), reply)]  # the last counts
+    ending = summary(tmp_path, *exchanges, response=reply.text).ending
     assert (ending and ending.sentence) == sentence
 
 
@@ -90,7 +91,7 @@ JOINED = [exchange(call, f"Say {call}") for call in (BASE, STEM)]
         ),
         pytest.param(BETTER, [exchange(BETTER)], Prompt(f"<OBJECT> as {THREE}."), (2, 2, True), id="a copied example"),
         pytest.param(
-            THREE, [exchange(THREE)], Prompt("Draw <OBJECT>; b31 is 3 wide and 1 high."), (0, 3, False), id="sizes"
+            THREE, [exchange(THREE)], Prompt("<OBJECT>: b31 is 3 wide, b31 9.5, ab31 9"), (0, 3, False), id="no blocks"
         ),
     ],
 )

@@ -48,6 +48,8 @@ def test_places_by_definition(drawn, random):
         assert ranks[name] == (None if role == "baseline" else 1 + ahead)
     assert set(ranking.winners) == {team for team, place in ranks.items() if place == 1}
     assert sorted(row.total for row in ranking.rows)[::-1] == [row.total for row in ranking.rows]
+    shown = [row.rank for row in ranking.rows if row.rank]
+    assert shown == sorted(shown)
     random.shuffle(entrants)
     assert ranking_of(dict(reversed(diversities.items())), entrants) == ranking
 
@@ -76,17 +78,19 @@ def test_a_disqualified_team_would_have_had_what_it_has_when_it_is_ranked(drawn,
     """Its line is that of the ranking in which it takes part; the lines of the others are those without it."""
     entrants = [Entrant("base", 9, "baseline"), *(Entrant(f"t{n}", team[1], team[2]) for n, team in enumerate(drawn))]
     diversities = {"base": 0.25} | {f"t{n}": diversity for n, (diversity, _, _) in enumerate(drawn)}
-    results = CompetitionResults({"m": {team: uniform(0.5, 0.5, value) for team, value in diversities.items()}})
+    measured = diversities | {"gone": 0.5}
+    results = CompetitionResults({"m": {team: uniform(0.5, 0.5, value) for team, value in measured.items()}})
     out = entrants[1 + place % len(drawn)].team
     others = [entrant for entrant in entrants if entrant.team != out]
     without = ranking_of({team: value for team, value in diversities.items() if team != out}, others)
     judged = [replace(entrant, disqualified="late" if entrant.team == out else None) for entrant in entrants]
+    judged.append(Entrant("gone", 1, disqualified="another"))
     scores = score_all(results.of([entrant.team for entrant in others]), RULES)
     ranking = with_disqualified(rank_teams(scores, judged), results, RULES, judged)
     (row,) = (row for row in ranking.rows if row.team == out)
     assert (row.status, row.rank, row.total, row.models) == ("disqualified", None, None, {})
     assert row.would_have == next(row for row in ranking_of(diversities, entrants).rows if row.team == out)
-    assert [row for row in ranking.rows if row.team != out] == list(without.rows)
+    assert [row for row in ranking.rows if row.status != "disqualified"] == list(without.rows)
 
 
 def test_scores_submissions_and_baseline_must_fit():
@@ -99,6 +103,9 @@ def test_scores_submissions_and_baseline_must_fit():
 def test_the_files_of_the_ranking(tmp_path):
     """A team above a baseline of which all trials failed, with two models."""
     scored = {"a,b": uniform(0.5, 0.5, 0.5), "base": TeamResults({}, failed_trials=3)}
+    for version, (team, results) in enumerate(scored.items(), start=1):
+        packages = frozenset({("numpy", f"{version}")})
+        scored[team] = replace(results, provenance=replace(results.provenance, packages=packages))
     scores = score_all(CompetitionResults({"m1": scored, "m2": scored}), ScoringRules("A", 3))
     entrants = [Entrant("out", 1, disqualified="late"), BASE, Entrant("a,b", 7)]
     ranking = rank_teams(scores, entrants, {"a,b": ScoreInterval(99.5, 100.0)})
@@ -119,6 +126,7 @@ def test_the_files_of_the_ranking(tmp_path):
         ",out,disqualified,no,,,,,,,,,,,,,late,,,,",
     ]
     values = json.loads((tmp_path / "ranking.json").read_text())
+    assert values["packages"] == {"numpy": ["1", "2"]}
     assert (values["winners"], values["intervals"]) == (["a,b"], {"level": 0.9, "resamples": 500, "seed": 7})
     assert {path.stem: json.loads(path.read_text()) for path in (tmp_path / "metrics").iterdir()} == {
         "a,b": {"rank": 1, "normalised": 100.0, "low": 99.5, "high": 100.0, "failed_trials": 0, "flagged_trials": 3},

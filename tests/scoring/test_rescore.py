@@ -140,10 +140,14 @@ def test_of_two_entries_of_a_trial_the_first_counts_whatever_follows_its_number(
     write_json(team / "similarity" / "A.json", {"trials": trials})
     (prompt,) = rescore([team.parent], tmp_path / "out", RULES).scores.models[0].prompts
     assert [float(trial.similarity) for trial in prompt.trials] == [0.5, 1.0000001192092896]
-    write_json(team / "similarity/A.json", {"trials": [{"id": f"t_A_{n}", "similarity": 0.5} for n in (1, 3)]})
+    trials = [{"id": f"t_A_{n}", "similarity": 0.5} for n in (1, 3)]
+    first = {"id": "t_A_1", "raws": [{"label": "A", "softmax_prob": 0.5}]}
+    write_json(team / "similarity/A.json", {"trials": trials, "similarities": [first]})
     write_json(team / "stability/A.json", {"raws": [{"tag": f"t_A_{n}", "score": 1} for n in (1, 2, 3)]})
     (prompt,) = rescore([team.parent], tmp_path / "fewer", RULES).scores.models[0].prompts
-    assert prompt.failed_trials == 1, "the second has no similarity, and a third does not exist"
+    assert (prompt.failed_trials, prompt.recognised) == (1, 1), (
+        "the second has no similarity, and a third does not exist"
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pcgeval.cli.main import main
 from pcgeval.core.files import write_json
 from pcgeval.core.text import plain
 from pcgeval.core.untrusted import read_json
-from pcgeval.formats.layout import METRICS, OFFICIAL_RESULTS, RANKING_JSON
+from pcgeval.formats.layout import METRICS, OFFICIAL_RESULTS, RANKING_JSON, summaries_file
 from pcgeval.formats.results import RankingFile
 from pcgeval.scoring.stages import rank_stage, score_stage
 
@@ -33,6 +33,7 @@ def test_the_stages_write_the_official_files_of_each_model_and_the_ranking(root)
     assert statuses == [("builders", "ranked"), ("zero-shot", "baseline"), ("cheats", "disqualified")]
     assert ranking["engine"].startswith("pymunk ")
     assert "sha256:" in ranking["classifier"]
+    assert {"numpy", "pillow", "pymunk", "safetensors"} <= {*ranking["packages"]}
     of_team = ranking["teams"][0]["models"]["small"]
     assert (of_team["failed_trials"], of_team["blocks"], of_team["supplied"]) == (3, 5, 0)
     assert (of_team["supplied_levels"], of_team["trials"]) == (0, 4)
@@ -41,6 +42,10 @@ def test_the_stages_write_the_official_files_of_each_model_and_the_ranking(root)
         *(["small:1b"], ["large:70b"]) * 2
     ]
     assert {path.name for path in (root / METRICS).iterdir()} == {"builders.json", "zero-shot.json"}
+    summaries = root / summaries_file("small", "builders")
+    summaries.write_text(summaries.read_text().replace('"whole": false', '"whole": true'))
+    first = rank_stage(PARAMS, root).rows[0]
+    assert first.models["small"].supplied_levels == 1, "the three trials that failed have no level"
 
 
 def test_recognised_trials_are_counted_by_definition(root):

@@ -37,9 +37,9 @@ class Folders:
         self.path(trial, team, model).parent.mkdir(parents=True, exist_ok=True)
         image.save(self.path(trial, team, model))
 
-    def run(self, teams=(TEAM,), models=("m",), **changed):
+    def run(self, teams=(TEAM,), models=("m",), letters="AB", **changed):
         similarity = {"batch": 2, **changed}
-        classify_stage(small_params("AB", 3, teams=teams, models=models, similarity=similarity), self.root)
+        classify_stage(small_params(letters, 3, teams=teams, models=models, similarity=similarity), self.root)
         return contents(self.root / stage_dir("similarity", "m", TEAM))
 
 
@@ -109,11 +109,14 @@ def test_another_classifier_precision_package_or_code_shares_nothing(folders, in
     folders.run()
     single = json.loads(folders.run(precision="float32")["classifier.json"])
     assert (single["precision"], list(single["packages"])) == ("float32", sorted(TORCH_PACKAGES))
-    assert sum(inferred) == 2 * 5
+    with monkeypatch.context() as without_numpy:
+        without_numpy.setattr("pcgeval.similarity.source.MAX_BYTES", 0)
+        folders.run()
+    assert sum(inferred) == 3 * 5
     folders.choose(save_vit(tmp_path / "other", width=32))
     folders.run()
-    assert sum(inferred) == 3 * 5
-    for number, name in enumerate(("installed_versions", "source_sha256"), start=4):
+    assert sum(inferred) == 4 * 5
+    for number, name in enumerate(("installed_versions", "source_sha256"), start=5):
         monkeypatch.setattr(f"pcgeval.similarity.stage.{name}", lambda *_: {"torch": "3.0"})
         monkeypatch.setattr("pcgeval.formats.team_work.source_sha256", lambda _, number=number: str(number))
         folders.run()
@@ -131,3 +134,4 @@ def test_a_trial_without_a_picture_has_no_entry_and_a_broken_picture_is_refused(
     shutil.rmtree(folders.root / stage_dir("images", "m", TEAM))
     empty = {"count": 0, "similarityRate": 0, "trials": [], "similarities": []}
     assert json.loads(folders.run()["B.json"]) == empty
+    assert json.loads(folders.run(letters="ABC")["C.json"]) == empty

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from params_for_tests import contents, small_params
@@ -60,6 +60,7 @@ def literal_distance(one, other):
 
 
 @given(vectors, st.integers(6, 12) | st.none(), st.floats(1e-150, 1e150))
+@example(np.array([[2, 7, 5]] * 2), None, 1.0)  # whose cosine is a bit above 1
 def test_the_definition_in_which_lengths_do_not_matter(rows, trials, factor):
     trials = trials or max(2, len(rows))
     pairs = [literal_distance(rows[i], rows[j]) for i in range(len(rows)) for j in range(i + 1, len(rows))]
@@ -106,6 +107,8 @@ def test_the_stage_writes_the_official_format_with_7_decimals(tmp_path):
         "diversities": [{"pair": {"trial1": "t_A_1", "trial2": "t_A_2"}, "distance": distance}],
     }
     assert run_stage(tmp_path, similarity_file(ONE, TWO)) == written
+    assert run_stage(tmp_path, similarity_file(ONE, TWO), "cls")["diversityRate"] == pytest.approx(1 / 3, abs=1e-7)
+    assert run_stage(tmp_path, similarity_file(ONE, TWO), "cls", 4)["diversityRate"] == pytest.approx(1 / 6, abs=1e-7)
     assert run_stage(tmp_path, similarity_file(ONE, TWO, TWO, count=2)) == written  # of the counted trials
     nothing = {"count": 0, "diversityRate": 0.0, "trials": [], "diversities": []}
     assert run_stage(tmp_path, similarity_file()) == nothing

@@ -59,16 +59,21 @@ def test_a_submission_that_is_replaced_while_it_is_evaluated(tmp_path, work, oth
     assert not [path for path in (tmp_path / ".pcgeval/snapshots").rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {}])
+@pytest.mark.parametrize("change", ["seed", "digest", "team"])
 def test_params_that_are_changed_while_a_submission_is_evaluated(tmp_path, change):
     with SlowOllama(0.05) as server:
         competition = competition_folder(tmp_path, server.address, PROMPT, letters="AB", trials=10)
         process = started(competition, server)
-        competition.change_params("competition", **change)
-        if not change:
-            competition.add_team("beta", OTHER_PROMPT)
+        match change:
+            case "seed":
+                competition.change_params("competition", seed=1)
+            case "digest":
+                competition.change_model(digest="cd" * 32)
+            case "team":
+                competition.add_team("beta", OTHER_PROMPT)
         _, stderr = process.communicate(timeout=300)
         assert (process.returncode, "error: params.yaml: changed while" in stderr) == (2, True)
         assert not competition.records("beta")
+        server.digest = competition.params()["models"]["m"]["digest"]
         competition.generate()
-        assert len(competition.records("beta")) == (0 if change else 20)
+        assert len(competition.records("beta")) == (20 if change == "team" else 0)

@@ -230,7 +230,7 @@ class _Try:
             response,
             record,
             level,
-            supplied_blocks(self.submission.work, trial.letter, response, record),
+            supplied_blocks(self.submission.work, response, record),
             files["images"] if level.simulated else None,
             self._printed(trial) if self._printed(trial).is_file() else None,
         )

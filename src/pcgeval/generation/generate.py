@@ -167,8 +167,7 @@ def _changed_teams(params: Params, root: Path) -> Iterator[list[tuple[str, str]]
         made_from=lambda model, team: [params.competition, params.limits, params.models[model], params.teams[team]],
     ) as changed:
         for model, settings in params.models.items():
-            is_looked_at = settings.digest is None or any(model == name for name, _ in changed)
-            if _is_live(settings) and is_looked_at:
+            if _is_live(settings) and any(model == name for name, _ in changed):
                 changed += [place for team in params.teams if (place := (model, team)) not in changed]
         yield changed
 

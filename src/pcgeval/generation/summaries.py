@@ -45,9 +45,9 @@ def trial_summary(
 ) -> TrialSummary:
     """Summarise a trial whose record and response lie in a raw folder; raises FileError without the response."""
     response = read_text(record_path(folder, submission.team, trial).with_suffix(".txt"), follow_link=True)
-    usage = record.usage(supplied_blocks(submission.work, trial.letter, response, record))
+    usage = record.usage(supplied_blocks(submission.work, response, record))
     failed = record.failure and replace(record.failure, detail="")
-    ending = None if failed else response_ending(response, record, model)
+    ending = response_ending(response, record, model)
     return TrialSummary(trial.letter, trial.number, record.sha256, failed, usage, ending)
 
 
@@ -71,7 +71,7 @@ def response_ending(response: str, record: TrialRecord, model: Model) -> Failure
     return failure("model-refused") if reply.done_reason in {FILTERED, REFUSAL} else None
 
 
-def supplied_blocks(work: Prompt | Program, letter: str, response: str, record: TrialRecord) -> SuppliedBlocks:
+def supplied_blocks(work: Prompt | Program, response: str, record: TrialRecord) -> SuppliedBlocks:
     """Count the blocks of a response that the submission supplied, and say whether it supplied the whole level.
 
     A block, its type with its column, is supplied if it stands in the messages of the submission before it stands in
@@ -85,13 +85,12 @@ def supplied_blocks(work: Prompt | Program, letter: str, response: str, record: 
     sent = replied = ""
     for exchange in record.exchanges:
         if isinstance(work, Prompt):
-            sent += _blocks(work.for_letter(letter))
+            sent += _blocks(work.text)
         else:
             sent += _blocks("\n".join(message.content for message in exchange.messages or ()))
         supplied |= {calls for calls in {*blocks, level} if calls in sent and calls not in replied}
         replied += _blocks(exchange.reply.text)
-    whole = level != "" and level in supplied
-    return SuppliedBlocks(len(blocks), sum(block in supplied for block in blocks), whole)
+    return SuppliedBlocks(len(blocks), sum(block in supplied for block in blocks), level in supplied)
 
 
 def _blocks(text: str) -> str:

@@ -142,7 +142,7 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         trial=trial,
         record=record,
         view=view,
-        supplied=supplied_blocks(submission.work, trial.letter, response, record) if record else None,
+        supplied=supplied_blocks(submission.work, response, record) if record else None,
         conversation=_shortened(list(_conversation(submission, trial, record))) if record else (),
         answer=shortened(response, LONGEST_MESSAGE),
         failure=record.failure if record and record.failure else view.failure,
