@@ -94,7 +94,7 @@ def print_teams(teams: Sequence[RankedTeam]) -> None:
             f"{team.interval.low:.2f}-{team.interval.high:.2f}%" if team.interval else "-",
             "-" if team.total is None else rounded(team.total),
             counted.recognised_words or "-",
-            str(sum(model.failed_trials for model in models)) if models else "-",
+            str(counted.failed_trials) if models else "-",
             str(sum(model.flagged_trials or 0 for model in models)),
             "-" if counted.supplied_share is None else f"{counted.supplied_share:.0%}",
             counted.supplied_words or "-",

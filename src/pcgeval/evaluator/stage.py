@@ -43,7 +43,7 @@ from pcgeval.formats.stages import (
     read_failures,
     write_outcomes,
 )
-from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.team_work import changed_teams, trial_contents
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
 
 CACHE = Path(".cache", "simulations")
@@ -77,12 +77,7 @@ def simulate_stage(params: Params, root: Path = Path(), *, processes: int | None
         writes=lambda *place: [stage_dir("stability", *place), stage_dir("images", *place), replays_file(*place)],
         made_from=lambda *_: [params.competition, physics, installed_packages(physics)],
     ) as changed:
-        levels = {
-            (model, team, trial): path.read_bytes()
-            for model, team in changed
-            for trial in params.trials()
-            if (path := trial_file(root / stage_dir("levels", model, team), "levels", team, trial)).is_file()
-        }
+        levels = trial_contents(params, root, "levels", changed)
         files = _simulate_new(params, levels.values(), root / CACHE, processes)
         for model, team in tuple(changed):
             team_trials = {key[2]: files[level] for key, level in levels.items() if key[:2] == (model, team)}

@@ -159,6 +159,11 @@ class RankedTeam(FilePart):
         return self.would_have or self
 
     @property
+    def failed_trials(self) -> int:
+        """The failed trials with all models."""
+        return sum(model.failed_trials for model in self.models.values())
+
+    @property
     def supplied_share(self) -> float | None:
         """The share of blocks that the submission supplied; None without records or blocks."""
         blocks = sum(model.blocks or 0 for model in self.models.values())

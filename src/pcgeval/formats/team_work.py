@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pcgeval.core.files import file_states, mark_written, rewritten_folder, sha256_json, write_text
 from pcgeval.core.packages import source_sha256
+from pcgeval.formats.layout import StageDir, Trial, stage_dir, trial_file
 from pcgeval.formats.params import Params
 
 CACHE = Path(".cache", "stages")
@@ -70,3 +71,15 @@ def changed_teams(
         time.sleep(_TICK_SECONDS)  # so that whoever changes a file from now on changes its time
         done |= {place: written(place)[0] for place in to_do}
     write_text(state, "".join(f"{digest}\n" for digest in done.values()))
+
+
+def trial_contents(
+    params: Params, root: Path, stage: StageDir, places: Iterable[Place]
+) -> dict[tuple[str, str, Trial], bytes]:
+    """Return the content of each file that a stage wrote for a trial of some models and teams."""
+    return {
+        (model, team, trial): path.read_bytes()
+        for model, team in places
+        for trial in params.trials()
+        if (path := trial_file(root / stage_dir(stage, model, team), stage, team, trial)).is_file()
+    }

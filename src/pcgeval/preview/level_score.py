@@ -121,11 +121,9 @@ class LevelScore(Walk):
     @property
     def recognised(self) -> bool | None:
         """Whether its letter is the likeliest and at least 90 % of the blocks stayed; None without a classifier."""
-        return (
-            None
-            if self.similarity is None
-            else is_recognised(self.stability, self.similarity, self.probabilities.values())
-        )
+        if self.similarity is None:
+            return None
+        return is_recognised(self.stability, self.similarity, self.probabilities.values())
 
     @property
     def verdict(self) -> str:

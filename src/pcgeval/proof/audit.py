@@ -173,7 +173,7 @@ def audit(root: Path, *, trust: Collection[str] = (), since: str | None = None, 
             rank=team.rank,
             submission=submissions.get(team.team, "missing"),
             trials=len(team.counted.models) * len(competition.characters) * competition.trials,
-            failed=sum(model.failed_trials for model in team.counted.models.values()),
+            failed=team.counted.failed_trials,
             total=team.total,
             again=totals.get(team.team),
         )

@@ -34,7 +34,6 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     for team in ranking.teams:
         ends = team.interval or (None, None)
         counts = team.counted
-        failed = sum(model.failed_trials for model in counts.models.values())
         row = [
             team.team,
             "winner" if team.winner else team.status,
@@ -44,7 +43,7 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
             figure(team.total),
             *(figure(team.models[model].score if model in team.models else None) for model in models),
             *("" if number is None else str(number) for number in (counts.recognised, counts.trials)),
-            str(failed) if counts.models else "",
+            str(counts.failed_trials) if counts.models else "",
         ]
         rows.append(row)
     if form == "csv":

@@ -247,12 +247,7 @@ def run_file(command: list[str], environment: dict[str, str], module: str) -> No
     sys.argv, sys.orig_argv = command[1:], command
     path = os.path.abspath(command[1])
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    for name in (
-        "ctypes",
-        "fcntl",
-        "resource",
-        "struct",
-    ):  # this file's, and perhaps names of the program's own modules
+    for name in ("ctypes", "fcntl", "resource", "struct"):  # of this file; the program may have modules of these names
         sys.modules.pop(name, None)
     main = sys.modules["__main__"] = type(sys)("__main__")
     main.__dict__.update(__file__=path, __builtins__=sys.modules["builtins"])

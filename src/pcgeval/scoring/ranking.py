@@ -280,7 +280,7 @@ def write_metrics(folder: Path, ranking: Ranking) -> None:
             "low": low,
             "high": high,
             "recognised": row.recognised,
-            "failed_trials": sum(model.failed_trials for model in row.models.values()),
+            "failed_trials": row.failed_trials,
             "flagged_trials": sum(flagged) if flagged else None,
         }
         write_json(folder / f"{row.team}.json", {key: figure for key, figure in figures.items() if figure is not None})

@@ -19,7 +19,7 @@ from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes, sha256_json, write_json
 from pcgeval.core.packages import installed_versions, source_sha256
-from pcgeval.formats.layout import CLASSIFIER_FILE, DATA, LETTERS, letter_file, stage_dir, tag, trial_file
+from pcgeval.formats.layout import CLASSIFIER_FILE, DATA, LETTERS, letter_file, stage_dir, tag
 from pcgeval.formats.params import Params, Similarity
 from pcgeval.formats.stages import (
     ClassifierFile,
@@ -30,7 +30,7 @@ from pcgeval.formats.stages import (
     SimilarityFile,
     rate,
 )
-from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.team_work import changed_teams, trial_contents
 from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
 from pcgeval.similarity.source import ClassifierError, Source, numpy_settings, resolve_source
@@ -72,13 +72,8 @@ def classify_stage(params: Params, root: Path = Path()) -> None:
         writes=lambda *place: [stage_dir("similarity", *place)],
         made_from=lambda *_: [params.competition, settings, classifier],
     ) as changed:
-        pictures = {
-            (model, team, trial): path.read_bytes()
-            for model, team in changed
-            for trial in params.trials()
-            if (path := trial_file(root / stage_dir("images", model, team), "images", team, trial)).is_file()
-        }
-        predictions = _predict(source, params, pictures.values(), root / CACHE)
+        pictures = trial_contents(params, root, "images", changed)
+        predictions = _predict(source, classifier, params, pictures.values(), root / CACHE)
         for model, team in changed:
             folder = root / stage_dir("similarity", model, team)
             for letter in params.competition.characters:
@@ -96,13 +91,15 @@ def packages_of(source: Source, settings: Similarity) -> tuple[str, ...]:
     return PACKAGES if numpy_settings(source.folder, settings.device, settings.precision) else TORCH_PACKAGES
 
 
-def _predict(source: Source, params: Params, pictures: Collection[bytes], cache: Path) -> dict[bytes, Prediction]:
+def _predict(
+    source: Source, classifier: ClassifierFile, params: Params, pictures: Collection[bytes], cache: Path
+) -> dict[bytes, Prediction]:
     """Return the prediction of each distinct picture; the network is loaded only if some are new."""
     if not pictures:
         return {}
-    settings = params.similarity
-    packages, code = installed_versions(*packages_of(source, settings)), source_sha256("similarity")
-    file = cache / f"{sha256_json([source.sha256, settings.precision, packages, code])}.jsonl"
+    settings, code = params.similarity, source_sha256("similarity")
+    cache_key = [classifier.sha256, classifier.precision, classifier.packages, code]
+    file = cache / f"{sha256_json(cache_key)}.jsonl"
     picture_of = {sha256_bytes(picture).encode(): picture for picture in pictures}
     predictions = {picture_of[name]: prediction for name, prediction in _kept(file, picture_of.keys())}
     new = {picture: name for name, picture in picture_of.items() if picture not in predictions}
