@@ -208,14 +208,15 @@ class Evaluation:
                 ShownLevel(team, model, result, trial)
                 for model in team.models
                 for result in model.letters
+                if result.letter == letter
                 for trial in result.trials
-                if result.letter == letter and trial.is_own and trial.likeness
+                if trial.is_own and trial.likeness
             ]
             if levels:
                 best.append(max(levels, key=attrgetter("trial.merit")))
         return sorted(best, key=attrgetter("trial.merit"), reverse=True)
 
-    @property
+    @cached_property
     def showcase(self) -> list[ShownLevel]:
         """The best of these levels, of different letters, the best first."""
         best = [level for letter in self.params.competition.characters for level in self.own_levels(letter)[:1]]
