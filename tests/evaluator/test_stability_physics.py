@@ -100,6 +100,12 @@ def test_between_its_key_frames_a_replay_is_right_to_a_few_millimetres_and_degre
             assert np.abs(errors).max() <= most
 
 
+def test_a_replay_ends_where_its_level_ended():
+    end = simulate(level(("RectSmall", 0, 500, 0)), PhysicsParams(trials=1, seconds=0.54))  # five frames and a part
+    (path,) = end.paths
+    assert path.keys[-1] == (540, 0, round(1000 * end.positions[0, 1]), 0)
+
+
 def test_later_trials_can_only_help_and_the_best_one_is_reported():
     ends = [simulate(CHAOTIC, PhysicsParams(trials=trials, jitter=1e-3)) for trials in range(1, 7)]
     scores = [end.score for end in ends]
