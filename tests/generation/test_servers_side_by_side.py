@@ -93,8 +93,9 @@ def test_a_model_with_nothing_to_do_needs_no_server(competition, servers):
     competition.generate()
     assert (servers[1].neutral, responses(competition, "other")) == (before + 1, 2 * TRIALS)
     record = max((competition.folder / "data/raw/other").rglob("*.json"))  # the last team's
-    values = json.loads(record.read_text()) | {"failure": asdict(failure("server-failed", fault="it was away"))}
-    for turn, spoil in enumerate((record.unlink, lambda: record.write_text(to_json(values))), start=2):
+    fault = {"failure": asdict(failure("server-failed", fault="it was away"))}
+    changes = (record.unlink, lambda: record.write_text(to_json(json.loads(record.read_text()) | fault)))
+    for turn, spoil in enumerate(changes, start=2):
         servers[1].digest = f"{turn}" * 64  # with one trial to do, the server's digest counts for all
         spoil()
         shutil.rmtree(competition.folder / ".cache/stages")

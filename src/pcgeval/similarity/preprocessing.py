@@ -50,12 +50,11 @@ class RowRuns(NamedTuple):
         frame = content[:16] + content[24:29] + content[37:41] + content[end + 4 :]
         if frame != _PNG_FRAME or not 0 < size <= _MAX_PNG:
             return None
-        decompressor = zlib.decompressobj()
         try:
-            pixels = decompressor.decompress(content[41:end], size)
+            pixels = zlib.decompressobj().decompress(content[41:end], size)
         except zlib.error:
             return None
-        if len(pixels) != size or not decompressor.eof:
+        if len(pixels) != size:
             return None
         filtered = np.frombuffer(pixels, np.uint8).reshape(height, -1)
         if (filtered[:, 0] != _UP).any():
