@@ -28,9 +28,8 @@ from pcgeval.formats.params import Team
 from pcgeval.formats.results import RankingFile
 from pcgeval.formats.stages import LabelProbability
 from pcgeval.formats.trials import SuppliedBlocks
-from pcgeval.report.collect import CACHE, collect
 from pcgeval.report.markup import figure
-from pcgeval.report.render import write_report
+from pcgeval.report.render import CACHE, collect, write_report
 
 REPOSITORY = Path(__file__).parents[2]
 
