@@ -26,8 +26,7 @@ from pcgeval.judge.many import record_judgements
 from pcgeval.proof.asking import AskedCall, ask_again
 from pcgeval.proof.audit import Audit
 from pcgeval.proof.audit import audit as audit_folder
-from pcgeval.proof.bundle import make_bundle, verify_bundle
-from pcgeval.proof.compare import SCORES, Label, compare_states
+from pcgeval.proof.bundle import SCORES, Label, compare_states, make_bundle, verify_bundle
 from pcgeval.scoring.decimals import rounded
 from pcgeval.scoring.inputs import ScoringRules
 from pcgeval.scoring.rescore import measured_letters_and_trials
