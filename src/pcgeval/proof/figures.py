@@ -17,7 +17,7 @@ from pcgeval.core.text import count, listed, number
 from pcgeval.formats.layout import Trial, stage_dir
 from pcgeval.formats.params import Params
 from pcgeval.formats.trials import ChatReply, TrialRecord, read_record, record_path
-from pcgeval.proof.release import Finding
+from pcgeval.proof.parts import Finding
 from pcgeval.submissions.load import Program, Prompt, Submission
 
 CHARACTERS_PER_TOKEN = 8

@@ -28,7 +28,7 @@ from pcgeval.generation.broker import is_reply
 from pcgeval.generation.generate import TeamTrials, TrialFaultError, do_trials
 from pcgeval.llm.call_log import LoggedCall, RecordedModel, read_recording, trial_calls, unproved_calls
 from pcgeval.llm.protocol import ChatRequest
-from pcgeval.proof.release import Finding
+from pcgeval.proof.parts import Finding
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.submissions.load import Program, Submission
 
