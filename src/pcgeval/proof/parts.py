@@ -1,7 +1,7 @@
 """What a competition consists of, and which of it the installed release brings.
 
-Audits, bundles, commitments, rounds and `init` choose files by one table. No stage depends on the table, so that a change of what is packed or
-copied makes no result stale.
+Audits, bundles, commitments, rounds and `init` choose files by one table. No stage depends on it, so that a change of
+what is packed or copied makes no result stale.
 """
 
 import re
