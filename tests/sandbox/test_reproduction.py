@@ -15,8 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from pcgeval.sandbox.disk import DiskLimits
-from pcgeval.sandbox.reproduction import KEPT_LOG_BYTES, SandboxComputer
+from pcgeval.sandbox.reproduction import KEPT_LOG_BYTES, DiskLimits, SandboxComputer
 from pcgeval.sandbox.sandbox import SandboxError
 from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, ReproductionRun
 
