@@ -15,7 +15,7 @@ from pcgeval.cli.ranking import print_teams
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import copy_files, sha256_bytes, sha256_file, tree_files, write_bytes
-from pcgeval.core.text import count, printable_line, printable_name, printable_text
+from pcgeval.core.text import count, printable_line, printable_name, printable_text, rounded
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.layout import RANKING_JSON, SUBMISSIONS
@@ -27,7 +27,6 @@ from pcgeval.proof.asking import AskedCall, ask_again
 from pcgeval.proof.audit import Audit
 from pcgeval.proof.audit import audit as audit_folder
 from pcgeval.proof.bundle import SCORES, Label, compare_states, make_bundle, verify_bundle
-from pcgeval.scoring.decimals import rounded
 from pcgeval.scoring.inputs import ScoringRules
 from pcgeval.scoring.rescore import measured_letters_and_trials
 from pcgeval.scoring.rescore import rescore as rescore_folders

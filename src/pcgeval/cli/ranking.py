@@ -17,13 +17,12 @@ from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
 from pcgeval.core.text import count as counted
-from pcgeval.core.text import markdown_table, plain, printable_line
+from pcgeval.core.text import markdown_table, plain, printable_line, rounded
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.failures import FAILURES
 from pcgeval.formats.params import Params, load_params
 from pcgeval.formats.results import RankedTeam, RankingFile
-from pcgeval.scoring.decimals import rounded
 from pcgeval.scoring.result_hash import result_doubts
 
 TableFormat = Literal["csv", "markdown"]
