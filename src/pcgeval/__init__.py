@@ -65,7 +65,7 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.similarity.classifier import Classifier as Classifier
     from pcgeval.similarity.classifier import Predictions as Predictions
     from pcgeval.similarity.diversity import diversity as diversity
-    from pcgeval.submissions.reproduction import Computer as Computer
+    from pcgeval.submissions.load import Computer as Computer
 
     __version__: str
 else:

@@ -17,7 +17,7 @@ import pytest
 
 from pcgeval.sandbox.reproduction import KEPT_LOG_BYTES, DiskLimits, SandboxComputer
 from pcgeval.sandbox.sandbox import SandboxError
-from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, ReproductionRun
+from pcgeval.submissions.load import CREATION_TIME, REPRODUCE_LOG, ReproductionRun
 
 pytestmark = pytest.mark.needs_sandbox
 DISK = DiskLimits(total_bytes=20_000_000, files=500)

@@ -23,7 +23,7 @@ from pcgeval.core.untrusted import walk
 from pcgeval.sandbox.bubblewrap import interpreter_paths
 from pcgeval.sandbox.process import MEGABYTE, SUBMISSION, ExitStatus, ResourceLimits, SandboxedProcess, SandboxError
 from pcgeval.sandbox.sandbox import open_sandbox
-from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, REPRODUCE_SCRIPT, ReproductionRun
+from pcgeval.submissions.load import CREATION_TIME, REPRODUCE_LOG, REPRODUCE_SCRIPT, ReproductionRun
 
 MIN_FREE_BYTES = 200 * MEGABYTE  # of the disk
 WATCH_SECONDS = 0.2  # between two looks at it
