@@ -20,7 +20,7 @@ from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.layout import RANKING_JSON, SUBMISSIONS
 from pcgeval.formats.params import load_params
-from pcgeval.formats.results import RankingFile
+from pcgeval.formats.results import RankingFile, result_doubts
 from pcgeval.generation.summaries import record_competition
 from pcgeval.judge.many import record_judgements
 from pcgeval.proof.asking import AskedCall, ask_again
@@ -30,7 +30,6 @@ from pcgeval.proof.bundle import SCORES, Label, compare_states, make_bundle, ver
 from pcgeval.scoring.inputs import ScoringRules
 from pcgeval.scoring.rescore import measured_letters_and_trials
 from pcgeval.scoring.rescore import rescore as rescore_folders
-from pcgeval.scoring.result_hash import result_doubts
 from pcgeval.submissions.load import submission_sha256
 
 app = group()

@@ -22,8 +22,7 @@ from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.failures import FAILURES
 from pcgeval.formats.params import Params, load_params
-from pcgeval.formats.results import RankedTeam, RankingFile
-from pcgeval.scoring.result_hash import result_doubts
+from pcgeval.formats.results import RankedTeam, RankingFile, result_doubts
 
 TableFormat = Literal["csv", "markdown"]
 FEWEST, NEARLY_ALL = 3, 0.8  # failures of one kind, in number and as a share, that point to the model

@@ -30,14 +30,13 @@ from pcgeval.formats.layout import (
     stage_dir,
 )
 from pcgeval.formats.params import PARAMS_FILE, Params, load_params
-from pcgeval.formats.results import LetterRow, RankingFile, read_csv
+from pcgeval.formats.results import LetterRow, RankingFile, read_csv, result_doubts
 from pcgeval.formats.stages import REMAKE, Sha256, StageFile, other_remedy
 from pcgeval.formats.trials import read_record, record_path
 from pcgeval.llm.call_log import known_calls, proofs
 from pcgeval.proof.audit import Audit, audit
 from pcgeval.proof.commitment import CommitmentError, git
 from pcgeval.proof.parts import parts_for
-from pcgeval.scoring.result_hash import result_doubts
 from pcgeval.scoring.stages import CHARACTER_SCORES
 from pcgeval.submissions.load import submission_sha256
 from pcgeval.submissions.validate import name_fault

@@ -24,8 +24,8 @@ from pcgeval.core.text import listed, printable_line, printable_name
 from pcgeval.core.untrusted import parse_yaml, read_text
 from pcgeval.formats.layout import DVC_LOCK, SUBMISSIONS
 from pcgeval.formats.params import ANY_CLASSIFIER, PARAMS_FILE, ParamsError, parse_params
+from pcgeval.formats.results import NOT_DECIDING
 from pcgeval.proof.parts import PARTS, Finding, parts_for
-from pcgeval.scoring.result_hash import NOT_DECIDING
 
 _IN_GIT = sorted({part.path.parts[0] for part in PARTS if part.uses != ("init",)})
 
