@@ -10,7 +10,7 @@ from itertools import islice
 from pcgeval.core.text import count
 from pcgeval.formats.blocks import ANY_BLOCK, LOOSE_BLOCK, NAMES
 from pcgeval.formats.failures import Failure, failure
-from pcgeval.levels.extraction import CALL, FENCED, last_block, quoted
+from pcgeval.levels.conversion import CALL, FENCED, last_block, quoted
 
 _FENCE = "```"
 _LONGEST = 200  # characters of what is nearly a call
