@@ -17,8 +17,7 @@ from pcgeval.formats.params import Params
 from pcgeval.formats.stages import read_failures, write_failures
 from pcgeval.formats.team_work import changed_teams
 from pcgeval.formats.trials import TrialSummary, read_summaries
-from pcgeval.levels.conversion import LevelError, extract_code, level_xml
-from pcgeval.levels.unread import why_no_code
+from pcgeval.levels.conversion import LevelError, extract_code, level_xml, why_no_code
 
 MAX_BYTES = 16 * 2**20  # of one response; 25 000 tokens are about a hundredth of it
 
