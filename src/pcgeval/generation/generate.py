@@ -41,7 +41,7 @@ from pcgeval.formats.layout import (
     summaries_file,
 )
 from pcgeval.formats.params import PARAMS_FILE, Model, Params, load_params
-from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.stages import changed_teams
 from pcgeval.formats.trials import (
     Course,
     TrialRecord,

@@ -14,8 +14,7 @@ from pcgeval.core.untrusted import UntrustedFileError, read_text
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import DATA, StageDir, Trial, stage_dir, summaries_file, trial_file
 from pcgeval.formats.params import Params
-from pcgeval.formats.stages import read_failures, write_failures
-from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.stages import changed_teams, read_failures, write_failures
 from pcgeval.formats.trials import TrialSummary, read_summaries
 from pcgeval.levels.conversion import LevelError, extract_code, level_xml, why_no_code
 
