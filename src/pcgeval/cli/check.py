@@ -13,6 +13,7 @@ import typer
 import yaml
 
 from pcgeval.cli.options import Json, group, print_json
+from pcgeval.cli.status import RunStatus, run_status
 from pcgeval.core.console import EXIT_BAD_INPUT, INSIDE_RUN, print_stderr
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.text import count, listed
@@ -23,7 +24,6 @@ from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.protocol import usual_tokens
 from pcgeval.proof.commitment import read_commitment
-from pcgeval.report.status import RunStatus, run_status
 from pcgeval.rubric.tree import load_rubric
 from pcgeval.sandbox.sandbox import TRUST_MEANS, ResourceLimits, open_sandbox, programs_are_trusted
 from pcgeval.similarity.source import check_source
