@@ -14,8 +14,7 @@ from itertools import accumulate, pairwise
 
 from pcgeval.core.text import well_formed
 from pcgeval.judge.files import SubmissionFile, clean
-from pcgeval.rubric.grades import Verdict
-from pcgeval.rubric.record import QuoteRecord
+from pcgeval.rubric.grades import QuoteRecord, Verdict
 
 MAX_QUOTE = 2_000  # characters that are recorded
 _LEAST = 12  # characters of the longest piece; shorter ones are everywhere and have to be whole lines

@@ -45,9 +45,9 @@ from pcgeval.llm.backends import model_file, open_backend
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
 from pcgeval.llm.protocol import usual_tokens
 from pcgeval.rubric.explanation import summary_lines
+from pcgeval.rubric.grades import CallUsage
 from pcgeval.rubric.output import JudgeOutput, RubricIdentity, read_grade
 from pcgeval.rubric.papers import PaperRun, submission_in
-from pcgeval.rubric.record import CallUsage
 from pcgeval.rubric.tree import RESULT_ANALYSIS, load_rubric_with_checks
 from pcgeval.submissions.load import Computer, computer_identity
 

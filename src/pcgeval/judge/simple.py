@@ -30,8 +30,16 @@ from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
 from pcgeval.parallel.processes import map_in_threads
-from pcgeval.rubric.grades import Verdict, weighted_mean
-from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, QuoteRecord, TokenUsage, VoteRecord
+from pcgeval.rubric.grades import (
+    CallUsage,
+    FilesRecord,
+    JudgeRecord,
+    QuoteRecord,
+    TokenUsage,
+    Verdict,
+    VoteRecord,
+    weighted_mean,
+)
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, SUBTREE, TaskNode
 from pcgeval.submissions.load import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
