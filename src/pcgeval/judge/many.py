@@ -35,9 +35,8 @@ from pcgeval.formats.layout import (
     rubric_file,
 )
 from pcgeval.formats.params import Params
-from pcgeval.judge.answers import MAX_PICKED
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
-from pcgeval.judge.prompts import CALL_KINDS, prompt_version
+from pcgeval.judge.prompts import CALL_KINDS, MAX_PICKED, prompt_version
 from pcgeval.judge.run import attempt, grade_attempt, state_folder, state_of
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
