@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pcgeval.judge.files import SubmissionFile, shown_name
 from pcgeval.judge.prompts import read_ranking, read_score, read_verdict

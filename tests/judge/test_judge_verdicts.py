@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from judged_attempt import ATTEMPT, MODEL, WrittenAnswers, graded, write_files, write_paper
 from model_servers import refused
 from page_for_tests import Page

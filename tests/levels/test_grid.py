@@ -3,8 +3,7 @@
 import re
 from decimal import Decimal
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pcgeval import LevelError, level_xml
 from pcgeval.levels.blocks import level_blocks

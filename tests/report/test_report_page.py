@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from evaluated_round import PARAMS
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from lxml import html
 from page_for_tests import Page, checked, dead_links, part, ranking_row, team_page
 from params_for_tests import contents, file_states

@@ -7,8 +7,7 @@ from fractions import Fraction
 from functools import reduce
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from rubric_trees import CODE, RESULT, RUN, json_values, leaf, node, rubric, rubrics
 
 from pcgeval import JudgeOutput, extract_leaf_grades, get_grade_summary

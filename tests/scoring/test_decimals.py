@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import pytest
 import scoring_examples
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pcgeval.core.text import plain, rounded
 from pcgeval.scoring.formulas import divide, exact_arithmetic

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, texts, write_folder
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pcgeval.formats.params import Team
 from pcgeval.submissions.load import MAX_SOURCE_BYTES, Prompt, SubmissionError, load_submission

@@ -14,8 +14,7 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.text import printable_name
 from pcgeval.formats.layout import PACKAGED_DATA
 from pcgeval.formats.params import ANY_CLASSIFIER, Model, Params, load_params, parse_params
-from pcgeval.llm.backends import LOCAL_MODELS, cached_path, find_model, model_file, named_model
-from pcgeval.llm.backends import fetch as fetch_model
+from pcgeval.llm.backends import LOCAL_MODELS, cached_path, fetch as fetch_model, find_model, model_file, named_model
 from pcgeval.llm.protocol import full_name
 
 _LOCAL_PARAMS = PACKAGED_DATA / "competitions" / "local.yaml"  # of `pcgeval init`: the same prompt, the same replies

@@ -16,8 +16,7 @@ from pcgeval.cli.options import Json, file_to_write, group, print_json, print_ta
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
-from pcgeval.core.text import count as counted
-from pcgeval.core.text import markdown_table, plain, printable_line, rounded
+from pcgeval.core.text import count as counted, markdown_table, plain, printable_line, rounded
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.failures import FAILURES
