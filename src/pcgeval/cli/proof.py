@@ -23,9 +23,9 @@ from pcgeval.formats.params import load_params
 from pcgeval.formats.results import RankingFile, result_doubts
 from pcgeval.generation.summaries import record_competition
 from pcgeval.judge.many import record_judgements
-from pcgeval.proof.asking import AskedCall, ask_again
 from pcgeval.proof.audit import Audit, audit as audit_folder
 from pcgeval.proof.bundle import SCORES, Label, compare_states, make_bundle, verify_bundle
+from pcgeval.proof.replies import AskedCall, ask_again
 from pcgeval.scoring.inputs import ScoringRules
 from pcgeval.scoring.rescore import measured_letters_and_trials, rescore as rescore_folders
 from pcgeval.submissions.load import submission_sha256

@@ -1,4 +1,4 @@
-"""Repeat the trials of a competition on the replies that the models gave, without asking a model.
+"""Repeat the trials of a competition on the replies that the models gave, and ask models again on demand.
 
 A recorded model's reply comes from the recording; a live model's from the call log, or from the trial's record if the
 log lacks it. A failed call of a live model is another matter: it is nobody's word but the record's unless a log or a
@@ -12,32 +12,51 @@ all repetitions agree that it is wrong stays a difference.
 Tokens and seconds decide the limits of a trial, and only the server knows them. Values that hardly any reply has are
 notes for a reader and never faults: tokenizers and servers differ. The limits are far from all replies in
 data/recordings, where a token holds 0.5 to 5.7 characters and a reply takes 0.6 to 18 times its usual time.
+
+An audit shows that the results follow from the replies, and asks no model. Only asking again, as `ask_again` does with
+the same model, messages, options and seed, can show that a model really gave them.
 """
 
+import json
 import os
+import random
 import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+from pcgeval.core.console import Progress
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
-from pcgeval.core.text import count, listed, number
+from pcgeval.core.text import count, listed, number, printable_line
 from pcgeval.core.untrusted import read_text
 from pcgeval.formats.failures import failure
-from pcgeval.formats.layout import CALLS, STATE, Trial, recording_file, stage_dir, trial_file
+from pcgeval.formats.layout import CALLS, STATE, SUBMISSIONS, Trial, recording_file, stage_dir, trial_file
 from pcgeval.formats.params import Limits, Params
-from pcgeval.formats.trials import ChatReply, TrialRecord, finished_trial, read_record, record_path, record_text
+from pcgeval.formats.trials import (
+    ChatReply,
+    Exchange,
+    TrialRecord,
+    finished_trial,
+    read_record,
+    record_path,
+    record_text,
+)
 from pcgeval.generation.broker import is_reply
 from pcgeval.generation.generate import TeamTrials, TrialFaultError, do_trials
+from pcgeval.generation.tasks import GenerationTask, TrialJob
+from pcgeval.llm.backends import find_model, open_backend, pinned_digest
 from pcgeval.llm.call_log import LoggedCall, RecordedModel, read_recording, trial_calls, unproved_calls
-from pcgeval.llm.protocol import ChatRequest
+from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
 from pcgeval.proof.parts import Finding
 from pcgeval.sandbox.process import SandboxError
-from pcgeval.submissions.load import Program, Prompt, Submission
+from pcgeval.submissions.load import Program, Prompt, Submission, load_submissions
 
 CHARACTERS_PER_TOKEN = 8
 SPARE_CHARACTERS = 16  # a single token may be a long word
@@ -49,6 +68,8 @@ LONG_SECONDS = 60.0  # a shorter reply may wait for many reasons
 READ_AT_ONCE = 10  # tokens of a prompt that take about the time of one token of a reply
 _MOST = 5  # replies of a team that are named
 _RUN = re.compile(r"(.)\1+", re.DOTALL)  # a tokenizer may have one token for a row of blanks or of any character
+LONGEST = 80  # characters of a value in a message
+_BEFORE = 20  # characters before the first difference of two long texts
 REPETITIONS = 8  # of a trial, at most
 THINKING_SECONDS, THINKING_FACTOR = 10.0, 10.0  # by which a program may have been slower than its repetition
 
@@ -335,3 +356,109 @@ def _doubts(one: _Reply, usual: float, has_thoughts: bool) -> Iterator[str]:
         yield f"{number(seconds)} s are few for {written}"
     elif seconds > LONG_SECONDS and share > UNUSUAL:
         yield f"{number(seconds)} s are many for {written}"
+
+
+def shown(one: Any, other: Any) -> tuple[str, str]:
+    """Return two values as text, long ones cut to 80 characters around the place in which they differ."""
+    texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in (one, other)]
+    same = len(os.path.commonprefix(texts))  # noqa: RUF071 - texts, no paths
+    start = max(0, same - _BEFORE) if max(map(len, texts)) > LONGEST else 0
+    before = "..." if start else ""
+    return before + printable_line(texts[0][start:], LONGEST), before + printable_line(texts[1][start:], LONGEST)
+
+
+@dataclass(frozen=True)
+class AskedCall:
+    """One call that was asked again."""
+
+    model: str  # the model's key in params.yaml
+    team: str
+    letter: str
+    trial: int
+    turn: int  # among the answered calls of the trial, from 1
+    same: bool | None  # text and tokens of the answer; None: there was no answer
+    detail: str  # where the answers differ, or why there is none
+
+    def __str__(self) -> str:
+        """Return the call and its outcome in a line."""
+        outcome = {True: "the same answer", False: "another answer", None: "no answer"}[self.same]
+        place = f"{self.team} with {self.model}, {self.letter}{self.trial}, call {self.turn}"
+        return f"{place}: {outcome}{f': {self.detail}' if self.detail else ''}"
+
+
+def ask_again(
+    root: Path, params: Params, number: int, *, report: Callable[[str], None] = lambda _: None
+) -> list[AskedCall]:
+    """Ask a sample of the calls in data/raw again, or all if they are fewer; everybody draws the same sample.
+
+    The same bytes of a model on the same kind of machine give the same answer to a seed; another version of the server,
+    another processor or GPU may give another one, as may a server that answers several at once. Recorded models that
+    pcgeval can run itself are asked in this process, others where params.yaml says, or of this machine's Ollama server.
+    `report` receives messages for a person.
+    """
+    submissions = load_submissions(params.teams, root / SUBMISSIONS)
+    calls: list[tuple[str, str, Trial, int, TrialRecord]] = []
+    for model, team, trial in product(params.models, params.teams, params.trials()):
+        path = record_path(root / stage_dir("raw", model, team), team, trial)
+        record = read_record(path) if path.exists() else None
+        calls += [(model, team, trial, turn, record) for turn in range(len(record.exchanges))] if record else []
+    chosen = sorted(random.Random(0).sample(range(len(calls)), min(number, len(calls))))  # noqa: S311 - no secret
+    asked = []
+    opened, digest, fault = "", "", ""
+    backend: Backend | None = None  # one at a time: a model may fill the memory
+    progress = Progress("calls asked again", len(chosen))
+    for model, team, trial, turn, record in (calls[place] for place in chosen):
+        settings = params.models[model]
+        if settings.backend == "recorded":
+            name = "llamacpp" if find_model(settings.name) else "ollama"
+            settings = settings.model_copy(update={"backend": name})
+        if model != opened:
+            report(f"asking {model} again")
+            opened, backend = model, None
+            try:
+                backend = open_backend(settings, report=report)
+                digest = pinned_digest(settings, backend)
+            except LlmError as error:
+                backend, fault = None, printable_line(str(error))
+        same: bool | None = None
+        if backend is None:
+            detail = fault
+        elif digest != record.digest:
+            detail = f"the server has another model of this name, with digest {digest}"
+        else:
+            task = GenerationTask(submissions[team], settings, digest, params.limits, params.competition.seed)
+            request = list(_requests(task.job(trial), submissions[team].work, record))[turn]
+            same, detail = _ask(request, record.exchanges[turn], backend, params.limits.call_seconds)
+        asked.append(AskedCall(model, team, trial.letter, trial.number, turn + 1, same, detail))
+        progress.step()
+    return asked
+
+
+def _ask(request: ChatRequest, exchange: Exchange, backend: Backend, seconds: float) -> tuple[bool | None, str]:
+    """Ask a call again and return whether the answer is the same, and how it differs."""
+    if request.key != exchange.key:
+        return None, "the submission, model, seed or options have changed since it was recorded"
+    try:
+        reply = backend.chat(request, seconds)
+    except (CallError, LlmError) as error:
+        return None, printable_line(str(error))
+    if reply.text != exchange.reply.text:
+        before, now = shown(exchange.reply.text, reply.text)
+        return False, f"{before!r} is recorded, and {now!r} is answered"
+    is_same = (reply.prompt_tokens, reply.output_tokens) == (exchange.reply.prompt_tokens, exchange.reply.output_tokens)
+    return is_same, "" if is_same else "the same text with other numbers of tokens"
+
+
+def _requests(job: TrialJob, work: Prompt | Program, record: TrialRecord) -> Iterator[ChatRequest]:
+    """Yield the request of each answered call of a trial by what was sent, as the broker makes it."""
+    conversation: tuple[Message, ...] = ()
+    repetitions: Counter[str] = Counter()
+    for exchange in record.exchanges:
+        if isinstance(work, Prompt):
+            sent: tuple[Message, ...] = (Message("user", work.for_letter(job.trial.letter)),)
+        else:
+            sent = conversation[: exchange.repeats or 0] + (exchange.messages or ())
+        first = job.request(*sent).key
+        yield job.request(*sent, repetition=repetitions[first])
+        repetitions[first] += 1
+        conversation = (*sent, Message("assistant", exchange.reply.text))
