@@ -9,17 +9,14 @@ COLUMNS, ROWS = 20, 16
 FEWEST, MOST = 3, 20
 
 
-def closed(answer: str) -> str:
-    """Return an answer whose code block was cut off with an end of the block."""
-    return answer if answer.count(FENCE) % 2 == 0 else f"{answer.rstrip()}\n{FENCE}"
-
-
 def faults(answer: str) -> list[str]:
     """Return the faults of an answer; none means that it can be handed in."""
     calls = CALL.findall(answer)
     sentences = []
-    if answer.count(FENCE) != 2:
-        sentences.append("There must be exactly one code block.")
+    if answer.count(FENCE) == 1:
+        sentences.append("The code block has no end; write fewer lines.")
+    if answer.count(FENCE) > 2:
+        sentences.append("There must be one code block.")
     if len(calls) < FEWEST:
         sentences.append(f"There are {len(calls)} drop_block lines; write {FEWEST} or more.")
     if len(calls) > MOST:
@@ -36,7 +33,7 @@ def falls(calls: list[tuple[str, str]]) -> list[str]:
         middle = int(column)
         columns = range(middle - width // 2, middle + width // 2 + 1)
         if columns[0] < 0 or columns[-1] >= COLUMNS:
-            sentences.append(f"{kind} at {column} leaves the field; its columns are {width // 2} to {19 - width // 2}.")
+            sentences.append(f"{kind} at {column} leaves the field.")
             continue
         base = max(tops[place] for place in columns)
         support = [place for place in columns if tops[place] == base]
