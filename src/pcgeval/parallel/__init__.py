@@ -16,7 +16,7 @@ from itertools import islice
 from multiprocessing import connection, current_process, get_context, parent_process
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.packages import packages_for
@@ -34,17 +34,6 @@ class WorkerError(PcgevalError):
 
 class ClusterError(PcgevalError):
     """A Dask cluster cannot be reached, has no workers, or has workers with other versions."""
-
-
-class _Workers(Protocol):
-    """Processes of this machine, or the workers of a cluster."""
-
-    @property
-    def crash(self) -> type[Exception]: ...
-    def room(self) -> int: ...
-    def submit(self, work: Work[Item, Result], batch: Sequence[Item]) -> Any: ...
-    def result(self, future: Any) -> Any: ...
-    def restart(self) -> None: ...
 
 
 def received_folder(folder: Path, sha256: str) -> Path:
@@ -105,7 +94,7 @@ def map_batches(
                 yield results
 
 
-def _alone(workers: _Workers, work: Work[Item, Result], item: Item) -> Result | None:
+def _alone(workers: Any, work: Work[Item, Result], item: Item) -> Result | None:
     """Return the result of an item while nothing else runs; None if it crashes its process."""
     try:
         future: Any = workers.submit(work, [item])
@@ -115,14 +104,14 @@ def _alone(workers: _Workers, work: Work[Item, Result], item: Item) -> Result | 
         return None
 
 
-def _cluster(scheduler: str, folders: Mapping[str, Path]) -> AbstractContextManager[_Workers]:
+def _cluster(scheduler: str, folders: Mapping[str, Path]) -> AbstractContextManager[Any]:
     with packages_for("a Dask cluster"):
         from pcgeval.parallel.cluster import open_cluster  # noqa: PLC0415 - an extra, and slow to import
     return open_cluster(scheduler, folders)
 
 
 class _Processes:
-    """Worker processes of this machine."""
+    """Worker processes of this machine, with the methods of `cluster.Cluster`."""
 
     crash = BrokenProcessPool
 
