@@ -36,9 +36,9 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.judge.run import SimpleJudge as SimpleJudge
     from pcgeval.judge.run import run_judge as run_judge
     from pcgeval.judge.settings import JudgeSettings as JudgeSettings
+    from pcgeval.levels.conversion import LevelError as LevelError
+    from pcgeval.levels.conversion import extract_code as extract_code
     from pcgeval.levels.conversion import level_xml as level_xml
-    from pcgeval.levels.extraction import LevelError as LevelError
-    from pcgeval.levels.extraction import extract_code as extract_code
     from pcgeval.preview.level_score import LevelScore as LevelScore
     from pcgeval.preview.level_score import score_level as score_level
     from pcgeval.rl import PaperBenchRubric as PaperBenchRubric
@@ -65,7 +65,7 @@ if TYPE_CHECKING:  # the public interface: type checkers read these lines, and s
     from pcgeval.similarity.classifier import Classifier as Classifier
     from pcgeval.similarity.classifier import Predictions as Predictions
     from pcgeval.similarity.diversity import diversity as diversity
-    from pcgeval.submissions.reproduction import Computer as Computer
+    from pcgeval.submissions.load import Computer as Computer
 
     __version__: str
 else:

@@ -23,7 +23,7 @@ from pcgeval.core.packages import MEASURING, installed_release, installed_versio
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.params import Params, load_params
-from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.stages import changed_teams
 
 if TYPE_CHECKING:
     from pcgeval.judge.calls import OpenBackend

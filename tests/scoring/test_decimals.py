@@ -9,8 +9,9 @@ import scoring_examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pcgeval.core.text import plain
-from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, rounded
+from pcgeval.core.text import plain, rounded
+from pcgeval.scoring.formulas import divide, exact_arithmetic
+from pcgeval.scoring.inputs import from_float
 
 decimals = st.decimals(-(10**6), 10**6, places=30)
 

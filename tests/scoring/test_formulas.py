@@ -10,8 +10,7 @@ from scoring_examples import RULES, competitions, literal_prompt_score, literal_
 
 from pcgeval import CompetitionResults, LetterResults, PcgevalError, Provenance, ScoringRules, TeamResults
 from pcgeval import score_competition as score
-from pcgeval.scoring.decimals import divide, exact_arithmetic
-from pcgeval.scoring.formulas import trial_share
+from pcgeval.scoring.formulas import divide, exact_arithmetic, trial_share
 
 
 @given(competitions())

@@ -41,7 +41,7 @@ from pcgeval.formats.layout import (
     summaries_file,
 )
 from pcgeval.formats.params import PARAMS_FILE, Model, Params, load_params
-from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.stages import changed_teams
 from pcgeval.formats.trials import (
     Course,
     TrialRecord,
@@ -148,7 +148,7 @@ def _lock_programs(submissions: Iterable[Submission]) -> None:
 
 
 @contextmanager
-def _changed_teams(params: Params, root: Path) -> Iterator[list[tuple[str, str]]]:
+def _changed_teams(params: Params, root: Path) -> Iterator[list[tuple[str, ...]]]:
     """Yield the models and teams whose trials are to be looked at; of a live model those of all teams, or none.
 
     Records alone tell whether all trials of a live model have one digest and one answering model.

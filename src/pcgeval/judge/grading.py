@@ -29,7 +29,7 @@ from pcgeval.rubric.grades import Verdict, grade_tree
 from pcgeval.rubric.output import JudgeOutput
 from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode
-from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
+from pcgeval.submissions.load import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 MAX_BYTES = 16 * 2**20
 HumanGrades = Mapping[str, Verdict]  # by the leaf's path

@@ -47,7 +47,7 @@ from pcgeval.rubric.output import JudgeOutput, RubricIdentity, read_grade
 from pcgeval.rubric.papers import PaperRun, submission_in
 from pcgeval.rubric.record import CallUsage
 from pcgeval.rubric.tree import RESULT_ANALYSIS, load_rubric_with_checks
-from pcgeval.submissions.reproduction import Computer, computer_identity
+from pcgeval.submissions.load import Computer, computer_identity
 
 # tokens of an answer where none was logged: o3-mini with high effort wrote about 1 260 for a grading call, its thoughts
 # included; other models' words without thoughts were 60 to 300

@@ -33,7 +33,7 @@ from pcgeval.rubric.output import HEURISTIC, JudgeOutput
 from pcgeval.rubric.papers import check_fetched, load_paper
 from pcgeval.rubric.record import ReproductionRecord, record_of
 from pcgeval.rubric.tree import TaskNode
-from pcgeval.submissions.reproduction import (
+from pcgeval.submissions.load import (
     CREATION_TIME,
     REPRODUCE_LOG,
     REPRODUCE_SCRIPT,

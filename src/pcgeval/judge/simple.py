@@ -33,7 +33,7 @@ from pcgeval.parallel.processes import map_in_threads
 from pcgeval.rubric.grades import Verdict, weighted_mean
 from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, QuoteRecord, TokenUsage, VoteRecord
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, SUBTREE, TaskNode
-from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
+from pcgeval.submissions.load import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
 MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have

@@ -41,11 +41,9 @@ from pcgeval.formats.results import RankingFile
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.call_log import RecordedModel, known_calls
 from pcgeval.llm.protocol import Backend, LlmError
-from pcgeval.proof.commitment import changes_since, full_commit
-from pcgeval.proof.figures import unlikely_figures
-from pcgeval.proof.parts import OUTPUTS, PARTS, parts_for
-from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
-from pcgeval.proof.replies import repeat_trials
+from pcgeval.proof.commitment import changes_since, check_repository, full_commit
+from pcgeval.proof.parts import OUTPUTS, PARTS, Finding, Kind, check_release, classifier_folder, parts_for
+from pcgeval.proof.replies import repeat_trials, unlikely_figures
 from pcgeval.rubric.output import read_grade
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.similarity.source import check_source

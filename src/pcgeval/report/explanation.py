@@ -33,18 +33,11 @@ from pcgeval.formats.trials import FailedCall, SuppliedBlocks, TrialRecord
 from pcgeval.generation.summaries import supplied_blocks
 from pcgeval.generation.tasks import present_fingerprint
 from pcgeval.levels.blocks import level_blocks
-from pcgeval.levels.extraction import read_calls
+from pcgeval.levels.conversion import read_calls
 from pcgeval.preview.drawing import CalledBlock, called_blocks
 from pcgeval.scoring.formulas import TrialShare, score_competition, trial_share
 from pcgeval.scoring.stages import CONSTANTS, TRIAL_SCORES, read_measured, rules_of, scored_submissions
-from pcgeval.submissions.load import (
-    PROMPT_FILE,
-    Program,
-    Prompt,
-    Submission,
-    load_submission,
-    submission_sha256,
-)
+from pcgeval.submissions.load import PROMPT_FILE, Program, Prompt, Submission, load_submission, submission_sha256
 
 LONGEST_MESSAGE = 4_000  # characters of a message or an answer
 MOST_MESSAGES = 40  # of one conversation: the first half and the last half

@@ -27,12 +27,12 @@ from pcgeval.formats.results import (
     RankingIntervals,
     TrialRow,
     csv_text,
+    result_hash,
 )
 from pcgeval.formats.stages import read_outcomes
 from pcgeval.formats.trials import best_levels, read_summaries
 from pcgeval.scoring.formulas import ModelScores, score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
-from pcgeval.scoring.result_hash import result_hash
 from pcgeval.submissions.load import Submission, load_submissions
 
 if TYPE_CHECKING:

@@ -28,9 +28,10 @@ from pcgeval.formats.stages import (
     PicturePrediction,
     SimilarityEntry,
     SimilarityFile,
+    changed_teams,
     rate,
+    trial_contents,
 )
-from pcgeval.formats.team_work import changed_teams, trial_contents
 from pcgeval.parallel import received_folder
 from pcgeval.parallel.processes import chosen_scheduler, map_batches
 from pcgeval.similarity.source import ClassifierError, Source, numpy_settings, resolve_source

@@ -2,7 +2,8 @@
 
 A submission holds `README.md` and either a program, which is Python that uses the competition's interface, or a prompt:
 `prompt.txt` with the token `<OBJECT>`. The folder is exactly what was handed in: the organiser's decisions about a team
-stand in params.yaml, and the lock of a program's packages in data/locks.
+stand in params.yaml, and the lock of a program's packages in data/locks. The submission of a paper's reproduction has
+a `reproduce.sh`, which a `Computer` runs.
 """
 
 import ast
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import tree_sha256
@@ -20,6 +22,8 @@ from pcgeval.core.untrusted import UntrustedFileError, open_regular, path_below,
 from pcgeval.formats.layout import SUBMISSIONS, packages_lock
 from pcgeval.formats.params import PARAMS_FILE, Team
 
+REPRODUCE_SCRIPT, REPRODUCE_LOG = "reproduce.sh", "reproduce.log"
+CREATION_TIME = f"{REPRODUCE_LOG}.creation_time"  # PaperBench: when reproduce.sh was started, in seconds since 1970
 INTERFACE_PACKAGES = ("chatgpt4pcg", "llm4pcg", "llms4pcg")
 MAX_SOURCE_BYTES = 256 * 2**10
 MAX_PARSED_BYTES = 4 * 2**20  # of all sources of a program
@@ -118,6 +122,35 @@ class Submission:
     def prompt_length(self) -> int | None:
         """Length of the prompt in characters, which breaks ties: the shorter is ranked first; None for a program."""
         return len(self.work.text) if isinstance(self.work, Prompt) else None
+
+
+@dataclass(frozen=True)
+class ReproductionRun:
+    """The result of running a submission's reproduce.sh."""
+
+    folder: Path  # a copy of the submission as it was after the run, with reproduce.log
+    log: str  # the output, cut in the middle if it is long, the files left out, and how it ended; without times
+    exit_code: int | None  # the script's, 128 + the signal's number for a signal; None if it was stopped or not started
+    reason: str | None  # why it was stopped or never started, or which signal ended it
+    seconds: float  # how long it ran
+    # seconds since 1970 by the clock of the disk: the files of the run are as old or newer, those handed in look older
+    started_at: float
+
+
+class Computer(Protocol):
+    """An environment that may run untrusted code.
+
+    An attribute `identity`, a text, may name the settings that decide how a run ends: a run that was kept counts for
+    the same identity only.
+    """
+
+    def reproduce(self, submission: Path, into: Path) -> ReproductionRun:
+        """Copy a submission into the folder `into` and run its reproduce.sh there."""
+
+
+def computer_identity(computer: Computer) -> str:
+    """Return the identity of a computer; empty if it has none."""
+    return str(getattr(computer, "identity", ""))
 
 
 def load_submission(folder: Path, decisions: Team = _NO_DECISIONS) -> Submission:
