@@ -250,10 +250,12 @@ def _neither(folder: Path, files: Sequence[PythonFile]) -> SubmissionError:
 def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
     """Return the name of the file that starts the program; None if there is no program.
 
-    It is the file that uses the interface and has a block under `if __name__ == "__main__"`. Of several, it is the one
-    that the README starts with `python FILE`, or the only one that names run_evaluation.
+    It is the file that uses the interface, or takes run_evaluation from a file here that does, and has a block under
+    `if __name__ == "__main__"`. Of several, it is the one that the README starts with `python FILE`, or the only one
+    that names run_evaluation.
     """
-    uses = [file for file in files if file.uses_interface]
+    modules = {_module(file.name) for file in files if file.uses_interface}
+    uses = [file for file in files if file.uses_interface or (file.evaluates and file.imports.keys() & modules)]
     if broken := next((file for file in uses if file.fault), None):  # an old copy must not take its place
         text = f"{broken.fault}. Correct it, or {_NAME_ENTRY}"
         raise SubmissionError(folder, broken.place, text)
@@ -272,6 +274,11 @@ def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
         text = f"several files start a program: {listed(names, 10)}. Write `python {names[0]}` into the README"
         raise SubmissionError(folder, "", f"{text}, or {_NAME_ENTRY}")
     return names[0] if names else None
+
+
+def _module(name: str) -> str:
+    """Return the name by which a program at the top imports a file."""
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def load_prompt(path: Path) -> str:
