@@ -16,8 +16,8 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json
-from pcgeval.judge.answers import MAX_QUOTE, find_quote
 from pcgeval.judge.calls import CallFiles
+from pcgeval.judge.prompts import MAX_QUOTE, find_quote
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.report.markup import grade_page
 

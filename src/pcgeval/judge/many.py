@@ -33,9 +33,8 @@ from pcgeval.formats.layout import (
     rubric_file,
 )
 from pcgeval.formats.params import Params
-from pcgeval.judge.answers import MAX_PICKED
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
-from pcgeval.judge.prompts import CALL_KINDS, prompt_version
+from pcgeval.judge.prompts import CALL_KINDS, MAX_PICKED, prompt_version
 from pcgeval.judge.run import attempt, grade_attempt, state_folder, state_of
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
@@ -43,9 +42,9 @@ from pcgeval.llm.backends import model_file, open_backend
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
 from pcgeval.llm.protocol import usual_tokens
 from pcgeval.rubric.explanation import summary_lines
+from pcgeval.rubric.grades import CallUsage
 from pcgeval.rubric.output import JudgeOutput, RubricIdentity, read_grade
 from pcgeval.rubric.papers import PaperRun, submission_in
-from pcgeval.rubric.record import CallUsage
 from pcgeval.rubric.tree import RESULT_ANALYSIS, load_rubric_with_checks
 from pcgeval.submissions.load import Computer, computer_identity
 

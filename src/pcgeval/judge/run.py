@@ -28,10 +28,9 @@ from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
-from pcgeval.rubric.grades import GradedTaskNode
+from pcgeval.rubric.grades import GradedTaskNode, ReproductionRecord, record_of
 from pcgeval.rubric.output import HEURISTIC, JudgeOutput
 from pcgeval.rubric.papers import check_fetched, load_paper
-from pcgeval.rubric.record import ReproductionRecord, record_of
 from pcgeval.rubric.tree import TaskNode
 from pcgeval.submissions.load import (
     CREATION_TIME,
