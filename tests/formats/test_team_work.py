@@ -57,7 +57,7 @@ def test_only_what_changed_is_done_and_files_of_nobody_go(root, monkeypatch):
     assert run(root) == []
     assert run(root, made_from="other settings", again=[("n", "two")]) == ALL
     assert run(root, made_from="other settings") == [("n", "two")]
-    monkeypatch.setattr("pcgeval.formats.stages.source_sha256", lambda _: "of other code")
+    monkeypatch.setattr("pcgeval.formats.stages.installed_release", lambda: "another package")
     assert run(root, made_from="other settings") == ALL
 
 

@@ -3,9 +3,9 @@
 Official files keep their official field names, which are the aliases here. The official tools may have written them:
 unknown fields are ignored, and fields that no stage reads may be missing. Messages name the refused field and value.
 
-`changed_teams` keeps a hash for each model and team in `.cache/stages`: over the code, the names, sizes, times and
-inodes of the files that the work read and wrote, by which DVC tells too whether a file changed, and what else decides
-it. While all are the same, the work is not done again. You may delete the folder.
+`changed_teams` keeps a hash for each model and team, or other part of the work, in `.cache/stages`: over the package,
+the names, sizes, times and inodes of the files that the work read and wrote, by which DVC tells too whether a file
+changed, and what else decides it. While all are the same, the work is not done again. You may delete the folder.
 """
 
 import math
@@ -22,7 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializ
 
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import file_states, mark_written, rewritten_folder, sha256_json, write_json, write_text
-from pcgeval.core.packages import source_sha256
+from pcgeval.core.packages import installed_release
 from pcgeval.core.text import plain
 from pcgeval.core.untrusted import UntrustedFileError, read_bytes
 from pcgeval.formats.blocks import BlockType
@@ -32,8 +32,8 @@ from pcgeval.formats.params import Params
 
 CACHE = Path(".cache", "stages")
 _TICK_SECONDS = 0.02  # in which a clock may show two changes of a file as one
-Place = tuple[str, str]  # a model and a team
-Paths = Callable[[str, str], Iterable[Path]]  # files and folders of a model and a team
+Place = tuple[str, ...]  # a model and a team, a team, or nothing where the work is done as a whole
+Paths = Callable[..., Iterable[Path]]  # files and folders of a place
 
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
 _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
@@ -355,11 +355,12 @@ def changed_teams(
     *,
     reads: Paths,
     writes: Paths,
-    made_from: Callable[[str, str], object],
+    made_from: Callable[..., object],
+    places: Iterable[Place] | None = None,
 ) -> Iterator[list[Place]]:
     """Yield the models and teams whose work is to be done, then remove every file that was written for none of them.
 
-    A team that is taken from the list is done again by the next run, and so are all of the list after an error, after
+    A place that is taken from the list is done again by the next run, and so are all of the list after an error, after
     which nothing is removed.
 
     Args:
@@ -370,10 +371,11 @@ def changed_teams(
         reads: What the work for a model and a team reads, below the root.
         writes: What it writes.
         made_from: Whatever else decides it.
+        places: What is done apart; by default, all models and teams.
     """
     state = root / CACHE / folders[0].name
     known = state.read_bytes().decode("ascii", errors="replace").splitlines() if state.is_file() else []
-    code, places = source_sha256(""), list(product(params.models, params.teams))
+    code, places = installed_release(), [*(product(params.models, params.teams) if places is None else places)]
     read = {place: file_states(root / path for path in reads(*place)) for place in places}
 
     def written(place: Place) -> tuple[str, dict[str, str]]:

@@ -148,7 +148,7 @@ def _lock_programs(submissions: Iterable[Submission]) -> None:
 
 
 @contextmanager
-def _changed_teams(params: Params, root: Path) -> Iterator[list[tuple[str, str]]]:
+def _changed_teams(params: Params, root: Path) -> Iterator[list[tuple[str, ...]]]:
     """Yield the models and teams whose trials are to be looked at; of a live model those of all teams, or none.
 
     Records alone tell whether all trials of a live model have one digest and one answering model.

@@ -61,7 +61,7 @@ def convert_stage(params: Params, root: Path = Path()) -> None:
 
 def _changed_teams(
     params: Params, root: Path, source: StageDir, target: StageDir
-) -> AbstractContextManager[list[tuple[str, str]]]:
+) -> AbstractContextManager[list[tuple[str, ...]]]:
     return changed_teams(
         params,
         root,

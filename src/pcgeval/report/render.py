@@ -73,8 +73,7 @@ _shown_tree = partial(shown_tree, answers=400_000, longest=2_000)  # a team's pa
 def write_report(params: Params, root: Path, out: Path) -> Path:
     """Write the report of an evaluated round and return its index.
 
-    The tables that the pages link to lie beside them. The same arguments and files give the same bytes. Pages of teams
-    that left and official tables of models that left are removed.
+    The tables that the pages link to lie beside them. The same arguments and files give the same bytes.
 
     Args:
         params: The competition, as in its params.yaml.
@@ -104,9 +103,6 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
         files[out / pages[team.name]] = cached(cache / f"{team.name}.html", made_from, render)
     for path, content in files.items():
         write_bytes(path, content)
-    for path in (*out.glob(f"{TEAMS}/*.html"), *out.glob(f"{TABLES}/official/*/*")):
-        if path not in files:
-            path.unlink()
     return out / INDEX
 
 

@@ -92,8 +92,7 @@ def rank_stage(params: Params, root: Path = Path()) -> "Ranking":
     file = ranks.ranking_file(ranking, scores, intervals)
     file = file.model_copy(update={"result": result_hash(params, file, root)})
     ranks.write_ranking(root / RESULTS, file)
-    with rewritten_folder(root / METRICS, keep=root / DATA / "similarity"):
-        ranks.write_metrics(root / METRICS, ranking)
+    ranks.write_metrics(root / METRICS, ranking)
     return ranking
 
 
