@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from pcgeval.evaluator import pymunk_world, world
 from pcgeval.evaluator.physics import simulate
 from pcgeval.formats.params import PhysicsParams
-from pcgeval.levels.conversion import level_xml
-from pcgeval.levels.extraction import LevelError
+from pcgeval.levels.conversion import LevelError, level_xml
 
 GOLDEN = Path(__file__).parents[1] / "tests/golden/physics/physics.jsonl.gz"
 VALUES = {

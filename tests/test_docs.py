@@ -79,7 +79,7 @@ def test_a_new_type_of_block_is_a_row_of_the_table_alone(tmp_path):
     code = f"""
 import pcgeval
 pcgeval.__path__.insert(0, {str(tmp_path)!r})
-from pcgeval.levels.unread import why_no_code
+from pcgeval.levels.conversion import why_no_code
 level = pcgeval.level_xml(pcgeval.extract_code("```drop_block('b51', 9) drop_block('b13', 9)```"))
 assert level.count("<Block") == 2 and 'x="2.60025"' in level, level  # the post's: the middle of five columns
 assert "'b51'" in str(why_no_code("```drop_block('b99', 9)```"))

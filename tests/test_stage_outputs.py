@@ -1,11 +1,14 @@
 """The outputs of all stages: only what changed is written, what left is removed, a lost input costs nothing."""
 
 import shutil
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 from params_for_tests import contents, file_states
 
 from pcgeval import PcgevalError, pipeline
+from pcgeval.formats.layout import STAGE_DIRS
 from pcgeval.formats.params import load_params
 from pcgeval.proof.parts import OUTPUTS
 
@@ -18,6 +21,65 @@ INPUTS = {
     "diversity": "data/similarity",
     "score": "data/similarity",
 }
+
+
+WORK = {  # what the stages do as a whole or by team, and a file of each of their inputs
+    "rank": ("pcgeval.scoring.stages.rank_stage", ("submissions", "recordings", "trials", *STAGE_DIRS[4:], "raw")),
+    "grade": ("pcgeval.judge.many.grade_stage", ("submissions", "rubrics", "evidence")),
+    "report": (
+        "pcgeval.report.render.write_report",
+        ("submissions", "trials", "replays", "grades", *STAGE_DIRS[4:6], "raw", "intermediate", "classifier"),
+    ),
+}
+
+
+@pytest.mark.parametrize("stage", WORK)
+def test_a_stage_does_nothing_while_nothing_changed_and_keeps_no_old_output(stage, competition, tmp_path, monkeypatch):
+    root = shutil.copytree(competition, tmp_path / "copy", ignore=shutil.ignore_patterns("src", ".cache"))
+    params, (work, inputs), works = load_params(root / "params.yaml"), WORK[stage], []
+    module, _, name = work.rpartition(".")
+    original = getattr(import_module(module), name)
+    monkeypatch.setattr(work, lambda *args, **options: (works.append(stage), original(*args, **options))[1])
+
+    def has_worked(params=params, root=root):
+        works.clear()
+        STAGES[stage](params, root)
+        return bool(works)
+
+    def outputs():
+        return {path: path.read_bytes() for output in OUTPUTS[stage] for path in files_at(root / output)}
+
+    assert has_worked()
+    assert not has_worked()
+    right = outputs()
+    for file in right:
+        for change in (lambda file: file.write_bytes(b"forged"), Path.unlink):
+            change(file)
+            assert has_worked(), file
+            assert outputs() == right
+    for output in OUTPUTS[stage]:
+        if (root / output).is_dir():
+            (root / output / "of nobody").touch()
+            has_worked()
+    assert outputs() == right
+    for folder in inputs:
+        file = max(files_at(root / "data" / folder))
+        file.write_bytes(file.read_bytes() + b"\n")
+        assert has_worked(), file
+        assert not has_worked()
+    assert has_worked(params.model_copy(update={"scoring": params.scoring.model_copy(update={"bootstrap": 2})}))
+    assert has_worked()
+    assert has_worked(root=shutil.copytree(root, tmp_path / "elsewhere"))
+    if stage != "grade":  # its judge computes nothing with other packages
+        monkeypatch.setattr("pcgeval.pipeline.installed_versions", lambda *_: {"numpy": "0"})
+        assert has_worked()
+    monkeypatch.setattr("pcgeval.formats.stages.installed_release", lambda: "another package")
+    assert has_worked()
+    assert not has_worked()
+
+
+def files_at(path):
+    return [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
 
 
 @pytest.mark.parametrize("stage", INPUTS)

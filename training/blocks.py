@@ -33,8 +33,7 @@ from pcgeval.evaluator.image import png_bytes, render
 from pcgeval.evaluator.physics import SimulationError, simulate
 from pcgeval.evaluator.world import Stability
 from pcgeval.formats.params import PhysicsParams
-from pcgeval.levels.conversion import level_xml
-from pcgeval.levels.extraction import LevelError
+from pcgeval.levels.conversion import LevelError, level_xml
 from settings import DATA, LETTERS, STORED_PIXELS, Blocks, load_settings
 
 Pictures = npt.NDArray[np.uint8]

@@ -17,55 +17,49 @@ Training:      load_environment, PaperBenchRubric
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the public interface: type checkers read these lines, and so does __getattr__ below
-    from pcgeval.bulk.evaluate import EvaluationSummary as EvaluationSummary
-    from pcgeval.bulk.evaluate import evaluate as evaluate
+    from pcgeval.bulk.evaluate import EvaluationSummary as EvaluationSummary, evaluate as evaluate
     from pcgeval.bulk.level_table import LevelRow as LevelRow
     from pcgeval.core.errors import PcgevalError as PcgevalError
     from pcgeval.evaluator.image import render as render
     from pcgeval.evaluator.physics import simulate as simulate
     from pcgeval.evaluator.world import Stability as Stability
-    from pcgeval.formats.params import Model as Model
-    from pcgeval.formats.params import PhysicsParams as PhysicsParams
-    from pcgeval.formats.params import Similarity as Similarity
+    from pcgeval.formats.params import Model as Model, PhysicsParams as PhysicsParams, Similarity as Similarity
     from pcgeval.formats.results import ScoreInterval as ScoreInterval
     from pcgeval.judge.calls import CallFiles as CallFiles
-    from pcgeval.judge.run import DummyJudge as DummyJudge
-    from pcgeval.judge.run import Judge as Judge
-    from pcgeval.judge.run import OpenAICompletionsTurnCompleter as OpenAICompletionsTurnCompleter
-    from pcgeval.judge.run import RandomJudge as RandomJudge
-    from pcgeval.judge.run import SimpleJudge as SimpleJudge
-    from pcgeval.judge.run import run_judge as run_judge
+    from pcgeval.judge.run import (
+        DummyJudge as DummyJudge,
+        Judge as Judge,
+        OpenAICompletionsTurnCompleter as OpenAICompletionsTurnCompleter,
+        RandomJudge as RandomJudge,
+        SimpleJudge as SimpleJudge,
+        run_judge as run_judge,
+    )
     from pcgeval.judge.settings import JudgeSettings as JudgeSettings
-    from pcgeval.levels.conversion import level_xml as level_xml
-    from pcgeval.levels.extraction import LevelError as LevelError
-    from pcgeval.levels.extraction import extract_code as extract_code
-    from pcgeval.preview.level_score import LevelScore as LevelScore
-    from pcgeval.preview.level_score import score_level as score_level
-    from pcgeval.rl import PaperBenchRubric as PaperBenchRubric
-    from pcgeval.rl import load_environment as load_environment
+    from pcgeval.levels.conversion import LevelError as LevelError, extract_code as extract_code, level_xml as level_xml
+    from pcgeval.preview.level_score import LevelScore as LevelScore, score_level as score_level
+    from pcgeval.rl import PaperBenchRubric as PaperBenchRubric, load_environment as load_environment
     from pcgeval.rubric.grades import GradedTaskNode as GradedTaskNode
-    from pcgeval.rubric.output import GradeSummary as GradeSummary
-    from pcgeval.rubric.output import JudgeOutput as JudgeOutput
-    from pcgeval.rubric.output import extract_leaf_grades as extract_leaf_grades
-    from pcgeval.rubric.output import get_grade_summary as get_grade_summary
-    from pcgeval.rubric.tree import TaskNode as TaskNode
-    from pcgeval.rubric.tree import load_rubric as load_rubric
+    from pcgeval.rubric.output import (
+        GradeSummary as GradeSummary,
+        JudgeOutput as JudgeOutput,
+        extract_leaf_grades as extract_leaf_grades,
+        get_grade_summary as get_grade_summary,
+    )
+    from pcgeval.rubric.tree import TaskNode as TaskNode, load_rubric as load_rubric
     from pcgeval.sandbox.reproduction import SandboxComputer as SandboxComputer
-    from pcgeval.scoring.formulas import CompetitionScores as CompetitionScores
-    from pcgeval.scoring.formulas import score_competition as score_competition
-    from pcgeval.scoring.inputs import CompetitionResults as CompetitionResults
-    from pcgeval.scoring.inputs import Entry as Entry
-    from pcgeval.scoring.inputs import LetterResults as LetterResults
-    from pcgeval.scoring.inputs import Provenance as Provenance
-    from pcgeval.scoring.inputs import ScoringRules as ScoringRules
-    from pcgeval.scoring.inputs import TeamResults as TeamResults
-    from pcgeval.scoring.ranking import Entrant as Entrant
-    from pcgeval.scoring.ranking import Ranking as Ranking
-    from pcgeval.scoring.ranking import rank as rank
-    from pcgeval.similarity.classifier import Classifier as Classifier
-    from pcgeval.similarity.classifier import Predictions as Predictions
+    from pcgeval.scoring.formulas import CompetitionScores as CompetitionScores, score_competition as score_competition
+    from pcgeval.scoring.inputs import (
+        CompetitionResults as CompetitionResults,
+        Entry as Entry,
+        LetterResults as LetterResults,
+        Provenance as Provenance,
+        ScoringRules as ScoringRules,
+        TeamResults as TeamResults,
+    )
+    from pcgeval.scoring.ranking import Entrant as Entrant, Ranking as Ranking, rank as rank
+    from pcgeval.similarity.classifier import Classifier as Classifier, Predictions as Predictions
     from pcgeval.similarity.diversity import diversity as diversity
-    from pcgeval.submissions.reproduction import Computer as Computer
+    from pcgeval.submissions.load import Computer as Computer
 
     __version__: str
 else:
@@ -78,7 +72,8 @@ else:
 
         statements = ast.parse(__spec__.loader.get_source(__name__)).body
         public = next(statement for statement in statements if isinstance(statement, ast.If)).body
-        return {each.names[0].name: each.module for each in public if isinstance(each, ast.ImportFrom)}
+        imports = [statement for statement in public if isinstance(statement, ast.ImportFrom)]
+        return {each.name: statement.module for statement in imports for each in statement.names}
 
     def __getattr__(name: str) -> object:
         """Import a public name from its module when it is first used."""

@@ -19,10 +19,11 @@ import psutil
 
 from pcgeval.core.console import EXIT_INTERRUPTED, GARBAGE, exit_code_of, raise_on_sigterm
 from pcgeval.core.errors import FileError
-from pcgeval.core.packages import installed_release
+from pcgeval.core.packages import MEASURING, installed_release, installed_versions
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.params import Params, load_params
+from pcgeval.formats.stages import changed_teams
 
 if TYPE_CHECKING:
     from pcgeval.judge.calls import OpenBackend
@@ -82,9 +83,22 @@ def score(params: Params, root: Path = Path()) -> None:
 
 def rank(params: Params, root: Path = Path()) -> None:
     """Rank the teams over all models: `results/ranking.json`, `ranking.csv` and `metrics`."""
-    from pcgeval.scoring.stages import rank_stage
+    folders = (layout.SUBMISSIONS, layout.LOCKS, layout.RECORDINGS, layout.TRIALS, Path(params.similarity.model))
+    measured = [layout.DATA / name for name in ("raw", "stability", "similarity", "diversity")]
+    with changed_teams(
+        params,
+        root,
+        [layout.METRICS],
+        layout.DATA / "similarity",
+        places=[()],
+        reads=lambda: [*folders, *measured, Path("stages"), layout.PACKAGE_FILE],
+        writes=lambda: [layout.RANKING_CSV, layout.RANKING_JSON, layout.METRICS],
+        made_from=lambda: [params, installed_versions("numpy")],
+    ) as changed:
+        if changed:
+            from pcgeval.scoring.stages import rank_stage
 
-    rank_stage(params, root)
+            rank_stage(params, root)
 
 
 def grade(params: Params, root: Path = Path(), *, open_backend: "OpenBackend | None" = None) -> None:
@@ -93,17 +107,44 @@ def grade(params: Params, root: Path = Path(), *, open_backend: "OpenBackend | N
     `open_backend`, if given, opens the judge's model.
     """
     from pcgeval.checks.evidence import evidence_stage
-    from pcgeval.judge.many import grade_stage
 
     evidence_stage(params, root)
-    grade_stage(params, root, **({"open_backend": open_backend} if open_backend else {}))
+    shared = [layout.RUBRICS, layout.PACKAGED_DATA / layout.RUBRICS.name, layout.JUDGE_RECORDINGS]
+    with changed_teams(
+        params,
+        root,
+        [layout.GRADES, layout.JUDGEMENTS],
+        layout.EVIDENCE,
+        places=[(team,) for team in params.teams],
+        reads=lambda team: [*shared, layout.SUBMISSIONS / team, layout.EVIDENCE / team],
+        writes=lambda team: [layout.grade_file(team), layout.judgement_file(team)],
+        made_from=lambda _: params,
+    ) as changed:
+        if changed:
+            from pcgeval.judge.many import grade_stage
+
+            settings = {"open_backend": open_backend} if open_backend else {}
+            grades = grade_stage(params, root, [team for (team,) in changed], **settings)
+            if params.rubric.judge == "simple":  # a leaf without a grade is asked about again
+                changed[:] = [(team,) for team, grade in grades.items() if not grade.num_invalid_leaf_nodes]
 
 
 def report(params: Params, root: Path = Path()) -> None:
     """Write the pages of the evaluated round: `results/report`."""
-    from pcgeval.report.render import write_report
+    with changed_teams(
+        params,
+        root,
+        [layout.REPORT],
+        layout.OFFICIAL_RESULTS,
+        places=[()],
+        reads=lambda: [layout.DATA, layout.OFFICIAL_RESULTS, layout.RANKING_CSV, layout.RANKING_JSON],
+        writes=lambda: [layout.REPORT],
+        made_from=lambda: [params, installed_versions("jinja2", "markupsafe", "pyarrow", *MEASURING)],
+    ) as changed:
+        if changed:
+            from pcgeval.report.render import write_report
 
-    write_report(params, root, root / layout.REPORT)
+            write_report(params, root, root / layout.REPORT)
 
 
 STAGES: tuple[Callable[[Params, Path], None], ...] = (  # in the order in which they run

@@ -5,8 +5,7 @@ import os
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from rubric_trees import json_values
 
 from pcgeval.checks import LeafCheck, known_check, run_check

@@ -9,8 +9,8 @@ import yaml
 from handed_in_for_tests import write_folder
 from params_for_tests import contents
 
+from pcgeval.cli.check import prepare_round
 from pcgeval.cli.main import main
-from pcgeval.cli.run import prepare_round
 from pcgeval.formats.params import load_params
 from pcgeval.proof.commitment import read_commitment
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from model_servers import SlowOllama
 from workspace import PROMPT, CompetitionFolder, competition_folder
 
+from pcgeval.cli.check import ROUNDS, prepare_round
 from pcgeval.cli.main import main
-from pcgeval.cli.run import ROUNDS, prepare_round
 from pcgeval.proof.parts import parts_for
 
 MIDTERM = {"characters": "AB", "trials": 2}  # with a seed of its own

@@ -8,9 +8,8 @@ from rubric_trees import leaf, node, rubric
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json, write_text
 from pcgeval.judge.grading import read_human_grades
-from pcgeval.rubric.grades import Verdict, grade_tree
+from pcgeval.rubric.grades import JudgeRecord, Verdict, grade_tree
 from pcgeval.rubric.output import JudgeOutput
-from pcgeval.rubric.record import JudgeRecord
 
 TASK = rubric(node("root", 1, leaf("a"), leaf("b", 3)))
 ANSWERS = ("# Reality\nIt is there.\n# Score\n1", "0 or 1\x1b[2J\x07")

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 from handed_in_for_tests import entry, write_zip
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from pcgeval.core.archives import unpack
 from pcgeval.core.untrusted import UntrustedFileError

@@ -11,8 +11,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from params_for_tests import contents, file_states
 
 from pcgeval.core import files, packages

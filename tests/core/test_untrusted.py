@@ -5,8 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pcgeval.core.text import printable_line, printable_name, printable_text
 from pcgeval.core.untrusted import (

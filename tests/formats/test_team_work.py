@@ -7,7 +7,7 @@ import pytest
 from params_for_tests import small_params
 
 from pcgeval.core.files import write_text
-from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.stages import changed_teams
 
 PARAMS = small_params("A", 1, teams=("one", "two"), models=("m", "n"))
 ALL = list(product("mn", ("one", "two")))
@@ -57,7 +57,7 @@ def test_only_what_changed_is_done_and_files_of_nobody_go(root, monkeypatch):
     assert run(root) == []
     assert run(root, made_from="other settings", again=[("n", "two")]) == ALL
     assert run(root, made_from="other settings") == [("n", "two")]
-    monkeypatch.setattr("pcgeval.formats.team_work.source_sha256", lambda _: "of other code")
+    monkeypatch.setattr("pcgeval.formats.stages.installed_release", lambda: "another package")
     assert run(root, made_from="other settings") == ALL
 
 

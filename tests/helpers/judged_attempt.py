@@ -12,7 +12,7 @@ from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.run import grade_submission
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.protocol import ChatReply
-from pcgeval.submissions.reproduction import ReproductionRun
+from pcgeval.submissions.load import ReproductionRun
 
 MODEL = Model(backend="ollama", name="m:1", digest=DIGEST, concurrency=1)
 PAPER, ATTEMPT = Path("data/papers/toy"), Path("attempt")

@@ -7,8 +7,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from pcgeval.core.files import write_json
-from pcgeval.scoring.decimals import from_float
-from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults
+from pcgeval.scoring.inputs import CompetitionResults, Entry, LetterResults, ScoringRules, TeamResults, from_float
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "scores"
 CASES = sorted(path.name for path in GOLDEN.iterdir())

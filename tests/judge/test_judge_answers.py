@@ -6,11 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pcgeval.judge.answers import read_ranking, read_score, read_verdict
 from pcgeval.judge.files import SubmissionFile, shown_name
+from pcgeval.judge.prompts import read_ranking, read_score, read_verdict
 
 SHAPE = "# Expectations\nx\n# Reality\nScore: 0.87 in results.csv, 3 of 4 files\n"
 READ_BELOW_THE_HEADING = """\
@@ -167,7 +166,7 @@ READ_ALL = """
 import json, resource, sys
 resource.setrlimit(resource.RLIMIT_CPU, (20, 20))  # seconds; it takes 2
 from pathlib import Path
-from pcgeval.judge.answers import find_quote, read_ranking, read_score, read_verdict, without_thinking
+from pcgeval.judge.prompts import find_quote, read_ranking, read_score, read_verdict, without_thinking
 from pcgeval.judge.files import SubmissionFile
 names = [f"m{number}.py" for number in range(1000)]
 files = [SubmissionFile(name, Path(name), ".py", 0.0) for name in names]

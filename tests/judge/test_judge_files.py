@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 from handed_in_for_tests import write_folder
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pcgeval.judge import files as module
 from pcgeval.judge.files import MAX_ALIKE, MAX_HEAD, MAX_TAIL, condensed, list_files, read_file, shown_name

@@ -7,8 +7,7 @@ from os.path import commonprefix
 
 import model_servers
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from judged_attempt import FakeComputer, graded_at, write_files, write_paper
 from model_servers import ScriptedEndpoint, answer
 from rubric_trees import CODE, RESULT, RUN, leaf, node

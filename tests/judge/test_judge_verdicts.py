@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from judged_attempt import ATTEMPT, MODEL, WrittenAnswers, graded, write_files, write_paper
 from model_servers import refused
 from page_for_tests import Page
@@ -16,8 +15,8 @@ from rubric_trees import CODE, RESULT, RUN, leaf, node
 
 from pcgeval.cli.main import main
 from pcgeval.core.files import write_json
-from pcgeval.judge.answers import MAX_QUOTE, find_quote
 from pcgeval.judge.calls import CallFiles
+from pcgeval.judge.prompts import MAX_QUOTE, find_quote
 from pcgeval.llm.protocol import ChatReply
 from pcgeval.report.markup import grade_page
 

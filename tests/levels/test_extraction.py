@@ -1,11 +1,10 @@
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pcgeval import extract_code
-from pcgeval.levels.unread import why_no_code
+from pcgeval.levels.conversion import why_no_code
 
 MARKS = ["```", "``", "`", "````", "\n", "prose ", "~~~", "\ud800", "\x00", "\u2028"]
 PARTS = ["drop_block(", "'b11'", "'b||'", '"b31"', ", ", ",", ",\t", "7", ")", "\u0663"]

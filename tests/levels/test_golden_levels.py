@@ -8,7 +8,7 @@ import pytest
 
 from pcgeval import LevelError, extract_code, level_xml
 from pcgeval.levels.blocks import level_blocks
-from pcgeval.levels.unread import why_no_code
+from pcgeval.levels.conversion import why_no_code
 
 GOLDEN = Path(__file__).parents[1] / "golden/levels"
 MANY = 10_000_000  # characters

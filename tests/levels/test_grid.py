@@ -3,12 +3,11 @@
 import re
 from decimal import Decimal
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from pcgeval import LevelError, level_xml
 from pcgeval.levels.blocks import level_blocks
-from pcgeval.levels.extraction import read_calls
+from pcgeval.levels.conversion import read_calls
 
 TYPOGRAPHIC = "".join(map(chr, range(0x2000, 0x200B)))
 JAVASCRIPT_SPACE = f"\t\n\v\f\r \u00a0\u1680{TYPOGRAPHIC}\u2028\u2029\u202f\u205f\u3000\ufeff"

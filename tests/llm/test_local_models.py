@@ -86,7 +86,7 @@ def test_the_hub_is_asked_first_and_once(hub, index, tmp_path, capsys):
     path = fetch("toy:1b")
     assert path == tmp_path / "cache" / "models" / "toy-1b.gguf" == model_file("Toy:1B")
     assert path.read_bytes() == WHOLE
-    assert fetch("TOY:1b") == path
+    assert fetch("TOY:1b") == fetch("toy") == path
     assert hub.asked == [("/owner/toy/resolve/0123abc/toy.gguf", 0), ("/cdn/toy.gguf", 0)]
     said = capsys.readouterr().err
     assert f"http://127.0.0.1:{hub.server_port}/owner/toy" in said
@@ -199,6 +199,8 @@ def test_what_is_missing_or_unknown_says_what_to_do():
     for unknown in (lambda: fetch("gpt-9"), lambda: open_backend(Model(backend="llamacpp", name="gpt-9"))):
         with pytest.raises(LlmError, match=r"Use one of toy:1b, qwen2\.5-coder:1\.5b"):
             unknown()
+    with pytest.raises(LlmError, match=r"several models.*coder:1\.5b.*coder:0\.5b"):
+        fetch("qwen")
     with pytest.raises(LlmError, match="pcgeval models fetch toy:1b"):
         open_backend(Model(backend="llamacpp", name="toy:1b"))
 

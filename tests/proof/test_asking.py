@@ -14,7 +14,7 @@ from pcgeval import pipeline
 from pcgeval.formats.layout import Trial, stage_dir
 from pcgeval.formats.params import Params, load_params
 from pcgeval.formats.trials import record_path
-from pcgeval.proof.asking import ask_again
+from pcgeval.proof.replies import ask_again
 
 MODEL, TEAM = "small", "alpha"
 

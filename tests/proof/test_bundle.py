@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from bundles import contents, packed
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.proof.bundle import MANIFEST, BundleError, make_bundle, unpack_bundle

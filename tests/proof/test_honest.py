@@ -11,8 +11,8 @@ from honest_competition import HonestCompetition
 from program_trials import HEADER, loop
 from workspace import write_submission
 
+from pcgeval.cli.check import prepare_round
 from pcgeval.cli.main import main
-from pcgeval.cli.run import prepare_round
 from pcgeval.formats.trials import TrialRecord, read_record
 
 pytestmark = pytest.mark.needs_sandbox

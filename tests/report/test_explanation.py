@@ -16,7 +16,7 @@ from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import OFFICIAL_RESULTS, RANKING_JSON, SUBMISSIONS, Trial, stage_dir, trial_file
 from pcgeval.formats.results import RankingFile
 from pcgeval.formats.trials import ChatReply, Exchange, FailedCall, Flag, Message, TrialRecord, write_trial
-from pcgeval.scoring.decimals import divide, exact_arithmetic
+from pcgeval.scoring.formulas import divide, exact_arithmetic
 
 HOSTILE = "\x1b[2J\x9b31m\u202egnp.exe [bold]x[/bold] <script>alert(1)</script>\r\nTrial A1: passed"
 HOSTILE_FAILURE = Failure("program-error", HOSTILE, HOSTILE)

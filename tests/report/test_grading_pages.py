@@ -17,9 +17,8 @@ from pcgeval.formats.params import Price
 from pcgeval.judge.run import guessed
 from pcgeval.report.markup import grade_page
 from pcgeval.report.render import write_report
-from pcgeval.rubric.grades import Verdict, grade_tree, rescored
+from pcgeval.rubric.grades import JudgeRecord, ReproductionRecord, Verdict, grade_tree, rescored
 from pcgeval.rubric.output import JudgeOutput, read_grade
-from pcgeval.rubric.record import JudgeRecord, ReproductionRecord
 from pcgeval.rubric.tree import MAX_DEPTH, load_rubric
 
 JUDGED = Path(__file__).parents[2] / "data/papers/block-letters/judged"

@@ -4,10 +4,10 @@ import csv
 import io
 
 from pcgeval.cli.main import main
+from pcgeval.cli.ranking import doubtful_settings, ranking_table
 from pcgeval.formats.layout import RANKING_JSON
 from pcgeval.formats.params import load_params
 from pcgeval.formats.results import RankingFile
-from pcgeval.report.tables import doubtful_settings, ranking_table
 
 
 def test_csv_has_the_exact_figures_and_markdown_has_rounded_ones(workspace, capsys):

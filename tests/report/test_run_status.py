@@ -8,6 +8,7 @@ import pytest
 from evaluated_round import PARAMS
 
 from pcgeval.cli.main import main
+from pcgeval.cli.status import run_status
 from pcgeval.core.files import write_json
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import CALLS, GENERATION_LOCK, SUBMISSIONS, Trial, stage_dir
@@ -15,7 +16,6 @@ from pcgeval.formats.params import parse_params
 from pcgeval.formats.trials import record_path
 from pcgeval.llm.call_log import LoggedCall, write_recording
 from pcgeval.llm.protocol import ChatReply
-from pcgeval.report.status import run_status
 
 ASKED = {name: model.model_dump(mode="json") | {"backend": "ollama"} for name, model in PARAMS.models.items()}
 LIVE = parse_params(PARAMS.model_dump(mode="json") | {"models": ASKED}, "params.yaml")

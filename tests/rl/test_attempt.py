@@ -11,7 +11,7 @@ import pytest
 
 from pcgeval.rl.attempt import MAX_COMMAND_BYTES, command_sandbox, prepare_attempt, run_command
 from pcgeval.rubric.papers import load_paper
-from pcgeval.sandbox import disk
+from pcgeval.sandbox.reproduction import MIN_FREE_BYTES
 from pcgeval.sandbox.sandbox import SandboxError
 
 pytestmark = pytest.mark.needs_sandbox
@@ -85,7 +85,7 @@ def test_a_command_that_fills_the_disk_with_files_without_a_name_is_stopped(shel
     full = attempt / "paper" / "full"
 
     def disk_usage(_):
-        return SimpleNamespace(free=disk.MIN_FREE_BYTES - full.exists())
+        return SimpleNamespace(free=MIN_FREE_BYTES - full.exists())
 
     monkeypatch.setattr(shutil, "disk_usage", disk_usage)
     threading.Timer(1, full.touch).start()

@@ -7,16 +7,23 @@ from fractions import Fraction
 from functools import reduce
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from rubric_trees import CODE, RESULT, RUN, json_values, leaf, node, rubric, rubrics
 
 from pcgeval import JudgeOutput, extract_leaf_grades, get_grade_summary
 from pcgeval.core.files import to_json, write_json
 from pcgeval.rubric.explanation import NodeShare, criterion_lines, tree_lines, way_to
-from pcgeval.rubric.grades import GradeError, Verdict, grade_tree, rescored
+from pcgeval.rubric.grades import (
+    CallUsage,
+    GradeError,
+    JudgeRecord,
+    TokenUsage,
+    Verdict,
+    VoteRecord,
+    grade_tree,
+    rescored,
+)
 from pcgeval.rubric.output import read_grade
-from pcgeval.rubric.record import CallUsage, JudgeRecord, TokenUsage, VoteRecord
 from pcgeval.rubric.tree import CATEGORIES, FINEGRAINED_CATEGORIES
 
 EXAMPLE = rubric(

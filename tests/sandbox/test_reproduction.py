@@ -15,10 +15,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from pcgeval.sandbox.disk import DiskLimits
-from pcgeval.sandbox.reproduction import KEPT_LOG_BYTES, SandboxComputer
+from pcgeval.sandbox.reproduction import KEPT_LOG_BYTES, DiskLimits, SandboxComputer
 from pcgeval.sandbox.sandbox import SandboxError
-from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, ReproductionRun
+from pcgeval.submissions.load import CREATION_TIME, REPRODUCE_LOG, ReproductionRun
 
 pytestmark = pytest.mark.needs_sandbox
 DISK = DiskLimits(total_bytes=20_000_000, files=500)

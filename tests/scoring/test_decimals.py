@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 import scoring_examples
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
-from pcgeval.core.text import plain
-from pcgeval.scoring.decimals import divide, exact_arithmetic, from_float, rounded
+from pcgeval.core.text import plain, rounded
+from pcgeval.scoring.formulas import divide, exact_arithmetic
+from pcgeval.scoring.inputs import from_float
 
 decimals = st.decimals(-(10**6), 10**6, places=30)
 

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given
 from scoring_examples import RULES, competitions, literal_prompt_score, literal_weight, measured
 
-from pcgeval import CompetitionResults, LetterResults, PcgevalError, Provenance, ScoringRules, TeamResults
-from pcgeval import score_competition as score
-from pcgeval.scoring.decimals import divide, exact_arithmetic
-from pcgeval.scoring.formulas import trial_share
+from pcgeval import (
+    CompetitionResults,
+    LetterResults,
+    PcgevalError,
+    Provenance,
+    ScoringRules,
+    TeamResults,
+    score_competition as score,
+)
+from pcgeval.scoring.formulas import divide, exact_arithmetic, trial_share
 
 
 @given(competitions())

@@ -4,13 +4,19 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scoring_examples import uniform
 
-from pcgeval import CompetitionResults, Entrant, PcgevalError, ScoreInterval, ScoringRules, TeamResults
-from pcgeval import rank as rank_teams
-from pcgeval import score_competition as score_all
+from pcgeval import (
+    CompetitionResults,
+    Entrant,
+    PcgevalError,
+    ScoreInterval,
+    ScoringRules,
+    TeamResults,
+    rank as rank_teams,
+    score_competition as score_all,
+)
 from pcgeval.formats.results import RankingIntervals
 from pcgeval.scoring.ranking import ranking_file, with_disqualified, write_metrics, write_ranking
 

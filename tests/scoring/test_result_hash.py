@@ -12,8 +12,7 @@ from pcgeval.core.files import DVC_IGNORED, write_json, write_text
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import RANKING_JSON, STATE
 from pcgeval.formats.params import parse_params
-from pcgeval.formats.results import RankingFile
-from pcgeval.scoring.result_hash import PACKAGES, STAGES, result_doubts, result_hash
+from pcgeval.formats.results import PACKAGES, STAGES, RankingFile, result_doubts, result_hash
 
 ROOT = Path(__file__).parents[2]
 PART_OF = {

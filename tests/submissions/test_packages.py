@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 from handed_in_for_tests import write_folder, write_wheel
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pcgeval.core.files import sha256_file, sha256_json
 from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, texts, write_folder
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pcgeval.formats.params import Team
 from pcgeval.submissions.load import MAX_SOURCE_BYTES, Prompt, SubmissionError, load_submission
@@ -35,6 +34,10 @@ TOOLS = {
 IMPORT = "from llms4pcg.competition import TrialLoop, chat_with_llm, run_evaluation\n"
 MAIN = 'if __name__ == "__main__":'
 RENAMED = PROGRAM.replace(IMPORT, "import llms4pcg.competition as c\n").replace(MAIN, "if '__main__' == __name__:")
+PARTS = {
+    "team/loop.py": IMPORT + PROGRAM.partition(IMPORT)[2].partition(MAIN)[0],
+    "main.py": f"from team.loop import Loop, run_evaluation\n{MAIN}\n    run_evaluation('alpha', Loop)\n",
+}
 SEVERAL = dict.fromkeys(("bak.py", "multi_turn.py"), PROGRAM)
 BROKEN = {"main.py": PROGRAM + "x = = 1\n", "main_old.py": PROGRAM}
 
@@ -51,6 +54,8 @@ BROKEN = {"main.py": PROGRAM + "x = = 1\n", "main_old.py": PROGRAM}
         ("x.py: is no program: it imports none of", {"x.py": PROGRAM.replace("from llms4pcg", "from .llm4pcg")}),
         ("x.py: is no program: it imports none of", {"x.py": PROGRAM.replace("from llms4pcg", "# from llms4pcg")}),
         ("'-c.py' is not the name", {"-c.py": PROGRAM}),  # it would be an option of python
+        # the interface may come by way of a file here
+        ("main.py", PARTS),
         # of several, the README starts one
         ("multi_turn.py", SEVERAL | {"README.md": "1. python -m venv x\n2. `py -u .\\multi_turn.py`\n"}),
         ("several files", SEVERAL | {"README.md": "python bak.py\npython multi_turn.py\n"}),

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, PROMPT_FILES, README, texts, write_folder, write_zip
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pcgeval.cli.main import main
 from pcgeval.submissions.load import Program, SubmissionError, load_submission, prompt_findings

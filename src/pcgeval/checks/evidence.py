@@ -29,8 +29,7 @@ from pcgeval.formats.layout import (
     summaries_file,
 )
 from pcgeval.formats.params import Params, Team
-from pcgeval.formats.stages import DiversityFile, is_likeliest, read_stage_file
-from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.stages import DiversityFile, changed_teams, is_likeliest, read_stage_file
 from pcgeval.formats.trial_view import TrialFiles
 from pcgeval.formats.trials import TrialUsage
 from pcgeval.submissions.load import Program, SubmissionError, find_readme, load_submission

@@ -23,7 +23,7 @@ from pcgeval.checks.evidence import (
 )
 from pcgeval.core.text import printable_name
 from pcgeval.core.untrusted import UntrustedFileError, path_below, read_bytes, walk
-from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
+from pcgeval.submissions.load import REPRODUCE_SCRIPT
 
 MAX_FILE_BYTES = 4_000_000
 MAX_READ_BYTES = 64_000_000  # of all files together

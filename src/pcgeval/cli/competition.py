@@ -16,10 +16,8 @@ from pcgeval.core.files import copy_files, remove_others, tree_files, write_byte
 from pcgeval.core.text import printable_line
 from pcgeval.formats import layout
 from pcgeval.formats.params import load_params
-from pcgeval.proof.parts import parts_for
-from pcgeval.proof.release import pipeline_files
-from pcgeval.submissions.validate import printable_findings
-from pcgeval.submissions.validate import validate as check
+from pcgeval.proof.parts import parts_for, pipeline_files
+from pcgeval.submissions.validate import printable_findings, validate as check
 
 app = group()
 _PARAMS = {None: "local.yaml", "2025": "llms4pcg-2025.yaml"}  # in data/competitions, by --edition

@@ -27,7 +27,7 @@ SECTIONS = {
         "init": ("competition", "Make a folder for a competition."),
         "submit": ("competition", "Check a submission, copy it, and add its team to params.yaml."),
         "check": ("check", "Check params.yaml, the submissions and all other inputs."),
-        "run": ("run", "Evaluate the competition, from the checks to the ranking."),
+        "run": ("check", "Evaluate the competition, from the checks to the ranking."),
         "status": ("status", "Show the progress of a run: trials done, failed and left."),
     },
     "Look at the results": {

@@ -14,8 +14,15 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.text import printable_name
 from pcgeval.formats.layout import PACKAGED_DATA
 from pcgeval.formats.params import ANY_CLASSIFIER, Model, Params, load_params, parse_params
-from pcgeval.llm.backends import LOCAL_MODELS, cached_path, find_model, model_file, named_model
-from pcgeval.llm.backends import fetch as fetch_model
+from pcgeval.llm.backends import (
+    LOCAL_MODELS,
+    cached_path,
+    fetch as fetch_model,
+    find_model,
+    local_model,
+    model_file,
+    named_model,
+)
 from pcgeval.llm.protocol import full_name
 
 _LOCAL_PARAMS = PACKAGED_DATA / "competitions" / "local.yaml"  # of `pcgeval init`: the same prompt, the same replies
@@ -121,7 +128,9 @@ def list_models(json: Json = False) -> None:
 
 @models.command()
 def fetch(
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Default: all local models.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Names or their beginnings; default: all.")
+    ] = None,
 ) -> None:
     """Download local models into the cache and print their paths.
 
@@ -134,16 +143,17 @@ def fetch(
 
 @models.command()
 def serve(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A local model.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A local model, or its beginning.")],
     port: Annotated[int, typer.Option(min=1, max=65_535, help="The port to listen on.")] = 8080,
 ) -> None:
     """Serve a local model on this machine, with OpenAI's interface, until Ctrl-C."""
     from pcgeval.llm.openai import serve as serve_model  # noqa: PLC0415 - an extra
 
+    model = local_model(name, may_be_short=True)
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a server that has just ended leaves it free
         try:
             tried.bind(("127.0.0.1", port))
         except OSError as error:
             raise typer.BadParameter(f"port {port}: {error.strerror}. Choose another one with --port.") from error
-    serve_model(model_file(name), name, port)
+    serve_model(model_file(model.name), model.name, port)

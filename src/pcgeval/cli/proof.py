@@ -15,24 +15,19 @@ from pcgeval.cli.ranking import print_teams
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import copy_files, sha256_bytes, sha256_file, tree_files, write_bytes
-from pcgeval.core.text import count, printable_line, printable_name, printable_text
+from pcgeval.core.text import count, printable_line, printable_name, printable_text, rounded
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.layout import RANKING_JSON, SUBMISSIONS
 from pcgeval.formats.params import load_params
-from pcgeval.formats.results import RankingFile
+from pcgeval.formats.results import RankingFile, result_doubts
 from pcgeval.generation.summaries import record_competition
 from pcgeval.judge.many import record_judgements
-from pcgeval.proof.asking import AskedCall, ask_again
-from pcgeval.proof.audit import Audit
-from pcgeval.proof.audit import audit as audit_folder
-from pcgeval.proof.bundle import make_bundle, verify_bundle
-from pcgeval.proof.compare import SCORES, Label, compare_states
-from pcgeval.scoring.decimals import rounded
+from pcgeval.proof.audit import Audit, audit as audit_folder
+from pcgeval.proof.bundle import SCORES, Label, compare_states, make_bundle, verify_bundle
+from pcgeval.proof.replies import AskedCall, ask_again
 from pcgeval.scoring.inputs import ScoringRules
-from pcgeval.scoring.rescore import measured_letters_and_trials
-from pcgeval.scoring.rescore import rescore as rescore_folders
-from pcgeval.scoring.result_hash import result_doubts
+from pcgeval.scoring.rescore import measured_letters_and_trials, rescore as rescore_folders
 from pcgeval.submissions.load import submission_sha256
 
 app = group()

@@ -18,8 +18,13 @@ from pcgeval.formats.layout import PAPERS, RUBRICS, own_or_packaged
 from pcgeval.judge.calls import CallFiles
 from pcgeval.judge.trust import NO_ATTACKS, attack_gradings, attack_judge, evaluate_judges, file_name, read_examples
 from pcgeval.report.markup import grade_page
-from pcgeval.rubric.agreement import FIGURE_COLUMNS, METHOD, judge_eval_json, judge_eval_lines
-from pcgeval.rubric.agreement import agreement as measure_agreement
+from pcgeval.rubric.agreement import (
+    FIGURE_COLUMNS,
+    METHOD,
+    agreement as measure_agreement,
+    judge_eval_json,
+    judge_eval_lines,
+)
 from pcgeval.rubric.explanation import NodeShare, criterion_lines, form_lines, summary_lines, tree_lines, way_to
 from pcgeval.rubric.grades import GradedTaskNode, GradeError, Verdict, grade_tree
 from pcgeval.rubric.output import JudgeOutput, inspect_log, read_grade, read_graded_tree

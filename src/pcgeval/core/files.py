@@ -207,7 +207,7 @@ def sha256_json(value: Any) -> str:
 
 def sha256_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's bytes, read in blocks."""
-    with path.open("rb") as file:
+    with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -93,3 +93,9 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]], texts:
     ]
     marks = " | ".join(f"{'' if side == '<' else ':':->{width}}" for side, width in zip(sides, widths, strict=True))
     return [f"| {line} |" for line in (head, marks, *body)]
+
+
+def rounded(value: Decimal | str, digits: int = 6) -> str:
+    """Return a score for people, rounded half to even; one that the digits do not show is written as `3.1e-8`."""
+    number = Decimal(value)
+    return f"{number:.1e}" if 0 < number < Decimal(10) ** -digits else f"{number:.{digits}f}"

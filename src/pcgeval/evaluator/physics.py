@@ -17,7 +17,7 @@ from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.params import PhysicsParams
 from pcgeval.formats.stages import BlockPath, KeyFrame
 from pcgeval.levels.blocks import Block, level_blocks
-from pcgeval.levels.extraction import LevelError
+from pcgeval.levels.conversion import LevelError
 
 FRAME_SECONDS = 0.1  # between two frames
 STAYS = (50, 50, 10)  # millimetres, millimetres, degrees: a block that stays this near to its start has no path

@@ -16,16 +16,7 @@ from pcgeval.core.errors import FileError
 from pcgeval.core.files import sha256_bytes, sha256_json, write_bytes
 from pcgeval.core.packages import installed_version, installed_versions, source_sha256
 from pcgeval.formats.failures import Failure, failure
-from pcgeval.formats.layout import (
-    DATA,
-    SIMULATIONS_FILE,
-    Trial,
-    letter_file,
-    replays_file,
-    stage_dir,
-    tag,
-    trial_file,
-)
+from pcgeval.formats.layout import DATA, SIMULATIONS_FILE, Trial, letter_file, replays_file, stage_dir, tag, trial_file
 from pcgeval.formats.params import Params, PhysicsParams
 from pcgeval.formats.stages import (
     BlockPath,
@@ -38,13 +29,14 @@ from pcgeval.formats.stages import (
     StabilityFile,
     StageFile,
     TrialOutcome,
+    changed_teams,
     failed,
     rate,
     read_failures,
+    trial_contents,
     write_outcomes,
 )
-from pcgeval.formats.team_work import changed_teams, trial_contents
-from pcgeval.parallel.processes import chosen_scheduler, map_batches
+from pcgeval.parallel import chosen_scheduler, map_batches
 
 CACHE = Path(".cache", "simulations")
 ENGINE_PACKAGES = {"pymunk": "pymunk", "box2d": "Box2D"}  # the package of each engine

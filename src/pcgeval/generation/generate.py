@@ -41,7 +41,7 @@ from pcgeval.formats.layout import (
     summaries_file,
 )
 from pcgeval.formats.params import PARAMS_FILE, Model, Params, load_params
-from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.stages import changed_teams
 from pcgeval.formats.trials import (
     Course,
     TrialRecord,
@@ -59,7 +59,7 @@ from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.blame import LiveModel, neutral_request, neutral_seconds
 from pcgeval.llm.call_log import CallLog, RecordedModel
 from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
-from pcgeval.parallel.processes import map_in_threads
+from pcgeval.parallel import map_in_threads
 from pcgeval.sandbox.sandbox import SandboxError, programs_are_trusted
 from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.packages import PackagesError, lock_requirements
@@ -148,7 +148,7 @@ def _lock_programs(submissions: Iterable[Submission]) -> None:
 
 
 @contextmanager
-def _changed_teams(params: Params, root: Path) -> Iterator[list[tuple[str, str]]]:
+def _changed_teams(params: Params, root: Path) -> Iterator[list[tuple[str, ...]]]:
     """Yield the models and teams whose trials are to be looked at; of a live model those of all teams, or none.
 
     Records alone tell whether all trials of a live model have one digest and one answering model.

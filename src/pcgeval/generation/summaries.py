@@ -13,7 +13,7 @@ from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import SUBMISSIONS, Trial, recording_file, stage_dir
 from pcgeval.formats.params import Model, Params
 from pcgeval.formats.trials import SuppliedBlocks, TrialRecord, TrialSummary, read_record, record_path, write_summaries
-from pcgeval.levels.extraction import extract_code, read_calls
+from pcgeval.levels.conversion import extract_code, read_calls
 from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
 from pcgeval.llm.call_log import (
     NEUTRAL,

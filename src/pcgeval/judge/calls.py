@@ -30,8 +30,8 @@ from pcgeval.llm.protocol import (
     profile_of,
     unpinned_digest,
 )
+from pcgeval.rubric.grades import CallUsage
 from pcgeval.rubric.output import EndedBy
-from pcgeval.rubric.record import CallUsage
 
 OpenBackend = Callable[[Model], Backend]
 WAYS = (

@@ -16,7 +16,7 @@ from stat import S_ISLNK
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.text import truncate
 from pcgeval.core.untrusted import FolderEntry, UntrustedFileError, open_regular, read_bytes, walk
-from pcgeval.rubric.record import RefusedFile
+from pcgeval.rubric.grades import RefusedFile
 from pcgeval.rubric.tree import RESULT_ANALYSIS, SUBTREE, TaskNode
 
 _CODE = (  # configuration among it, as in PaperBench

@@ -24,12 +24,11 @@ from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
-from pcgeval.parallel.processes import map_in_threads
-from pcgeval.rubric.grades import Verdict, grade_tree
+from pcgeval.parallel import map_in_threads
+from pcgeval.rubric.grades import JudgeRecord, Verdict, grade_tree, record_of
 from pcgeval.rubric.output import JudgeOutput
-from pcgeval.rubric.record import JudgeRecord, record_of
 from pcgeval.rubric.tree import TaskNode
-from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
+from pcgeval.submissions.load import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 MAX_BYTES = 16 * 2**20
 HumanGrades = Mapping[str, Verdict]  # by the leaf's path

@@ -18,13 +18,11 @@ from typing import TypeVar
 from pcgeval.checks.evidence import gather_submission, read_evidence
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError, PcgevalError
-from pcgeval.core.files import remove_others, sha256_file, sha256_json, write_bytes, write_json
+from pcgeval.core.files import sha256_file, sha256_json, write_bytes, write_json
 from pcgeval.core.untrusted import read_text
 from pcgeval.formats.layout import (
     CALLS,
     GRADE_FILE,
-    GRADES,
-    JUDGEMENTS,
     SUBMISSIONS,
     TASK_FILE,
     grade_file,
@@ -35,9 +33,8 @@ from pcgeval.formats.layout import (
     rubric_file,
 )
 from pcgeval.formats.params import Params
-from pcgeval.judge.answers import MAX_PICKED
 from pcgeval.judge.calls import CallFiles, JudgeClient, OpenBackend
-from pcgeval.judge.prompts import CALL_KINDS, prompt_version
+from pcgeval.judge.prompts import CALL_KINDS, MAX_PICKED, prompt_version
 from pcgeval.judge.run import attempt, grade_attempt, state_folder, state_of
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
@@ -45,11 +42,11 @@ from pcgeval.llm.backends import model_file, open_backend
 from pcgeval.llm.call_log import LoggedCall, read_recording, write_recording
 from pcgeval.llm.protocol import usual_tokens
 from pcgeval.rubric.explanation import summary_lines
+from pcgeval.rubric.grades import CallUsage
 from pcgeval.rubric.output import JudgeOutput, RubricIdentity, read_grade
 from pcgeval.rubric.papers import PaperRun, submission_in
-from pcgeval.rubric.record import CallUsage
 from pcgeval.rubric.tree import RESULT_ANALYSIS, load_rubric_with_checks
-from pcgeval.submissions.reproduction import Computer, computer_identity
+from pcgeval.submissions.load import Computer, computer_identity
 
 # tokens of an answer where none was logged: o3-mini with high effort wrote about 1 260 for a grading call, its thoughts
 # included; other models' words without thoughts were 60 to 300
@@ -225,9 +222,9 @@ def _answer_tokens(client: JudgeClient, kind: str) -> int:
 
 
 def grade_stage(
-    params: Params, root: Path = Path(), *, open_backend: OpenBackend = open_backend
+    params: Params, root: Path = Path(), teams: Iterable[str] = (), *, open_backend: OpenBackend = open_backend
 ) -> dict[str, JudgeOutput]:
-    """Grade every team by the rubric and judge of params.yaml; write `data/grades/<team>/grade.json` and return all.
+    """Grade teams, by default all, by the rubric and judge of params.yaml; write `data/grades/<team>/grade.json`.
 
     A model is asked only what the call log, the recordings and the last grades do not know; each team has a budget, so
     that none can use up another's. The calls that a grade used are written to `data/judgements/<team>/calls.jsonl`,
@@ -238,7 +235,7 @@ def grade_stage(
     files_of_team = [judge_recording_file] if settings.is_replay else [judge_recording_file, judgement_file]
     files = [root / file(team) for file in files_of_team for team in params.teams]
     client = CallFiles(root / CALLS, tuple(filter(Path.is_file, files))).client(settings, open_backend)
-    gradings = [Grading(team, partial(competition_task, params, team, root)) for team in params.teams]
+    gradings = [Grading(team, partial(competition_task, params, team, root)) for team in teams or params.teams]
     outputs: dict[str, JudgeOutput] = {}
     errors: list[Fault] = []
     for team, output in grade_all(gradings, client):
@@ -255,9 +252,6 @@ def grade_stage(
             print_stderr(f"grade of {team}: {line}")
     if errors:
         raise errors[0]
-    (root / JUDGEMENTS).mkdir(parents=True, exist_ok=True)  # DVC wants it also where no model judged
-    remove_others(root / JUDGEMENTS, {root / judgement_file(team) for team in params.teams})
-    remove_others(root / GRADES, {root / grade_file(team) for team in params.teams})
     return outputs
 
 

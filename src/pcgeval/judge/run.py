@@ -28,12 +28,11 @@ from pcgeval.judge.files import read_file
 from pcgeval.judge.grading import grade
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.llm.backends import open_backend
-from pcgeval.rubric.grades import GradedTaskNode
+from pcgeval.rubric.grades import GradedTaskNode, ReproductionRecord, record_of
 from pcgeval.rubric.output import HEURISTIC, JudgeOutput
 from pcgeval.rubric.papers import check_fetched, load_paper
-from pcgeval.rubric.record import ReproductionRecord, record_of
 from pcgeval.rubric.tree import TaskNode
-from pcgeval.submissions.reproduction import (
+from pcgeval.submissions.load import (
     CREATION_TIME,
     REPRODUCE_LOG,
     REPRODUCE_SCRIPT,

@@ -14,26 +14,37 @@ from typing import Any, NamedTuple
 
 from pcgeval.checks.evidence import PaperEvidence
 from pcgeval.core.files import sha256_json, sha256_text
-from pcgeval.judge.answers import (
+from pcgeval.judge.calls import JudgeClient
+from pcgeval.judge.files import CODE, SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
+from pcgeval.judge.prompts import (
     MAX_PICKED,
+    GradingPrompt,
+    JudgeCall,
+    PromptPart,
     find_quote,
     read_ranking,
     read_score,
     read_verdict,
     reality_of,
+    section,
     without_thinking,
 )
-from pcgeval.judge.calls import JudgeClient
-from pcgeval.judge.files import CODE, SubmissionFile, clean, condensed, list_files, may_be_made_by, offered, read_file
-from pcgeval.judge.prompts import GradingPrompt, JudgeCall, PromptPart, section
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
-from pcgeval.parallel.processes import map_in_threads
-from pcgeval.rubric.grades import Verdict, weighted_mean
-from pcgeval.rubric.record import CallUsage, FilesRecord, JudgeRecord, QuoteRecord, TokenUsage, VoteRecord
+from pcgeval.parallel import map_in_threads
+from pcgeval.rubric.grades import (
+    CallUsage,
+    FilesRecord,
+    JudgeRecord,
+    QuoteRecord,
+    TokenUsage,
+    Verdict,
+    VoteRecord,
+    weighted_mean,
+)
 from pcgeval.rubric.tree import CODE_DEVELOPMENT, CODE_EXECUTION, RESULT_ANALYSIS, SUBTREE, TaskNode
-from pcgeval.submissions.reproduction import REPRODUCE_LOG, REPRODUCE_SCRIPT
+from pcgeval.submissions.load import REPRODUCE_LOG, REPRODUCE_SCRIPT
 
 MAX_ENUMERATED = 200  # names that the schema of an answer lists; with more, or longer ones, it takes any text
 MAX_ENUMERATED_CHARACTERS = 15_000  # well below the 20 000 that a whole schema may have

@@ -35,7 +35,7 @@ from pcgeval.rubric.agreement import JudgeFigures, judge_eval_json, judge_eval_l
 from pcgeval.rubric.grades import GradedTaskNode, rescored
 from pcgeval.rubric.output import read_graded_tree
 from pcgeval.rubric.papers import check_fetched
-from pcgeval.submissions.reproduction import REPRODUCE_LOG
+from pcgeval.submissions.load import REPRODUCE_LOG
 
 EXPECTED = "expected_result.json"
 _LAYOUT = f"PAPER/EXAMPLE/{SUBMISSION} and PAPER/EXAMPLE/grading/{EXPECTED}"

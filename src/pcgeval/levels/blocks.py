@@ -10,7 +10,7 @@ from lxml import etree
 from pcgeval.core.text import printable_line
 from pcgeval.formats.blocks import BlockType
 from pcgeval.formats.failures import failure
-from pcgeval.levels.extraction import LevelError
+from pcgeval.levels.conversion import LevelError
 
 MAX_CHARACTERS = 2_000_000  # a full grid needs 40 000
 MAX_BLOCKS = 1000  # a full grid holds 320

@@ -1,15 +1,39 @@
-"""Drop blocks into the grid of the competition, 20 columns and 16 rows from the bottom up, and write the level."""
+"""From a model's response to the calls in its last fenced block, and from calls to a level, as officially.
 
-from collections.abc import Iterable
+The patterns are those of `extractCode` in the competition's JavaScript library. They are made possessive, which
+changes no match (what follows each repetition cannot be part of it) and keeps hostile text in linear time. Blocks drop
+into a grid of 20 columns and 16 rows from the bottom up.
+
+`why_no_code` names what was written in place of a call. Its patterns look at a bounded text behind each name of a call.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
-from pcgeval.core.text import plain
-from pcgeval.formats.blocks import BLOCKS
-from pcgeval.formats.failures import failure
-from pcgeval.levels.extraction import Call, LevelError, quoted, read_calls
+from pcgeval.core.errors import PcgevalError
+from pcgeval.core.text import count, plain, printable_name, truncate
+from pcgeval.formats.blocks import ANY_BLOCK, BLOCKS, LOOSE_BLOCK, NAMES
+from pcgeval.formats.failures import Failure, failure
+
+LONGEST_QUOTE = 80  # characters
+_PREFIX = "drop_block("
+_CACHED_LINE = 64  # characters; calls repeat endlessly, and longer lines must not pile up in memory
+# JavaScript's white space, which is neither Python's (no U+001C, no U+0085) nor ASCII's (U+FEFF is in it).
+_SPACE = r"[\t-\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]"
+# The type stands between the first and the last UTF-16 unit before the comma, whatever these are; a character
+# beyond U+FFFF is two units, one of which would remain.
+_ANY_QUOTE = r"[^,\U00010000-\U0010ffff]"
+_CALL = re.compile(
+    rf"drop_block\({_ANY_QUOTE}(?P<kind>{ANY_BLOCK}){_ANY_QUOTE},"
+    rf"{_SPACE}*+(?:(?P<minus>-?)\+?(?=[0-9])0*+(?P<column>[0-9]{{0,3}}))?"
+)
+FENCED = re.compile(r"```([^`]++)```")
+CALL = re.compile(rf"""drop_block\(['|"]{LOOSE_BLOCK}['|"], *+[0-9]*+\)""")
 
 CELL = Decimal("0.2401")  # metres; this and the next two are the official converter's
 LEFT, GROUND = Decimal(2), Decimal("-3.5")
@@ -29,6 +53,130 @@ _TAIL = "  </GameObjects>\n</Level>"
 
 COLUMNS = 20
 ROWS = 16
+
+_FENCE = "```"
+_LONGEST = 200  # characters of what is nearly a call
+_MOST = 1000  # names in a block that are looked at
+_NAME = re.compile(r"(?<!def )drop[ _-]?block", re.IGNORECASE)
+_WHOLE = re.compile(r"[^()\n]*\((?:[^()\n]|\([^()\n]*\))*\)")
+_NOT_RUN = "a program is not run, and only calls that are written out are read"
+_BEGINNING = r"drop_block\("
+_TYPE = rf"{_BEGINNING}['\"|]{LOOSE_BLOCK}['\"|]"
+_COLUMN = rf"{_TYPE}, *"
+# The first pattern that matches tells what is wrong; `x` is quoted. A mere mention has no words.
+_FAULTS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"(?!drop_block\s*\()(?i:drop[ _-]?block)\w*\s*\(", "has another name than drop_block"),
+        (rf"[^(\n]*\b(?:{ANY_BLOCK})\b[^(\n]*(?:\n|$)", "has no brackets; write drop_block('b13', 7)"),
+        (r"(?!drop_block\s*\()", ""),
+        (r"drop_block\s+\(", "has a blank before the bracket, which is not read"),
+        (rf"{_BEGINNING}\s*\)", ""),
+        (rf"{_BEGINNING}[\s'\"b,\d]*\n[\s'\"b,\d]*\)", "goes over several lines; each call stands in one line"),
+        (rf"{_BEGINNING}[^)\n]*(?:\n|$)", "has no closing bracket"),
+        (rf"{_BEGINNING}\s", "has blanks inside the brackets, which are not read"),
+        (rf"{_BEGINNING}(?:[^,)]*,)?\s*[A-Za-z_]\w*\s*[=:]", "names its arguments; write drop_block('b13', 7)"),
+        (rf"{_BEGINNING}[^,)]*[\u2018\u2019\u201c\u201d\u00ab\u00bb\u00b4]", "has other quotes than ' or \""),
+        (rf"{_BEGINNING}(?P<x>{ANY_BLOCK})\s*[,)]", "has no quotes around the type; write '{x}'"),
+        (rf"{_BEGINNING}['\"|](?:\s+(?:{ANY_BLOCK})\s*|(?:{ANY_BLOCK})\s+)['\"|]", "has blanks inside the quotes"),
+        (
+            rf"{_BEGINNING}['\"|]B(?P<x>{ANY_BLOCK.replace('b', '')})['\"|]",
+            "has a capital letter in the type; write 'b{x}'",
+        ),
+        (
+            rf"{_BEGINNING}['\"|](?!(?:{ANY_BLOCK})['\"|])(?P<x>[^'\"|,)]*)['\"|]",
+            f"has the type '{{x}}', which does not exist; the types are {NAMES}",
+        ),
+        (rf"{_BEGINNING}(?P<x>(?!['\"|])[^,)]*)", "has `{x}` in place of a type in quotes; " + _NOT_RUN),
+        (rf"{_TYPE}\)", "has no column"),
+        (rf"{_TYPE}\s+,", "has a blank before the comma, which is not read"),
+        (rf"{_COLUMN}\t", "has a tab after the comma; only blanks are read there"),
+        (rf"{_COLUMN}[^),]*\s\)", "has blanks inside the brackets, which are not read"),
+        (rf"{_COLUMN}[^),]*,", "has more in its brackets than a type and a column"),
+        (rf"{_COLUMN}['\"]", "has quotes around the column; write it without them"),
+        (rf"{_COLUMN}-[0-9]+\)", "has a negative column; columns begin at 0"),
+        (rf"{_COLUMN}(?P<x>[0-9]*\.[0-9]*)\)", "has the column {x}; write a whole number"),
+        (rf"{_COLUMN}(?P<x>[^()]*(?:\([^()]*\)[^()]*)*)", "has `{x}` in place of a column; " + _NOT_RUN),
+        ("", "is not written as drop_block('b13', 7)"),
+    )
+)
+
+
+def extract_code(response: str) -> str | None:
+    r"""Return the calls of the last fenced block, each on a line ended by `\n`, or None without a call.
+
+    A block holds no backtick, so a stray one changes which fences pair up. Quotes become `'`. Malformed
+    calls that the official pattern accepts (`b|3`, no column) are returned too: the conversion refuses them.
+    """
+    block = last_block(response)
+    calls = CALL.findall(block[1]) if block else []
+    return "\n".join([*calls, ""]).replace('"', "'") if calls else None
+
+
+def last_block(response: str) -> re.Match[str] | None:
+    """Return the last fenced block, whose group 1 is its content, or None without one."""
+    last = None
+    for last in FENCED.finditer(response):  # noqa: B007 - blocks pair up from the left, so the last is found last
+        pass
+    return last
+
+
+class LevelError(PcgevalError):
+    """A level that cannot be converted or read; `str(error)` is the official converter's message, if it has one.
+
+    Attributes:
+        failure: The failure of a trial with this level.
+    """
+
+    def __init__(self, message: str, because: Failure | None = None) -> None:
+        """Take the message, and the failure unless it is that of a level that cannot be read."""
+        super().__init__(message)
+        self.failure = because or failure("level-unreadable", fault=message)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One line that starts like a call: its beginning, and the parts that could be read.
+
+    `kind` is None for an unknown type, `column` is None where there is no whole number from 0 on or it is too long.
+    """
+
+    text: str
+    kind: str | None
+    column: int | None
+
+
+def read_calls(code: str) -> Iterator[Call]:
+    r"""Yield the calls of a text in order: its lines, split at `\n` alone, that start with `drop_block(`."""
+    for line in code.lower().split("\n"):
+        call = _read_short(line) if len(line) <= _CACHED_LINE else _read(line)
+        if call:
+            yield call
+
+
+def quoted(text: str) -> str:
+    """Return a stranger's code for a sentence with backticks around it: printable, of at most 80 characters."""
+    return truncate(printable_name(text, LONGEST_QUOTE).replace("`", "'"), LONGEST_QUOTE)
+
+
+def _read(line: str) -> Call | None:
+    if not line.startswith(_PREFIX):
+        return None
+    match = _CALL.match(line)
+    if not match:
+        return Call(line[:_CACHED_LINE], None, None)
+    return Call(line[:_CACHED_LINE], match["kind"], _column(match))
+
+
+_read_short = lru_cache(maxsize=4096)(_read)
+
+
+def _column(match: re.Match[str]) -> int | None:
+    """Return the result of `parseInt` for the text after the comma; None for NaN and for negative numbers."""
+    if match["column"] is None:
+        return None
+    column = int(match["column"] or "0")
+    return None if match["minus"] and column else column
 
 
 class Placed(NamedTuple):
@@ -119,3 +267,61 @@ def _block_line(kind: str, column: int, row: int) -> str:
     x = LEFT + CELL * (column - width // 2) + CELL * width / 2
     y = GROUND + CELL * row + CELL * height / 2
     return _BLOCK.format(type=block_type, x=plain(x), y=plain(y), rotation=rotation)
+
+
+def why_no_code(response: str) -> Failure:
+    """Return why `extract_code` finds no call in a response."""
+    last = last_block(response)
+    if last is not None:
+        return _without_call(response, last)
+    if not response.strip():
+        return failure("empty-response")
+    if _FENCE in response:
+        return _unpaired(response, response.find(_FENCE))
+    calls = _calls(response)
+    return failure("no-fence", calls=count(calls, "drop_block call") if calls else "no drop_block call")
+
+
+def unread_calls(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the place of each text that is nearly a call, the text, and what is wrong with it; the first ones only."""
+    for name in islice(_NAME.finditer(text), _MOST):
+        if not CALL.match(text, name.start()):
+            nearly = text[name.start() : name.start() + _LONGEST]
+            match, words = next((match, words) for fault, words in _FAULTS if (match := fault.match(nearly)))
+            if words:
+                values = {key: quoted(value) for key, value in match.groupdict().items()}
+                whole = _WHOLE.match(nearly)
+                yield name.start(), whole[0] if whole else nearly.partition("\n")[0], words.format(**values)
+
+
+def _without_call(response: str, last: re.Match[str]) -> Failure:
+    """Return why a response with fenced blocks, of which this is the last one, holds no call."""
+    unread = list(unread_calls(last[1]))
+    for earlier in FENCED.finditer(response, 0, last.start()):
+        if (calls := _calls(earlier[1])) and calls >= len(unread):
+            return failure("earlier-fence", calls=count(calls, "call"), line=_line(response, earlier.start()))
+    if unread:
+        place, call, fault = min(unread, key=lambda nearly: nearly[2].endswith(_NOT_RUN))
+        return failure("unread-call", line=_line(response, last.start(1) + place), call=quoted(call), fault=fault)
+    before, after = response.find(_FENCE), response.find(_FENCE, last.end())
+    for fence, end in ((after, len(response)), (before, last.start())):
+        if 0 <= fence < end and _calls(response[fence:end]):
+            return _unpaired(response, fence)
+    return failure("no-call", line=_line(response, last.start()), last=_line(response, last.end()))
+
+
+def _unpaired(response: str, fence: int) -> Failure:
+    """Return the failure of a response with a fence that the extraction pairs with no other one."""
+    inside = fence + len(_FENCE)
+    backtick, other = response.find("`", inside), response.find(_FENCE, inside)
+    if 0 <= backtick < other:
+        return failure("backtick", line=_line(response, fence), place=_line(response, backtick))
+    return failure("open-fence", line=_line(response, fence))
+
+
+def _calls(text: str) -> int:
+    return sum(1 for _ in CALL.finditer(text))
+
+
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1

@@ -14,12 +14,9 @@ from pcgeval.core.untrusted import UntrustedFileError, read_text
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import DATA, StageDir, Trial, stage_dir, summaries_file, trial_file
 from pcgeval.formats.params import Params
-from pcgeval.formats.stages import read_failures, write_failures
-from pcgeval.formats.team_work import changed_teams
+from pcgeval.formats.stages import changed_teams, read_failures, write_failures
 from pcgeval.formats.trials import TrialSummary, read_summaries
-from pcgeval.levels.conversion import level_xml
-from pcgeval.levels.extraction import LevelError, extract_code
-from pcgeval.levels.unread import why_no_code
+from pcgeval.levels.conversion import LevelError, extract_code, level_xml, why_no_code
 
 MAX_BYTES = 16 * 2**20  # of one response; 25 000 tokens are about a hundredth of it
 
@@ -64,7 +61,7 @@ def convert_stage(params: Params, root: Path = Path()) -> None:
 
 def _changed_teams(
     params: Params, root: Path, source: StageDir, target: StageDir
-) -> AbstractContextManager[list[tuple[str, str]]]:
+) -> AbstractContextManager[list[tuple[str, ...]]]:
     return changed_teams(
         params,
         root,

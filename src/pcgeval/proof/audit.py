@@ -41,11 +41,9 @@ from pcgeval.formats.results import RankingFile
 from pcgeval.generation.summaries import summarise_trials
 from pcgeval.llm.call_log import RecordedModel, known_calls
 from pcgeval.llm.protocol import Backend, LlmError
-from pcgeval.proof.commitment import changes_since, full_commit
-from pcgeval.proof.figures import unlikely_figures
-from pcgeval.proof.parts import OUTPUTS, PARTS, parts_for
-from pcgeval.proof.release import Finding, Kind, check_release, check_repository, classifier_folder
-from pcgeval.proof.replies import repeat_trials
+from pcgeval.proof.commitment import changes_since, check_repository, full_commit
+from pcgeval.proof.parts import OUTPUTS, PARTS, Finding, Kind, check_release, classifier_folder, parts_for
+from pcgeval.proof.replies import LONGEST, repeat_trials, shown, unlikely_figures
 from pcgeval.rubric.output import read_grade
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.similarity.source import check_source
@@ -53,9 +51,7 @@ from pcgeval.submissions.load import load_submissions, submission_sha256
 from pcgeval.submissions.packages import InstallError, LockError
 
 ABSENT = "absent"
-_LONGEST = 80  # characters of a value
 _MOST_BYTES = 2**24  # of a file whose values are compared
-_BEFORE = 20  # characters before the first difference of two long texts
 # the fields that name an entry of a list
 _NAMES = ("team", "teamName", "letter", "character", "trial", "tag", "id", "key")
 
@@ -325,16 +321,7 @@ def _values(place: str, one: Any, other: Any) -> Iterator[tuple[str, Any, Any]]:
     elif isinstance(one, list) and isinstance(other, list):
         for number, (entry, entry_again) in enumerate(zip_longest(one, other, fillvalue=ABSENT)):
             names = [str(entry[name]) for name in _NAMES if name in entry] if isinstance(entry, dict) else []
-            name = printable_line(" ".join(names), _LONGEST) or str(number)
+            name = printable_line(" ".join(names), LONGEST) or str(number)
             yield from _values(f"{place}[{name}]", entry, entry_again)
     elif one != other:
         yield place, one, other
-
-
-def shown(one: Any, other: Any) -> tuple[str, str]:
-    """Return two values as text, long ones cut to 80 characters around the place in which they differ."""
-    texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in (one, other)]
-    same = len(os.path.commonprefix(texts))  # noqa: RUF071 - texts, no paths
-    start = max(0, same - _BEFORE) if max(map(len, texts)) > _LONGEST else 0
-    before = "..." if start else ""
-    return before + printable_line(texts[0][start:], _LONGEST), before + printable_line(texts[1][start:], _LONGEST)

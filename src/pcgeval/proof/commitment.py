@@ -1,9 +1,12 @@
 """The commitment: what decides a ranking and stands before the run, in a git commit that is published.
 
+`check_repository` also compares the results with dvc.lock and the last commit.
+
 git compares the commit with the working files by a temporary index, so that staged files and the flags of the
 repository's own index hide nothing.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -19,10 +22,12 @@ from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import is_ignored
 from pcgeval.core.text import listed, printable_line, printable_name
 from pcgeval.core.untrusted import parse_yaml, read_text
-from pcgeval.formats.layout import SUBMISSIONS
+from pcgeval.formats.layout import DVC_LOCK, SUBMISSIONS
 from pcgeval.formats.params import ANY_CLASSIFIER, PARAMS_FILE, ParamsError, parse_params
-from pcgeval.proof.parts import parts_for
-from pcgeval.scoring.result_hash import NOT_DECIDING
+from pcgeval.formats.results import NOT_DECIDING
+from pcgeval.proof.parts import PARTS, Finding, parts_for
+
+_IN_GIT = sorted({part.path.parts[0] for part in PARTS if part.uses != ("init",)})
 
 COMMITTED = [str(part.path) for part in parts_for("commit")]
 _MOST = 5  # names in a sentence
@@ -205,3 +210,36 @@ def git(root: Path, *words: str, **variables: str) -> str:
     if done.returncode:
         raise CommitmentError(printable_line(os.fsdecode(done.stderr)) or f"git {words[0]} failed")
     return os.fsdecode(done.stdout)
+
+
+def check_repository(root: Path) -> Iterator[Finding]:
+    """Name the files that differ from dvc.lock, by DVC, and those that are not committed, by git."""
+    if not (root / DVC_LOCK).is_file():
+        yield "faults", f"{DVC_LOCK}: is missing, so nothing says which files the stages wrote."
+    else:
+        yield from _dvc_faults(root)
+    try:
+        changed = git(root, "status", "--porcelain", "--", *_IN_GIT).splitlines()
+    except CommitmentError:
+        yield "unpublished", "the folder is no git repository: nothing says who published which code and params."
+        return
+    if changed:
+        names = listed([printable_line(line[3:]) for line in changed], _MOST)
+        yield "unpublished", f"changed since the last commit: {names}."
+
+
+def _dvc_faults(root: Path) -> Iterator[Finding]:
+    command = [sys.executable, "-P", "-m", "dvc", "status", "--json"]  # -P: without modules of the folder
+    with TemporaryDirectory(prefix="pcgeval-dvc-") as state:  # without DVC's records of sizes and times
+        environment = {**os.environ, "DVC_NO_ANALYTICS": "1", "DVC_SITE_CACHE_DIR": state}
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        yield "faults", f"DVC cannot compare the files with {DVC_LOCK}. Run `dvc status` to see why."
+        return
+    for stage, changes in json.loads(done.stdout or "{}").items():
+        reasons = []
+        for change in changes:  # a clause such as `changed command`, or {"changed outs": {path: status}}
+            kinds = {change: {"": ""}} if isinstance(change, str) else change
+            reasons += [f"{kind} {path} {status}" for kind, paths in kinds.items() for path, status in paths.items()]
+        reason = printable_line("; ".join(reasons))
+        yield "faults", f"stage {stage}: differs from {DVC_LOCK}: {reason}"

@@ -1,4 +1,4 @@
-"""Repeat the trials of a competition on the replies that the models gave, without asking a model.
+"""Repeat the trials of a competition on the replies that the models gave, and ask models again on demand.
 
 A recorded model's reply comes from the recording; a live model's from the call log, or from the trial's record if the
 log lacks it. A failed call of a live model is another matter: it is nobody's word but the record's unless a log or a
@@ -8,30 +8,68 @@ order and at the times that their records have for the calls.
 A program may depend on what no run can repeat, such as the randomness of the system. A trial that comes to something
 else is repeated until two repetitions differ: then its record proves nothing and is taken as it is. A record on which
 all repetitions agree that it is wrong stays a difference.
+
+Tokens and seconds decide the limits of a trial, and only the server knows them. Values that hardly any reply has are
+notes for a reader and never faults: tokenizers and servers differ. The limits are far from all replies in
+data/recordings, where a token holds 0.5 to 5.7 characters and a reply takes 0.6 to 18 times its usual time.
+
+An audit shows that the results follow from the replies, and asks no model. Only asking again, as `ask_again` does with
+the same model, messages, options and seed, can show that a model really gave them.
 """
 
+import json
 import os
+import random
+import re
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
+from statistics import median
+from typing import Any
 
+from pcgeval.core.console import Progress
+from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
-from pcgeval.core.text import count
+from pcgeval.core.text import count, listed, number, printable_line
 from pcgeval.core.untrusted import read_text
 from pcgeval.formats.failures import failure
-from pcgeval.formats.layout import CALLS, STATE, Trial, recording_file, stage_dir, trial_file
+from pcgeval.formats.layout import CALLS, STATE, SUBMISSIONS, Trial, recording_file, stage_dir, trial_file
 from pcgeval.formats.params import Limits, Params
-from pcgeval.formats.trials import ChatReply, TrialRecord, finished_trial, read_record, record_path, record_text
+from pcgeval.formats.trials import (
+    ChatReply,
+    Exchange,
+    TrialRecord,
+    finished_trial,
+    read_record,
+    record_path,
+    record_text,
+)
 from pcgeval.generation.broker import is_reply
 from pcgeval.generation.generate import TeamTrials, TrialFaultError, do_trials
+from pcgeval.generation.tasks import GenerationTask, TrialJob
+from pcgeval.llm.backends import find_model, open_backend, pinned_digest
 from pcgeval.llm.call_log import LoggedCall, RecordedModel, read_recording, trial_calls, unproved_calls
-from pcgeval.llm.protocol import ChatRequest
-from pcgeval.proof.release import Finding
+from pcgeval.llm.protocol import Backend, CallError, ChatRequest, LlmError, Message
+from pcgeval.proof.parts import Finding
 from pcgeval.sandbox.process import SandboxError
-from pcgeval.submissions.load import Program, Submission
+from pcgeval.submissions.load import Program, Prompt, Submission, load_submissions
 
+CHARACTERS_PER_TOKEN = 8
+SPARE_CHARACTERS = 16  # a single token may be a long word
+SPARE_TOKENS = 16  # that end a reply and stand for no text
+TEMPLATE_TOKENS = 500  # with which a chat template surrounds messages
+TOKENS_PER_SECOND = 10_000
+UNUSUAL = 50  # times as long as, or as short as, the model's replies usually take for as many tokens
+LONG_SECONDS = 60.0  # a shorter reply may wait for many reasons
+READ_AT_ONCE = 10  # tokens of a prompt that take about the time of one token of a reply
+_MOST = 5  # replies of a team that are named
+_RUN = re.compile(r"(.)\1+", re.DOTALL)  # a tokenizer may have one token for a row of blanks or of any character
+LONGEST = 80  # characters of a value in a message
+_BEFORE = 20  # characters before the first difference of two long texts
 REPETITIONS = 8  # of a trial, at most
 THINKING_SECONDS, THINKING_FACTOR = 10.0, 10.0  # by which a program may have been slower than its repetition
 
@@ -221,3 +259,206 @@ def _slower(place: str, records: Records, thought: Mapping[Trial, float]) -> Ite
         if trial in thought and seconds > THINKING_SECONDS + THINKING_FACTOR * thought[trial]:
             text = f"the program is said to have taken {seconds:.1f} s of its own, and took {thought[trial]:.1f} s now"
             yield "notes", f"{place}, {trial.letter}{trial.number}: {text}."
+
+
+@dataclass(frozen=True)
+class _Text:
+    """The size of a text: its bytes, and its characters with rows of one character counted as one."""
+
+    bytes: int = 0
+    characters: int = 0
+
+    @classmethod
+    def of(cls, text: str) -> "_Text":
+        return cls(len(text.encode("utf-8", "replace")), len(_RUN.sub(r"\1", text)))
+
+    def __add__(self, other: "_Text") -> "_Text":
+        return _Text(self.bytes + other.bytes, self.characters + other.characters)
+
+    def is_more_than(self, tokens: int) -> bool:
+        return self.characters > CHARACTERS_PER_TOKEN * tokens + SPARE_CHARACTERS
+
+
+@dataclass(frozen=True)
+class _Reply:
+    """A reply of a trial, with the sizes of what was sent and of its text."""
+
+    team: str
+    where: str
+    reply: ChatReply
+    sent: _Text
+    text: _Text
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self.reply.seconds / (self.reply.prompt_tokens / READ_AT_ONCE + self.reply.output_tokens + 1)
+
+    @property
+    def is_longer_than_its_text(self) -> bool:
+        return self.reply.output_tokens > self.text.bytes + SPARE_TOKENS and not self.reply.thoughts
+
+
+def unlikely_figures(
+    params: Params, model: str, submissions: Mapping[str, Submission], root: Path
+) -> Iterator[Finding]:
+    """Note tokens and seconds of a model's replies that hardly any text has, and name models that were mixed."""
+    replies: list[_Reply] = []
+    for team, submission in submissions.items():
+        for trial in params.trials():
+            with suppress(FileError):  # which is a fault already
+                record = read_record(record_path(root / stage_dir("raw", model, team), team, trial))
+                replies += _replies(team, trial, submission.work, record)
+    names = sorted({name for one in replies if (name := one.reply.model)})
+    if len(names) > 1:
+        yield "faults", f"{model}: its replies come from several models: {listed(names, _MOST)}."
+    if not replies:
+        return
+    usual = median(one.seconds_per_token for one in replies)
+    has_thoughts = 2 * sum(one.is_longer_than_its_text for one in replies) > len(replies)
+    if has_thoughts:
+        yield "notes", f"{model}: most of its replies have more tokens than their texts, as a model's that thinks."
+    for team in submissions:
+        team_replies = [one for one in replies if one.team == team]
+        doubts = [(one, doubt) for one in team_replies for doubt in _doubts(one, usual, has_thoughts)]
+        for one, doubt in doubts[:_MOST]:
+            yield "notes", f"{team} with {model}, {one.where}: {doubt}."
+        if len(doubts) > _MOST:
+            yield "notes", f"{team} with {model}: {count(len(doubts) - _MOST, 'more value')} like these."
+
+
+def _replies(team: str, trial: Trial, work: Prompt | Program, record: TrialRecord) -> Iterator[_Reply]:
+    conversation: list[_Text] = []
+    for turn, exchange in enumerate(record.exchanges, start=1):
+        if isinstance(work, Prompt):
+            conversation = [_Text.of(work.for_letter(trial.letter))]
+        else:
+            new = [_Text.of(message.content) for message in exchange.messages or ()]
+            conversation = conversation[: exchange.repeats or 0] + new
+        text = _Text.of(exchange.reply.text)
+        where = f"{trial.letter}{trial.number}, reply {turn}"
+        yield _Reply(team, where, exchange.reply, sum(conversation, _Text()), text)
+        conversation.append(text)
+
+
+def _doubts(one: _Reply, usual: float, has_thoughts: bool) -> Iterator[str]:
+    reply, seconds = one.reply, one.reply.seconds
+    written, read = count(reply.output_tokens, "token"), count(reply.prompt_tokens, "token")
+    if one.text.is_more_than(reply.output_tokens):
+        yield f"{written} are few for its {number(one.text.bytes)} bytes"
+    elif one.is_longer_than_its_text and not has_thoughts:
+        yield f"{written} are many for its {number(one.text.bytes)} bytes"
+    if one.sent.is_more_than(reply.prompt_tokens):
+        yield f"{read} are few for a prompt of {number(one.sent.bytes)} bytes"
+    elif reply.prompt_tokens > one.sent.bytes + TEMPLATE_TOKENS:
+        yield f"{read} are many for a prompt of {number(one.sent.bytes)} bytes"
+    share = one.seconds_per_token / usual if usual else 1.0
+    if reply.output_tokens > TOKENS_PER_SECOND * seconds or share < 1 / UNUSUAL:
+        yield f"{number(seconds)} s are few for {written}"
+    elif seconds > LONG_SECONDS and share > UNUSUAL:
+        yield f"{number(seconds)} s are many for {written}"
+
+
+def shown(one: Any, other: Any) -> tuple[str, str]:
+    """Return two values as text, long ones cut to 80 characters around the place in which they differ."""
+    texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in (one, other)]
+    same = len(os.path.commonprefix(texts))  # noqa: RUF071 - texts, no paths
+    start = max(0, same - _BEFORE) if max(map(len, texts)) > LONGEST else 0
+    before = "..." if start else ""
+    return before + printable_line(texts[0][start:], LONGEST), before + printable_line(texts[1][start:], LONGEST)
+
+
+@dataclass(frozen=True)
+class AskedCall:
+    """One call that was asked again."""
+
+    model: str  # the model's key in params.yaml
+    team: str
+    letter: str
+    trial: int
+    turn: int  # among the answered calls of the trial, from 1
+    same: bool | None  # text and tokens of the answer; None: there was no answer
+    detail: str  # where the answers differ, or why there is none
+
+    def __str__(self) -> str:
+        """Return the call and its outcome in a line."""
+        outcome = {True: "the same answer", False: "another answer", None: "no answer"}[self.same]
+        place = f"{self.team} with {self.model}, {self.letter}{self.trial}, call {self.turn}"
+        return f"{place}: {outcome}{f': {self.detail}' if self.detail else ''}"
+
+
+def ask_again(
+    root: Path, params: Params, number: int, *, report: Callable[[str], None] = lambda _: None
+) -> list[AskedCall]:
+    """Ask a sample of the calls in data/raw again, or all if they are fewer; everybody draws the same sample.
+
+    The same bytes of a model on the same kind of machine give the same answer to a seed; another version of the server,
+    another processor or GPU may give another one, as may a server that answers several at once. Recorded models that
+    pcgeval can run itself are asked in this process, others where params.yaml says, or of this machine's Ollama server.
+    `report` receives messages for a person.
+    """
+    submissions = load_submissions(params.teams, root / SUBMISSIONS)
+    calls: list[tuple[str, str, Trial, int, TrialRecord]] = []
+    for model, team, trial in product(params.models, params.teams, params.trials()):
+        path = record_path(root / stage_dir("raw", model, team), team, trial)
+        record = read_record(path) if path.exists() else None
+        calls += [(model, team, trial, turn, record) for turn in range(len(record.exchanges))] if record else []
+    chosen = sorted(random.Random(0).sample(range(len(calls)), min(number, len(calls))))  # noqa: S311 - no secret
+    asked = []
+    opened, digest, fault = "", "", ""
+    backend: Backend | None = None  # one at a time: a model may fill the memory
+    progress = Progress("calls asked again", len(chosen))
+    for model, team, trial, turn, record in (calls[place] for place in chosen):
+        settings = params.models[model]
+        if settings.backend == "recorded":
+            name = "llamacpp" if find_model(settings.name) else "ollama"
+            settings = settings.model_copy(update={"backend": name})
+        if model != opened:
+            report(f"asking {model} again")
+            opened, backend = model, None
+            try:
+                backend = open_backend(settings, report=report)
+                digest = pinned_digest(settings, backend)
+            except LlmError as error:
+                backend, fault = None, printable_line(str(error))
+        same: bool | None = None
+        if backend is None:
+            detail = fault
+        elif digest != record.digest:
+            detail = f"the server has another model of this name, with digest {digest}"
+        else:
+            task = GenerationTask(submissions[team], settings, digest, params.limits, params.competition.seed)
+            request = list(_requests(task.job(trial), submissions[team].work, record))[turn]
+            same, detail = _ask(request, record.exchanges[turn], backend, params.limits.call_seconds)
+        asked.append(AskedCall(model, team, trial.letter, trial.number, turn + 1, same, detail))
+        progress.step()
+    return asked
+
+
+def _ask(request: ChatRequest, exchange: Exchange, backend: Backend, seconds: float) -> tuple[bool | None, str]:
+    """Ask a call again and return whether the answer is the same, and how it differs."""
+    if request.key != exchange.key:
+        return None, "the submission, model, seed or options have changed since it was recorded"
+    try:
+        reply = backend.chat(request, seconds)
+    except (CallError, LlmError) as error:
+        return None, printable_line(str(error))
+    if reply.text != exchange.reply.text:
+        before, now = shown(exchange.reply.text, reply.text)
+        return False, f"{before!r} is recorded, and {now!r} is answered"
+    is_same = (reply.prompt_tokens, reply.output_tokens) == (exchange.reply.prompt_tokens, exchange.reply.output_tokens)
+    return is_same, "" if is_same else "the same text with other numbers of tokens"
+
+
+def _requests(job: TrialJob, work: Prompt | Program, record: TrialRecord) -> Iterator[ChatRequest]:
+    """Yield the request of each answered call of a trial by what was sent, as the broker makes it."""
+    conversation: tuple[Message, ...] = ()
+    repetitions: Counter[str] = Counter()
+    for exchange in record.exchanges:
+        if isinstance(work, Prompt):
+            sent: tuple[Message, ...] = (Message("user", work.for_letter(job.trial.letter)),)
+        else:
+            sent = conversation[: exchange.repeats or 0] + (exchange.messages or ())
+        first = job.request(*sent).key
+        yield job.request(*sent, repetition=repetitions[first])
+        repetitions[first] += 1
+        conversation = (*sent, Message("assistant", exchange.reply.text))

@@ -14,15 +14,13 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pcgeval.core.files import sha256_text
-from pcgeval.core.text import count, printable_text, shortened
+from pcgeval.core.text import count, printable_text, rounded, shortened
 from pcgeval.formats.stages import SimulatedTrial
 from pcgeval.preview.drawing import block_text, motion, outlines, tile_view
 from pcgeval.report.results import commonest_failures, shares_by_model
 from pcgeval.rubric.explanation import NodeShare, reasons_without_grade
-from pcgeval.rubric.grades import GradedTaskNode
+from pcgeval.rubric.grades import GradedTaskNode, foreign_text, record_of
 from pcgeval.rubric.output import JudgeOutput, get_grade_summary
-from pcgeval.rubric.record import foreign_text, record_of
-from pcgeval.scoring.decimals import rounded
 
 SHADES = 9  # classes h1 to h9 of the style sheet; h0 is for exactly nothing
 Figure = float | Decimal

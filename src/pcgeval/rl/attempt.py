@@ -9,8 +9,8 @@ from pathlib import Path
 from pcgeval.core.files import write_text
 from pcgeval.core.text import well_formed
 from pcgeval.rubric.papers import Paper
-from pcgeval.sandbox.disk import DiskLimits, check_room, disk_use, wait_within
 from pcgeval.sandbox.process import MEGABYTE, ResourceLimits
+from pcgeval.sandbox.reproduction import DiskLimits, check_room, disk_use, wait_within
 from pcgeval.sandbox.sandbox import Sandbox, open_sandbox, programs_are_trusted
 
 WORK, PAPER = "work", "paper"

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from pcgeval.core.text import markdown_table, one_line
 from pcgeval.rubric.explanation import call_words, dollars, shown_line
-from pcgeval.rubric.grades import PASSED, GradedTaskNode
+from pcgeval.rubric.grades import PASSED, CallUsage, GradedTaskNode
 from pcgeval.rubric.output import EvidenceCount, JudgeOutput
-from pcgeval.rubric.record import CallUsage
 from pcgeval.rubric.tree import CATEGORIES
 
 _OF_MODEL = ("model", "prompts", "prompt_version", "votes")  # the same in all gradings

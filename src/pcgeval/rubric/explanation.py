@@ -12,9 +12,8 @@ from typing import Any
 
 from pcgeval.core.files import to_json
 from pcgeval.core.text import count, one_line, truncate
-from pcgeval.rubric.grades import GradedTaskNode, GradeError, added_up
+from pcgeval.rubric.grades import CallUsage, GradedTaskNode, GradeError, added_up, foreign_text, record_of
 from pcgeval.rubric.output import JudgeOutput, get_grade_summary
-from pcgeval.rubric.record import CallUsage, foreign_text, record_of
 
 WIDTH = 120
 _INDENT = " " * 7

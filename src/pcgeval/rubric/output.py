@@ -18,15 +18,18 @@ from pcgeval.core.untrusted import read_json
 from pcgeval.formats.params import Price
 from pcgeval.formats.stages import refusal
 from pcgeval.rubric.grades import (
+    CallUsage,
     GradedTaskNode,
     GradeError,
+    ReproductionRecord,
     ScoreBounds,
     Share,
+    TokenUsage,
     get_total_token_usage,
     grading_within,
+    record_of,
     rescored,
 )
-from pcgeval.rubric.record import CallUsage, ReproductionRecord, TokenUsage, record_of
 from pcgeval.rubric.tree import CATEGORIES
 
 HEURISTIC = "heuristic"  # the judge type of a guess in place of a grading

@@ -36,7 +36,7 @@ from pcgeval.formats.layout import GRADE_FILE, own_or_packaged
 from pcgeval.rubric.explanation import reasons_without_grade
 from pcgeval.rubric.output import HEURISTIC, JudgeOutput, read_grade
 from pcgeval.rubric.tree import RubricError, TaskNode, load_rubric_with_checks
-from pcgeval.submissions.reproduction import REPRODUCE_SCRIPT
+from pcgeval.submissions.load import REPRODUCE_SCRIPT
 
 RUBRIC_FILE, PAPER_FILE = "rubric.json", "paper.md"
 GOLD = Path("submissions/reproduces")  # in a paper's folder: a submission that reproduces all of it

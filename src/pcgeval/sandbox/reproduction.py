@@ -1,7 +1,8 @@
 """Run a submission's reproduce.sh in the sandbox, to see what it really reproduces.
 
 The script runs on a copy, with limits on time, memory and disk, and without network unless the caller opens it. Its
-results are not trusted either: the caller gets a second copy, of regular files within bounds and without links.
+results are not trusted either: the caller gets a second copy, of regular files within bounds and without links. The
+sandbox itself limits only the size of each file, so the disk space and the number of files are watched from outside.
 """
 
 import errno
@@ -10,7 +11,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -18,11 +21,13 @@ from time import monotonic
 from pcgeval.core.text import listed
 from pcgeval.core.untrusted import walk
 from pcgeval.sandbox.bubblewrap import interpreter_paths
-from pcgeval.sandbox.disk import DiskLimits, check_room, exceeds, wait_within
-from pcgeval.sandbox.process import MEGABYTE, SUBMISSION, ExitStatus, ResourceLimits, SandboxError
+from pcgeval.sandbox.process import MEGABYTE, SUBMISSION, ExitStatus, ResourceLimits, SandboxedProcess, SandboxError
 from pcgeval.sandbox.sandbox import open_sandbox
-from pcgeval.submissions.reproduction import CREATION_TIME, REPRODUCE_LOG, REPRODUCE_SCRIPT, ReproductionRun
+from pcgeval.submissions.load import CREATION_TIME, REPRODUCE_LOG, REPRODUCE_SCRIPT, ReproductionRun
 
+MIN_FREE_BYTES = 200 * MEGABYTE  # of the disk
+WATCH_SECONDS = 0.2  # between two looks at it
+READING_SECONDS = 10.0  # to read the last output
 KEPT_LOG_BYTES = 1 * MEGABYTE  # from the start and once more from the end
 MAX_LOG_BYTES = 256 * MEGABYTE
 MAX_FOLDERS = 64  # one within the other
@@ -30,6 +35,18 @@ SHOWN_NAMES = 20
 _TOO_LARGE = "too large"
 # the machine is to blame for these: a full disk or quota, a broken disk, too many open files
 _MACHINE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)
+
+
+@dataclass(frozen=True)
+class DiskLimits:
+    """The disk space and the number of files and folders that a program may use."""
+
+    total_bytes: int = 2_000 * MEGABYTE
+    files: int = 50_000
+
+    def __str__(self) -> str:
+        """Return the limits in words that follow "more than"."""
+        return f"{self.files} files or {self.total_bytes / MEGABYTE:g} MB"
 
 
 class SandboxComputer:
@@ -201,3 +218,71 @@ def _left_out_line(when: str, reasons: dict[str, str]) -> str:
 def _take_over(folder: Path) -> None:
     """Give this user all rights below a folder, whatever a run has done to its files; links are not followed."""
     subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], check=False, capture_output=True)
+
+
+def check_room(folder: Path) -> None:
+    """Raise SandboxError if the disk is too full to start a program."""
+    if _free_bytes(folder) < MIN_FREE_BYTES:
+        raise SandboxError(f"{folder}: less than {MIN_FREE_BYTES / MEGABYTE:g} MB are free. Make room there.")
+
+
+def disk_use(folder: Path, most: DiskLimits | None = None) -> tuple[int, int]:
+    """Return the bytes and the number of files and folders in a folder; stop counting once they exceed `most`.
+
+    A folder that cannot be listed counts as empty, and one that lies too deep to be opened by its path as endless.
+    """
+    files = size = 0
+    waiting = [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    files += 1
+                    with suppress(FileNotFoundError):
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if most is not None and (size > most.total_bytes or files > most.files):
+                        return size, files
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return size, sys.maxsize
+    return size, files
+
+
+def exceeds(folder: Path, most: DiskLimits) -> bool:
+    """Return whether a folder holds more than it may."""
+    size, files = disk_use(folder, most)
+    return size > most.total_bytes or files > most.files
+
+
+def wait_within(process: SandboxedProcess, seconds: float, folder: Path, most: DiskLimits) -> tuple[ExitStatus, str]:
+    """Wait until a program ends, and stop it when it is late, its folder exceeds the limits or the disk is nearly full.
+
+    Return how it ended and what it printed.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        pause = WATCH_SECONDS
+        while not ended.wait(pause):
+            started = monotonic()
+            if _free_bytes(folder) < MIN_FREE_BYTES:  # deleted files that are still open also take space
+                process.kill(f"left less than {MIN_FREE_BYTES / MEGABYTE:g} MB of the disk free")
+            if exceeds(folder, most):
+                process.kill(f"made more than {most}")
+            pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
+
+    watcher = threading.Thread(target=watch, name="disk watcher", daemon=True)
+    watcher.start()
+    try:
+        status = process.wait(seconds)
+    finally:
+        process.kill()
+        ended.set()
+        watcher.join()
+    return status, process.output(READING_SECONDS)
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder.parent).free  # a program may have taken away all rights to the folder itself

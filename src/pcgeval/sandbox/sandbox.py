@@ -17,13 +17,7 @@ from weakref import WeakSet
 import psutil
 
 from pcgeval.sandbox.bubblewrap import bubblewrap, interpreter_paths
-from pcgeval.sandbox.process import (
-    SCRATCH_FOLDERS,
-    ExitStatus,
-    ResourceLimits,
-    SandboxedProcess,
-    SandboxError,
-)
+from pcgeval.sandbox.process import SCRATCH_FOLDERS, ExitStatus, ResourceLimits, SandboxedProcess, SandboxError
 from pcgeval.sandbox.room import IS_CLOSED, SOURCE, Room
 
 __all__ = ["ExitStatus", "ResourceLimits", "Sandbox", "SandboxError", "SandboxedProcess", "open_sandbox"]

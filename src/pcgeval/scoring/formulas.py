@@ -9,15 +9,19 @@ With P programs, C letters and T trials, per model:
     normalised         = 100 * prompt score / sum of the prompt scores (0 if that sum is 0)
 
 Source: the evaluation pages of ChatGPT4PCG 2024 and LLMs4PCG 2025. A missing value counts as 0.
+
+The arithmetic is that of the official script (bignumber.js with its default settings): sums, differences and products
+are exact, a quotient is rounded half up to 20 decimal places. Compute inside `with exact_arithmetic():`, as Python's
+default rounds to 28 digits.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, localcontext
 from itertools import chain
 
 from pcgeval.formats.results import LetterRow, OfficialWeight, TrialRow
-from pcgeval.scoring.decimals import ONE, ZERO, divide, exact_arithmetic
 from pcgeval.scoring.inputs import (
     CompetitionResults,
     Entry,
@@ -29,6 +33,12 @@ from pcgeval.scoring.inputs import (
     check_results,
     first_by_trial,
 )
+
+PLACES = 20  # bignumber.js: DECIMAL_PLACES
+ZERO = Decimal(0)
+ONE = Decimal(1)
+# A product of three floats and three weights has under 1 200 digits; anything that would round raises instead.
+_EXACT = Context(prec=5000, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
 
 RULES_VERSION = 1  # increase it with every change, here or in ranking.py, that changes a score or a place
 
@@ -228,3 +238,17 @@ def _percent(part: Decimal, whole: Decimal) -> Decimal:
 
 def _sum(values: Iterable[Decimal]) -> Decimal:
     return sum(values, ZERO)
+
+
+def exact_arithmetic() -> AbstractContextManager[Context]:
+    """Return the context in which + - x of decimals are exact."""
+    return localcontext(_EXACT)
+
+
+def divide(dividend: Decimal, divisor: Decimal | int) -> Decimal:
+    """Return the quotient rounded half up (away from zero) to 20 decimal places; call inside `exact_arithmetic`."""
+    divisor = Decimal(divisor)
+    quotient, remainder = divmod(dividend.scaleb(PLACES), divisor)
+    if 2 * abs(remainder) >= abs(divisor):
+        quotient += 1 if (dividend < 0) == (divisor < 0) else -1
+    return quotient.scaleb(-PLACES)

@@ -34,7 +34,6 @@ from pcgeval.formats.stages import (
     by_trial,
     is_recognised,
 )
-from pcgeval.scoring.decimals import from_float
 
 Kind = TypeVar("Kind", bound=StageFile)
 UNKNOWN = "unknown"  # the official tools name neither their engine nor their classifier
@@ -295,3 +294,8 @@ def _entries(path: Path, values: Iterable[tuple[str, float]], rules: ScoringRule
             )
         entries.append(Entry(trial, from_float(value)))
     return tuple(entries)
+
+
+def from_float(value: float) -> Decimal:
+    """Return the decimal that a float is written as, such as 0.1 for 0.1, as JavaScript and JSON do."""
+    return Decimal(repr(float(value)))

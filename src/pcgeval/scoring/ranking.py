@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcgeval.core.files import write_json, write_text
-from pcgeval.core.text import plain
+from pcgeval.core.text import plain, rounded
 from pcgeval.formats.layout import RANKING_CSV, RANKING_JSON
 from pcgeval.formats.results import (
     RankedTeam,
@@ -32,8 +32,7 @@ from pcgeval.formats.results import (
     ScoreInterval,
     TeamModelScore,
 )
-from pcgeval.scoring.decimals import ZERO, rounded
-from pcgeval.scoring.formulas import RULES_VERSION, CompetitionScores, ModelScores, TeamTotal, score_competition
+from pcgeval.scoring.formulas import RULES_VERSION, ZERO, CompetitionScores, ModelScores, TeamTotal, score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, byte_order, known_sum
 
 LEVEL = 0.90

@@ -27,12 +27,12 @@ from pcgeval.formats.results import (
     RankingIntervals,
     TrialRow,
     csv_text,
+    result_hash,
 )
 from pcgeval.formats.stages import read_outcomes
 from pcgeval.formats.trials import best_levels, read_summaries
 from pcgeval.scoring.formulas import ModelScores, score_competition
 from pcgeval.scoring.inputs import CompetitionResults, ScoringError, ScoringRules, TeamResults, read_team
-from pcgeval.scoring.result_hash import result_hash
 from pcgeval.submissions.load import Submission, load_submissions
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ def rank_stage(params: Params, root: Path = Path()) -> "Ranking":
     file = ranks.ranking_file(ranking, scores, intervals)
     file = file.model_copy(update={"result": result_hash(params, file, root)})
     ranks.write_ranking(root / RESULTS, file)
-    with rewritten_folder(root / METRICS, keep=root / DATA / "similarity"):
-        ranks.write_metrics(root / METRICS, ranking)
+    ranks.write_metrics(root / METRICS, ranking)
     return ranking
 
 

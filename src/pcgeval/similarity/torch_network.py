@@ -12,14 +12,7 @@ from safetensors import SafetensorError
 
 from pcgeval.core.packages import packages_for
 from pcgeval.similarity.preprocessing import RowRuns, pixels_of
-from pcgeval.similarity.source import (
-    ClassifierError,
-    Precision,
-    Preprocessing,
-    first_line,
-    lacking_weights,
-    unloadable,
-)
+from pcgeval.similarity.source import ClassifierError, Precision, Preprocessing, first_line, lacking_weights, unloadable
 
 # what transformers raises for a faulty configuration; ImportError: the network needs another package
 _UNLOADABLE = (

@@ -2,7 +2,8 @@
 
 A submission holds `README.md` and either a program, which is Python that uses the competition's interface, or a prompt:
 `prompt.txt` with the token `<OBJECT>`. The folder is exactly what was handed in: the organiser's decisions about a team
-stand in params.yaml, and the lock of a program's packages in data/locks.
+stand in params.yaml, and the lock of a program's packages in data/locks. The submission of a paper's reproduction has
+a `reproduce.sh`, which a `Computer` runs.
 """
 
 import ast
@@ -12,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 from pcgeval.core.errors import PcgevalError
 from pcgeval.core.files import tree_sha256
@@ -20,6 +22,8 @@ from pcgeval.core.untrusted import UntrustedFileError, open_regular, path_below,
 from pcgeval.formats.layout import SUBMISSIONS, packages_lock
 from pcgeval.formats.params import PARAMS_FILE, Team
 
+REPRODUCE_SCRIPT, REPRODUCE_LOG = "reproduce.sh", "reproduce.log"
+CREATION_TIME = f"{REPRODUCE_LOG}.creation_time"  # PaperBench: when reproduce.sh was started, in seconds since 1970
 INTERFACE_PACKAGES = ("chatgpt4pcg", "llm4pcg", "llms4pcg")
 MAX_SOURCE_BYTES = 256 * 2**10
 MAX_PARSED_BYTES = 4 * 2**20  # of all sources of a program
@@ -120,6 +124,35 @@ class Submission:
         return len(self.work.text) if isinstance(self.work, Prompt) else None
 
 
+@dataclass(frozen=True)
+class ReproductionRun:
+    """The result of running a submission's reproduce.sh."""
+
+    folder: Path  # a copy of the submission as it was after the run, with reproduce.log
+    log: str  # the output, cut in the middle if it is long, the files left out, and how it ended; without times
+    exit_code: int | None  # the script's, 128 + the signal's number for a signal; None if it was stopped or not started
+    reason: str | None  # why it was stopped or never started, or which signal ended it
+    seconds: float  # how long it ran
+    # seconds since 1970 by the clock of the disk: the files of the run are as old or newer, those handed in look older
+    started_at: float
+
+
+class Computer(Protocol):
+    """An environment that may run untrusted code.
+
+    An attribute `identity`, a text, may name the settings that decide how a run ends: a run that was kept counts for
+    the same identity only.
+    """
+
+    def reproduce(self, submission: Path, into: Path) -> ReproductionRun:
+        """Copy a submission into the folder `into` and run its reproduce.sh there."""
+
+
+def computer_identity(computer: Computer) -> str:
+    """Return the identity of a computer; empty if it has none."""
+    return str(getattr(computer, "identity", ""))
+
+
 def load_submission(folder: Path, decisions: Team = _NO_DECISIONS) -> Submission:
     """Read a team's folder in a competition; its name is the team.
 
@@ -217,10 +250,12 @@ def _neither(folder: Path, files: Sequence[PythonFile]) -> SubmissionError:
 def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
     """Return the name of the file that starts the program; None if there is no program.
 
-    It is the file that uses the interface and has a block under `if __name__ == "__main__"`. Of several, it is the one
-    that the README starts with `python FILE`, or the only one that names run_evaluation.
+    It is the file that uses the interface, or takes run_evaluation from a file here that does, and has a block under
+    `if __name__ == "__main__"`. Of several, it is the one that the README starts with `python FILE`, or the only one
+    that names run_evaluation.
     """
-    uses = [file for file in files if file.uses_interface]
+    modules = {_module(file.name) for file in files if file.uses_interface}
+    uses = [file for file in files if file.uses_interface or (file.evaluates and file.imports.keys() & modules)]
     if broken := next((file for file in uses if file.fault), None):  # an old copy must not take its place
         text = f"{broken.fault}. Correct it, or {_NAME_ENTRY}"
         raise SubmissionError(folder, broken.place, text)
@@ -239,6 +274,11 @@ def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
         text = f"several files start a program: {listed(names, 10)}. Write `python {names[0]}` into the README"
         raise SubmissionError(folder, "", f"{text}, or {_NAME_ENTRY}")
     return names[0] if names else None
+
+
+def _module(name: str) -> str:
+    """Return the name by which a program at the top imports a file."""
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
 def load_prompt(path: Path) -> str:
