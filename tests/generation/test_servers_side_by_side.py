@@ -84,6 +84,7 @@ def test_a_server_that_is_away_keeps_no_other_from_going_on_and_all_errors_are_t
 
 def test_a_model_with_nothing_to_do_needs_no_server(competition, servers):
     competition.add_team("beta", {"prompt.txt": "Stack the letter <OBJECT>."})
+    competition.change_params("limits", outage_seconds=0)
     competition.generate()
     servers[0].__exit__()
     before = servers[1].neutral
