@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pcgeval.bulk.inputs import InputRow, count_rows, input_files, read_rows
 from pcgeval.bulk.level_table import (
     CARD,
+    InputRow,
     LevelRow,
+    count_rows,
     dataset_card,
     engine_sha256,
     import_pyarrow,
+    input_files,
     level_table,
     parquet_bytes,
+    read_rows,
 )
 from pcgeval.core.errors import FileError, PcgevalError
 from pcgeval.core.files import sha256_json, sha256_text, to_json, write_bytes, write_text
