@@ -28,8 +28,7 @@ from pcgeval.core.files import copy_files, derived_seed, write_text
 from pcgeval.core.locks import lock_folder
 from pcgeval.core.text import count, listed
 from pcgeval.formats import layout
-from pcgeval.formats.layout import CALLS, RUN_LOCK, STATE, SUBMISSIONS, SUBMIT_LOCK, competition_files, state_name
-from pcgeval.formats.params import Params, ParamsError, load_params
+from pcgeval.formats.params import PARAMS_FILE, Params, ParamsError, load_params
 from pcgeval.formats.trials import record_path
 from pcgeval.judge.settings import JudgeSettings
 from pcgeval.llm.backends import open_backend, pinned_digest
@@ -49,6 +48,9 @@ from pcgeval.submissions.packages import (
     lock_requirements,
 )
 
+Severity = Literal["error", "failing team", "warning"]
+_TRIAL_BYTES = 100_000  # of the files of all stages and DVC's copies of them: twice the mean of the demo
+_TOKEN_BYTES = 16  # of a reply's token: 4 bytes each in the call log, the record, the response and DVC's copies
 ROUNDS = Path("rounds")
 _DVC_CONFIG = """\
 [core]
@@ -61,10 +63,6 @@ _DVC_CONFIG = """\
 """
 
 app = group()
-Severity = Literal["error", "failing team", "warning"]
-_MOST_NAMES = 5  # in a sentence
-_TRIAL_BYTES = 100_000  # of the files of all stages and DVC's copies of them: twice the mean of the demo
-_TOKEN_BYTES = 16  # of a reply's token: 4 bytes each in the call log, the record, the response and DVC's copies
 
 
 class Finding(NamedTuple):
@@ -102,7 +100,7 @@ def check(
     names every change after that.
     """
     findings, answers, summary = Findings(), list[str](), None
-    with _attempt(findings, "params.yaml"):
+    with _attempt(findings, PARAMS_FILE):
         params = load_params()
         answers, summary = _check_inputs(params, findings, is_full=full)
     # the workspace of a round is in no commit: its inputs are copies
@@ -317,7 +315,7 @@ def _check_commitment(findings: Findings) -> str | None:
         commit, uncommitted = read_commitment(Path())
         if not uncommitted:
             return commit
-        text = f"not committed: {listed(uncommitted, _MOST_NAMES)}. Commit and publish them before the run."
+        text = f"not committed: {listed(uncommitted)}. Commit and publish them before the run."
         findings.append(Finding("commit", "warning", text))
     return None
 
@@ -339,7 +337,7 @@ def run(
 
     load_params()  # outside a competition's folder, leave nothing behind
     check_package()
-    with lock_folder(Path.cwd(), RUN_LOCK):
+    with lock_folder(Path.cwd(), layout.RUN_LOCK):
         check()
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # the stages run this Python
         environment = {**os.environ, INSIDE_RUN: "1", "PATH": path}
@@ -361,8 +359,8 @@ def run(
 
 def run_round(name: str) -> None:
     """Evaluate a round of params.yaml in rounds/NAME with `pcgeval run`, and exit with its code if it failed."""
-    with lock_folder(ROUNDS / name, STATE / f"round-{state_name(ROUNDS / name)}.lock"):
-        with lock_folder(SUBMISSIONS, SUBMIT_LOCK):  # copy no half of a submission that is being filed
+    with lock_folder(ROUNDS / name, layout.STATE / f"round-{layout.state_name(ROUNDS / name)}.lock"):
+        with lock_folder(layout.SUBMISSIONS, layout.SUBMIT_LOCK):  # copy no half of a submission that is being filed
             workspace = prepare_round(name)
         print_stderr(f"evaluating the round {name} in {workspace}")
         environment = {**os.environ, INSIDE_RUN: "1"}
@@ -376,11 +374,11 @@ def run_round(name: str) -> None:
 
 def prepare_round(name: str, root: Path = Path()) -> Path:
     """Make or refresh the workspace of a round in a competition's folder, and return it; its outputs are kept."""
-    rounds = load_params(root / "params.yaml").rounds
+    rounds = load_params(root / PARAMS_FILE).rounds
     if name not in rounds:
         known = ", ".join(rounds) or "none"
         raise ParamsError(f"params.yaml has no round {name!r} below `rounds` ({known}). Add its letters and trials.")
-    values = yaml.safe_load((root / "params.yaml").read_bytes())
+    values = yaml.safe_load((root / PARAMS_FILE).read_bytes())
     seed = rounds[name].seed
     if seed is None:  # with the final's seed, an earlier round would reveal its replies
         seed = derived_seed(values["competition"]["seed"], name)
@@ -395,10 +393,12 @@ def prepare_round(name: str, root: Path = Path()) -> Path:
         if not (source.exists() or part.is_optional):
             raise FileError(f"{source}: is missing, and every round needs it. Restore it, for example from git.")
         shutil.rmtree(target, ignore_errors=True)
-        copy_files(root, workspace, competition_files(root, part.path), follow_link=True, with_status=True)
-    write_text(workspace / "params.yaml", yaml.safe_dump(values, sort_keys=False))
-    (root / CALLS).mkdir(parents=True, exist_ok=True)
-    (workspace / CALLS).parent.mkdir(exist_ok=True)
-    if not os.path.lexists(workspace / CALLS):
-        (workspace / CALLS).symlink_to((root / CALLS).resolve())
+        names = layout.competition_files(root, part.path)
+        copy_files(root, workspace, names, follow_link=True, with_status=True)
+    write_text(workspace / PARAMS_FILE, yaml.safe_dump(values, sort_keys=False))
+    calls = workspace / layout.CALLS
+    (root / layout.CALLS).mkdir(parents=True, exist_ok=True)
+    calls.parent.mkdir(exist_ok=True)
+    if not os.path.lexists(calls):
+        calls.symlink_to((root / layout.CALLS).resolve())
     return workspace

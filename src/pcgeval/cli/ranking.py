@@ -16,7 +16,7 @@ from pcgeval.cli.options import Json, file_to_write, group, print_json, print_ta
 from pcgeval.core.console import EXIT_CHECK_FAILED, print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.files import write_text
-from pcgeval.core.text import count as counted, markdown_table, plain, printable_line, rounded
+from pcgeval.core.text import count, markdown_table, plain, printable_line, rounded
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats import layout
 from pcgeval.formats.failures import FAILURES
@@ -24,7 +24,7 @@ from pcgeval.formats.params import Params, load_params
 from pcgeval.formats.results import RankedTeam, RankingFile, result_doubts
 
 TableFormat = Literal["csv", "markdown"]
-FEWEST, NEARLY_ALL = 3, 0.8  # failures of one kind, in number and as a share, that point to the model
+_FEWEST, _NEARLY_ALL = 3, 0.8  # failures of one kind, in number and as a share, that point to the model
 
 app = group()
 
@@ -67,7 +67,7 @@ def show_ranking(form: TableFormat | None = None, *, json: bool = False) -> None
         sys.stdout.write(ranking_table(ranking, form))
     else:
         print_teams(ranking.teams)
-        if failures := failure_counts(ranking, params.models):
+        if failures := _failure_counts(ranking, params.models):
             rows = [(title, *map(str, [sum(numbers), *numbers])) for title, numbers in failures]
             print()
             print_table(("failure", "all", *params.models), rows)
@@ -155,12 +155,7 @@ def ranking_table(ranking: RankingFile, form: TableFormat) -> str:
     return "".join(f"{line}\n" for line in markdown_table(columns, rows, ("team", "status")))
 
 
-def _failures(ranking: RankingFile, model: str) -> Counter[str]:
-    """Count the kinds of the failures of all teams with a model."""
-    return sum((Counter(team.models[model].failures) for team in ranking.teams if model in team.models), Counter())
-
-
-def failure_counts(ranking: RankingFile, models: Iterable[str]) -> list[tuple[str, list[int]]]:
+def _failure_counts(ranking: RankingFile, models: Iterable[str]) -> list[tuple[str, list[int]]]:
     """Return the titles of the failures, the commonest first, each with the number of trials with these models."""
     counts = [Counter(FAILURES[kind].title for kind in _failures(ranking, model).elements()) for model in models]
     titles = sum(counts, Counter[str]())
@@ -176,10 +171,15 @@ def doubtful_settings(ranking: RankingFile, params: Params) -> list[str]:
         by_team = [team.models[model].failures for team in ranking.teams if model in team.models]
         for kind, number in failures.items():
             teams = sum(kind in team for team in by_team)
-            if number >= max(FEWEST, NEARLY_ALL * failures.total()) and teams >= min(2, len(by_team)):
+            if number >= max(_FEWEST, _NEARLY_ALL * failures.total()) and teams >= min(2, len(by_team)):
                 values = [(name, settings.options[name]) for name in FAILURES[kind].options if name in settings.options]
                 shown = "".join(f", {name} {value}" for name, value in values)
                 some = f"{number} of {failures.total()} failures are `{FAILURES[kind].title}`"
-                where = f"{counted(teams, 'team')}{shown}"
+                where = f"{count(teams, 'team')}{shown}"
                 sentences.append(f"{model}: {some} ({where}): look at the model and its settings before the teams")
     return sentences
+
+
+def _failures(ranking: RankingFile, model: str) -> Counter[str]:
+    """Count the kinds of the failures of all teams with a model."""
+    return sum((Counter(team.models[model].failures) for team in ranking.teams if model in team.models), Counter())

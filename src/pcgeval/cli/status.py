@@ -29,8 +29,9 @@ from pcgeval.llm.call_log import LoggedCall, logged_calls
 from pcgeval.llm.protocol import full_name
 from pcgeval.submissions.load import Submission, SubmissionError, load_submission
 
-LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
-WATCH_SECONDS = 5.0  # between two looks
+_LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
+_WATCH_SECONDS = 5.0  # between two looks
+_Records = Mapping[tuple[str, str], Mapping[Trial, TrialRecord]]  # by model and team
 
 app = group()
 
@@ -102,7 +103,7 @@ class RunStatus:
         if self.seconds_left:
             least = "at least " if self.unknown else "about "
             parts.append(f"{least}{duration(self.seconds_left)} left")
-        unknown = f" The time of {listed(self.unknown, 5)} is not known yet." if self.unknown else ""
+        unknown = f" The time of {listed(self.unknown)} is not known yet." if self.unknown else ""
         return f"{', '.join(parts)}.{unknown}"
 
     def to_json(self) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def status(
         sys.stdout.flush()
         if run.done or not watch:
             return
-        time.sleep(WATCH_SECONDS)
+        time.sleep(_WATCH_SECONDS)
 
 
 def _print_status(run: RunStatus) -> None:
@@ -164,9 +165,6 @@ def _print_status(run: RunStatus) -> None:
     print(run.summary)
     for note in run.notes:
         print_stderr(note)
-
-
-_Records = Mapping[tuple[str, str], Mapping[Trial, TrialRecord]]  # by model and team
 
 
 def run_status(params: Params) -> RunStatus:
@@ -264,5 +262,5 @@ def _logged_calls(paths: Iterable[Path]) -> Iterator[LoggedCall]:
     """Yield the answered calls of trials at the ends of files; skip torn lines."""
     for path in paths:
         with suppress(OSError), path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - LOG_BYTES))
+            file.seek(max(0, path.stat().st_size - _LOG_BYTES))
             yield from (call for call in logged_calls(file) if call.letter and call.reply)

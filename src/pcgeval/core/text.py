@@ -42,7 +42,7 @@ def printable_name(text: str, limit: int = MAX_LINE) -> str:
     return f"{shown}..." if len(text) > limit else shown
 
 
-def listed(names: Sequence[str], most: int) -> str:
+def listed(names: Sequence[str], most: int = 5) -> str:
     """Return the first names and the number of others: `a, b and 3 more`."""
     shown = ", ".join(map(printable_name, names[:most]))
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
