@@ -60,6 +60,10 @@ _NOT_BUNDLED = [str(part.path) for part in PARTS if part.stage and "bundle" not 
 _MACHINE_ERRORS = (SandboxError, InstallError, OSError)
 
 
+class AuditError(PcgevalError):
+    """A folder holds nothing that can be audited."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """The first place in which a published file differs from that of a new run."""
@@ -73,10 +77,6 @@ class Difference:
         """Return the difference in a line."""
         place = f": {self.place}" if self.place else ""
         return f"{self.path}{place}: published {self.published}, again {self.again}"
-
-
-class AuditError(PcgevalError):
-    """A folder holds nothing that can be audited."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ of a competition: a revision of git, a folder, or a bundle.
 
 import io
 import os
-import tempfile
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
@@ -41,22 +40,21 @@ from pcgeval.scoring.stages import CHARACTER_SCORES
 from pcgeval.submissions.load import submission_sha256
 from pcgeval.submissions.validate import name_fault
 
+MANIFEST = "manifest.json"
+MAX_BYTES = 4 * 2**30  # of all files
+MAX_FILES = 10**6
+MAX_STEPS = 150_000  # of the simulation of a level, 100 times those of the default settings: some 3 to 15 s
+_REMEDY = "Take the bundle from its source again."
+
 SCORES = frozenset({"normalised", "score", "letter"})  # the kinds of values that are exact numbers
 _SHOWN_UNCHANGED = frozenset({"state", "result hash", "winners", "rank", "status", "normalised", "recognised", "score"})
-# parts of the result hash, of which a ranking has no more than the hash
-_PARTS = {
+_HASHED = {  # the kinds of values of which a ranking has no more than the hash, by the part of its result hash
     "locks": "packages",
     "recordings": "replies",
     "trials": "trials",
     "measurements": "measurements",
     "source": "code",
 }
-
-MANIFEST = "manifest.json"
-MAX_BYTES = 4 * 2**30  # of all files
-MAX_FILES = 10**6
-MAX_STEPS = 150_000  # of the simulation of a level, 100 times those of the default settings: some 3 to 15 s
-_REMEDY = "Take the bundle from its source again."
 
 
 class BundleError(PcgevalError):
@@ -184,7 +182,7 @@ def compare_states(before: str, after: str | None, root: Path) -> list[tuple[Lab
 
 def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
     folder, name = root / (place or ""), place or "the present folder"
-    with tempfile.TemporaryDirectory(prefix="pcgeval-compare-") as temporary:
+    with TemporaryDirectory(prefix="pcgeval-compare-") as temporary:
         try:
             if folder.is_file():
                 unpack_bundle(folder, Path(temporary, "bundle"))
@@ -193,7 +191,7 @@ def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
                 folder = Path(temporary, "state")
                 _export(place, root, folder)
             with other_remedy("Name another state.") if place else nullcontext():
-                return {Label("state"): name, **dict(_values(folder))}
+                return {Label("state"): name, **dict(_compared_values(folder))}
         except PcgevalError as error:
             reason = printable_line(str(error).replace(f"{folder}/", ""), 1000)
             raise CompareError(f"{name}: {reason}") from error
@@ -202,7 +200,7 @@ def _read_state(place: str | None, root: Path) -> dict[Label, Any]:
 def _export(revision: str, root: Path, folder: Path) -> None:
     archive = folder.with_suffix(".zip")
     try:
-        git(root, "archive", f"--output={archive}", revision, "--", "params.yaml", str(RESULTS), str(SUBMISSIONS))
+        git(root, "archive", f"--output={archive}", revision, "--", PARAMS_FILE, str(RESULTS), str(SUBMISSIONS))
     except CommitmentError as error:
         raise CompareError(
             f"is no bundle and no folder with {RANKING_JSON}, and git reads no such revision ({error}). "
@@ -211,17 +209,17 @@ def _export(revision: str, root: Path, folder: Path) -> None:
     unpack(archive, folder, max_files=MAX_FILES, max_bytes=MAX_BYTES)
 
 
-def _values(folder: Path) -> Iterator[tuple[Label, Any]]:
+def _compared_values(folder: Path) -> Iterator[tuple[Label, Any]]:
     """Yield all that is compared of a state: its result, then its inputs, then the teams in order."""
     if not (folder / RANKING_JSON).is_file():
         raise CompareError(f"has no {RANKING_JSON}. Run `make final-eval` first, or name another state.")
-    params, ranking = load_params(folder / "params.yaml", allow_aliases=False), RankingFile.read(folder / RANKING_JSON)
+    params, ranking = load_params(folder / PARAMS_FILE, allow_aliases=False), RankingFile.read(folder / RANKING_JSON)
     yield Label("result hash"), ranking.result and ranking.result.sha256
     yield Label("winners"), list(ranking.winners)
     for team in params.teams:
         submission = folder / SUBMISSIONS / team
         yield Label("submission", team), submission_sha256(submission) if submission.is_dir() else None
-    for part, kind in _PARTS.items():
+    for part, kind in _HASHED.items():
         yield Label(kind), ranking.result and ranking.result.parts.get(part)
     yield Label("classifier"), ranking.classifier
     yield Label("engine"), ranking.engine

@@ -27,10 +27,8 @@ from pcgeval.formats.params import ANY_CLASSIFIER, PARAMS_FILE, ParamsError, par
 from pcgeval.formats.results import NOT_DECIDING
 from pcgeval.proof.parts import PARTS, Finding, parts_for
 
+_COMMITTED = [str(part.path) for part in parts_for("commit")]
 _IN_GIT = sorted({part.path.parts[0] for part in PARTS if part.uses != ("init",)})
-
-COMMITTED = [str(part.path) for part in parts_for("commit")]
-_MOST = 5  # names in a sentence
 _LONGEST_VALUE = 100  # characters
 _SHOWN_HASH = 12  # digits
 _PLACES_OF_MODELS = {*NOT_DECIDING["models"]["__all__"], "backend"}  # a live run and its replay differ in `backend`
@@ -96,14 +94,14 @@ def changes_since(root: Path, commit: str) -> Iterator[str]:
         elif not os.path.lexists(root / place):
             change = "was removed"
         else:
-            change = f"was changed ({listed(files, _MOST)})"
+            change = f"was changed ({listed(files)})"
         yield f"{SUBMISSIONS}: team {printable_name(team)} {change} after the commit {shown}."
-    for folder in COMMITTED:
+    for folder in _COMMITTED:
         files = [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
         if folder in names and folder != PARAMS_FILE:
             yield f"{folder}: is no folder that git knows after the commit {shown}, but a file or a link."
         elif files and folder != str(SUBMISSIONS):
-            yield f"{folder}: changed after the commit {shown}: {listed(files, _MOST)}."
+            yield f"{folder}: changed after the commit {shown}: {listed(files)}."
 
 
 def _team(name: str) -> str:
@@ -122,7 +120,7 @@ def _differing(root: Path, commit: str | None) -> list[str]:
         if commit is not None:
             git(root, "read-tree", commit, GIT_INDEX_FILE=index)
         kinds = ("--modified", "--deleted", "--others")  # others: ignored ones too
-        names = git(root, "ls-files", "-z", *kinds, "--", *COMMITTED, GIT_INDEX_FILE=index).split("\0")
+        names = git(root, "ls-files", "-z", *kinds, "--", *_COMMITTED, GIT_INDEX_FILE=index).split("\0")
     return sorted({name for name in names if name and _counts(name)})
 
 
@@ -224,7 +222,7 @@ def check_repository(root: Path) -> Iterator[Finding]:
         yield "unpublished", "the folder is no git repository: nothing says who published which code and params."
         return
     if changed:
-        names = listed([printable_line(line[3:]) for line in changed], _MOST)
+        names = listed([printable_line(line[3:]) for line in changed])
         yield "unpublished", f"changed since the last commit: {names}."
 
 

@@ -13,19 +13,16 @@ from pcgeval.core.files import sha256_bytes, sha256_file, to_json, tree_files
 from pcgeval.core.packages import installed_release
 from pcgeval.core.text import listed
 from pcgeval.formats import layout
-from pcgeval.formats.layout import CLASSIFIER, EXAMPLE_LETTERS, PACKAGE_FILE, RELEASED_PIPELINE, own_or_packaged
 from pcgeval.formats.params import PARAMS_FILE, Params
 from pcgeval.pipeline import STAGES
 from pcgeval.similarity.source import FILES, SHIPPED_SHA256, Source
 
-_SOURCE_DEPS = re.compile(r"src/pcgeval/[^\s,\]]+(,\s+src/pcgeval/[^\s,\]]+)*")
 # findings beside differences of files: faults, notes for readers, and two kinds that fail only a strict audit: what was
 # not run again, and what is not committed
 Kind = Literal["faults", "not_run", "unpublished", "notes"]
 Finding = tuple[Kind, str]
-_MOST = 5  # names in a sentence
-
 Use = Literal["audit", "bundle", "round", "commit", "init"]
+_SOURCE_DEPS = re.compile(r"src/pcgeval/[^\s,\]]+(,\s+src/pcgeval/[^\s,\]]+)*")
 
 
 class Part(NamedTuple):
@@ -114,26 +111,45 @@ def check_release(root: Path, params: Params) -> Iterator[Finding]:
     if source.is_dir() and source.samefile(package):
         yield "notes", "the audit ran the code of this folder; the `pcgeval audit` of a release compares it with that."
     elif names := _altered(root, package):
-        yield "faults", f"the code is not that of the installed release: {listed(names, _MOST)}."
+        yield "faults", f"the code is not that of the installed release: {listed(names)}."
     classifier = Source("", None, classifier_folder(root))
-    is_used = params.similarity.model == str(CLASSIFIER) and all((classifier.folder / name).is_file() for name in FILES)
+    is_used = params.similarity.model == str(layout.CLASSIFIER) and all(
+        (classifier.folder / name).is_file() for name in FILES
+    )
     if is_used and classifier.sha256 != SHIPPED_SHA256:
         hashes = f"their SHA-256 is {classifier.sha256}, and {SHIPPED_SHA256} is shipped"
-        yield "faults", f"{CLASSIFIER}: these are not the weights that pcgeval ships: {hashes}."
+        yield "faults", f"{layout.CLASSIFIER}: these are not the weights that pcgeval ships: {hashes}."
 
 
 def classifier_folder(root: Path) -> Path:
     """Return the folder of the classifier: the competition's, else that of the working directory or the package."""
-    return folder if (folder := root / CLASSIFIER).is_dir() else own_or_packaged(CLASSIFIER).resolve()
+    return (
+        folder if (folder := root / layout.CLASSIFIER).is_dir() else layout.own_or_packaged(layout.CLASSIFIER).resolve()
+    )
+
+
+def pipeline_files() -> dict[str, bytes]:
+    """Return the files of a competition's folder of the release: stages, dvc.yaml, .dvcignore, pcgeval.json.
+
+    They are those of the repository, but for the dependencies on `src/pcgeval` and on the example letters in dvc.yaml.
+    """
+    stages = sorted((layout.RELEASED_PIPELINE / "stages").glob("*.py"))
+    pipeline = (layout.RELEASED_PIPELINE / "dvc.yaml").read_text("utf-8").replace(f"{layout.EXAMPLE_LETTERS}, ", "")
+    return {
+        ".dvcignore": (layout.RELEASED_PIPELINE / ".dvcignore").read_bytes(),
+        "dvc.yaml": _SOURCE_DEPS.sub(str(layout.PACKAGE_FILE), pipeline).encode(),
+        str(layout.PACKAGE_FILE): f"{to_json(installed_release())}\n".encode(),
+        **{f"stages/{path.name}": path.read_bytes() for path in stages},
+    }
 
 
 def _altered(root: Path, package: Path) -> list[str]:
     """Return the files of the code that differ from those of the release."""
-    if (root / PACKAGE_FILE).is_file():  # `pcgeval init` made the folder
+    if (root / layout.PACKAGE_FILE).is_file():  # `pcgeval init` made the folder
         released = {name: sha256_bytes(content) for name, content in pipeline_files().items()}
     else:
-        released = {"dvc.yaml": sha256_file(RELEASED_PIPELINE / "dvc.yaml")}
-        released |= _modules(RELEASED_PIPELINE / "stages", "stages/") | _modules(package, "src/pcgeval/")
+        released = {"dvc.yaml": sha256_file(layout.RELEASED_PIPELINE / "dvc.yaml")}
+        released |= _modules(layout.RELEASED_PIPELINE / "stages", "stages/") | _modules(package, "src/pcgeval/")
     names = [*released, *_modules(root / "stages", "stages/"), *_modules(root / "src/pcgeval", "src/pcgeval/")]
     present = {name: sha256_file(root / name) for name in names if (root / name).is_file()}
     return [name for name in sorted({*names}) if present.get(name) != released.get(name)]
@@ -142,18 +158,3 @@ def _altered(root: Path, package: Path) -> list[str]:
 def _modules(folder: Path, above: str) -> dict[str, str]:
     """Return the SHA-256 of every module below a folder, by its name with what is above it."""
     return {above + name: sha256_file(folder / name) for name in tree_files(folder) if name.endswith(".py")}
-
-
-def pipeline_files() -> dict[str, bytes]:
-    """Return the files of a competition's folder of the release: stages, dvc.yaml, .dvcignore, pcgeval.json.
-
-    They are those of the repository, but for the dependencies on `src/pcgeval` and on the example letters in dvc.yaml.
-    """
-    stages = sorted((RELEASED_PIPELINE / "stages").glob("*.py"))
-    pipeline = (RELEASED_PIPELINE / "dvc.yaml").read_text("utf-8").replace(f"{EXAMPLE_LETTERS}, ", "")
-    return {
-        ".dvcignore": (RELEASED_PIPELINE / ".dvcignore").read_bytes(),
-        "dvc.yaml": _SOURCE_DEPS.sub(str(PACKAGE_FILE), pipeline).encode(),
-        str(PACKAGE_FILE): f"{to_json(installed_release())}\n".encode(),
-        **{f"stages/{path.name}": path.read_bytes() for path in stages},
-    }
