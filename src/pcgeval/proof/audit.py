@@ -43,7 +43,7 @@ from pcgeval.llm.call_log import RecordedModel, known_calls
 from pcgeval.llm.protocol import Backend, LlmError
 from pcgeval.proof.commitment import changes_since, check_repository, full_commit
 from pcgeval.proof.parts import OUTPUTS, PARTS, Finding, Kind, check_release, classifier_folder, parts_for
-from pcgeval.proof.replies import LONGEST, repeat_trials, shown, unlikely_figures
+from pcgeval.proof.replies import LONGEST, cut_to_difference, repeat_trials, unlikely_figures
 from pcgeval.rubric.output import read_grade
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.similarity.source import check_source
@@ -299,7 +299,7 @@ def compare_files(published: Path, again: Path, path: str) -> Difference | None:
         with suppress(ValueError, RecursionError, csv.Error, StopIteration):  # malformed, or the same values
             texts = published.read_bytes().decode(), again.read_bytes().decode()
             place, value, value_again = next(_differences(path, *texts))
-    return Difference(path, place, *shown(value, value_again))
+    return Difference(path, place, *cut_to_difference(value, value_again))
 
 
 def _differences(path: str, one: str, other: str) -> Iterator[tuple[str, Any, Any]]:

@@ -63,11 +63,10 @@ def read_commitment(root: Path) -> Commitment:
 def full_commit(root: Path, name: str) -> str:
     """Return the full hash of a commit by any of its names; raise CommitmentError if there is none."""
     try:
-        text = git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").strip()
+        return git(root, "rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}").strip()
     except CommitmentError as error:
         fault = f"commit {printable_name(name)}: git does not know it here ({error})"
         raise CommitmentError(f"{fault}. Give a commit of this repository; `git log` lists them.") from error
-    return text
 
 
 def changes_since(root: Path, commit: str) -> Iterator[str]:

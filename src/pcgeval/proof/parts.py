@@ -113,19 +113,15 @@ def check_release(root: Path, params: Params) -> Iterator[Finding]:
     elif names := _altered(root, package):
         yield "faults", f"the code is not that of the installed release: {listed(names)}."
     classifier = Source("", None, classifier_folder(root))
-    is_used = params.similarity.model == str(layout.CLASSIFIER) and all(
-        (classifier.folder / name).is_file() for name in FILES
-    )
-    if is_used and classifier.sha256 != SHIPPED_SHA256:
+    is_whole = all((classifier.folder / name).is_file() for name in FILES)
+    if params.similarity.model == str(layout.CLASSIFIER) and is_whole and classifier.sha256 != SHIPPED_SHA256:
         hashes = f"their SHA-256 is {classifier.sha256}, and {SHIPPED_SHA256} is shipped"
         yield "faults", f"{layout.CLASSIFIER}: these are not the weights that pcgeval ships: {hashes}."
 
 
 def classifier_folder(root: Path) -> Path:
     """Return the folder of the classifier: the competition's, else that of the working directory or the package."""
-    return (
-        folder if (folder := root / layout.CLASSIFIER).is_dir() else layout.own_or_packaged(layout.CLASSIFIER).resolve()
-    )
+    return path if (path := root / layout.CLASSIFIER).is_dir() else layout.own_or_packaged(layout.CLASSIFIER).resolve()
 
 
 def pipeline_files() -> dict[str, bytes]:

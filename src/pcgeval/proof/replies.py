@@ -58,6 +58,9 @@ from pcgeval.proof.parts import Finding
 from pcgeval.sandbox.process import SandboxError
 from pcgeval.submissions.load import Program, Prompt, Submission, load_submissions
 
+REPETITIONS = 8  # of a trial, at most
+THINKING_SECONDS, THINKING_FACTOR = 10.0, 10.0  # by which a program may have been slower than its repetition
+
 CHARACTERS_PER_TOKEN = 8
 SPARE_CHARACTERS = 16  # a single token may be a long word
 SPARE_TOKENS = 16  # that end a reply and stand for no text
@@ -66,23 +69,20 @@ TOKENS_PER_SECOND = 10_000
 UNUSUAL = 50  # times as long as, or as short as, the model's replies usually take for as many tokens
 LONG_SECONDS = 60.0  # a shorter reply may wait for many reasons
 READ_AT_ONCE = 10  # tokens of a prompt that take about the time of one token of a reply
-_MOST = 5  # replies of a team that are named
 _RUN = re.compile(r"(.)\1+", re.DOTALL)  # a tokenizer may have one token for a row of blanks or of any character
+_MOST_NAMED = 5  # replies of a team
 LONGEST = 80  # characters of a value in a message
 _BEFORE = 20  # characters before the first difference of two long texts
-REPETITIONS = 8  # of a trial, at most
-THINKING_SECONDS, THINKING_FACTOR = 10.0, 10.0  # by which a program may have been slower than its repetition
 
 Records = Mapping[Trial, TrialRecord]
 
 
-class KnownReplies(RecordedModel):
+class _KnownReplies(RecordedModel):
     """Answers from known calls; an unknown call fails, and so does its trial."""
 
     def call(self, request: ChatRequest) -> LoggedCall:
         """Return the known call of exactly this request; a failed one if none is known."""
-        unknown = LoggedCall(key=request.key, failure=failure("reply-unknown"))
-        return self._calls.get(request.key, unknown)
+        return self._calls.get(request.key) or LoggedCall(key=request.key, failure=failure("reply-unknown"))
 
 
 def repeat_trials(
@@ -99,35 +99,27 @@ def repeat_trials(
     """
     team, settings = submission.team, params.models[model]
     place, recording = f"{team} with {model}", root / recording_file(model, team)
-    paths = {trial: record_path(root / stage_dir("raw", model, team), team, trial) for trial in params.trials()}
+    raw, published = (folder / stage_dir("raw", model, team) for folder in (work, root))
+    paths = {trial: record_path(published, team, trial) for trial in params.trials()}
     records = {trial: read_record(path) for trial, path in paths.items() if path.exists()}
     known = [*logged, *(read_recording(recording) if recording.is_file() else ())]
     digest = settings.digest or next((record.digest for record in records.values()), "")
     is_live = settings.backend != "recorded"
-    calls = _in_order(records, known) if is_live else known
-    replies = KnownReplies(calls, digest, f"the replies of {model}")
+    replies = _KnownReplies(_in_order(records, known) if is_live else known, digest, f"the replies of {model}")
     on_all_cores = settings.model_copy(update={"concurrency": os.cpu_count() or 1})
-    raw, shown = work / stage_dir("raw", model, team), root / stage_dir("raw", model, team)
+    replay = params.model_copy(update={"models": {**params.models, model: on_all_cores}})
     repeated = TeamTrials(submission, replies, raw, records)
 
     def repeat(doubtful: Iterable[Trial] = ()) -> Records:
         for trial in doubtful:
             record_path(raw, team, trial).unlink()
         with ExitStack() as opened, suppress(TrialFaultError):  # every trial lies on the disk
-            do_trials(
-                params.model_copy(update={"models": {**params.models, model: on_all_cores}}),
-                model,
-                [repeated],
-                lambda *_: None,
-                opened,
-                state=work / STATE,
-                calls=work / CALLS,
-            )
+            do_trials(replay, model, [repeated], lambda *_: None, opened, state=work / STATE, calls=work / CALLS)
         return _repeated(raw, team, records)
 
     again = repeat()
     if isinstance(submission.work, Program):
-        yield from _unrepeatable(place, (shown, raw), records, again, repeat)
+        yield from _unrepeatable(place, (published, raw), records, again, repeat)
         yield from _altered(place, records, raw, params.limits)
         yield from _slower(place, records, repeated.thought)
     for trial, record in records.items():
@@ -171,31 +163,6 @@ def _repeated(raw: Path, team: str, records: Records) -> Records:
     return repeated
 
 
-def _contradictions(place: str, records: Records, known: Sequence[LoggedCall]) -> Iterator[Finding]:
-    """Name calls of the records to which one model gave two different replies."""
-    keys = {exchange.key for record in records.values() for exchange in record.exchanges}
-    replies: dict[tuple[str, str | None], ChatReply] = {}
-    for call in known:
-        if not call.reply or call.key not in keys:
-            continue
-        if replies.setdefault((call.key, call.reply.model), call.reply) != call.reply:
-            yield "faults", f"{place}: the call {call.key} has two different answers in call log and recording."
-
-
-def _unproved(place: str, records: Records, known: Sequence[LoggedCall]) -> Iterator[Finding]:
-    """Name failures that nothing but the records says, and count such replies."""
-    for trial, record in records.items():
-        for call in unproved_calls(record, known):
-            where = f"{place}, {trial.letter}{trial.number}, call {call.turn}"
-            reason = f"no call log or recording holds the failed call ({call.failure.sentence})"
-            remedy = "Audit where the competition ran, or run `pcgeval export recordings` there."
-            yield "faults", f"{where}: {reason}. {remedy}"
-    answered = {call.key for call in known if call.reply}
-    if lacking := len({exchange.key for record in records.values() for exchange in record.exchanges} - answered):
-        text = f"{count(lacking, 'reply', 'replies')} of the model stand in the trials' records alone"
-        yield "notes", f"{place}: {text}: no call log or recording has them."
-
-
 def _unrepeatable(
     place: str,
     folders: tuple[Path, Path],
@@ -221,14 +188,20 @@ def _unrepeatable(
         elif record == unflagged:
             continue  # a difference of the files
         elif again[trial] == unflagged:
-            yield (
-                "notes",
-                f"{place}, {name}: flagged as unrepeatable, but {REPETITIONS} repetitions are like the record.",
-            )
+            agreement = f"{REPETITIONS} repetitions are like the record"
+            yield "notes", f"{place}, {name}: flagged as unrepeatable, but {agreement}."
         else:
             yield "faults", f"{place}, {name}: flagged as unrepeatable, but {REPETITIONS} repetitions are all alike."
             continue
         _take(trial, record, *folders)
+
+
+def _take(trial: Trial, record: TrialRecord, source: Path, target: Path) -> None:
+    """Copy a record with its response, if they belong together."""
+    team = source.name
+    if finished_trial(source, team, trial, record.fingerprint):
+        for path in (trial_file(source, "raw", team, trial), record_path(source, team, trial)):
+            shutil.copyfile(path, target / path.relative_to(source))
 
 
 def _altered(place: str, records: Records, folder: Path, limits: Limits) -> Iterator[Finding]:
@@ -243,14 +216,6 @@ def _altered(place: str, records: Records, folder: Path, limits: Limits) -> Iter
             yield "faults", f"{name}: the answer is none of the model's replies, and no flag says so."
 
 
-def _take(trial: Trial, record: TrialRecord, source: Path, target: Path) -> None:
-    """Copy a record with its response, if they belong together."""
-    team = source.name
-    if finished_trial(source, team, trial, record.fingerprint):
-        for path in (trial_file(source, "raw", team, trial), record_path(source, team, trial)):
-            shutil.copyfile(path, target / path.relative_to(source))
-
-
 def _slower(place: str, records: Records, thought: Mapping[Trial, float]) -> Iterator[Finding]:
     """Note programs that are said to have taken much longer between the model's replies than they take now."""
     for trial, record in records.items():
@@ -259,6 +224,31 @@ def _slower(place: str, records: Records, thought: Mapping[Trial, float]) -> Ite
         if trial in thought and seconds > THINKING_SECONDS + THINKING_FACTOR * thought[trial]:
             text = f"the program is said to have taken {seconds:.1f} s of its own, and took {thought[trial]:.1f} s now"
             yield "notes", f"{place}, {trial.letter}{trial.number}: {text}."
+
+
+def _contradictions(place: str, records: Records, known: Sequence[LoggedCall]) -> Iterator[Finding]:
+    """Name calls of the records to which one model gave two different replies."""
+    keys = {exchange.key for record in records.values() for exchange in record.exchanges}
+    replies: dict[tuple[str, str | None], ChatReply] = {}
+    for call in known:
+        if not call.reply or call.key not in keys:
+            continue
+        if replies.setdefault((call.key, call.reply.model), call.reply) != call.reply:
+            yield "faults", f"{place}: the call {call.key} has two different answers in call log and recording."
+
+
+def _unproved(place: str, records: Records, known: Sequence[LoggedCall]) -> Iterator[Finding]:
+    """Name failures that nothing but the records says, and count such replies."""
+    for trial, record in records.items():
+        for call in unproved_calls(record, known):
+            where = f"{place}, {trial.letter}{trial.number}, call {call.turn}"
+            reason = f"no call log or recording holds the failed call ({call.failure.sentence})"
+            remedy = "Audit where the competition ran, or run `pcgeval export recordings` there."
+            yield "faults", f"{where}: {reason}. {remedy}"
+    answered = {call.key for call in known if call.reply}
+    if lacking := len({exchange.key for record in records.values() for exchange in record.exchanges} - answered):
+        text = f"{count(lacking, 'reply', 'replies')} of the model stand in the trials' records alone"
+        yield "notes", f"{place}: {text}: no call log or recording has them."
 
 
 @dataclass(frozen=True)
@@ -310,7 +300,7 @@ def unlikely_figures(
                 replies += _replies(team, trial, submission.work, record)
     names = sorted({name for one in replies if (name := one.reply.model)})
     if len(names) > 1:
-        yield "faults", f"{model}: its replies come from several models: {listed(names, _MOST)}."
+        yield "faults", f"{model}: its replies come from several models: {listed(names)}."
     if not replies:
         return
     usual = median(one.seconds_per_token for one in replies)
@@ -320,10 +310,10 @@ def unlikely_figures(
     for team in submissions:
         team_replies = [one for one in replies if one.team == team]
         doubts = [(one, doubt) for one in team_replies for doubt in _doubts(one, usual, has_thoughts)]
-        for one, doubt in doubts[:_MOST]:
+        for one, doubt in doubts[:_MOST_NAMED]:
             yield "notes", f"{team} with {model}, {one.where}: {doubt}."
-        if len(doubts) > _MOST:
-            yield "notes", f"{team} with {model}: {count(len(doubts) - _MOST, 'more value')} like these."
+        if len(doubts) > _MOST_NAMED:
+            yield "notes", f"{team} with {model}: {count(len(doubts) - _MOST_NAMED, 'more value')} like these."
 
 
 def _replies(team: str, trial: Trial, work: Prompt | Program, record: TrialRecord) -> Iterator[_Reply]:
@@ -358,7 +348,7 @@ def _doubts(one: _Reply, usual: float, has_thoughts: bool) -> Iterator[str]:
         yield f"{number(seconds)} s are many for {written}"
 
 
-def shown(one: Any, other: Any) -> tuple[str, str]:
+def cut_to_difference(one: Any, other: Any) -> tuple[str, str]:
     """Return two values as text, long ones cut to 80 characters around the place in which they differ."""
     texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in (one, other)]
     same = len(os.path.commonprefix(texts))  # noqa: RUF071 - texts, no paths
@@ -387,7 +377,7 @@ class AskedCall:
 
 
 def ask_again(
-    root: Path, params: Params, number: int, *, report: Callable[[str], None] = lambda _: None
+    root: Path, params: Params, most: int, *, report: Callable[[str], None] = lambda _: None
 ) -> list[AskedCall]:
     """Ask a sample of the calls in data/raw again, or all if they are fewer; everybody draws the same sample.
 
@@ -402,7 +392,7 @@ def ask_again(
         path = record_path(root / stage_dir("raw", model, team), team, trial)
         record = read_record(path) if path.exists() else None
         calls += [(model, team, trial, turn, record) for turn in range(len(record.exchanges))] if record else []
-    chosen = sorted(random.Random(0).sample(range(len(calls)), min(number, len(calls))))  # noqa: S311 - no secret
+    chosen = sorted(random.Random(0).sample(range(len(calls)), min(most, len(calls))))  # noqa: S311 - no secret
     asked = []
     opened, digest, fault = "", "", ""
     backend: Backend | None = None  # one at a time: a model may fill the memory
@@ -443,7 +433,7 @@ def _ask(request: ChatRequest, exchange: Exchange, backend: Backend, seconds: fl
     except (CallError, LlmError) as error:
         return None, printable_line(str(error))
     if reply.text != exchange.reply.text:
-        before, now = shown(exchange.reply.text, reply.text)
+        before, now = cut_to_difference(exchange.reply.text, reply.text)
         return False, f"{before!r} is recorded, and {now!r} is answered"
     is_same = (reply.prompt_tokens, reply.output_tokens) == (exchange.reply.prompt_tokens, exchange.reply.output_tokens)
     return is_same, "" if is_same else "the same text with other numbers of tokens"

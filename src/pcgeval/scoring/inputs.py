@@ -188,7 +188,7 @@ def check_results(results: CompetitionResults, rules: ScoringRules) -> None:
                 _check_file_counts(f"model {model!r}, team {name!r}", teams[name])
     for kind, users_of in users.items():
         if len(users_of) > 1:
-            named = "; ".join(f"{name}: {listed(sorted(users_of[name]), 5)}" for name in sorted(users_of))
+            named = "; ".join(f"{name}: {listed(sorted(users_of[name]))}" for name in sorted(users_of))
             raise ScoringError(
                 f"results of different {kind}s do not belong in one ranking: {named}. "
                 f"Evaluate all teams and models with the same {kind}."

@@ -122,7 +122,7 @@ def printable_findings(findings: Iterable[SubmissionFinding]) -> list[str]:
     for finding in findings:
         places.setdefault((finding.severity, finding.text), []).append(finding.place)
     return [
-        f"{severity}: {f'{listed(names, 5)}: ' if any(names) else ''}{printable_name(text, 1000)}"
+        f"{severity}: {f'{listed(names)}: ' if any(names) else ''}{printable_name(text, 1000)}"
         for (severity, text), names in places.items()
     ]
 
