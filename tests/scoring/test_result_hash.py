@@ -12,7 +12,7 @@ from pcgeval.core.files import DVC_IGNORED, write_json, write_text
 from pcgeval.core.untrusted import read_json
 from pcgeval.formats.layout import RANKING_JSON, STATE
 from pcgeval.formats.params import parse_params
-from pcgeval.formats.results import PACKAGES, STAGES, RankingFile, result_doubts, result_hash
+from pcgeval.formats.results import DECIDING_PACKAGES, DECIDING_STAGES, RankingFile, result_doubts, result_hash
 
 ROOT = Path(__file__).parents[2]
 PART_OF = {
@@ -106,9 +106,13 @@ def test_a_ranking_with_a_hash_that_is_not_its_own_raises_doubts(root):
 
 def test_it_covers_the_stages_and_packages_of_the_pipeline_and_what_dvc_does_not_ignore():
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-    deps = {dep for stage in STAGES for dep in stages[stage]["deps"] if not dep.startswith("data/")}
-    modules = {"src/pcgeval/__init__.py", "src/pcgeval/pipeline.py", *(f"src/pcgeval/{name}" for name in PACKAGES)}
-    assert deps == {*modules, "stages", *(f"stages/{stage}.py" for stage in STAGES if stage != "rank")}
+    deps = {dep for stage in DECIDING_STAGES for dep in stages[stage]["deps"] if not dep.startswith("data/")}
+    modules = {
+        "src/pcgeval/__init__.py",
+        "src/pcgeval/pipeline.py",
+        *(f"src/pcgeval/{name}" for name in DECIDING_PACKAGES),
+    }
+    assert deps == {*modules, "stages", *(f"stages/{stage}.py" for stage in DECIDING_STAGES if stage != "rank")}
     assert {*modules, "stages"} <= set(stages["rank"]["deps"])
     rules = (ROOT / ".dvcignore").read_text().splitlines()
     assert sorted(DVC_IGNORED) == sorted(rule for rule in rules if not rule.startswith(("#", "!")))

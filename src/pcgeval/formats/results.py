@@ -23,18 +23,18 @@ from pcgeval.formats.layout import LOCKS, PACKAGE_FILE, STATE, SUBMISSIONS, comp
 from pcgeval.formats.params import Params
 from pcgeval.formats.stages import REMAKE, Exact, FilePart, Sha256, Share, StageFile, read_stage_file, refusal
 
-# the stages that decide a ranking, and the packages that they load
-STAGES = ("generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
-PACKAGES = (
+# what decides a ranking: stages, the packages that they load, and settings
+DECIDING_STAGES = ("generate", "extract", "convert", "simulate", "classify", "diversity", "score", "rank")
+DECIDING_PACKAGES = (
     *("core", "formats", "parallel", "submissions", "levels", "llm", "sandbox"),
     *("generation", "evaluator", "similarity", "scoring"),
 )
-_PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
-_RECENT = 2.0  # seconds in which a clock may show two changes of a file as one
+_DECIDING_PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
 NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
     "models": {"__all__": {"host", "base_url", "keep_alive", "stream", "concurrency"}},
     "similarity": {"batch", "device"},
 }
+_RECENT_SECONDS = 2.0  # in which a clock may show two changes of a file as one
 
 
 class OfficialWeight(FilePart):
@@ -235,11 +235,6 @@ class RankingFile(StageFile):
     result: ResultHash | None = None  # None where `rescore` made the ranking
 
 
-def deciding_params(params: Params) -> dict[str, Any]:
-    """Return the settings that decide a ranking, as JSON values by their sections in params.yaml."""
-    return params.model_dump(mode="json", include=_PARAMS, exclude=NOT_DECIDING)
-
-
 def result_hash(params: Params, ranking: RankingFile, root: Path = Path(), *, trust_times: bool = False) -> ResultHash:
     """Return the result hash of a ranking in a competition's folder; raise FileError if a file cannot be read.
 
@@ -250,7 +245,7 @@ def result_hash(params: Params, ranking: RankingFile, root: Path = Path(), *, tr
         part: _part_hash(root, paths, root / STATE / "hashes" / part if trust_times else None)
         for part, paths in _deciding_files(params).items()
     }
-    parts["params"] = sha256_json(deciding_params(params))
+    parts["params"] = sha256_json(params.model_dump(mode="json", include=_DECIDING_PARAMS, exclude=NOT_DECIDING))
     parts["ranking"] = sha256_json({key: value for key, value in content.items() if key != "result"})
     return ResultHash(sha256=sha256_json(parts), parts=dict(sorted(parts.items())))
 
@@ -273,8 +268,8 @@ def _deciding_files(params: Params) -> dict[str, list[Path]]:
             PACKAGE_FILE,  # in place of the source where pcgeval is installed
             source / "__init__.py",
             source / "pipeline.py",
-            *(source / package for package in PACKAGES),
-            *(Path("stages", f"{stage}.py") for stage in STAGES),
+            *(source / package for package in DECIDING_PACKAGES),
+            *(Path("stages", f"{stage}.py") for stage in DECIDING_STAGES),
         ],
     }
 
@@ -291,7 +286,7 @@ def _part_hash(root: Path, paths: Iterable[Path], state: Path | None) -> str:
     with suppress(OSError):  # `tree_sha256` names a file that cannot be read
         stats = [(name, (root / name).stat()) for name in sorted({*names()})] if state else []
         times = [at for _, stat in stats for at in (stat.st_mtime, stat.st_ctime)]
-        if state and max(times, default=0.0) < time.time() - _RECENT:
+        if state and max(times, default=0.0) < time.time() - _RECENT_SECONDS:
             made_from = [(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino) for name, stat in stats]
             return cached(state, made_from, hashed).decode("ascii")
     return hashed().decode("ascii")

@@ -30,17 +30,17 @@ from pcgeval.formats.failures import Failure, FailureStage
 from pcgeval.formats.layout import FAILURES_FILE, TRIALS_FILE, StageDir, Trial, stage_dir, trial_file, trial_number
 from pcgeval.formats.params import Params
 
-CACHE = Path(".cache", "stages")
-_TICK_SECONDS = 0.02  # in which a clock may show two changes of a file as one
-Place = tuple[str, ...]  # a model and a team, a team, or nothing where the work is done as a whole
-Paths = Callable[..., Iterable[Path]]  # files and folders of a place
-
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
 _SLACK = 1e-6  # single-precision probabilities can come out a little above 1
 _LARGEST = Decimal("1e400")  # no product of floats is larger, or has more than 2 000 places
 RECOGNISED_STABILITY = 0.9
 REMAKE = "Run `dvc repro` to make it again."
 Content = TypeVar("Content")
+
+CACHE = Path(".cache", "stages")
+_TICK_SECONDS = 0.02  # in which a clock may show two changes of a file as one
+Place = tuple[str, ...]  # a model and a team, a team, or nothing where the work is done as a whole
+Paths = Callable[..., Iterable[Path]]  # files and folders of a place
 
 
 def _check_zero(value: Decimal) -> Decimal:

@@ -22,8 +22,6 @@ from pcgeval.core.untrusted import UntrustedFileError, open_regular, path_below,
 from pcgeval.formats.layout import SUBMISSIONS, packages_lock
 from pcgeval.formats.params import PARAMS_FILE, Team
 
-REPRODUCE_SCRIPT, REPRODUCE_LOG = "reproduce.sh", "reproduce.log"
-CREATION_TIME = f"{REPRODUCE_LOG}.creation_time"  # PaperBench: when reproduce.sh was started, in seconds since 1970
 INTERFACE_PACKAGES = ("chatgpt4pcg", "llm4pcg", "llms4pcg")
 MAX_SOURCE_BYTES = 256 * 2**10
 MAX_PARSED_BYTES = 4 * 2**20  # of all sources of a program
@@ -34,7 +32,6 @@ _STARTS = re.compile(rb"TrialLoop|(run_evaluation)")
 _SLOW_ENCODING = b"punycode"  # decoding takes quadratic time
 
 PLACEHOLDER = "<OBJECT>"
-_NO_DECISIONS = Team()
 PROMPT_FILE = "prompt.txt"
 MAX_PROMPT_BYTES = 1_000_000  # far above any prompt within the word limit; a larger file is a mistake or an attack
 _README_BYTES = 256 * 2**10  # searched for a command
@@ -48,6 +45,10 @@ _PROGRAM = (
 _NAME_ENTRY = f"let the organiser name the file that starts the program as the team's `entry` in {PARAMS_FILE}"
 # the characters that the competition's qualification rules allow, besides white space and the placeholder
 _ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]")
+_NO_DECISIONS = Team()
+
+REPRODUCE_SCRIPT, REPRODUCE_LOG = "reproduce.sh", "reproduce.log"
+CREATION_TIME = f"{REPRODUCE_LOG}.creation_time"  # PaperBench: when reproduce.sh was started, in seconds since 1970
 
 
 class SubmissionError(PcgevalError):
@@ -290,14 +291,10 @@ def load_prompt(path: Path) -> str:
     try:
         prompt = read_text(path, MAX_PROMPT_BYTES)
     except UntrustedFileError as error:
-        raise _unreadable(path, error) from error
+        raise SubmissionError(path.parent, path.name, f"{error.reason}. {error.remedy.removesuffix('.')}") from error
     if not prompt.strip():
         raise SubmissionError(path.parent, path.name, "is empty. Put the team's prompt there")
     return prompt
-
-
-def _unreadable(path: Path, error: UntrustedFileError) -> SubmissionError:
-    return SubmissionError(path.parent, path.name, f"{error.reason}. {error.remedy.removesuffix('.')}")
 
 
 def _program(folder: Path, entry: str, place: str) -> Program:
