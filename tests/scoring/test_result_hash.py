@@ -107,11 +107,7 @@ def test_a_ranking_with_a_hash_that_is_not_its_own_raises_doubts(root):
 def test_it_covers_the_stages_and_packages_of_the_pipeline_and_what_dvc_does_not_ignore():
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     deps = {dep for stage in DECIDING_STAGES for dep in stages[stage]["deps"] if not dep.startswith("data/")}
-    modules = {
-        "src/pcgeval/__init__.py",
-        "src/pcgeval/pipeline.py",
-        *(f"src/pcgeval/{name}" for name in DECIDING_PACKAGES),
-    }
+    modules = {f"src/pcgeval/{name}" for name in ("__init__.py", "pipeline.py", *DECIDING_PACKAGES)}
     assert deps == {*modules, "stages", *(f"stages/{stage}.py" for stage in DECIDING_STAGES if stage != "rank")}
     assert {*modules, "stages"} <= set(stages["rank"]["deps"])
     rules = (ROOT / ".dvcignore").read_text().splitlines()

@@ -231,23 +231,6 @@ def load_work(folder: Path, entry: str | None, files: Sequence[PythonFile]) -> P
     raise _neither(folder, files)
 
 
-def _neither(folder: Path, files: Sequence[PythonFile]) -> SubmissionError:
-    """Return why there is neither a prompt nor a program, by the file that is nearest to one."""
-    if broken := next((file for file in files if file.fault), None):
-        return SubmissionError(folder, broken.place, f"{broken.fault}, and no other file is a program. Correct it")
-    if using := next((file for file in files if file.imports_interface), None):
-        return SubmissionError(folder, using.name, f"names neither TrialLoop nor run_evaluation. {_PROGRAM}")
-    for entry in walk(folder, enter=lambda _: False):
-        if entry.is_file and entry.name.lower().startswith("prompt"):
-            return SubmissionError(folder, entry.name, f"is not read. Name it {PROMPT_FILE}")
-    if files:
-        text = f"is no program: it imports none of {', '.join(INTERFACE_PACKAGES)}"
-        return SubmissionError(folder, files[0].name, f"{text}. {_PROGRAM}")
-    return SubmissionError(
-        folder, "", f"holds neither {PROMPT_FILE}, with {PLACEHOLDER} for the letter, nor a program. {_PROGRAM}"
-    )
-
-
 def _find_entry(folder: Path, files: Sequence[PythonFile]) -> str | None:
     """Return the name of the file that starts the program; None if there is no program.
 
@@ -309,6 +292,23 @@ def _program(folder: Path, entry: str, place: str) -> Program:
     except UntrustedFileError as error:
         text = f"{named} {error.reason}. {error.remedy.removesuffix('.')}"
         raise SubmissionError(folder, place, text) from error
+
+
+def _neither(folder: Path, files: Sequence[PythonFile]) -> SubmissionError:
+    """Return why there is neither a prompt nor a program, by the file that is nearest to one."""
+    if broken := next((file for file in files if file.fault), None):
+        return SubmissionError(folder, broken.place, f"{broken.fault}, and no other file is a program. Correct it")
+    if using := next((file for file in files if file.imports_interface), None):
+        return SubmissionError(folder, using.name, f"names neither TrialLoop nor run_evaluation. {_PROGRAM}")
+    for entry in walk(folder, enter=lambda _: False):
+        if entry.is_file and entry.name.lower().startswith("prompt"):
+            return SubmissionError(folder, entry.name, f"is not read. Name it {PROMPT_FILE}")
+    if files:
+        text = f"is no program: it imports none of {', '.join(INTERFACE_PACKAGES)}"
+        return SubmissionError(folder, files[0].name, f"{text}. {_PROGRAM}")
+    return SubmissionError(
+        folder, "", f"holds neither {PROMPT_FILE}, with {PLACEHOLDER} for the letter, nor a program. {_PROGRAM}"
+    )
 
 
 def find_readme(folder: Path) -> Path | None:
