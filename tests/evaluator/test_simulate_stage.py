@@ -102,7 +102,7 @@ def test_other_physics_packages_or_code_share_nothing(root, monkeypatch):
     assert len(simulations(root)) == 2 * DIFFERENT
     for number, name in enumerate(("installed_versions", "source_sha256"), start=3):
         monkeypatch.setattr(stage, name, lambda *_: {"numpy": "0.1"})
-        monkeypatch.setattr("pcgeval.formats.stages.source_sha256", lambda _, number=number: str(number))
+        monkeypatch.setattr("pcgeval.formats.stages.installed_release", lambda number=number: str(number))
         run(root)
         assert len(simulations(root)) == number * DIFFERENT
 

@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from rubric_trees import CODE, RESULT, RUN, leaf, node, rubric_values, rubrics
 
 from pcgeval import GradedTaskNode, JudgeOutput, TaskNode, extract_leaf_grades, get_grade_summary
-from pcgeval.rubric.grades import disqualify, get_total_token_usage, rescored
+from pcgeval.rubric.grades import disqualify, rescored
+from pcgeval.rubric.output import get_total_token_usage
 from pcgeval.rubric.tree import FINEGRAINED_CATEGORIES, child_paths, code_only
 
 

@@ -118,7 +118,7 @@ def test_another_classifier_precision_package_or_code_shares_nothing(folders, in
     assert sum(inferred) == 4 * 5
     for number, name in enumerate(("installed_versions", "source_sha256"), start=5):
         monkeypatch.setattr(f"pcgeval.similarity.stage.{name}", lambda *_: {"torch": "3.0"})
-        monkeypatch.setattr("pcgeval.formats.stages.source_sha256", lambda _, number=number: str(number))
+        monkeypatch.setattr("pcgeval.formats.stages.installed_release", lambda number=number: str(number))
         folders.run()
         assert sum(inferred) == number * 5
 

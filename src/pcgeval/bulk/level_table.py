@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -33,7 +33,7 @@ MAX_ID = 1000  # characters
 _STDIN = Path("-")
 _PARQUET = ".parquet"
 _SUFFIXES = (".jsonl", ".ndjson", _PARQUET)
-_COLUMNS = ("id", "letter", "text")
+_INPUT_COLUMNS = ("id", "letter", "text")
 _BATCH_ROWS = 64  # of a Parquet file in memory
 
 
@@ -121,7 +121,7 @@ def parquet_bytes(table: "pa.Table") -> bytes:
 
 def dataset_card(name: str, data_files: str, notes: str = "") -> str:
     """Return the card that makes a folder a Hugging Face dataset; `notes` come before the description of columns."""
-    columns = files(__package__).joinpath("level_table.md").read_text("utf-8")
+    columns = resources.files(__package__).joinpath("level_table.md").read_text("utf-8")
     settings = {"pretty_name": name, "configs": [{"config_name": "default", "data_files": data_files}]}
     front_matter = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
     return f"---\n{front_matter}---\n\n# {name}\n\n{notes}{columns}"
@@ -205,15 +205,15 @@ def _json_row(place: str, line: bytes) -> InputRow:
         return InputRow(place, fault=f"is not JSON ({printable_line(str(error))})")
     if not isinstance(values, dict):
         return InputRow(place, fault="is not a JSON object with id, letter and text")
-    return _row(place, values)
+    return _input_row(place, values)
 
 
 def _parquet_rows(name: str, path: Path) -> Iterator[InputRow]:
     with _parquet_file(path) as file:
-        if missing := [column for column in _COLUMNS if column not in file.schema_arrow.names]:
+        if missing := [column for column in _INPUT_COLUMNS if column not in file.schema_arrow.names]:
             raise FileError(f"{path}: lacks the column {' and '.join(missing)}. Rename its columns.")
         number = 0
-        for batch in file.iter_batches(_BATCH_ROWS, columns=list(_COLUMNS)):
+        for batch in file.iter_batches(_BATCH_ROWS, columns=list(_INPUT_COLUMNS)):
             for row in range(batch.num_rows):
                 number += 1
                 try:
@@ -222,7 +222,7 @@ def _parquet_rows(name: str, path: Path) -> Iterator[InputRow]:
                     fault = f"is not UTF-8 text ({error.reason} at byte {error.start})"
                     yield InputRow(f"{name} row {number}", fault=fault)
                 else:
-                    yield _row(f"{name} row {number}", values)
+                    yield _input_row(f"{name} row {number}", values)
 
 
 @contextmanager
@@ -236,11 +236,11 @@ def _parquet_file(path: Path) -> Iterator[Any]:
         raise FileError(f"{path}: is not a readable Parquet file ({reason}). Write it again.") from error
 
 
-def _row(place: str, values: Mapping[str, Any]) -> InputRow:
+def _input_row(place: str, values: Mapping[str, Any]) -> InputRow:
     identity, letter, text = _id(values.get("id")), values.get("letter"), values.get("text")
     known = letter if isinstance(letter, str) and len(letter) == 1 and letter in LETTERS else None
     fault = None
-    if missing := [column for column in _COLUMNS if column not in values]:
+    if missing := [column for column in _INPUT_COLUMNS if column not in values]:
         fault = f"lacks {' and '.join(missing)}"
     elif identity is None:
         fault = f"the id is {_shown(values['id'])}, not a text of at most {MAX_ID} characters or a whole number"

@@ -34,7 +34,6 @@ MAX_BYTES = 16 * 2**20
 HumanGrades = Mapping[str, Verdict]  # by the leaf's path
 _Text = Annotated[str, Field(min_length=1)]
 _Score = Annotated[float, Field(ge=0, le=1)] | None
-
 _LITTLE = 0.5  # of a text
 _MOST_NAMED = 10  # texts of which little was shown
 

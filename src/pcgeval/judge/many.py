@@ -55,7 +55,6 @@ _THOUGHTS = {"rank": 500, "grade": 960}
 _USUAL_ROOM = 4_000  # tokens; a model with more room for an answer thinks
 _LEAST_CACHED = 1_024  # tokens
 _COUNTS = ("calls", "known_calls", "prompt_tokens", "cached_tokens", "output_tokens", "leaves_of_results")
-
 _NOT_DECIDING = ("deadline", "max_cost", "token_budget", "call_seconds", "max_width")  # settings that change no grade
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import accumulate, pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pcgeval.core.files import sha256_text
 from pcgeval.core.text import well_formed
@@ -32,7 +32,7 @@ from pcgeval.llm.protocol import CallError, Message
 from pcgeval.rubric.grades import QuoteRecord, Verdict
 
 CallKind = Literal["rank", "grade", "parse"]
-CALL_KINDS: tuple[CallKind, ...] = ("rank", "grade", "parse")
+CALL_KINDS: tuple[CallKind, ...] = get_args(CallKind)
 _LEAST_SHOWN = 24  # tokens of a text of which there is no room for all
 _TAGS = 24  # tokens of a text's two tags, at most
 _MESSAGE_OVERHEAD = 32  # tokens that a chat template adds for a message, at most
@@ -44,23 +44,11 @@ _FIELD = re.compile(r"\{([a-z]+)\}")
 # words, numbers, repeated marks, line ends and indents, and bytes beyond ASCII
 _TOKEN = re.compile(rb"([A-Za-z]+)|([0-9]+)|([\x80-\xff]+)|([!-/:-@\[-`{-~])\4*|\s*\n\s*|\s{2,}")
 # The marks of turns in the chat templates of common models; llama.cpp interprets them within a text, too.
-_MARKS = re.compile(
+_TEMPLATE_MARKS = re.compile(
     r"(?:<(?=[|｜]|</?s>|/?s>|(?:start|end)_of_turn>|[be]os>|<SYS>>|</SYS>>)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS)\]))"
 )
 
-MAX_QUOTE = 2_000  # characters that are recorded
-_LEAST = 12  # characters of the longest piece; shorter ones are everywhere and have to be whole lines
-_QUOTED_KEPT = 64  # texts in memory, each of at most half a megabyte
-_EVIDENCE = re.compile(r"^[ \t]*(?:#{1,6}[ \t*]*|\*\*)evidence\b.*$", re.IGNORECASE | re.MULTILINE)
-_END = re.compile(r"^[ \t#*_]*(?:final )?score\b", re.IGNORECASE | re.MULTILINE)
-_FILE = re.compile(r"^[ \t>*`#-]*file[ \t*`]*:(?P<name>.*)$", re.IGNORECASE | re.MULTILINE)
-_FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})(?P<language>.*)$", re.MULTILINE)
-_ELLIPSIS = re.compile(r"\[?(?:\.{3}|…)\]?")
-# > quoted, - listed, 12: numbered, L12 | numbered, +added
-_PREFIX = re.compile(r"\A(?:\s*(?:[>•*+-]\s|L?[0-9]{1,6}\s*[:|)]|[0-9]{1,6}\.?\s{1,8}|[+-](?=[^\W\d])|[>•|]))*\s*")
-_QUOTES = str.maketrans("“”„‘’–—", '"""\'\'--')
-_AROUND = "`*\"'"
 MAX_PICKED = 10  # files, as in PaperBench
 MAX_EXPLANATION = 1000  # characters
 _MAX_ANSWER = 20_000  # characters that are read of an answer
@@ -74,8 +62,20 @@ _HEADING = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _DOUBT = re.compile(r"\bscore\b|(?<![\w.])[01](?![\w.])", re.IGNORECASE)  # below a score
-_NUMBER = re.compile(r"(?P<number>[01]?(?:\.[0-9]{1,20})?)(?:/1)?\.?")
+_SCORE_NUMBER = re.compile(r"(?P<number>[01]?(?:\.[0-9]{1,20})?)(?:/1)?\.?")
 _WHOLE_NAME = r"(?<![\w./-])(?:\.?/)?{}(?![\w/-]|\.\w)"  # of a file, perhaps behind ./
+MAX_QUOTE = 2_000  # characters that are recorded
+_LEAST_QUOTED = 12  # characters of the longest piece; shorter ones are everywhere and have to be whole lines
+_QUOTED_KEPT = 64  # texts in memory, each of at most half a megabyte
+_EVIDENCE = re.compile(r"^[ \t]*(?:#{1,6}[ \t*]*|\*\*)evidence\b.*$", re.IGNORECASE | re.MULTILINE)
+_END_OF_QUOTE = re.compile(r"^[ \t#*_]*(?:final )?score\b", re.IGNORECASE | re.MULTILINE)
+_FILE_LINE = re.compile(r"^[ \t>*`#-]*file[ \t*`]*:(?P<name>.*)$", re.IGNORECASE | re.MULTILINE)
+_QUOTE_FENCE = re.compile(r"^[ \t]*(?:`{3,}|~{3,})(?P<language>.*)$", re.MULTILINE)
+_ELLIPSIS = re.compile(r"\[?(?:\.{3}|…)\]?")
+# > quoted, - listed, 12: numbered, L12 | numbered, +added
+_PREFIX = re.compile(r"\A(?:\s*(?:[>•*+-]\s|L?[0-9]{1,6}\s*[:|)]|[0-9]{1,6}\.?\s{1,8}|[+-](?=[^\W\d])|[>•|]))*\s*")
+_PLAIN_QUOTES = str.maketrans("“”„‘’–—", '"""\'\'--')
+_QUOTE_MARKS = "`*\"'"
 
 
 class ContextError(CallError):
@@ -208,7 +208,7 @@ def escaped(text: str, key: str) -> str:
 
 def _without_marks(text: str) -> str:
     """Return a text with a space in every mark by which a chat template would end the message or begin another."""
-    return _MARKS.sub(lambda mark: f"{mark.group()} ", text)
+    return _TEMPLATE_MARKS.sub(lambda mark: f"{mark.group()} ", text)
 
 
 @lru_cache(_TEXTS_KEPT)
@@ -291,14 +291,14 @@ def read_score(answer: str, *, continuous: bool) -> float | None:
             line, below = heading["rest"].strip(f"{_SCORE_MARKS}:="), text[heading.end() :]
             if not line:
                 line, _, below = below.lstrip().partition("\n")
-            scores.append(_allowed(line, continuous=continuous))
+            scores.append(_allowed_score(line, continuous=continuous))
     is_certain = len({*scores} - {None}) == 1 and not _DOUBT.search(below)
     return scores[-1] if is_certain else None
 
 
-def _allowed(value: object, *, continuous: bool) -> float | None:
+def _allowed_score(value: object, *, continuous: bool) -> float | None:
     """Return a number that stands alone in a text or comes from JSON, if the criterion may have it as its score."""
-    number = _NUMBER.fullmatch(str(value).strip(_SCORE_MARKS))
+    number = _SCORE_NUMBER.fullmatch(str(value).strip(_SCORE_MARKS))
     score = float(number["number"]) if number and number["number"] else -1.0
     return score if score in (0, 1) or (continuous and 0 <= score <= 1) else None
 
@@ -320,7 +320,7 @@ def read_verdict(text: str, *, continuous: bool) -> Verdict | None:
         verdict, _ = json.JSONDecoder().raw_decode(answer, max(answer.find("{"), 0))
     except (ValueError, RecursionError):
         return None
-    score = _allowed(verdict.get("score"), continuous=continuous) if isinstance(verdict, dict) else None
+    score = _allowed_score(verdict.get("score"), continuous=continuous) if isinstance(verdict, dict) else None
     if score is None or verdict.get("valid_score") not in (True, "true"):
         return None
     # JSON's escapes may stand for control characters and half characters
@@ -353,11 +353,11 @@ def find_quote(answer: str, texts: Mapping[str, str], counting: Collection[str])
     that can show what the criterion asks for.
     """
     heading = _EVIDENCE.search(answer)
-    section = answer[heading.end() :] if heading else ""
-    file_line = _FILE.search(section)
-    written = file_line["name"].strip(f"{_AROUND} ") if file_line else ""
-    titles = {_plain(name) for name in texts}  # a grader may copy the line with the file's name
-    pieces = [piece for piece in _quoted(section[file_line.end() if file_line else 0 :]) if piece not in titles]
+    evidence = answer[heading.end() :] if heading else ""
+    file_line = _FILE_LINE.search(evidence)
+    written = file_line["name"].strip(f"{_QUOTE_MARKS} ") if file_line else ""
+    titles = {_plain_line(name) for name in texts}  # a grader may copy the line with the file's name
+    pieces = [piece for piece in _quoted(evidence[file_line.end() if file_line else 0 :]) if piece not in titles]
     names = sorted(texts, key=lambda name: _is_named(written, name), reverse=True)
     for name in names if pieces else ():
         if lines := _lines_of(pieces, texts[name]):
@@ -374,26 +374,26 @@ def find_quote(answer: str, texts: Mapping[str, str], counting: Collection[str])
 
 def _is_named(written: str, name: str) -> bool:
     """Return whether a grader means a file, by its path or its last part; lines or a note may follow."""
-    written, name = written.removeprefix("./"), name.strip(_AROUND)
+    written, name = written.removeprefix("./"), name.strip(_QUOTE_MARKS)
     return any(re.match(rf"{re.escape(known)}(?![\w/-]|\.\w)", written) for known in (name, name.rpartition("/")[2]))
 
 
-def _quoted(section: str) -> list[str]:
-    """Return the pieces that a section quotes, between its first two fences or else up to the score."""
-    fence = _FENCE.search(section)
+def _quoted(evidence: str) -> list[str]:
+    """Return the pieces that evidence quotes, between its first two fences or else up to the score."""
+    fence = _QUOTE_FENCE.search(evidence)
     start = fence.end() if fence else 0
-    end = _FENCE.search(section, start) if fence else _END.search(section)
-    lines = section[start : end.start() if end else len(section)].split("\n")
+    end = _QUOTE_FENCE.search(evidence, start) if fence else _END_OF_QUOTE.search(evidence)
+    lines = evidence[start : end.start() if end else len(evidence)].split("\n")
     if fence and fence["language"].strip() == "diff":
         lines = [line for line in lines if not line.startswith(("-", "@@"))]
-    return [piece for line in lines for part in _ELLIPSIS.split(line) if (piece := _plain(part))]
+    return [piece for line in lines for part in _ELLIPSIS.split(line) if (piece := _plain_line(part))]
 
 
-def _plain(line: str) -> str:
+def _plain_line(line: str) -> str:
     """Return a line without what quoting adds or changes."""
-    line = unicodedata.normalize("NFKC", line).translate(_QUOTES)
+    line = unicodedata.normalize("NFKC", line).translate(_PLAIN_QUOTES)
     line = _PREFIX.sub("", line, count=1)
-    return "".join(line.split()).strip(_AROUND)
+    return "".join(line.split()).strip(_QUOTE_MARKS)
 
 
 def _lines_of(pieces: Sequence[str], text: str) -> Sequence[int]:
@@ -403,7 +403,7 @@ def _lines_of(pieces: Sequence[str], text: str) -> Sequence[int]:
     if found:
         first = before.count("\n")
         return numbers[first : first + len(pieces)]
-    if max(map(len, pieces)) < _LEAST:
+    if max(map(len, pieces)) < _LEAST_QUOTED:
         return ()
     whole, places, start = lines.replace("\n", ""), set[int](), 0
     for piece in pieces:
@@ -415,6 +415,13 @@ def _lines_of(pieces: Sequence[str], text: str) -> Sequence[int]:
     return [numbers[place] for place in sorted(places)]
 
 
+@lru_cache(_QUOTED_KEPT)
+def _plain_lines(text: str) -> tuple[Sequence[int], str, Sequence[int]]:
+    """Return the numbers of the lines that are not empty, these lines, and the end of each when they are joined."""
+    lines = {number: plain for number, line in enumerate(text.split("\n")) if (plain := _plain_line(line))}
+    return list(lines), "\n".join(lines.values()), list(accumulate(map(len, lines.values())))
+
+
 def _excerpt(lines: Sequence[str], numbers: Sequence[int]) -> str:
     """Return these lines of a text, with an ellipsis where lines between them are left out."""
     excerpt = [lines[numbers[0]]]
@@ -422,10 +429,3 @@ def _excerpt(lines: Sequence[str], numbers: Sequence[int]) -> str:
         between = lines[before + 1 : number]
         excerpt += [*(["..."] if any(map(str.strip, between)) else between), lines[number]]
     return "\n".join(excerpt)
-
-
-@lru_cache(_QUOTED_KEPT)
-def _plain_lines(text: str) -> tuple[Sequence[int], str, Sequence[int]]:
-    """Return the numbers of the lines that are not empty, these lines, and the end of each when they are joined."""
-    lines = {number: plain for number, line in enumerate(text.split("\n")) if (plain := _plain(line))}
-    return list(lines), "\n".join(lines.values()), list(accumulate(map(len, lines.values())))

@@ -20,21 +20,21 @@ from pcgeval.core.text import count, plain, printable_name, truncate
 from pcgeval.formats.blocks import ANY_BLOCK, BLOCKS, LOOSE_BLOCK, NAMES
 from pcgeval.formats.failures import Failure, failure
 
-LONGEST_QUOTE = 80  # characters
-_PREFIX = "drop_block("
+_FENCED = re.compile(r"```([^`]++)```")
+CALL = re.compile(rf"""drop_block\(['|"]{LOOSE_BLOCK}['|"], *+[0-9]*+\)""")
+_LONGEST_QUOTE = 80  # characters
 _CACHED_LINE = 64  # characters; calls repeat endlessly, and longer lines must not pile up in memory
 # JavaScript's white space, which is neither Python's (no U+001C, no U+0085) nor ASCII's (U+FEFF is in it).
 _SPACE = r"[\t-\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]"
 # The type stands between the first and the last UTF-16 unit before the comma, whatever these are; a character
 # beyond U+FFFF is two units, one of which would remain.
 _ANY_QUOTE = r"[^,\U00010000-\U0010ffff]"
-_CALL = re.compile(
+_CALL_PARTS = re.compile(
     rf"drop_block\({_ANY_QUOTE}(?P<kind>{ANY_BLOCK}){_ANY_QUOTE},"
     rf"{_SPACE}*+(?:(?P<minus>-?)\+?(?=[0-9])0*+(?P<column>[0-9]{{0,3}}))?"
 )
-FENCED = re.compile(r"```([^`]++)```")
-CALL = re.compile(rf"""drop_block\(['|"]{LOOSE_BLOCK}['|"], *+[0-9]*+\)""")
 
+COLUMNS, ROWS = 20, 16
 CELL = Decimal("0.2401")  # metres; this and the next two are the official converter's
 LEFT, GROUND = Decimal(2), Decimal("-3.5")
 LEAST_VIEW = Decimal(17)  # metres
@@ -51,14 +51,11 @@ _HEAD = """\
 _BLOCK = '    <Block type="{type}" material="wood" x="{x}" y="{y}" rotation="{rotation}" />\n'
 _TAIL = "  </GameObjects>\n</Level>"
 
-COLUMNS = 20
-ROWS = 16
-
 _FENCE = "```"
-_LONGEST = 200  # characters of what is nearly a call
-_MOST = 1000  # names in a block that are looked at
-_NAME = re.compile(r"(?<!def )drop[ _-]?block", re.IGNORECASE)
-_WHOLE = re.compile(r"[^()\n]*\((?:[^()\n]|\([^()\n]*\))*\)")
+_LONGEST_CALL = 200  # characters of what is nearly a call
+_MOST_NAMES = 1000  # names in a block that are looked at
+_CALL_NAME = re.compile(r"(?<!def )drop[ _-]?block", re.IGNORECASE)
+_WHOLE_CALL = re.compile(r"[^()\n]*\((?:[^()\n]|\([^()\n]*\))*\)")
 _NOT_RUN = "a program is not run, and only calls that are written out are read"
 _BEGINNING = r"drop_block\("
 _TYPE = rf"{_BEGINNING}['\"|]{LOOSE_BLOCK}['\"|]"
@@ -116,7 +113,7 @@ def extract_code(response: str) -> str | None:
 def last_block(response: str) -> re.Match[str] | None:
     """Return the last fenced block, whose group 1 is its content, or None without one."""
     last = None
-    for last in FENCED.finditer(response):  # noqa: B007 - blocks pair up from the left, so the last is found last
+    for last in _FENCED.finditer(response):  # noqa: B007 - blocks pair up from the left, so the last is found last
         pass
     return last
 
@@ -134,6 +131,21 @@ class LevelError(PcgevalError):
         self.failure = because or failure("level-unreadable", fault=message)
 
 
+def level_xml(code: str) -> str:
+    """Convert extracted calls to a level, byte for byte as `convertTextToXML` of the competition's library does.
+
+    The structure is shifted to the left edge; the blocks keep the order of the calls. No call gives an empty level.
+    The text declares UTF-16, as the official one does; write it as UTF-8.
+
+    Raises:
+        LevelError: A call is invalid; the message is the official one, the failure names the call.
+    """
+    structure = drop(read_calls(code))
+    first = structure.first_column
+    lines = [_block_line(kind, column - first, row) for kind, column, row in structure.blocks]
+    return "".join([_head(structure.rows), *lines, _TAIL])
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One line that starts like a call: its beginning, and the parts that could be read.
@@ -149,26 +161,21 @@ class Call:
 def read_calls(code: str) -> Iterator[Call]:
     r"""Yield the calls of a text in order: its lines, split at `\n` alone, that start with `drop_block(`."""
     for line in code.lower().split("\n"):
-        call = _read_short(line) if len(line) <= _CACHED_LINE else _read(line)
+        call = _read_short_line(line) if len(line) <= _CACHED_LINE else _read_line(line)
         if call:
             yield call
 
 
-def quoted(text: str) -> str:
-    """Return a stranger's code for a sentence with backticks around it: printable, of at most 80 characters."""
-    return truncate(printable_name(text, LONGEST_QUOTE).replace("`", "'"), LONGEST_QUOTE)
-
-
-def _read(line: str) -> Call | None:
-    if not line.startswith(_PREFIX):
+def _read_line(line: str) -> Call | None:
+    if not line.startswith("drop_block("):
         return None
-    match = _CALL.match(line)
+    match = _CALL_PARTS.match(line)
     if not match:
         return Call(line[:_CACHED_LINE], None, None)
     return Call(line[:_CACHED_LINE], match["kind"], _column(match))
 
 
-_read_short = lru_cache(maxsize=4096)(_read)
+_read_short_line = lru_cache(maxsize=4096)(_read_line)
 
 
 def _column(match: re.Match[str]) -> int | None:
@@ -235,19 +242,9 @@ def _drop_one(number: int, call: Call, tops: list[int]) -> Placed:
     return Placed(kind, column, row)
 
 
-def level_xml(code: str) -> str:
-    """Convert extracted calls to a level, byte for byte as `convertTextToXML` of the competition's library does.
-
-    The structure is shifted to the left edge; the blocks keep the order of the calls. No call gives an empty level.
-    The text declares UTF-16, as the official one does; write it as UTF-8.
-
-    Raises:
-        LevelError: A call is invalid; the message is the official one, the failure names the call.
-    """
-    structure = drop(read_calls(code))
-    first = structure.first_column
-    lines = [_block_line(kind, column - first, row) for kind, column, row in structure.blocks]
-    return "".join([_head(structure.rows), *lines, _TAIL])
+def quoted(text: str) -> str:
+    """Return a stranger's code for a sentence with backticks around it: printable, of at most 80 characters."""
+    return truncate(printable_name(text, _LONGEST_QUOTE).replace("`", "'"), _LONGEST_QUOTE)
 
 
 @cache
@@ -278,36 +275,36 @@ def why_no_code(response: str) -> Failure:
         return failure("empty-response")
     if _FENCE in response:
         return _unpaired(response, response.find(_FENCE))
-    calls = _calls(response)
+    calls = _count_calls(response)
     return failure("no-fence", calls=count(calls, "drop_block call") if calls else "no drop_block call")
 
 
 def unread_calls(text: str) -> Iterator[tuple[int, str, str]]:
     """Yield the place of each text that is nearly a call, the text, and what is wrong with it; the first ones only."""
-    for name in islice(_NAME.finditer(text), _MOST):
+    for name in islice(_CALL_NAME.finditer(text), _MOST_NAMES):
         if not CALL.match(text, name.start()):
-            nearly = text[name.start() : name.start() + _LONGEST]
+            nearly = text[name.start() : name.start() + _LONGEST_CALL]
             match, words = next((match, words) for fault, words in _FAULTS if (match := fault.match(nearly)))
             if words:
                 values = {key: quoted(value) for key, value in match.groupdict().items()}
-                whole = _WHOLE.match(nearly)
+                whole = _WHOLE_CALL.match(nearly)
                 yield name.start(), whole[0] if whole else nearly.partition("\n")[0], words.format(**values)
 
 
 def _without_call(response: str, last: re.Match[str]) -> Failure:
     """Return why a response with fenced blocks, of which this is the last one, holds no call."""
     unread = list(unread_calls(last[1]))
-    for earlier in FENCED.finditer(response, 0, last.start()):
-        if (calls := _calls(earlier[1])) and calls >= len(unread):
-            return failure("earlier-fence", calls=count(calls, "call"), line=_line(response, earlier.start()))
+    for earlier in _FENCED.finditer(response, 0, last.start()):
+        if (calls := _count_calls(earlier[1])) and calls >= len(unread):
+            return failure("earlier-fence", calls=count(calls, "call"), line=_line_at(response, earlier.start()))
     if unread:
         place, call, fault = min(unread, key=lambda nearly: nearly[2].endswith(_NOT_RUN))
-        return failure("unread-call", line=_line(response, last.start(1) + place), call=quoted(call), fault=fault)
+        return failure("unread-call", line=_line_at(response, last.start(1) + place), call=quoted(call), fault=fault)
     before, after = response.find(_FENCE), response.find(_FENCE, last.end())
     for fence, end in ((after, len(response)), (before, last.start())):
-        if 0 <= fence < end and _calls(response[fence:end]):
+        if 0 <= fence < end and _count_calls(response[fence:end]):
             return _unpaired(response, fence)
-    return failure("no-call", line=_line(response, last.start()), last=_line(response, last.end()))
+    return failure("no-call", line=_line_at(response, last.start()), last=_line_at(response, last.end()))
 
 
 def _unpaired(response: str, fence: int) -> Failure:
@@ -315,13 +312,13 @@ def _unpaired(response: str, fence: int) -> Failure:
     inside = fence + len(_FENCE)
     backtick, other = response.find("`", inside), response.find(_FENCE, inside)
     if 0 <= backtick < other:
-        return failure("backtick", line=_line(response, fence), place=_line(response, backtick))
-    return failure("open-fence", line=_line(response, fence))
+        return failure("backtick", line=_line_at(response, fence), place=_line_at(response, backtick))
+    return failure("open-fence", line=_line_at(response, fence))
 
 
-def _calls(text: str) -> int:
+def _count_calls(text: str) -> int:
     return sum(1 for _ in CALL.finditer(text))
 
 
-def _line(text: str, place: int) -> int:
+def _line_at(text: str, place: int) -> int:
     return text.count("\n", 0, place) + 1

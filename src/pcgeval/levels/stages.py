@@ -3,7 +3,7 @@
 Each writes `failures.json` beside its files: the trials without one, with those of the stages before.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from itertools import product
 from pathlib import Path
@@ -34,7 +34,7 @@ def extract_stage(params: Params, root: Path = Path()) -> None:
     for model, team in product(params.models, params.teams):
         if not (root / stage_dir("raw", model, team)).is_dir():
             raise FileError(f"{stage_dir('raw', model, team)}: is missing. Run `dvc repro` to ask the model.")
-    with _changed_teams(params, root, "raw", "intermediate") as changed:
+    with _changed_teams(params, root, "raw", "intermediate", summaries_file) as changed:
         for model, team in changed:
             summaries = read_summaries(root / summaries_file(model, team))
             codes = {
@@ -60,14 +60,14 @@ def convert_stage(params: Params, root: Path = Path()) -> None:
 
 
 def _changed_teams(
-    params: Params, root: Path, source: StageDir, target: StageDir
+    params: Params, root: Path, source: StageDir, target: StageDir, *others: Callable[[str, str], Path]
 ) -> AbstractContextManager[list[tuple[str, ...]]]:
     return changed_teams(
         params,
         root,
         [DATA / target],
         DATA / source,
-        reads=lambda model, team: [stage_dir(source, model, team), summaries_file(model, team)],
+        reads=lambda model, team: [stage_dir(source, model, team), *(file(model, team) for file in others)],
         writes=lambda model, team: [stage_dir(target, model, team)],
         made_from=lambda *_: [params.competition.characters, params.competition.trials],
     )

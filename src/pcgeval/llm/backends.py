@@ -138,9 +138,9 @@ def local_model(name: str, *, may_be_short: bool = False) -> LocalModel:
 
     Raises LlmError if there is none.
     """
-    models = [model for model in [find_model(name)] if model]
-    if not models and may_be_short:
-        models = [model for model in LOCAL_MODELS if model.name.startswith(name.casefold())]
+    if model := find_model(name):
+        return model
+    models = [model for model in LOCAL_MODELS if may_be_short and model.name.startswith(name.casefold())]
     if len(models) != 1:
         known = ", ".join(model.name for model in models or LOCAL_MODELS)
         fault = "could be several models" if models else "not one of the local models"

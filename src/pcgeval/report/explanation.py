@@ -163,39 +163,6 @@ def _share(params: Params, team: str, model: str, trial: Trial) -> tuple[TrialSh
     return trial_share(scores, model, team, trial.letter, trial.number), None
 
 
-def _differences(share: TrialShare, row: RankedTeam | None, team: str) -> Iterator[str]:
-    """Yield where published figures are others than those that follow from the measurements."""
-    table, trial = OFFICIAL_RESULTS / share.model / TRIAL_SCORES, share.trial
-    lines = read_csv(TrialRow, table) if table.exists() else ()
-    places = {(line.team, line.letter, line.trial): line.score for line in lines}
-    total, normalised = (row.total, row.normalised) if row else (None, None)
-    scores = {model: scored.score for model, scored in row.models.items()} if row else {}
-    place = f"{trial.letter}{trial.trial}"
-    figures = [
-        (f"{RANKING_JSON}: the total of {team}", total, share.total.total),
-        (f"{RANKING_JSON}: the normalised total of {team}", normalised, share.total.normalised),
-        *(
-            (f"{RANKING_JSON}: the score of {team} with {name}", scores.get(name), share.prompts[name])
-            for name in share.prompts
-        ),
-        (f"{table}: the score of {team}'s trial {place}", places.get((team, trial.letter, trial.trial)), trial.score),
-    ]
-    for figure, value, computed in figures:
-        if value != computed:
-            shown = "missing" if value is None else plain(value)
-            yield f"{figure} is {shown}; by the measurements it is {plain(computed)}"
-
-
-def _blocks(files: Mapping[StageDir, Path], simulated: SimulatedTrial | None) -> list[CalledBlock]:
-    """Return each call with the fate of its block: the stages keep their order."""
-    code, level = files["intermediate"], files["levels"]
-    calls = [call.text for call in read_calls(read_text(code, follow_link=True))] if code.exists() else []
-    blocks = level_blocks(read_text(level, follow_link=True)) if level.exists() else ()
-    if simulated is None or not len(calls) == len(blocks) == len(simulated.types):
-        return [CalledBlock(number, call, "not simulated") for number, call in enumerate(calls, start=1)]
-    return list(called_blocks(calls, blocks, simulated))
-
-
 def _conversation(submission: Submission, trial: Trial, record: TrialRecord) -> Iterator[ConversationMessage]:
     """Yield the messages of a trial as they were sent, without what a call repeats of the one before."""
     length = 0  # messages of the call before, its reply included
@@ -222,6 +189,39 @@ def _shortened(messages: list[ConversationMessage]) -> tuple[ConversationMessage
         note = ConversationMessage("pcgeval", f"{len(messages) - 2 * half} messages are left out here")
         messages = [*messages[:half], note, *messages[-half:]]
     return tuple(ConversationMessage(message.speaker, shortened(message.text, LONGEST_MESSAGE)) for message in messages)
+
+
+def _blocks(files: Mapping[StageDir, Path], simulated: SimulatedTrial | None) -> list[CalledBlock]:
+    """Return each call with the fate of its block: the stages keep their order."""
+    code, level = files["intermediate"], files["levels"]
+    calls = [call.text for call in read_calls(read_text(code, follow_link=True))] if code.exists() else []
+    blocks = level_blocks(read_text(level, follow_link=True)) if level.exists() else ()
+    if simulated is None or not len(calls) == len(blocks) == len(simulated.types):
+        return [CalledBlock(number, call, "not simulated") for number, call in enumerate(calls, start=1)]
+    return list(called_blocks(calls, blocks, simulated))
+
+
+def _differences(share: TrialShare, row: RankedTeam | None, team: str) -> Iterator[str]:
+    """Yield where published figures are others than those that follow from the measurements."""
+    table, trial = OFFICIAL_RESULTS / share.model / TRIAL_SCORES, share.trial
+    lines = read_csv(TrialRow, table) if table.exists() else ()
+    places = {(line.team, line.letter, line.trial): line.score for line in lines}
+    total, normalised = (row.total, row.normalised) if row else (None, None)
+    scores = {model: scored.score for model, scored in row.models.items()} if row else {}
+    place = f"{trial.letter}{trial.trial}"
+    figures = [
+        (f"{RANKING_JSON}: the total of {team}", total, share.total.total),
+        (f"{RANKING_JSON}: the normalised total of {team}", normalised, share.total.normalised),
+        *(
+            (f"{RANKING_JSON}: the score of {team} with {name}", scores.get(name), share.prompts[name])
+            for name in share.prompts
+        ),
+        (f"{table}: the score of {team}'s trial {place}", places.get((team, trial.letter, trial.trial)), trial.score),
+    ]
+    for figure, value, computed in figures:
+        if value != computed:
+            shown = "missing" if value is None else plain(value)
+            yield f"{figure} is {shown}; by the measurements it is {plain(computed)}"
 
 
 def _step_files(files: TrialFiles, trial: Trial, *, is_program: bool) -> Iterator[StepFile]:

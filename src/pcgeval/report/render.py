@@ -51,6 +51,10 @@ from pcgeval.scoring.stages import CHARACTER_SCORES, CONSTANTS, OFFICIAL_NAMES, 
 from pcgeval.similarity.source import resolve_source
 from pcgeval.submissions.load import Program, Submission, find_readme, load_submissions, submission_sha256
 
+INDEX = "index.html"
+TEAMS = "teams"  # the folder of the teams' pages
+TABLES = "tables"  # the folder of what the index links to
+LEVELS = "levels.parquet"  # there: all trials, a row each
 REPLIES = 400_000  # characters of all replies on a team's page together: a large competition shows less of each
 LONGEST_REPLY = 2_000  # characters, as are the next three
 LONGEST_CODE = 4_000
@@ -58,16 +62,11 @@ LONGEST_SOURCE = 50_000  # of a program's entry, and of its README
 LONGEST_TITLE = 100
 MAX_LETTER_BYTES = 100_000  # of a hand-made letter
 CACHE = Path(".cache", "report")
+_MODELS = TypeAdapter(tuple[ModelResult, ...], config=ConfigDict(defer_build=True))
+_REFERENCE = TypeAdapter(dict[str, ReferenceLevel])
+_shown_tree = partial(shown_tree, answers=400_000, longest=2_000)  # a team's page has more to show
 _Key = TypeVar("_Key")
 _Row = TypeVar("_Row")
-_LETTERS = TypeAdapter(dict[str, ReferenceLevel])
-
-INDEX = "index.html"
-TEAMS = "teams"  # the folder of the teams' pages
-TABLES = "tables"  # the folder of what the index links to
-LEVELS = "levels.parquet"  # there: all trials, a row each
-_MODELS = TypeAdapter(tuple[ModelResult, ...], config=ConfigDict(defer_build=True))
-_shown_tree = partial(shown_tree, answers=400_000, longest=2_000)  # a team's page has more to show
 
 
 def write_report(params: Params, root: Path, out: Path) -> Path:
@@ -106,14 +105,52 @@ def write_report(params: Params, root: Path, out: Path) -> Path:
     return out / INDEX
 
 
-def _page(template: str, beside: str, evaluation: Evaluation, pages: Mapping[str, str], **values: Any) -> bytes:
-    values |= {"evaluation": evaluation, "pages": pages, "shown_tree": _shown_tree}
-    return render_template(template, beside=beside, **values).encode("utf-8")
-
-
 def single_page(params: Params) -> str:
     """Return the report as one page that needs nothing beside it: the index, and the page of each team folded below."""
     return render_template("index.html.j2", evaluation=collect(params, Path()), pages={}, shown_tree=_shown_tree)
+
+
+def collect(params: Params, root: Path) -> Evaluation:
+    """Read the results of a round from a competition's folder.
+
+    Raises:
+        FileError: A file is missing or broken, or the ranking is of other teams, models, letters or trials.
+        SubmissionError: A team's submission cannot be read.
+    """
+    ranking, competition = RankingFile.read(root / RANKING_JSON), params.competition
+    models = [set(team.models) for team in ranking.teams if team.models]
+    if (
+        {team.team for team in ranking.teams} != {*params.teams}
+        or any(names != {*params.models} for names in models)
+        or (ranking.rules.letters, ranking.rules.trials) != (competition.characters, competition.trials)
+    ):
+        raise FileError(f"{RANKING_JSON}: has other teams, models, letters or trials than params.yaml. {REMAKE}")
+    official = {model: _OfficialResults(root / OFFICIAL_RESULTS / model) for model in params.models}
+    submissions = load_submissions(params.teams, root / SUBMISSIONS)
+    titles = _titles(submissions.values())
+    teams = []
+    for row in ranking.teams:
+        try:
+            grade = read_grade(root / grade_file(row.team))
+        except (FileError, GradeError) as error:
+            raise FileError(f"{error} {REMAKE}") from error
+        submission = submissions[row.team]
+        team = TeamResult(
+            row=row,
+            title=titles[row.team],
+            submission=submission,
+            submission_sha256=submission_sha256(root / SUBMISSIONS / row.team),
+            program=_program_source(submission.work) if isinstance(submission.work, Program) else None,
+            grade=grade,
+            models=tuple(_model_result(params, root, row, model, official[model]) for model in params.models),
+        )
+        teams.append(team)
+    return Evaluation(params, ranking, tuple(teams), _reference_levels(params, root))
+
+
+def _page(template: str, beside: str, evaluation: Evaluation, pages: Mapping[str, str], **values: Any) -> bytes:
+    values |= {"evaluation": evaluation, "pages": pages, "shown_tree": _shown_tree}
+    return render_template(template, beside=beside, **values).encode("utf-8")
 
 
 def _levels_parquet(evaluation: Evaluation) -> bytes:
@@ -160,44 +197,6 @@ def _level_row(team: TeamResult, model: ModelResult, result: TrialView) -> Level
     )
 
 
-def collect(params: Params, root: Path) -> Evaluation:
-    """Read the results of a round from a competition's folder.
-
-    Raises:
-        FileError: A file is missing or broken, or the ranking is of other teams, models, letters or trials.
-        SubmissionError: A team's submission cannot be read.
-    """
-    ranking, competition = RankingFile.read(root / RANKING_JSON), params.competition
-    models = [set(team.models) for team in ranking.teams if team.models]
-    if (
-        {team.team for team in ranking.teams} != {*params.teams}
-        or any(names != {*params.models} for names in models)
-        or (ranking.rules.letters, ranking.rules.trials) != (competition.characters, competition.trials)
-    ):
-        raise FileError(f"{RANKING_JSON}: has other teams, models, letters or trials than params.yaml. {REMAKE}")
-    official = {model: _OfficialResults(root / OFFICIAL_RESULTS / model) for model in params.models}
-    submissions = load_submissions(params.teams, root / SUBMISSIONS)
-    titles = _titles(submissions.values())
-    teams = []
-    for row in ranking.teams:
-        try:
-            grade = read_grade(root / grade_file(row.team))
-        except (FileError, GradeError) as error:
-            raise FileError(f"{error} {REMAKE}") from error
-        submission = submissions[row.team]
-        team = TeamResult(
-            row=row,
-            title=titles[row.team],
-            submission=submission,
-            submission_sha256=submission_sha256(root / SUBMISSIONS / row.team),
-            program=_program(submission.work) if isinstance(submission.work, Program) else None,
-            grade=grade,
-            models=tuple(_model(params, root, row, model, official[model]) for model in params.models),
-        )
-        teams.append(team)
-    return Evaluation(params, ranking, tuple(teams), _reference(params, root))
-
-
 class _Rows(dict[_Key, _Row]):
     """The rows of a file by their keys; a row that is missing is a fault of the file."""
 
@@ -232,7 +231,7 @@ def _titles(submissions: Collection[Submission]) -> dict[str, str]:
     return titles
 
 
-def _program(program: Program) -> ProgramSource:
+def _program_source(program: Program) -> ProgramSource:
     readme = find_readme(program.folder)
     sizes = [(program.folder / name).stat().st_size for name in program.files()]
     return ProgramSource(
@@ -252,7 +251,7 @@ def _start_of(path: Path, characters: int) -> str:
     return text if len(text) <= characters else f"{text[:characters]}…"
 
 
-def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _OfficialResults) -> ModelResult:
+def _model_result(params: Params, root: Path, row: RankedTeam, model: str, official: _OfficialResults) -> ModelResult:
     """Read one team's results with one model; a trial that failed is absent from the files that it did not reach."""
     team, competition, is_scored = row.team, params.competition, row.status != "disqualified"
     files = TrialFiles(model, team, root)
@@ -286,7 +285,7 @@ def _model(params: Params, root: Path, row: RankedTeam, model: str, official: _O
     )
 
 
-def _reference(params: Params, root: Path) -> dict[str, ReferenceLevel]:
+def _reference_levels(params: Params, root: Path) -> dict[str, ReferenceLevel]:
     """Simulate and classify the hand-made letters in `data/examples/letters`, if there are any, as the stages do."""
     letters = [root / EXAMPLE_LETTERS / f"{letter}.txt" for letter in params.competition.characters]
     texts = {path: read_text(path, MAX_LETTER_BYTES) for path in letters if path.is_file()}
@@ -297,7 +296,7 @@ def _reference(params: Params, root: Path) -> dict[str, ReferenceLevel]:
     code = (source_sha256("evaluator", "levels", "preview", "similarity"), installed_versions(*MEASURING))
     made_from = (texts, params.physics, source.sha256, settings.precision, settings.device, code)
     measure = partial(_measured_letters, texts, source.folder, params)
-    return _LETTERS.validate_json(cached(root / CACHE / "letters.json", made_from, measure))
+    return _REFERENCE.validate_json(cached(root / CACHE / "letters.json", made_from, measure))
 
 
 def _measured_letters(texts: Mapping[Path, str], folder: Path, params: Params) -> bytes:
@@ -314,4 +313,4 @@ def _measured_letters(texts: Mapping[Path, str], folder: Path, params: Params) -
         places = tuple((x, y, angle) for x, y, angle in end.positions.tolist())
         level = SimulatedLevel(types=end.types, positions=places, moved=end.moved, dead=end.dead)
         letters[score.letter] = ReferenceLevel(stability=score.stability, similarity=score.similarity, simulated=level)
-    return _LETTERS.dump_json(letters)
+    return _REFERENCE.dump_json(letters)

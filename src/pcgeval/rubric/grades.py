@@ -10,7 +10,6 @@ a person `author` and `date`, a language model the other fields. Only fields tha
 
 import json
 import math
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -37,17 +36,15 @@ from pcgeval.formats.trials import ChatReply
 from pcgeval.rubric.tree import RESULT_ANALYSIS, SUBTREE, RubricError, TaskNode, parse_tree
 
 MAX_FOREIGN_TEXT, MAX_FOREIGN_LEVELS = 20_000, 100  # characters and levels of another tool's metadata
-_MOST = 10**15  # tokens or seconds of a leaf: all of a tree together are still a finite number
-_TOKEN_COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens")
-_Count = Annotated[int, Field(ge=0, le=_MOST)]
-
 PASSED = 0.5  # a leaf above this has passed (PaperBench)
 RECORD_KEY = "pcgeval"  # the key of our record in the judge_metadata of a file for PaperBench
 _WAY_TO_GRADING = ("pb_result", "paperbench_result", "judge_output", "grader_output")  # keys of PaperBench
 _OLD_CATEGORIES = {"Result Match": RESULT_ANALYSIS}  # as PaperBench's text says
-_VALUES = ("id", "requirements", "weight", "score", "valid_score", "explanation", "task_category")
-_TOKENS = TypeAdapter(dict[str, dict[str, int]] | None)
-_DIGITS = 9  # of a width: far above what the order of sums can change
+_PAPERBENCH_FIELDS = ("id", "requirements", "weight", "score", "valid_score", "explanation", "task_category")
+_MOST_COUNTED = 10**15  # tokens or seconds of a leaf: all of a tree together are still a finite number
+_TOKEN_COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens")
+_WIDTH_DIGITS = 9  # far above what the order of sums can change
+_Count = Annotated[int, Field(ge=0, le=_MOST_COUNTED)]
 Share = Annotated[StrictInt | StrictFloat, Field(ge=0, le=1)]
 
 
@@ -65,15 +62,19 @@ class CallUsage(_Record):
     calls: _Count = 0
     prompt_tokens: _Count = 0  # that the model read
     output_tokens: _Count = 0  # that it wrote
-    seconds: float = Field(0.0, ge=0, le=_MOST)  # of the model's time; a replayed call has those of its recording
+    seconds: float = Field(
+        0.0, ge=0, le=_MOST_COUNTED
+    )  # of the model's time; a replayed call has those of its recording
     cached_tokens: _Count = 0  # of the tokens read, those in the endpoint's cache, if it reports them
     estimated: bool = False  # whether some tokens are estimates, because the endpoint reports none
 
     @classmethod
     def of(cls, reply: ChatReply) -> Self:
         """Return the cost of one call; an endpoint may report any number, which is bounded here."""
-        tokens = {name: min(getattr(reply, name) or 0, _MOST) for name in _TOKEN_COUNTS}
-        return cls(calls=1, **tokens, seconds=round(min(reply.seconds, _MOST), 3), estimated=bool(reply.estimated))
+        tokens = {name: min(getattr(reply, name) or 0, _MOST_COUNTED) for name in _TOKEN_COUNTS}
+        return cls(
+            calls=1, **tokens, seconds=round(min(reply.seconds, _MOST_COUNTED), 3), estimated=bool(reply.estimated)
+        )
 
     def plus(self, other: Self) -> "CallUsage":
         """Return the sum; seconds are rounded to milliseconds, so that the order of adding does not show."""
@@ -265,7 +266,7 @@ class ScoreBounds(NamedTuple):
     @property
     def width(self) -> float:
         """How much of the score is unknown."""
-        return round(self.high - self.low, _DIGITS)  # 0.9 - 0.85 is more than 0.05
+        return round(self.high - self.low, _WIDTH_DIGITS)  # 0.9 - 0.85 is more than 0.05
 
 
 @checked_dataclass(frozen=True, kw_only=True)
@@ -325,7 +326,7 @@ class GradedTaskNode(TaskNode):
 
     def to_dict(self, model: str = "unknown") -> dict[str, Any]:
         """Return the tree as JSON values for PaperBench; see `JudgeOutput.to_dict`."""
-        values = {name: getattr(self, name) for name in _VALUES}
+        values = {name: getattr(self, name) for name in _PAPERBENCH_FIELDS}
         if self.finegrained_task_category:
             values["finegrained_task_category"] = self.finegrained_task_category
         below = [task.to_dict(model) for task in self.sub_tasks]
@@ -355,7 +356,7 @@ class GradedTaskDict(dict[str, Any], GradedTaskNode):
         metadata, below = self.judge_metadata, [dict(task.to_json()) for task in self.sub_tasks]
         if isinstance(metadata, JudgeRecord):
             metadata = metadata.model_dump(mode="json", exclude_unset=True)
-        self.update((name, getattr(self, name)) for name in (*_VALUES, "path", "finegrained_task_category"))
+        self.update((name, getattr(self, name)) for name in (*_PAPERBENCH_FIELDS, "path", "finegrained_task_category"))
         self.update(judge_metadata=metadata, sub_tasks=below)
 
 
@@ -369,21 +370,6 @@ def _paperbench_metadata(node: GradedTaskNode, model: str) -> Any:
     if (total := record.usage.total).calls:
         values["token_usage"] = {model: {"in": total.prompt_tokens, "out": total.output_tokens}}
     return values
-
-
-def get_total_token_usage(tree: GradedTaskNode, model: str = "unknown") -> dict[str, dict[str, int]]:
-    """Return the tokens read (`in`) and written (`out`) for all leaves, by the name of the model.
-
-    `model` names the one of our own records; metadata without such figures counts for nothing.
-    """
-    total: dict[str, Counter[str]] = defaultdict(Counter)
-    for leaf in tree.leaves:
-        metadata = _paperbench_metadata(leaf, model)
-        with suppress(ValidationError):
-            usage = _TOKENS.validate_python(metadata.get("token_usage") if isinstance(metadata, Mapping) else None)
-            for name, tokens in (usage or {}).items():
-                total[name].update(tokens)
-    return {name: {"in": tokens["in"], "out": tokens["out"]} for name, tokens in total.items()}
 
 
 def _graded_fields(node: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,9 @@ PaperBench writes a grading (`JudgeOutput`) as grader_output.json, alone or with
 bare trees. In all of these files, a leaf without a grade counts as 0.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -25,7 +26,6 @@ from pcgeval.rubric.grades import (
     ScoreBounds,
     Share,
     TokenUsage,
-    get_total_token_usage,
     grading_within,
     record_of,
     rescored,
@@ -42,6 +42,7 @@ _OF_PAPERBENCH = (
 MAX_BYTES = 100_000_000  # of a graded tree: 2 551 nodes, each with several long answers
 INSPECT_NO_TIME = "1970-01-01T00:00:00+00:00"  # a grade has no time, so that the same inputs give the same bytes
 NO_MODEL = "none/none"  # Inspect's name for an evaluation without a model
+_TOKENS = TypeAdapter(dict[str, dict[str, int]] | None)  # of metadata in PaperBench's form
 Parsed = TypeVar("Parsed")
 
 
@@ -252,6 +253,21 @@ class JudgeOutput:
 
 
 _OUTPUT: TypeAdapter[JudgeOutput] = TypeAdapter(JudgeOutput)
+
+
+def get_total_token_usage(tree: GradedTaskNode, model: str = "unknown") -> dict[str, dict[str, int]]:
+    """Return the tokens read (`in`) and written (`out`) for all leaves, by the name of the model.
+
+    `model` names the one of our own records; metadata without such figures counts for nothing.
+    """
+    total: dict[str, Counter[str]] = defaultdict(Counter)
+    for leaf in tree.leaves:
+        metadata = leaf.to_dict(model)["judge_metadata"]
+        with suppress(ValidationError):
+            usage = _TOKENS.validate_python(metadata.get("token_usage") if isinstance(metadata, Mapping) else None)
+            for name, tokens in (usage or {}).items():
+                total[name].update(tokens)
+    return {name: {"in": tokens["in"], "out": tokens["out"]} for name, tokens in total.items()}
 
 
 def extract_leaf_grades(grade: GradedTaskNode | JudgeOutput | Mapping[str, Any]) -> list[dict[str, Any]]:

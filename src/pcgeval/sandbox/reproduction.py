@@ -118,7 +118,7 @@ class SandboxComputer:
         started_at = work.stat().st_mtime_ns  # the time by the clock of the disk
         left_out = _copy(submission, work, self._disk, newest=started_at - 1_000_000_000)
         started = monotonic()
-        if _TOO_LARGE in left_out.values() or exceeds(submission, self._disk):
+        if _TOO_LARGE in left_out.values() or _exceeds(submission, self._disk):
             status, printed = ExitStatus(None, f"was not started: the submission has more than {self._disk}", ""), ""
         elif not (work / REPRODUCE_SCRIPT).is_file():
             status, printed = ExitStatus(None, f"was not started: {REPRODUCE_SCRIPT} is missing or no file", ""), ""
@@ -160,6 +160,64 @@ class SandboxComputer:
             environment={"PATH": f"{python.parent}:/usr/local/bin:/usr/bin:/bin"},
         )
         return wait_within(process, self._seconds, work, self._disk)
+
+
+def check_room(folder: Path) -> None:
+    """Raise SandboxError if the disk is too full to start a program."""
+    if _free_bytes(folder) < MIN_FREE_BYTES:
+        raise SandboxError(f"{folder}: less than {MIN_FREE_BYTES / MEGABYTE:g} MB are free. Make room there.")
+
+
+def disk_use(folder: Path, most: DiskLimits | None = None) -> tuple[int, int]:
+    """Return the bytes and the number of files and folders in a folder; stop counting once they exceed `most`.
+
+    A folder that cannot be listed counts as empty, and one that lies too deep to be opened by its path as endless.
+    """
+    files = size = 0
+    waiting = [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    files += 1
+                    with suppress(FileNotFoundError):
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                    if most is not None and (size > most.total_bytes or files > most.files):
+                        return size, files
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return size, sys.maxsize
+    return size, files
+
+
+def wait_within(process: SandboxedProcess, seconds: float, folder: Path, most: DiskLimits) -> tuple[ExitStatus, str]:
+    """Wait until a program ends, and stop it when it is late, its folder exceeds the limits or the disk is nearly full.
+
+    Return how it ended and what it printed.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        pause = WATCH_SECONDS
+        while not ended.wait(pause):
+            started = monotonic()
+            if _free_bytes(folder) < MIN_FREE_BYTES:  # deleted files that are still open also take space
+                process.kill(f"left less than {MIN_FREE_BYTES / MEGABYTE:g} MB of the disk free")
+            if _exceeds(folder, most):
+                process.kill(f"made more than {most}")
+            pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
+
+    watcher = threading.Thread(target=watch, name="disk watcher", daemon=True)
+    watcher.start()
+    try:
+        status = process.wait(seconds)
+    finally:
+        process.kill()
+        ended.set()
+        watcher.join()
+    return status, process.output(READING_SECONDS)
 
 
 def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsize) -> dict[str, str]:
@@ -215,73 +273,15 @@ def _left_out_line(when: str, reasons: dict[str, str]) -> str:
     return f"[pcgeval] left out {when}: {listed(names, SHOWN_NAMES)}\n" if names else ""
 
 
-def _take_over(folder: Path) -> None:
-    """Give this user all rights below a folder, whatever a run has done to its files; links are not followed."""
-    subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], check=False, capture_output=True)
-
-
-def check_room(folder: Path) -> None:
-    """Raise SandboxError if the disk is too full to start a program."""
-    if _free_bytes(folder) < MIN_FREE_BYTES:
-        raise SandboxError(f"{folder}: less than {MIN_FREE_BYTES / MEGABYTE:g} MB are free. Make room there.")
-
-
-def disk_use(folder: Path, most: DiskLimits | None = None) -> tuple[int, int]:
-    """Return the bytes and the number of files and folders in a folder; stop counting once they exceed `most`.
-
-    A folder that cannot be listed counts as empty, and one that lies too deep to be opened by its path as endless.
-    """
-    files = size = 0
-    waiting = [str(folder)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    files += 1
-                    with suppress(FileNotFoundError):
-                        size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if most is not None and (size > most.total_bytes or files > most.files):
-                        return size, files
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-        except OSError as error:
-            if error.errno == errno.ENAMETOOLONG:
-                return size, sys.maxsize
-    return size, files
-
-
-def exceeds(folder: Path, most: DiskLimits) -> bool:
+def _exceeds(folder: Path, most: DiskLimits) -> bool:
     """Return whether a folder holds more than it may."""
     size, files = disk_use(folder, most)
     return size > most.total_bytes or files > most.files
 
 
-def wait_within(process: SandboxedProcess, seconds: float, folder: Path, most: DiskLimits) -> tuple[ExitStatus, str]:
-    """Wait until a program ends, and stop it when it is late, its folder exceeds the limits or the disk is nearly full.
-
-    Return how it ended and what it printed.
-    """
-    ended = threading.Event()
-
-    def watch() -> None:
-        pause = WATCH_SECONDS
-        while not ended.wait(pause):
-            started = monotonic()
-            if _free_bytes(folder) < MIN_FREE_BYTES:  # deleted files that are still open also take space
-                process.kill(f"left less than {MIN_FREE_BYTES / MEGABYTE:g} MB of the disk free")
-            if exceeds(folder, most):
-                process.kill(f"made more than {most}")
-            pause = max(WATCH_SECONDS, 10 * (monotonic() - started))
-
-    watcher = threading.Thread(target=watch, name="disk watcher", daemon=True)
-    watcher.start()
-    try:
-        status = process.wait(seconds)
-    finally:
-        process.kill()
-        ended.set()
-        watcher.join()
-    return status, process.output(READING_SECONDS)
+def _take_over(folder: Path) -> None:
+    """Give this user all rights below a folder, whatever a run has done to its files; links are not followed."""
+    subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], check=False, capture_output=True)
 
 
 def _free_bytes(folder: Path) -> int:

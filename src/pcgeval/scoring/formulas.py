@@ -34,13 +34,12 @@ from pcgeval.scoring.inputs import (
     first_by_trial,
 )
 
+RULES_VERSION = 1  # increase it with every change, here or in ranking.py, that changes a score or a place
 PLACES = 20  # bignumber.js: DECIMAL_PLACES
 ZERO = Decimal(0)
 ONE = Decimal(1)
 # A product of three floats and three weights has under 1 200 digits; anything that would round raises instead.
 _EXACT = Context(prec=5000, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
-
-RULES_VERSION = 1  # increase it with every change, here or in ranking.py, that changes a score or a place
 
 
 @dataclass(frozen=True)
@@ -149,8 +148,22 @@ def trial_share(scores: CompetitionScores, model: str, team: str, letter: str, t
             all_totals=_sum(total.total for total in scores.totals),
             teams=len(scores.totals),
             share=share,
-            percent=divide(share, total.total or ONE) * 100,
+            percent=_percent(share, total.total),
         )
+
+
+def exact_arithmetic() -> AbstractContextManager[Context]:
+    """Return the context in which + - x of decimals are exact."""
+    return localcontext(_EXACT)
+
+
+def divide(dividend: Decimal, divisor: Decimal | int) -> Decimal:
+    """Return the quotient rounded half up (away from zero) to 20 decimal places; call inside `exact_arithmetic`."""
+    divisor = Decimal(divisor)
+    quotient, remainder = divmod(dividend.scaleb(PLACES), divisor)
+    if 2 * abs(remainder) >= abs(divisor):
+        quotient += 1 if (dividend < 0) == (divisor < 0) else -1
+    return quotient.scaleb(-PLACES)
 
 
 def _score_model(model: str, teams: Mapping[str, TeamResults], rules: ScoringRules) -> ModelScores:
@@ -238,17 +251,3 @@ def _percent(part: Decimal, whole: Decimal) -> Decimal:
 
 def _sum(values: Iterable[Decimal]) -> Decimal:
     return sum(values, ZERO)
-
-
-def exact_arithmetic() -> AbstractContextManager[Context]:
-    """Return the context in which + - x of decimals are exact."""
-    return localcontext(_EXACT)
-
-
-def divide(dividend: Decimal, divisor: Decimal | int) -> Decimal:
-    """Return the quotient rounded half up (away from zero) to 20 decimal places; call inside `exact_arithmetic`."""
-    divisor = Decimal(divisor)
-    quotient, remainder = divmod(dividend.scaleb(PLACES), divisor)
-    if 2 * abs(remainder) >= abs(divisor):
-        quotient += 1 if (dividend < 0) == (divisor < 0) else -1
-    return quotient.scaleb(-PLACES)

@@ -8,12 +8,12 @@ Its arithmetic is that of transformers' `ViTForImageClassification` in double pr
 rounding covers. The last layer is computed for the CLS token alone.
 """
 
-import functools
 import math
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,8 +53,8 @@ EMBEDDING_DECIMALS = 5
 class Predictions:
     """The classifier's results for n pictures."""
 
-    probabilities: NDArray[np.float64]  # shape (n, 26): softmax in the order A to Z, with 7 decimals
-    embeddings: NDArray[np.float64]  # shape (n, d): the CLS token of the last layer, with 5 decimals
+    probabilities: Floats  # shape (n, 26): softmax in the order A to Z, with 7 decimals
+    embeddings: Floats  # shape (n, d): the CLS token of the last layer, with 5 decimals
 
 
 class Classifier:
@@ -137,7 +137,7 @@ def loaded_classifier(
         return _loaded(source, revision, device, precision)
 
 
-_loaded = functools.cache(Classifier.load)
+_loaded = cache(Classifier.load)
 
 
 class NumpyVit:
@@ -149,7 +149,7 @@ class NumpyVit:
         """Load a small classifier; raise ClassifierError if its weights are missing or of other shapes."""
         self.config, self.width, self._preprocessing = config, config.hidden_size, preprocessing
         try:
-            self._weights = {name: _ready(value) for name, value in _weights(folder).items()}
+            self._weights = {name: _ready(value) for name, value in _read_weights(folder).items()}
             probabilities, _ = self(np.zeros((1, CHANNELS, config.image_size, config.image_size)))
         except KeyError as error:
             raise lacking_weights(folder, error.args) from error
@@ -215,7 +215,7 @@ class NumpyVit:
         return rows.reshape(*values.shape[:-1], -1)
 
 
-def _weights(folder: Path) -> dict[str, NDArray[np.floating]]:
+def _read_weights(folder: Path) -> dict[str, NDArray[np.floating]]:
     """Read the weights; those in bfloat16, which numpy has not, are the upper halves of single-precision numbers."""
     weights: dict[str, NDArray[np.floating]] = {}
     for name, tensor in deserialize((folder / "model.safetensors").read_bytes()):  # type: ignore[no-untyped-call]
@@ -258,8 +258,6 @@ class _OneThread:
 
 
 _LIBRARIES = ThreadpoolController()  # those of numpy, which is imported by now
-
-
 _one_thread = _OneThread()
 
 
@@ -274,12 +272,10 @@ def _softmax(scores: Floats) -> Floats:
 # The normal distribution function around each of many nodes, as a Taylor series: exact to 1e-14, and fast where numpy
 # has no error function.
 _PER_UNIT, _REACH = 1024, 9
-
-
 _BLOCK = 32_768  # values at once, so that they stay in the processor's cache
 
 
-def _series() -> NDArray[np.float64]:
+def _series() -> Floats:
     """Return the coefficients for distances in nodes, shape (4, nodes): derivatives by factorials."""
     x = np.arange(-_REACH * _PER_UNIT, _REACH * _PER_UNIT + 1) / _PER_UNIT
     density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi) / _PER_UNIT
