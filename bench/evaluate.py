@@ -22,7 +22,8 @@ import psutil
 from distributed import LocalCluster
 
 from pcgeval import evaluate
-from pcgeval.parallel import cluster as cluster_module, map_batches
+from pcgeval.parallel import cluster as cluster_module
+from pcgeval.parallel.processes import map_batches
 
 GOLDEN = Path(__file__).parents[1] / "tests/golden/physics/physics.jsonl.gz"
 EQUAL_ROWS, MANY_ROWS = 20_000, 200_000

@@ -14,7 +14,8 @@ from pcgeval import PhysicsParams, evaluate
 from pcgeval.core.files import write_text
 from pcgeval.evaluator.stage import simulate_stage
 from pcgeval.formats.layout import CLASSIFIER, PACKAGED_DATA, Trial, stage_dir, trial_file
-from pcgeval.parallel import cluster, map_batches
+from pcgeval.parallel import cluster
+from pcgeval.parallel.processes import map_batches
 from pcgeval.similarity.stage import classify_stage
 
 pytestmark = pytest.mark.slow  # starts processes

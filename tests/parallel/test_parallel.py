@@ -5,7 +5,8 @@ import os
 import pytest
 
 from pcgeval.core.errors import PcgevalError
-from pcgeval.parallel import AHEAD, map_batches
+from pcgeval.parallel import AHEAD
+from pcgeval.parallel.processes import map_batches
 
 
 def squares(numbers):

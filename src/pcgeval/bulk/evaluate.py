@@ -39,7 +39,8 @@ from pcgeval.evaluator.stage import installed_engine, installed_packages
 from pcgeval.formats.failures import Failure, failure
 from pcgeval.formats.layout import LETTERS, PACKAGED_DATA
 from pcgeval.formats.params import PhysicsParams, Similarity
-from pcgeval.parallel import end_unguarded_worker, map_batches, received_folder
+from pcgeval.parallel import received_folder
+from pcgeval.parallel.processes import end_unguarded_worker, map_batches
 from pcgeval.preview.level_score import TextKind, text_kind, walk_to_level
 from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.preprocessing import RowRuns

@@ -20,7 +20,7 @@ from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.formats.blocks import NAMES
 from pcgeval.formats.layout import LETTERS
-from pcgeval.parallel import chosen_scheduler
+from pcgeval.parallel.processes import chosen_scheduler
 from pcgeval.similarity.classifier import Classifier
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large

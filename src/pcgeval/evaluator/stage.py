@@ -36,7 +36,7 @@ from pcgeval.formats.stages import (
     trial_contents,
     write_outcomes,
 )
-from pcgeval.parallel import chosen_scheduler, map_batches
+from pcgeval.parallel.processes import chosen_scheduler, map_batches
 
 CACHE = Path(".cache", "simulations")
 ENGINE_PACKAGES = {"pymunk": "pymunk", "box2d": "Box2D"}  # the package of each engine

@@ -59,7 +59,7 @@ from pcgeval.llm.backends import open_backend, pinned_digest
 from pcgeval.llm.blame import LiveModel, neutral_request, neutral_seconds
 from pcgeval.llm.call_log import CallLog, RecordedModel
 from pcgeval.llm.protocol import Backend, ChatReply, ChatRequest, LlmError
-from pcgeval.parallel import map_in_threads
+from pcgeval.parallel.processes import map_in_threads
 from pcgeval.sandbox.sandbox import SandboxError, programs_are_trusted
 from pcgeval.submissions.load import Program, Submission, load_submissions
 from pcgeval.submissions.packages import PackagesError, lock_requirements

@@ -19,7 +19,7 @@ from pcgeval.generation.tasks import GenerationTask, TrialJob, TrialObserver
 from pcgeval.llm.blame import LiveModel
 from pcgeval.llm.call_log import CallLog, LoggedCall, RecordedModel
 from pcgeval.llm.protocol import Chat, ChatRequest, LlmError, Message
-from pcgeval.parallel import map_in_threads
+from pcgeval.parallel.processes import map_in_threads
 from pcgeval.sandbox.bubblewrap import interpreter_paths
 from pcgeval.sandbox.room import Room
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox

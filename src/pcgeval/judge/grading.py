@@ -24,7 +24,7 @@ from pcgeval.judge.calls import JudgeClient
 from pcgeval.judge.prompts import prompt_version
 from pcgeval.judge.settings import GradingError, GradingTask, JudgeSettings
 from pcgeval.judge.simple import LeafJudge
-from pcgeval.parallel import map_in_threads
+from pcgeval.parallel.processes import map_in_threads
 from pcgeval.rubric.grades import JudgeRecord, Verdict, grade_tree, record_of
 from pcgeval.rubric.output import JudgeOutput
 from pcgeval.rubric.tree import TaskNode

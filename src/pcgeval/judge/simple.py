@@ -32,7 +32,7 @@ from pcgeval.judge.prompts import (
 from pcgeval.judge.settings import GradingTask, JudgeSettings
 from pcgeval.llm.blame import CUT_OFF, FILTERED, REFUSAL
 from pcgeval.llm.protocol import CallError, ChatReply, LlmError
-from pcgeval.parallel import map_in_threads
+from pcgeval.parallel.processes import map_in_threads
 from pcgeval.rubric.grades import (
     CallUsage,
     FilesRecord,

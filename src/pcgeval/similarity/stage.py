@@ -32,7 +32,8 @@ from pcgeval.formats.stages import (
     rate,
     trial_contents,
 )
-from pcgeval.parallel import chosen_scheduler, map_batches, received_folder
+from pcgeval.parallel import received_folder
+from pcgeval.parallel.processes import chosen_scheduler, map_batches
 from pcgeval.similarity.source import ClassifierError, Source, numpy_settings, resolve_source
 
 # Distances of rounded probabilities carry no more, and the last bits of a dot product depend on the processor.
