@@ -73,7 +73,7 @@ else:
         statements = ast.parse(__spec__.loader.get_source(__name__)).body
         public = next(statement for statement in statements if isinstance(statement, ast.If)).body
         imports = [statement for statement in public if isinstance(statement, ast.ImportFrom)]
-        return {each.name: statement.module for statement in imports for each in statement.names}
+        return {alias.name: statement.module for statement in imports for alias in statement.names}
 
     def __getattr__(name: str) -> object:
         """Import a public name from its module when it is first used."""

@@ -164,11 +164,7 @@ class Progress(StatusLine):
 
     def _draw(self, text: str) -> None:
         from rich.console import Console  # noqa: PLC0415 - as above
-        from rich.progress import (  # noqa: PLC0415
-            BarColumn,
-            Progress as Bar,
-            TextColumn,
-        )
+        from rich.progress import BarColumn, Progress as Bar, TextColumn  # noqa: PLC0415
 
         if not isinstance(self._line, Bar):
             columns = BarColumn(bar_width=20), TextColumn("{task.description}", markup=False)

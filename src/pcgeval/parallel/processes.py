@@ -16,10 +16,15 @@ from itertools import islice
 from multiprocessing import connection, current_process, get_context, parent_process
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Union, cast
 
 from pcgeval.core.packages import packages_for
 from pcgeval.parallel import AHEAD, Item, Result, Work, WorkerError
+
+if TYPE_CHECKING:
+    from pcgeval.parallel.cluster import Cluster
+
+Workers = Union["_Processes", "Cluster"]
 
 
 def chosen_scheduler(address: str | None) -> str | None:
@@ -75,7 +80,7 @@ def map_batches(
                 yield results
 
 
-def _alone(workers: Any, work: Work[Item, Result], item: Item) -> Result | None:
+def _alone(workers: Workers, work: Work[Item, Result], item: Item) -> Result | None:
     """Return the result of an item while nothing else runs; None if it crashes its process."""
     try:
         future: Any = workers.submit(work, [item])
@@ -85,14 +90,14 @@ def _alone(workers: Any, work: Work[Item, Result], item: Item) -> Result | None:
         return None
 
 
-def _cluster(scheduler: str, folders: Mapping[str, Path]) -> AbstractContextManager[Any]:
+def _cluster(scheduler: str, folders: Mapping[str, Path]) -> "AbstractContextManager[Cluster]":
     with packages_for("a Dask cluster"):
         from pcgeval.parallel.cluster import open_cluster  # noqa: PLC0415 - an extra, and slow to import
     return open_cluster(scheduler, folders)
 
 
 class _Processes:
-    """Worker processes of this machine, with the methods of `cluster.Cluster`."""
+    """Worker processes of this machine."""
 
     crash = BrokenProcessPool
 

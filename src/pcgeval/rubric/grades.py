@@ -62,9 +62,8 @@ class CallUsage(_Record):
     calls: _Count = 0
     prompt_tokens: _Count = 0  # that the model read
     output_tokens: _Count = 0  # that it wrote
-    seconds: float = Field(
-        0.0, ge=0, le=_MOST_COUNTED
-    )  # of the model's time; a replayed call has those of its recording
+    # of the model's time; a replayed call has those of its recording
+    seconds: float = Field(0.0, ge=0, le=_MOST_COUNTED)
     cached_tokens: _Count = 0  # of the tokens read, those in the endpoint's cache, if it reports them
     estimated: bool = False  # whether some tokens are estimates, because the endpoint reports none
 
