@@ -59,6 +59,8 @@ def main() -> None:
     print_precisions(images)
     with tempfile.TemporaryDirectory() as folder:
         print_large(Path(folder), images[:LARGE_PICTURES])
+        if torch.cuda.is_available():
+            print_gpu(Path(folder), images)
 
 
 def print_precisions(images: list[Image.Image]) -> None:
@@ -102,6 +104,25 @@ def print_speed(classifier: Classifier, precision: str, images: list[Image.Image
         f"similarity.vit_b16_{precision} {1 / whole:.2f} pictures/cpu_s, {loop / whole:.2f} times the loop, "
         f"{whole / forward:.2f} times the forward pass alone"
     )
+
+
+def print_gpu(folder: Path, images: list[Image.Image]) -> None:
+    """Print the speed of the ViT-B/16 on a GPU, and how far its results are from those of the processor."""
+    exact = Classifier.load(folder, device="cpu").predict(images[:LARGE_PICTURES])
+    for precision in PRECISIONS:
+        classifier = Classifier.load(folder, device="cuda", precision=precision)
+        same = classifier.predict(images[:LARGE_PICTURES])
+        began = time.perf_counter()
+        classifier.predict(images)
+        speed = len(images) / (time.perf_counter() - began)
+        differences = (
+            np.abs(getattr(exact, name) - getattr(same, name)).max() for name in ("probabilities", "embeddings")
+        )
+        largest = " and ".join(f"{difference:.1e}" for difference in differences)
+        print(
+            f"similarity.vit_b16_gpu_{precision} {speed:.0f} pictures/s on {torch.cuda.get_device_name()}, {largest} "
+            "largest differences of a probability and an embedding to the processor's float64"
+        )
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:

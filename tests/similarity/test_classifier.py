@@ -165,6 +165,21 @@ def test_torch_other_batches_and_threads_give_the_same_bytes_and_single_precisio
     assert by_numpy.predict([]).embeddings.shape == (0, whole.embeddings.shape[1])
 
 
+@pytest.mark.parametrize("folder", [None, EMBEDDED], ids=["tiny", "embedded"])
+def test_a_gpu_gives_the_same_bytes(folder, tiny_classifier):
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("this machine has no GPU")
+    images = [picture(seed) for seed in range(8)]
+    whole = Classifier.load(folder or tiny_classifier, device="cpu").predict(images)
+    on_gpu = Classifier.load(folder or tiny_classifier, device="cuda")
+    assert on_gpu.device == "cuda"
+    for batch in (1, 3, 8):
+        parts = [content(on_gpu.predict(images[i : i + batch])) for i in range(0, len(images), batch)]
+        assert tuple(map(b"".join, zip(*parts, strict=True))) == content(whole)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

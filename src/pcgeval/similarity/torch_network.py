@@ -75,7 +75,9 @@ class TorchNetwork:
         """Return softmax and the CLS token of the last layer, before the final normalisation, as officially."""
         import torch  # noqa: PLC0415
 
-        with self._computing, torch.inference_mode():
+        # else a GPU rounds the patches of single precision to the 10 bits of TF32
+        exact_patches = torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
+        with self._computing, torch.inference_mode(), exact_patches:
             output = self._model(
                 pixel_values=torch.from_numpy(pixels).to(self.device, self._dtype), output_hidden_states=True
             )
