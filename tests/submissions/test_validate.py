@@ -12,6 +12,7 @@ from handed_in_for_tests import PROGRAM, PROGRAM_FILES, PROMPT, PROMPT_FILES, RE
 from hypothesis import given, strategies as st
 
 from pcgeval.cli.main import main
+from pcgeval.generation import runners
 from pcgeval.submissions.load import Program, SubmissionError, load_submission, prompt_findings
 from pcgeval.submissions.validate import PUBLISHED_LIMITS, check, printable_findings, validate
 
@@ -158,6 +159,13 @@ def test_a_usual_mistake_is_named_with_what_to_write(tmp_path: Path, changes: di
     assert result.passed == (words is None or words.startswith("^warning"))
     if words:
         assert re.search(words, lines[0])
+
+
+def test_what_the_sandbox_has_in_place_of_a_package_is_not_missing(tmp_path: Path):
+    names = sorted(path.stem for path in Path(runners.GUEST, "stand_ins").glob("*.py"))
+    imports = f"import {', '.join(names)}\n"
+    result = validate(write_folder(tmp_path / "team", {**WITHOUT_REQUIREMENTS, "main.py": imports + PROGRAM}))
+    assert names and result.passed, printable_findings(result.findings)
 
 
 def test_findings_of_a_hostile_program_are_bounded(tmp_path: Path):
