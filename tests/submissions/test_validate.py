@@ -165,7 +165,8 @@ def test_what_the_sandbox_has_in_place_of_a_package_is_not_missing(tmp_path: Pat
     names = sorted(path.stem for path in Path(runners.GUEST, "stand_ins").glob("*.py"))
     imports = f"import {', '.join(names)}\n"
     result = validate(write_folder(tmp_path / "team", {**WITHOUT_REQUIREMENTS, "main.py": imports + PROGRAM}))
-    assert names and result.passed, printable_findings(result.findings)
+    assert names
+    assert result.passed, printable_findings(result.findings)
 
 
 def test_findings_of_a_hostile_program_are_bounded(tmp_path: Path):
