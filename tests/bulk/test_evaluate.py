@@ -3,9 +3,11 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
+from dataclasses import fields
 from string import ascii_uppercase
 
 import pyarrow as pa
@@ -14,7 +16,8 @@ from handed_in_for_tests import write_folder
 from params_for_tests import contents
 from pyarrow import parquet
 
-from pcgeval import Classifier, PcgevalError, PhysicsParams, evaluate, score_level
+from pcgeval import Classifier, LevelRow, PcgevalError, PhysicsParams, evaluate, score_level
+from pcgeval.bulk.level_table import dataset_card, level_table
 from pcgeval.cli.main import main
 
 FAST = PhysicsParams(trials=1, seconds=1)
@@ -74,6 +77,13 @@ def test_the_dataset_that_hugging_face_loads_offline_has_the_figures_of_score_le
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     datasets = pytest.importorskip("datasets")
     assert datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache")).to_list() == rows
+
+
+def test_every_field_of_a_row_is_a_column_and_described():
+    columns = level_table([], "", None, embeddings=True).column_names
+    assert [field.name for field in fields(LevelRow) if field.name not in columns] == ["probabilities"]  # p_A ... p_Z
+    cells = re.findall(r"^\| (`.*?) \|", dataset_card("levels", "*.parquet"), re.MULTILINE)
+    assert re.findall(r"`(\w+)`", "".join(cells)) == [name for name in columns if not re.fullmatch("p_[B-Y]", name)]
 
 
 FAULTY = [

@@ -26,6 +26,12 @@ def test_wrong_usage_is_two_with_plain_words(words, capsys):
     assert not set("╭│╰\x1b") & set(printed)
 
 
+@pytest.mark.parametrize("words", ["grade x", "try .", "rubric judge-eval x", "rubric attack x --paper block-letters"])
+def test_an_unset_variable_is_no_models_name(words, capsys):
+    assert main([*words.split(), "--model", ""]) == 2
+    assert "--model: the name is empty" in capsys.readouterr().err
+
+
 def test_help_lists_every_command_and_the_exit_codes(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out

@@ -17,6 +17,7 @@ from pcgeval import (
     JudgeSettings,
     OpenAICompletionsTurnCompleter,
     PaperBenchRubric,
+    PcgevalError,
     RandomJudge,
     SimpleJudge,
     TaskNode,
@@ -177,7 +178,7 @@ def test_the_simple_judge_asks_the_model_of_its_config():
             paper_path=Path("paper.pdf"),
             rubric=rubric,
             submission_dir=ATTEMPT,
-            paper_md=Path("data/papers/toy/paper.md"),
+            paper_md="data/papers/toy/paper.md",
             completer_config=config,
             max_depth=1,
             **texts,
@@ -185,6 +186,8 @@ def test_the_simple_judge_asks_the_model_of_its_config():
         tree = asyncio.run(judge.judge())
         assert (tree.valid_score, tree.is_leaf, tree.task_category) == (True, True, "Subtree")
         assert "An addendum." in str(endpoint.asked)
+    with pytest.raises(PcgevalError, match=r"nowhere\.md: is missing"):
+        SimpleJudge(None, rubric, None, None, ATTEMPT, "nowhere.md", config)
 
 
 def test_the_environment_is_loaded_as_in_the_guide():

@@ -33,7 +33,7 @@ def attempt():
 
 def replay():
     recorded = MODEL.model_copy(update={"backend": "recorded"})
-    return graded(model=recorded, calls=CallFiles(recordings=tuple(Path("log").glob("*.jsonl"))))
+    return graded(model=recorded, calls=CallFiles(recordings=[str(path) for path in Path("log").glob("*.jsonl")]))
 
 
 def asked_again(digest=DIGEST, **more):
@@ -190,7 +190,7 @@ def test_one_judge_gives_the_whole_grade_whatever_its_fingerprint():
     names = ["m-2024-08-06"]
     for missing in (3, 0):  # the model of the logged replies was there before, wherever the first new call is
         log.write_text("".join(lines[:missing] + lines[missing + 1 :]))
-        mixed, again = (graded(Snapshots(), calls=CallFiles(Path("log"))) for _ in range(2))
+        mixed, again = (graded(Snapshots(), calls=CallFiles("log")) for _ in range(2))
         assert mixed.ended_by == again.ended_by == "mixed"
         assert mixed.num_invalid_leaf_nodes == again.num_invalid_leaf_nodes == (1 if missing else CALLS - 1)
         assert "m-2024-05-13 answered before and m-2024-08-06 answers now" in mixed.partial

@@ -139,3 +139,10 @@ def test_the_samples_by_which_others_call_the_judge(monkeypatch):
         run(completer_config={"model": GPT_4O, "modell": "o1"})
     with pytest.raises(GradingError, match="judge: "):
         run(judge_type="simpel")
+    with pytest.raises(GradingError, match="name: "):  # which means no other model
+        run(completer_config="")
+    with pytest.raises(GradingError, match=r"needs a base_url such as http.*junk"):
+        run(completer_config={"model": "m", "base_url": "junk"})
+    monkeypatch.setenv("OPENAI_BASE_URL", "rubbish")
+    with pytest.raises(GradingError, match=r"needs a base_url such as http.*rubbish"):
+        run()

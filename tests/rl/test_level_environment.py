@@ -64,6 +64,16 @@ def test_the_reward_of_a_trace_is_stability_times_similarity_and_0_without_a_lev
     assert (reason or "") in (trace.info["level"]["reason"] or "")
 
 
+def test_the_classifier_has_the_precision_of_the_settings(trace_of):
+    pytest.importorskip("torch", reason="float64 alone needs no torch")
+    settings = {"similarity": {"model": CLASSIFIER, "device": "cpu", "precision": "bfloat16"}}
+    trace = trace_of(task_of_i(task=settings), OTHER_I)
+    asyncio.run(task_of_i(task=settings).score(trace))
+    coarse = loaded_classifier(CLASSIFIER, device="cpu", precision="bfloat16")
+    scored = score_level(OTHER_I, "I", coarse, read_as="response")
+    assert trace.reward == scored.score != expected(OTHER_I).score
+
+
 def test_a_missing_classifier_gives_no_reward_instead_of_0(trace_of, tmp_path):
     task = task_of_i(task={"similarity": {"model": str(tmp_path)}})
     trace = trace_of(task, ONE_I)

@@ -13,7 +13,7 @@ from model_servers import ScriptedEndpoint
 import pcgeval
 from pcgeval.core.errors import PcgevalError
 from pcgeval.formats.params import Model
-from pcgeval.judge.settings import JudgeSettings
+from pcgeval.judge.settings import GradingError, JudgeSettings
 from pcgeval.rubric.output import JudgeOutput
 from pcgeval.rubric.papers import GOLD, PaperError
 
@@ -67,6 +67,20 @@ def test_the_settings_arrive():
     assert vf.import_taskset("pcgeval-papers").PaperTaskset is PaperTaskset
 
 
+def test_the_judge_is_the_one_that_the_settings_name():
+    def judge(**settings):
+        return first_task(**{"judge_type": None, **settings}).config.judge.judge
+
+    checks = JudgeSettings(judge="checks")
+    assert judge(judge_settings=checks) == judge(judge_settings=JudgeSettings(max_width=1)) == "checks"
+    assert judge() == judge(judge_model="nobody:1b", judge_settings=JudgeSettings(max_width=1)) == "simple"
+    for other in ({"judge_type": "simple"}, {"judge_model": "nobody:1b"}):
+        with pytest.raises(GradingError, match=r"name the judge checks, but .* means simple"):
+            judge(judge_settings=checks, **other)
+    with pytest.raises(ValueError, match="no person grades attempts"):
+        judge(judge_settings=JudgeSettings(judge="human"))
+
+
 def test_a_judge_that_cannot_be_asked_is_refused_before_the_agents_first_token(monkeypatch, tmp_path):
     class Runtime:
         type, workdir = "subprocess", tmp_path
@@ -92,6 +106,9 @@ def test_all_papers_are_tasks_unless_some_are_named(tmp_path, monkeypatch):
         shutil.copytree(PAPERS / PAPER, tmp_path / "papers" / name)
     assert ids(papers_dir=tmp_path / "papers") == ["ant", "zebra"]
     assert ids(papers_dir=tmp_path / "papers", paper_ids=["zebra"]) == ["zebra"]
+    assert ids(papers_dir=tmp_path / "papers", paper_ids="zebra") == ["zebra"]
+    with pytest.raises(PcgevalError, match="paper_ids names no paper"):
+        environment(paper_ids=[])
     with pytest.raises(PaperError, match="no paper 'rice'"):
         environment(paper_ids=["rice"])
     monkeypatch.chdir(tmp_path)  # where there are none, the package's example is the task

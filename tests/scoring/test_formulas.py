@@ -10,6 +10,7 @@ from scoring_examples import RULES, competitions, literal_prompt_score, literal_
 
 from pcgeval import (
     CompetitionResults,
+    Entry,
     LetterResults,
     PcgevalError,
     Provenance,
@@ -36,6 +37,16 @@ def test_scores_are_those_of_the_literal_formulas(results):
         )
         share = 100 * Fraction(total.total) / whole if whole else 0
         assert abs(Fraction(total.normalised) - share) <= Fraction(100, 10**20)
+
+
+@pytest.mark.parametrize("value", [0.5, Decimal("NaN"), Decimal("Infinity"), Decimal("-0.1"), Decimal(1000), "1", None])
+def test_what_is_no_measurement_is_refused_where_it_is_given(value):
+    with pytest.raises(PcgevalError, match=r"trial 2: .*: give a stability or similarity from 0 to 1"):
+        Entry(2, value)
+    if value not in {None, Decimal(1000)}:  # a letter without a file; a diversity has no limit
+        with pytest.raises(PcgevalError, match=r"diversity .*: give one of at least 0"):
+            LetterResults(diversity=value)
+    assert Entry(2, Decimal("1.0000001192092896")).value > 1  # in single precision, as in official files
 
 
 @given(competitions())

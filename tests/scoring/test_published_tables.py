@@ -131,6 +131,7 @@ RANK = '[{"teamName": "a", "rank": 1, "promptScore": 0e-9999, "normalizedPromptS
         ("trial_scores.csv", lambda text: f'{text}\n"{"x" * 200_000}', "not a CSV"),
         ("trial_scores.csv", lambda text: text.replace('"1"', '"1e-999999"', 1), "2000 decimal places"),
         ("trial_scores.csv", lambda text: text.replace('"1"', '"-1"', 1), "no measurement"),
+        ("trial_scores.csv", lambda text: text.replace('"1"', '"1.1"', 1), "no measurement"),
         ("trial_scores.csv", lambda text: text.replace('"0.16405986530296204"', '"0.5"', 1), "one diversity"),
         ("constants.json", lambda _: '{"weights": [1]}', "competitionScore"),
         ("result.json", lambda _: "[" * 100_000, "not valid JSON"),

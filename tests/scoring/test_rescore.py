@@ -58,6 +58,9 @@ def test_letters_and_trials_are_those_of_the_responses_or_tables_or_assumed(team
         (row,) = json.loads((tmp_path / out / "ranking.json").read_text())["teams"]
         assert row["models"]["source"]["failed_trials"] == 1
     assert "2 trials of each of the letters A;" in shown(team.parent, "fewer", "--trials", "2")
+    for option, complaint in (("--trials=0", "trials 0: give a number"), ("--letters=", "letters '': give capital")):
+        assert main(["rescore", str(team.parent), "--out", str(tmp_path / "none"), option]) == 2
+        assert complaint in capsys.readouterr().err
 
 
 def test_totals_over_models_whatever_the_order_of_the_folders_also_of_one_name(source, tmp_path):

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -91,11 +91,13 @@ def level_table(
 ) -> "pa.Table":
     """Return the table of some levels; `engine` and `classifier` stand in the rows that these computed."""
     pa = import_pyarrow()
-    text, share, count = pa.string(), pa.float64(), pa.int32()
-    columns = {"id": text, "letter": text, "failed_stage": text, "kind": text, "reason": text}
-    columns |= {"blocks": count, "moved": count}
-    columns |= {"stability": share, "starts": pa.list_(share), "similarity": share, "score": share, "likeliest": text}
-    columns |= {"recognised": pa.bool_()}
+    text, share, truth = pa.string(), pa.float64(), pa.bool_()
+    types: dict[Any, Any] = {str | None: text, int | None: pa.int32(), float | None: share, bool | None: truth}
+    types[Sequence[float] | None] = pa.list_(share)
+    columns = {
+        field.name: types[field.type] for field in fields(LevelRow) if field.name not in {"probabilities", "embedding"}
+    }
+    columns |= {"likeliest": text, "recognised": truth}
     arrays = {name: pa.array([_plain(getattr(row, name)) for row in rows], column) for name, column in columns.items()}
     for number, letter in enumerate(LETTERS):
         values = [row.probabilities[number] if row.probabilities else None for row in rows]

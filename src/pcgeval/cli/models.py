@@ -75,12 +75,14 @@ def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str
         host: The address of an Ollama server.
         base_url: An endpoint of OpenAI's interface.
     """
+    if not name:
+        raise SettingsError("--model: the name is empty. Name a model.")
     is_addressed = host is not None or base_url is not None
     model = _known_model(params, name, may_be_short=not is_addressed) or Model(backend="recorded", name=name)
     if model.backend != "recorded" and not is_addressed:
         return model
     try:
-        asked = named_model(model.name, base_url, host)
+        asked = Model(**named_model(model.name, base_url, host))
     except ValidationError as error:
         raise SettingsError(f"{str(error.errors()[0]['msg']).removeprefix('Value error, ')}.") from error
     digest, options = model.digest, model.options or {"num_predict": 1000}
@@ -99,7 +101,7 @@ def _known_model(params: Params, name: str, *, may_be_short: bool) -> Model | No
     if name in models or same:
         return models.get(name) or same[0]
     longer = {model.name: model for key, model in models.items() if key.casefold().startswith(name.casefold())}
-    if not name or not may_be_short or not longer:
+    if not may_be_short or not longer:
         return None
     if len(longer) > 1:
         raise SettingsError(

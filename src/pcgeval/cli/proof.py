@@ -226,7 +226,12 @@ def rescore(
     the results differ from published figures.
     """
     measured_letters, measured_trials = measured_letters_and_trials(folders)
-    rules = ScoringRules(letters or measured_letters, trials or measured_trials, official_quirks, baseline)
+    rules = ScoringRules(
+        measured_letters if letters is None else letters,
+        measured_trials if trials is None else trials,
+        official_quirks,
+        baseline,
+    )
     rescored = rescore_folders(folders, out, rules, baselines=baselines or (), disqualified=disqualified or ())
     if json:
         print_json(read_json(out / layout.RANKING_JSON.name))

@@ -112,7 +112,7 @@ class Model(_Section):
     """
 
     backend: Literal["recorded", "ollama", "llamacpp", "openai"]
-    name: str
+    name: str = Field(min_length=1)
     # in recordings of the backend openai, "unpinned:" and the hash of the name
     digest: Annotated[str, Field(pattern=r"^(unpinned:)?[0-9a-f]{64}$")] | None = None
     host: str | None = None  # of Ollama; default: OLLAMA_HOST, else this machine

@@ -31,7 +31,7 @@ from pcgeval.formats.layout import FAILURES_FILE, TRIALS_FILE, StageDir, Trial, 
 from pcgeval.formats.params import Params
 
 MAX_FILE_BYTES = 64_000_000  # 1 000 trials of a letter with 768 numbers each take a quarter of it
-_SLACK = 1e-6  # single-precision probabilities can come out a little above 1
+SLACK = 1e-6  # single-precision probabilities can come out a little above 1
 _LARGEST = Decimal("1e400")  # no product of floats is larger, or has more than 2 000 places
 RECOGNISED_STABILITY = 0.9
 REMAKE = "Run `dvc repro` to make it again."
@@ -49,7 +49,7 @@ def _check_zero(value: Decimal) -> Decimal:
     return value
 
 
-Share = Annotated[float, Field(ge=-_SLACK, le=1 + _SLACK)]
+Share = Annotated[float, Field(ge=-SLACK, le=1 + SLACK)]
 Exact = Annotated[
     Decimal,
     Field(ge=-_LARGEST, le=_LARGEST, decimal_places=2000, allow_inf_nan=False),
@@ -268,7 +268,7 @@ class SimilarityFile(StageFile):
 class DiversityFile(StageFile):
     """`diversity/<C>.json`, of which later stages read the rate."""
 
-    rate: float = Field(alias="diversityRate", ge=-_SLACK)
+    rate: float = Field(alias="diversityRate", ge=-SLACK)
 
 
 class SimulatedLevel(FilePart):

@@ -7,7 +7,7 @@ stays that of the request by the settings, so that a replay finds the reply.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,14 +52,16 @@ _SETTABLE_CONTEXT = ("ollama", "llamacpp")  # the backends that take num_ctx
 class CallFiles:
     """The files that hold replies of the judge's model."""
 
-    log: Path | None = CALLS  # the folder of the call log, which gets every new reply; None: they stay in memory
-    recordings: tuple[Path, ...] = ()  # files that are only read
+    # the folder of the call log, which gets every new reply; None: they stay in memory
+    log: Path | str | None = CALLS
+    recordings: Sequence[Path | str] = ()  # files that are only read
 
     def client(
         self, settings: JudgeSettings, open_backend: OpenBackend = open_backend, *, read_only: bool = False
     ) -> "JudgeClient":
         """Return a client with these replies, for a replay the recordings alone; raises FileError if one is none."""
-        log = CallLog(None if settings.is_replay else self.log, self.recordings, read_only=read_only)
+        folder = None if settings.is_replay or self.log is None else Path(self.log)
+        log = CallLog(folder, map(Path, self.recordings), read_only=read_only)
         return JudgeClient(settings, log, open_backend)
 
 

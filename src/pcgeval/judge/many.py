@@ -233,7 +233,7 @@ def grade_stage(
     settings = JudgeSettings.checked(dict(params.rubric))
     files_of_team = [judge_recording_file] if settings.is_replay else [judge_recording_file, judgement_file]
     files = [root / file(team) for file in files_of_team for team in params.teams]
-    client = CallFiles(root / CALLS, tuple(filter(Path.is_file, files))).client(settings, open_backend)
+    client = CallFiles(root / CALLS, [file for file in files if file.is_file()]).client(settings, open_backend)
     gradings = [Grading(team, partial(competition_task, params, team, root)) for team in teams or params.teams]
     outputs: dict[str, JudgeOutput] = {}
     errors: list[Fault] = []

@@ -288,8 +288,8 @@ class Judge:
         rubric: TaskNode,
         addendum: str | None,
         judge_addendum: str | None,
-        submission_dir: Path,
-        paper_md: Path | None = None,
+        submission_dir: Path | str,
+        paper_md: Path | str | None = None,
         completer_config: Any = None,
         *,
         max_depth: int | None = None,
@@ -298,14 +298,14 @@ class Judge:
     ) -> None:
         """Prepare a grading; the paper's text is that of `paper_md`, and its PDF (`paper_path`) is not read.
 
-        The submission is graded as it lies. Raises GradingError for an invalid setting.
+        The submission is graded as it lies. Raises GradingError for an invalid setting, and FileError without the text.
         """
         del paper_path
         self.rubric, self.submission_dir = rubric, Path(submission_dir)
         limits = {"max_depth": max_depth, "max_prior_nodes": max_prior_nodes}
         changes = {"judge": self.judge_type, "model": completer_config, "code_only": code_only, **limits}
         self._settings = JudgeSettings.of(None, **changes)
-        paper = "" if paper_md is None else Path(paper_md).read_text("utf-8")
+        paper = "" if paper_md is None else read_text(Path(paper_md), follow_link=True)
         self._texts = paper, addendum or "", judge_addendum or ""
 
     async def judge(self) -> GradedTaskNode:

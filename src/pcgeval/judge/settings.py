@@ -67,7 +67,8 @@ class JudgeSettings(RubricParams):
         values |= {name: value for name, value in changes.items() if value is not None}
         values["judge"] = getattr(values["judge"], "judge_type", values["judge"])
         if values["judge"] == "simple" or changes.get("model") is not None:
-            values["model"] = model_of(values.get("model") or {"model": GPT_4O})
+            model = values.get("model")
+            values["model"] = model_of({"model": GPT_4O} if model is None else model)
         return cls.checked(values)
 
     @property
@@ -158,7 +159,7 @@ def model_of(config: Any) -> Model | Mapping[str, Any]:
     if not base_url and find_model(name) is None:
         base_url = os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
     options = {_RENAMED.get(setting, setting): value for setting, value in given.items()}
-    return {**named_model(name, base_url or None).model_dump(exclude_unset=True), "options": options}
+    return {**named_model(name, base_url or None), "options": options}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from uv import find_uv_bin
 
@@ -55,18 +56,18 @@ def open_backend(model: Model, recording: Path = Path(), report: Callable[[str],
             return OpenAiServer(model, report)
 
 
-def named_model(name: str, base_url: str | None = None, host: str | None = None) -> Model:
-    """Return the model that a person means by a name alone.
+def named_model(name: str, base_url: str | None = None, host: str | None = None) -> dict[str, Any]:
+    """Return the fields of the model that a person means by a name alone.
 
     A `base_url` means OpenAI's interface at that endpoint, a `host` that Ollama server. Otherwise it is one of OpenAI's
     models, at OPENAI_BASE_URL or OpenAI's endpoint; a local model; or a model of the Ollama server.
     """
     if base_url is not None or (host is None and is_openai_model(name)):
         url = base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
-        return Model(backend="openai", name=name, base_url=url)
+        return {"backend": "openai", "name": name, "base_url": url}
     if host is None and find_model(name) is not None:
-        return Model(backend="llamacpp", name=name)
-    return Model(backend="ollama", name=name, host=host)
+        return {"backend": "llamacpp", "name": name}
+    return {"backend": "ollama", "name": name, "host": host}
 
 
 def pinned_digest(model: Model, backend: Backend) -> str:

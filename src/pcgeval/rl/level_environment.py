@@ -53,7 +53,8 @@ class LevelTask(vf.Task[LevelData, vf.State, LevelTaskConfig]):
         """
         source, physics = self.config.similarity, self.config.physics
         place = str(own_or_packaged(Path(source.model)))
-        classifier = await asyncio.to_thread(loaded_classifier, place, source.revision, source.device)
+        settings = source.revision, source.device, source.precision
+        classifier = await asyncio.to_thread(loaded_classifier, place, *settings)
         # bare calls and levels in XML, which a participant may try, are no answers of the competition
         reply, letter = trace.last_reply, self.data.letter
         level = await asyncio.to_thread(score_level, reply, letter, classifier, physics, read_as="response")

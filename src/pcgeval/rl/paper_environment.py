@@ -179,6 +179,8 @@ class PaperTaskset(vf.Taskset[PaperTask, PaperTasksetConfig]):
         config = self.config.task
         folder = Path(config.judge.papers_dir)
         ids = list_papers(folder) if self.config.paper_ids is None else self.config.paper_ids
+        if self.config.paper_ids == ():
+            raise EnvironmentsError("paper_ids names no paper. Name one, or leave it out for all papers.")
         if not ids:
             raise EnvironmentsError(f"{folder}: holds no papers. Name the folder in task.judge.papers_dir.")
         timeout = vf.TaskTimeout(agent=config.agent_seconds)
@@ -202,9 +204,9 @@ class PaperEnv(vf.Env[PaperEnvConfig]):
         await agents.agent.run(task)
 
 
-def paper_environment(max_steps: int, paper_ids: Sequence[str] | None, judge: JudgeSettings) -> PaperEnv:
+def paper_environment(max_steps: int, paper_ids: str | Sequence[str] | None, judge: JudgeSettings) -> PaperEnv:
     """Return the environment as `pcgeval.load_environment` describes it."""
-    ids = None if paper_ids is None else tuple(paper_ids)
+    ids = (paper_ids,) if isinstance(paper_ids, str) else paper_ids
     taskset = {"id": TASKSET_ID, "paper_ids": ids, "task": {"judge": judge}}
     module = TASKSET_ID.replace("-", "_")  # verifiers imports it; it need not be installed to be used from Python
     if find_spec(module) is None:

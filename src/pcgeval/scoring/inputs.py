@@ -25,6 +25,7 @@ from pcgeval.formats.layout import (
 )
 from pcgeval.formats.params import RESERVED_TEAMS
 from pcgeval.formats.stages import (
+    SLACK,
     ClassifierFile,
     DiversityFile,
     SimilarityFile,
@@ -36,6 +37,8 @@ from pcgeval.formats.stages import (
 )
 
 Kind = TypeVar("Kind", bound=StageFile)
+_SLACK = Decimal(repr(SLACK))
+LARGEST_SHARE = 1 + _SLACK
 UNKNOWN = "unknown"  # the official tools name neither their engine nor their classifier
 
 
@@ -69,10 +72,16 @@ class ScoringRules:
 
 @dataclass(frozen=True)
 class Entry:
-    """One value of a stability or similarity file; `trial` is None if its name ends in no number."""
+    """One value of a stability or similarity file, 0 to 1; `trial` is None if its name ends in no number."""
 
     trial: int | None
     value: Decimal
+
+    def __post_init__(self) -> None:
+        """Raise ScoringError if the value is no such Decimal."""
+        if not _is_measurement(self.value, LARGEST_SHARE):
+            value = f"trial {self.trial}: {self.value!r:.100}"
+            raise ScoringError(f"{value}: give a stability or similarity from 0 to 1, such as Decimal('0.5').")
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,11 @@ class LetterResults:
     similarity: tuple[Entry, ...] | None = None
     diversity: Decimal | None = None
     recognised: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ScoringError if the diversity is no Decimal of at least 0."""
+        if self.diversity is not None and not _is_measurement(self.diversity):
+            raise ScoringError(f"diversity {self.diversity!r:.100}: give one of at least 0, such as Decimal('0.5').")
 
     @property
     def complete(self) -> bool:
@@ -141,6 +155,10 @@ class CompetitionResults:
                 for model, teams in self.models.items()
             }
         )
+
+
+def _is_measurement(value: object, most: Decimal = Decimal("inf")) -> bool:
+    return isinstance(value, Decimal) and value.is_finite() and -_SLACK <= value <= most
 
 
 def known_sum(counts: Iterable[int | None]) -> int | None:

@@ -21,6 +21,7 @@ from pcgeval.formats.results import ConstantsFile, LetterRow, PromptRow, TrialRo
 from pcgeval.formats.stages import Exact, other_remedy, read_stage_file
 from pcgeval.scoring.formulas import CompetitionScores, ModelScores, PromptScore, score_competition
 from pcgeval.scoring.inputs import (
+    LARGEST_SHARE,
     CompetitionResults,
     Entry,
     LetterResults,
@@ -45,7 +46,7 @@ OFFICIAL_RESULTS_FOLDER = "result"  # the official tools write there and do not 
 RESULT = "result.json"
 DISQUALIFIED = -2  # the rank of a disqualified team in the published result.json
 _REMEDY = "Take it from its source again."
-_LARGEST, _PLACES = 1000, 324  # of a measurement, which is a float written as a decimal
+_LARGEST, _PLACES = 1000, 324  # of a diversity, and of any measurement, which is a float written as a decimal
 
 
 class _PublishedRank(BaseModel):
@@ -196,8 +197,8 @@ def _read_tables(path: Path, rules: ScoringRules) -> dict[str, TeamResults]:
     """Read the measurements of all teams; trials of similarity 0 count as failed, as no classifier gives exactly 0."""
     teams: dict[str, dict[str, list[TrialRow]]] = {}
     for row in read_csv(TrialRow, path):
-        for value in (row.stability, row.similarity, row.diversity):
-            if not 0 <= value <= _LARGEST or int(value.as_tuple().exponent) < -_PLACES:
+        for value, most in ((row.stability, LARGEST_SHARE), (row.similarity, LARGEST_SHARE), (row.diversity, _LARGEST)):
+            if not 0 <= value <= most or int(value.as_tuple().exponent) < -_PLACES:
                 place = f"{path}: team {row.team!r}, letter {row.letter[:20]!r}, trial {row.trial}"
                 raise ScoringError(f"{place}: {str(value)[:50]} is no measurement. {_REMEDY}")
         teams.setdefault(row.team, {}).setdefault(row.letter, []).append(row)
