@@ -41,10 +41,10 @@ def test_scores_are_those_of_the_literal_formulas(results):
 
 @pytest.mark.parametrize("value", [0.5, Decimal("NaN"), Decimal("Infinity"), Decimal("-0.1"), Decimal(1000), "1", None])
 def test_what_is_no_measurement_is_refused_where_it_is_given(value):
-    with pytest.raises(PcgevalError, match=r"trial 2: .*: give a stability or similarity from 0 to 1"):
+    with pytest.raises(PcgevalError, match=r"trial 2: .*: give a Decimal from 0 to 1"):
         Entry(2, value)
     if value not in {None, Decimal(1000)}:  # a letter without a file; a diversity has no limit
-        with pytest.raises(PcgevalError, match=r"diversity .*: give one of at least 0"):
+        with pytest.raises(PcgevalError, match=r"diversity .*: give a Decimal of at least 0"):
             LetterResults(diversity=value)
     assert Entry(2, Decimal("1.0000001192092896")).value > 1  # in single precision, as in official files
 

@@ -81,7 +81,7 @@ class Entry:
         """Raise ScoringError if the value is no such Decimal."""
         if not _is_measurement(self.value, LARGEST_SHARE):
             value = f"trial {self.trial}: {self.value!r:.100}"
-            raise ScoringError(f"{value}: give a stability or similarity from 0 to 1, such as Decimal('0.5').")
+            raise ScoringError(f"{value}: give a Decimal from 0 to 1, such as Decimal('0.5').")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class LetterResults:
     def __post_init__(self) -> None:
         """Raise ScoringError if the diversity is no Decimal of at least 0."""
         if self.diversity is not None and not _is_measurement(self.diversity):
-            raise ScoringError(f"diversity {self.diversity!r:.100}: give one of at least 0, such as Decimal('0.5').")
+            raise ScoringError(f"diversity {self.diversity!r:.100}: give a Decimal of at least 0, such as Decimal('0.5').")
 
     @property
     def complete(self) -> bool:
