@@ -74,7 +74,7 @@ def test_a_reply_is_read_with_its_costs_over_one_connection(api, stream):
         clients.add(player.client_address)
         (api.good if stream else api.whole)(player)
 
-    with FaultyServer([answer]) as server:
+    with FaultyServer([answer], [api.listing]) as server:
         backend = api.open(server.address, stream=stream)
         replies = [backend.chat(ASKED, 20) for _ in range(3)]
     for reply in replies:
@@ -238,6 +238,16 @@ def test_options_and_addresses_that_cannot_be_used_are_refused_at_once(backend, 
         backend("http://127.0.0.1:9", options=options)
     with pytest.raises(LlmError, match="is not a valid server address"):
         backend("http://127.0.0.1:port")
+
+
+def test_a_reply_of_other_bytes_than_the_pinned_ones_is_none():
+    other = lines({"models": [{"model": "toy:latest", "digest": "cd" * 32}]})
+    with FaultyServer([OLLAMA.good], [OLLAMA.listing, other]) as server:
+        backend = ollama(server.address)
+        assert backend.chat(ASKED, 20).text == "Hello"
+        with pytest.raises(LlmError, match=f"has the digest {'cd' * 32} now, and had {DIGEST} before"):
+            backend.chat(ASKED, 20)
+        assert backend.chat(replace(ASKED, digest=""), 20).text == "Hello", "a neutral request"
 
 
 def listed_digest(listing, backend, name):
