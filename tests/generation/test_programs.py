@@ -402,6 +402,10 @@ FLOOD = "while True: send(json.dumps({'op': 'contact', 'text': 'x' * 10**6}).enc
 FAILURES = [
     (loop("return 5"), "TypeError: TrialLoop.run returned a int instead of a text"),
     (loop("{}['no such key']"), "KeyError: 'no such key' (main.py:8)"),
+    (loop("'ä'.encode().decode('ascii')"), "in position 0: ordinal not in range(128) (main.py:8)"),
+    (loop("exec('\\n\\nraise KeyError(5)')"), "KeyError: 5 (main.py:8)"),
+    (loop("raise ValueError('\\n  über\\n zwei\\n')"), "ValueError: über zwei (main.py:8)"),
+    (loop("exec('1 +')"), "(SyntaxError: invalid syntax (main.py:8))"),
     (loop("class Odd(Exception):\n    __str__ = None\nraise Odd"), "Odd: <exception str() failed>"),
     (loop("import sys; sys.exit('enough')"), "called sys.exit before it gave an answer: enough"),
     (loop("import os; os.abort()"), "gave no answer: it "),
