@@ -149,6 +149,9 @@ def test_a_trial_shows_what_level_shows_and_many_trials_a_line_of_it_each(server
     assert "FHILT: no two levels differ, so the diversity is 0" in err
     assert "before  " in tries("--drawings", letters="FHILT", trials=2)[0]
     assert "before  " not in tries("--no-drawings", letters="t")[0]
+    answers = iter([FALLING, "no level"])
+    server.words = lambda *_: [next(answers)]
+    assert "E: only one trial has a level, so the diversity is 0" in tries(letters="E", trials=2)[1]
 
 
 def test_the_page_of_a_try_plays_each_level_and_is_safe(server, tries):
@@ -180,6 +183,24 @@ def test_the_output_of_a_program_is_kept_and_named_where_it_fails(server, tries)
     assert "(ModuleNotFoundError: No module named 'pcgeval'" in out
     assert str(printed) in out
     assert "Traceback (most recent call last):" in printed.read_text()
+
+
+@pytest.mark.needs_sandbox
+def test_the_files_are_those_that_submit_takes_and_a_try_adds_none(tries, monkeypatch):
+    write_program("open('.prompt')")
+    Path("mine/.prompt").write_text("Build it.")
+    out, err = tries(code=1)
+    assert "No such file or directory: '.prompt'" in out
+    assert ".prompt: is left out" in err
+    before = contents(Path("mine"))
+    monkeypatch.chdir("mine")
+    assert "rehearsals/mine/m-1: lies in the submission" in tries(path=".", code=2)[1]
+    tries("--out", "../out", path=".", code=1)
+    assert "rehearsals" not in contents(Path())
+    monkeypatch.chdir("..")
+    assert contents(Path("mine")).keys() - before.keys() == {
+        name for name in contents(Path("mine")) if ".pcgeval" in name
+    }
 
 
 def test_an_invalid_submission_or_option_asks_nothing(server, tries):

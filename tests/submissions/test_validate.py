@@ -82,6 +82,7 @@ def test_an_error_is_listed_once_with_its_place(tmp_path: Path, given: dict, cha
         ({"a.py": "print 'x'"}, "a.py:1: is not valid Python"),
         ({"llm4pcg/__init__.py": ""}, "llm4pcg: is not used"),
         ({".env": "KEY=x"}, ".env: is left out, as all hidden files are"),
+        ({".gitprompt": "Build it."}, ".gitprompt: is left out, as all hidden files are"),
     ],
 )
 def test_warnings_about_programs(tmp_path: Path, changes: dict[str, str], words: str):

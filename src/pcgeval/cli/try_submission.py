@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import typer
@@ -37,7 +38,7 @@ from pcgeval.sandbox.sandbox import ResourceLimits, open_sandbox
 from pcgeval.similarity.classifier import Classifier, loaded_classifier
 from pcgeval.similarity.diversity import diversity
 from pcgeval.submissions.load import Program, Submission
-from pcgeval.submissions.packages import PackagesError, interpreter_for
+from pcgeval.submissions.packages import PackagesError, RequirementsError, interpreter_for
 from pcgeval.submissions.validate import check, filed_entry, printable_findings, unpacked_submission
 
 LOCK = ".pcgeval-try.lock"
@@ -65,10 +66,16 @@ def run_try(
     with ExitStack() as stack:
         status = stack.enter_context(StatusLine())
         submission = _checked_submission(path, params, stack)
+        folder = out or Path("rehearsals") / submission.team / key
+        if path.is_dir() and folder.resolve().is_relative_to(path.resolve()):
+            raise SettingsError(f"{folder}: lies in the submission. Run this elsewhere, or name a folder with --out.")
         if isinstance(submission.work, Program):
             status.show("preparing the program's packages and sandbox")
             try:
                 interpreter_for(submission.work.folder)
+            except RequirementsError as error:
+                print_stderr(f"error: {error} ({error.detail})" if error.detail else f"error: {error}")
+                raise typer.Exit(EXIT_CHECK_FAILED) from error
             except PackagesError as error:
                 raise SettingsError(f"{error} ({error.detail})" if error.detail else str(error)) from error
             with open_sandbox(ResourceLimits(), trust_programs):
@@ -77,7 +84,6 @@ def run_try(
         settings = params.similarity
         classifier = loaded_classifier(settings.model, settings.revision, settings.device, settings.precision)
         status.show(f"loading {model.name}" if model.backend == "llamacpp" else f"looking for {model.name}")
-        folder = out or Path("rehearsals") / submission.team / key
         draws = len([*params.trials()]) <= MOST_DRAWN if drawings is None else drawings
         tried = _Try(params, submission, classifier, folder, status, prints=not json, draws=draws)
         try:
@@ -131,10 +137,12 @@ def params_for_try(model: str, host: str | None, base_url: str | None, letters: 
 def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submission:
     """Return a submission that passes the checks of `pcgeval validate`, and print all findings.
 
-    `stack` removes the unpacked contents of a zip file when it ends.
+    Its folder is a copy with the files that `pcgeval submit` takes; `stack` removes it when it ends.
     """
     path = path.resolve()
-    checked = check(stack.enter_context(unpacked_submission(path)), params.limits, entry=filed_entry(path, params))
+    handed_in = stack.enter_context(unpacked_submission(path))
+    copy = Path(stack.enter_context(TemporaryDirectory(prefix="pcgeval-")))
+    checked = check(handed_in, params.limits, copy, entry=filed_entry(path, params))
     for line in printable_findings(checked.findings):
         print_stderr(line)
     if checked.work is None or not checked.passed:
@@ -297,5 +305,7 @@ def _print_means(tried: _Try, letters: list[dict[str, Any]], *, json: bool) -> N
         for row in letters
     ]
     print_table(list(letters[0]), rows)
-    if alike := "".join(row["letter"] for row in letters if row["diversity"] == 0 and row["score"]):
-        print_stderr(f"{alike}: no two levels differ, so the diversity is 0, and in a competition the score, too")
+    without = [row for row in letters if row["diversity"] == 0 and row["score"]]
+    for why, is_alone in (("no two levels differ", False), ("only one trial has a level", True)):
+        if named := "".join(row["letter"] for row in without if (row["trials"] - row["failed"] == 1) == is_alone):
+            print_stderr(f"{named}: {why}, so the diversity is 0, and in a competition the score, too")

@@ -360,7 +360,9 @@ def advice_on(field: str, value: object) -> str:
         return "Set `stream: false` for the model in params.yaml."
     if field == "num_predict":
         name = "the model's `profile: {limit_field: ...}` names the field that the server takes"
-        return f"Correct the option `num_predict: {value}` of the model in params.yaml; {name}."
+        return (
+            f"Correct the option `num_predict: {value}` of the model in params.yaml (`pcgeval init` makes one); {name}."
+        )
     if field == "temperature" and value == 1:
         return "pcgeval sends `temperature: 1`, the competition's rule; use a server that takes it."
-    return f"Correct the option `{field}: {value}` of the model in params.yaml."
+    return f"Correct the option `{field}: {value}` of the model in params.yaml (`pcgeval init` makes one)."

@@ -22,7 +22,7 @@ class OllamaServer(ModelServer):
 
     _interface = "Ollama"
     _key_variable = "OLLAMA_API_KEY"
-    _start_advice = "Start one with `ollama serve`, or set the model's `host` in params.yaml, or OLLAMA_HOST."
+    _start_advice = "Start one with `ollama serve`, or name one: --host, OLLAMA_HOST, or `host` in params.yaml."
     _missing_advice = "Get it with `ollama pull {}`."
     _schema_field = "format"
     _client_errors = (ollama.ResponseError, ConnectionError)

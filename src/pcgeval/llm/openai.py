@@ -55,8 +55,8 @@ class OpenAiServer(ModelServer):
 
     _interface = "OpenAI"
     _key_variable = "OPENAI_API_KEY"
-    _start_advice = "Start the server of this model, or correct the model's `base_url` in params.yaml."
-    _missing_advice = "Load it there, or correct the model's `name` or `base_url` in params.yaml."
+    _start_advice = "Start the server of this model, or correct its address: --base-url, or `base_url` in params.yaml."
+    _missing_advice = "Load it there, or correct name and base_url, by --model and --base-url or in params.yaml."
     _schema_field = "response_format"
     _client_errors = (openai.APIError,)
 

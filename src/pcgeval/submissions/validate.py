@@ -52,7 +52,10 @@ _LEFT_OUT = re.compile(
     r"\..*|dvc\.(yaml|lock)|.*\.dvc|__macosx|thumbs\.db|desktop\.ini|__pycache__|.*\.py[co]|.*\.egg-info"
 )
 # hidden files that a program may need: all but those of git, systems, editors and tools
-_HIDDEN = re.compile(r"\.(?!_|git|hg$|svn$|dvc|ds_store|venv|idea|vscode|ipynb|.*_cache$|.*\.swp$).+", re.IGNORECASE)
+_HIDDEN = re.compile(
+    r"\.(?!_|git(hub|ignore|attributes|modules|keep)?$|hg$|svn$|dvc|ds_store|venv|idea|vscode|ipynb|pcgeval|.*_cache$|.*\.swp$).+",
+    re.IGNORECASE,
+)
 MAIN_FILE = "main.py"  # the usual name of a program
 STAND_INS = ("dotenv", "openai", "tqdm")  # modules that a sandbox has in place of packages, see generation/guest
 # packages that have another name than their module
