@@ -272,8 +272,8 @@ class ModelServer(ABC):
         try:
             return await ask()
         except self._client_errors as error:  # without a cause, the server reports it in the middle of a stream
-            failure = NoReply(Answer(body=str(error)[:_BODY_LIMIT], trouble="the server reported an error in its reply"))
-            raise (error.__cause__ or error.__context__ or failure) from None
+            answer = Answer(body=str(error)[:_BODY_LIMIT], trouble="the server reported an error in its reply")
+            raise (error.__cause__ or error.__context__ or NoReply(answer)) from None
 
     def _http_settings(self) -> dict[str, Any]:
         """Return the settings of the httpx client, with which `_check_answer` sees every answer first."""
