@@ -134,6 +134,7 @@ def test_a_call_that_is_not_read_is_named_alone_and_beside_others_in_calls_and_i
         (f"  {GOOD}\n# a comment, drop_block(type, column)\n", None),
         (f"```\n{GOOD}\n", "line 1: the fenced block that begins there is never closed"),
         (f"# the `I`, no `b31`\n{GOOD}\n", None),
+        (f"{GOOD.replace(chr(39), '`')}\n", "line 1: .* has other quotes than ' or"),
         (f"# the `I`\n{GOOD[:10]}\n", "no drop_block call and no fenced block"),
         (f"# the `I`\n{GOOD.replace('(', '( ')}\n", r"line 2: `drop_block\( .*` has blanks inside the brackets"),
         (f"{GOOD[:10]}\n", "no drop_block call and no fenced block"),

@@ -73,7 +73,7 @@ _FAULTS = tuple(
         (rf"{_BEGINNING}[^)\n]*(?:\n|$)", "has no closing bracket"),
         (rf"{_BEGINNING}\s", "has blanks inside the brackets, which are not read"),
         (rf"{_BEGINNING}(?:[^,)]*,)?\s*[A-Za-z_]\w*\s*[=:]", "names its arguments; write drop_block('b13', 7)"),
-        (rf"{_BEGINNING}[^,)]*[\u2018\u2019\u201c\u201d\u00ab\u00bb\u00b4]", "has other quotes than ' or \""),
+        (rf"{_BEGINNING}[^,)]*[`\u2018\u2019\u201c\u201d\u00ab\u00bb\u00b4]", "has other quotes than ' or \""),
         (rf"{_BEGINNING}(?P<x>{ANY_BLOCK})\s*[,)]", "has no quotes around the type; write '{x}'"),
         (rf"{_BEGINNING}['\"|](?:\s+(?:{ANY_BLOCK})\s*|(?:{ANY_BLOCK})\s+)['\"|]", "has blanks inside the quotes"),
         (
