@@ -130,5 +130,5 @@ def test_every_text_can_be_shown(text: str, limit: int):
 
 
 def test_a_text_of_several_lines_keeps_its_breaks_and_tabs():
-    shown = printable_text("a\u202eb\x00c\ud800d\u2066e\x1bf\r\n\tg")
-    assert shown == "a\ufffdb\ufffdc\ufffdd\ufffde\ufffdf\ufffd\n\tg"
+    shown = printable_text("a\u202eb\x00c\ud800d\u2066e\x1bf\r\n\tg\rh\n\r\ni\r")
+    assert shown == "a\ufffdb\ufffdc\ufffdd\ufffde\ufffdf\n\tg\nh\n\ni\n"

@@ -13,6 +13,7 @@ from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply
 import pcgeval
 from pcgeval.generation.runners import ProgramRunner, TrialRun, run_twice
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
+from pcgeval.submissions.load import Program
 from pcgeval.submissions.packages import interpreter_for
 
 SECOND = JOB.request(repetition=1).options["seed"]  # of the second reply to a conversation
@@ -402,11 +403,16 @@ FLOOD = "while True: send(json.dumps({'op': 'contact', 'text': 'x' * 10**6}).enc
 FAILURES = [
     (loop("return 5"), "TypeError: TrialLoop.run returned a int instead of a text"),
     (loop("{}['no such key']"), "KeyError: 'no such key' (main.py:8)"),
+    (loop("'ä'.encode().decode('ascii')"), "in position 0: ordinal not in range(128) (main.py:8)"),
+    (loop("exec('\\n\\nraise KeyError(5)')"), "KeyError: 5 (main.py:8)"),
+    (loop("raise ValueError('\\n  über\\n zwei\\n')"), "ValueError: über zwei (main.py:8)"),
+    (loop("exec('1 +')"), "(SyntaxError: invalid syntax (main.py:8))"),
     (loop("class Odd(Exception):\n    __str__ = None\nraise Odd"), "Odd: <exception str() failed>"),
     (loop("import sys; sys.exit('enough')"), "called sys.exit before it gave an answer: enough"),
     (loop("import os; os.abort()"), "gave no answer: it "),
     ("print('nothing to do')", "ended with exit code 0 before it gave an answer (was run_evaluation called?"),
-    ("import numpy", "No module named 'numpy'; a package has to be named in requirements.txt"),
+    ("import numpy", "No module named 'numpy'; write the package that has it into requirements.txt, such as `numpy`"),
+    ("import llms4pcg.utils.logging", "'llms4pcg.utils' is not a package; the competition's interface has no such mod"),
     ("this is no Python", "SyntaxError: invalid syntax"),
     (loop("chat_with_llm(ctx, 'no list')"), "ValueError: messages must be a list of at least one message (main.py:8)"),
     (loop("return 'x' * (3 * 2**20)"), "ValueError: a message of 3145"),
@@ -438,6 +444,14 @@ def test_a_program_that_does_not_answer_fails_with_a_reason(run, source, reason,
     assert reason.lower() in str(trial.failure).lower()
     assert len(str(trial.failure)) <= 300
     assert str(trial.failure).isprintable()
+
+
+def test_a_module_of_the_submission_that_python_does_not_find_is_named_with_its_place(tmp_path, sandbox, bare_python):
+    files = {"team/main.py": "from team.shapes import P", "team/shapes.py": "P = 1"}
+    program = Program(write_folder(tmp_path / "program", files), "team/main.py")
+    failed = ProgramRunner(program, sandbox, limits(), bare_python).run_trial(JOB, TestModel().chat).failure
+    words = "No module named 'team'; team is not beside team/main.py, where Python looks: move it there, import it as"
+    assert words in str(failed)
 
 
 def test_a_reply_that_the_program_fakes_is_none(run):

@@ -87,6 +87,7 @@ REPLY = ChatReply("ready", 9, 2, "stop", 0.1)
 SLOW = ChatReply("ready", 9, 2, "stop", 60.0)
 BROKEN, HANGS, BUSY = refused(500, error="died"), Answer(trouble="no whole answer came"), refused(503, error="busy")
 WORDS = refused(400, error="your prompt about temperature is refused")
+FILTER, TOO_LONG = refused(400, error={"code": "content_filter"}), refused(400, error={"message": CONTEXT})
 ASKED = ChatRequest("toy:7b", "d", (Message("user", "Build."),), {})
 
 
@@ -122,8 +123,9 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         ([BUSY, BUSY, REPLY], None, 2),
         ([BUSY] * 6, "server-failed", 6),
         ([BUSY, *[BROKEN] * 5], "server-failed", 6),
-        ([refused(400, error={"code": "content_filter"})], "filtered", 1),
-        ([refused(400, error={"message": CONTEXT})], "context-exceeded", 1),
+        ([FILTER, FILTER], "filtered", 2),
+        ([FILTER, REPLY], None, 1),
+        ([TOO_LONG, TOO_LONG], "context-exceeded", 2),
     ],
 )
 def test_a_neutral_call_decides_whose_a_failed_request_is(outcomes: list[object], kind: str | None, attempts: int):
@@ -133,10 +135,13 @@ def test_a_neutral_call_decides_whose_a_failed_request_is(outcomes: list[object]
     assert (outcome.reply is None) == (kind is not None)
 
 
-def test_a_slow_neutral_call_makes_a_time_out_the_servers():
-    neutrals = iter([REPLY, *[SLOW] * 9])
-    outcome = ask(live([HANGS] * 6, lambda: next(neutrals)))
-    assert outcome.failure.kind == "server-failed"
+@pytest.mark.parametrize(("first", "trial_seconds"), [(REPLY, None), (SLOW, 10.0)])
+def test_a_slow_neutral_call_makes_a_time_out_the_servers(first: object, trial_seconds: float | None):
+    """It is slow beside the first one, or takes longer than a call of a trial may."""
+    neutrals = iter([first, *[SLOW] * 9])
+    model = live([HANGS] * 6, lambda: next(neutrals))
+    model.trial_seconds = trial_seconds or model.trial_seconds
+    assert ask(model).failure.kind == "server-failed"
 
 
 def test_a_server_that_failed_others_now_and_then_has_to_fail_a_request_more_often():
@@ -153,11 +158,17 @@ def test_a_server_that_failed_others_now_and_then_has_to_fail_a_request_more_oft
         (BROKEN, "outage_seconds"),
         (refused(400, error={"message": CONTEXT}), "raise the context"),
         (refused(400, error="the prompt is too long"), "raise the context"),  # of what size it does not say
+        (refused(403, error="Your account was flagged for potential abuse"), "look at the account"),
+        (refused(424, error="The moderation service is unavailable"), "outage_seconds"),
     ],
 )
 def test_a_neutral_call_that_fails_stops_the_model_and_decides_about_no_trial(answer: Answer, words: str):
     with pytest.raises(LlmError, match=words):
         live([REPLY], lambda: answer)
+    answers = iter([REPLY, *[answer] * 99])
+    model = live([answer] * 9, lambda: next(answers))  # from some trial on, every request is refused alike
+    with pytest.raises(LlmError, match=words):
+        ask(model)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from faulty_server import (
     CHUNKS,
     DIGEST,
     FAULTS,
+    LAST_CHUNKS,
     OLLAMA,
     OPENAI,
     USAGE,
@@ -34,7 +35,6 @@ OPTIONS = {"temperature": 1, "top_p": 0.9, "seed": 5, "num_predict": 20, "stop":
 ASKED = ChatRequest("toy", DIGEST, (Message("system", "Be brief."), Message("user", "Hi")), OPTIONS)
 JUDGED = replace(ASKED, adaptable=True)
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
-KEY = "sk-very-secret"
 SCHEMA = {"properties": {"n": {"type": "boolean"}}}
 
 
@@ -74,7 +74,7 @@ def test_a_reply_is_read_with_its_costs_over_one_connection(api, stream):
         clients.add(player.client_address)
         (api.good if stream else api.whole)(player)
 
-    with FaultyServer([answer]) as server:
+    with FaultyServer([answer], [api.listing]) as server:
         backend = api.open(server.address, stream=stream)
         replies = [backend.chat(ASKED, 20) for _ in range(3)]
     for reply in replies:
@@ -240,6 +240,16 @@ def test_options_and_addresses_that_cannot_be_used_are_refused_at_once(backend, 
         backend("http://127.0.0.1:port")
 
 
+def test_a_reply_of_other_bytes_than_the_pinned_ones_is_none():
+    other = lines({"models": [{"model": "toy:latest", "digest": "cd" * 32}]})
+    with FaultyServer([OLLAMA.good], [OLLAMA.listing, other]) as server:
+        backend = ollama(server.address)
+        assert backend.chat(ASKED, 20).text == "Hello"
+        with pytest.raises(LlmError, match=f"has the digest {'cd' * 32} now, and had {DIGEST} before"):
+            backend.chat(ASKED, 20)
+        assert backend.chat(replace(ASKED, digest=""), 20).text == "Hello", "a neutral request"
+
+
 def listed_digest(listing, backend, name):
     with FaultyServer([], [listing]) as server:
         return backend(server.address, name=name).digest()
@@ -265,19 +275,37 @@ def test_openais_own_endpoint_is_not_asked_without_a_key():
         openai(OPENAI_URL.removesuffix("/v1"), "gpt-4o")
 
 
-def test_the_key_comes_from_the_environment_and_stands_in_no_message(monkeypatch, capsys):
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+@pytest.mark.parametrize("key", ["hunter2", "sk-very-secret-1234"])
+def test_the_key_comes_from_the_environment_and_stands_in_no_message_or_record(monkeypatch, capsys, key):
+    monkeypatch.setenv("OPENAI_API_KEY", key)
     with FaultyServer([CHUNKS]) as server:
         openai(server.address).chat(ASKED, 20)
-    assert server.posted[0][2]["authorization"] == f"Bearer {KEY}"
-    texts = (json.dumps({"error": {"message": f"bad key {KEY}!"}}), f"no key {KEY} here", f'{{"e": "{KEY}"}}')
+    assert server.posted[0][2]["authorization"] == f"Bearer {key}"
+    texts = (json.dumps({"error": {"message": f"bad key {key}!"}}), f"no key {key} here", f'{{"e": "{key}"}}')
+    texts += (f"content_filter: {key}", f"{'x' * 290} {key} is over the maximum context of 50")
     acts = [status(code, text, Content_Type="application/json") for code in (400, 401, 404, 429, 500) for text in texts]
-    for act in (*acts, events(chunk("Hel"), {"error": {"message": f"bad key {KEY}!"}})):
+    for act in (*acts, events(chunk("Hel"), {"error": {"message": f"bad key {key}!"}})):
         with pytest.raises((CallError, LlmError)) as caught:
             asked(act)
-        assert KEY not in str(caught.value)
+        assert key not in f"{caught.value} {vars(caught.value)}"
     assert "(the key)" in str(caught.value)
-    assert KEY not in capsys.readouterr().err
+    assert key not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["x", "token", "max_tokens", "stop", "toy", "maximum"])
+def test_a_dummy_key_that_is_a_word_of_the_servers_changes_no_verdict(monkeypatch, key):
+    def verdicts():
+        refusals = ("max_tokens is too large", '{"error": {"param": "max_tokens"}}', "over the maximum context of 5000")
+        for act in (*(status(400, text) for text in refusals), events(chunk("Hi", "x"), *LAST_CHUNKS[1:])):
+            with pytest.raises((CallError, LlmError)) as caught:
+                asked(act)
+            verdict = getattr(caught.value, "verdict", None)
+            yield type(caught.value), verdict and (verdict.blame, verdict.field, verdict.is_too_long)
+        yield asked(CHUNKS).done_reason
+
+    expected = list(verdicts())
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    assert list(verdicts()) == expected
 
 
 def test_an_endpoint_that_answers_as_another_model_stops_the_run():

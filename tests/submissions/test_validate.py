@@ -108,6 +108,21 @@ WITHOUT_REQUIREMENTS = {**PROGRAM_FILES, "requirements.txt": "# the competition'
         ({**NUMPY, "numpy/__init__.py": ""}, None),
         ({**NUMPY, "packages.zip": ""}, None),  # which may hold it
         ({"main.py": "import helper\n" + PROGRAM}, "^error: main.py:1: imports helper, which is neither"),
+        ({"main.py": "import numpy\n" + PROGRAM, "data/numpy.txt": "x"}, "^error: main.py:1: imports numpy, which is"),
+        (
+            {"main.py": None, "src/main.py": "from src import shapes, b\nimport b\n" + PROGRAM, "src/b.py": ""},
+            "^warning: src/main.py:1: imports src; src is not beside src/main.py, where Python looks: move it",
+        ),
+        ({"main.py": "import a\n" + PROGRAM, "src/a.py": ""}, "^warning: main.py:1: imports a; src/a.py is not beside"),
+        ({"tools/a.py": "import b", "tools/b.py": ""}, None),  # which may be started by itself
+        (
+            {"main.py": "import Helper\n" + PROGRAM, "helper.py": ""},
+            "^error: main.py:1: imports Helper, .*; helper.py differs only in case: correct the import, or rename it",
+        ),
+        (
+            {**NUMPY, "requirements.txt": None, "Requirements.txt": "numpy\n"},
+            "^error: main.py:1: imports numpy, .*; rename Requirements.txt to requirements.txt$",
+        ),
         (
             {"main.py": "from tools import a\n" + PROGRAM, "tools/__init__.py": "import b", "b.py": "import numpy"},
             "^error: b.py:1: imports numpy",
@@ -125,6 +140,10 @@ WITHOUT_REQUIREMENTS = {**PROGRAM_FILES, "requirements.txt": "# the competition'
         (
             {"prompt.txt": PROMPT, "main.py": PROGRAM.replace("TrialLoop", "L").replace("run_evaluation", "r")},
             "^warning: main.py: is not run, because prompt.txt counts",
+        ),
+        (
+            {"main.py": None, "prompt.txt": "\ufeff" + PROMPT},
+            "^warning: prompt.txt: begins with a byte order mark, .*; save it as UTF-8 without BOM",
         ),
         ({"main.py": None, "prompt.md": PROMPT}, "^error: prompt.md: is not read. Name it prompt.txt"),
         ({"main.py": None, "Prompt.TXT": PROMPT, "plot.py": ""}, "^error: Prompt.TXT: is not read. Name it"),
@@ -180,7 +199,7 @@ def test_findings_of_a_hostile_program_are_bounded(tmp_path: Path):
 
 ALLOWED = (
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-    " ~/\\+,-*'\"`.!@#$%^&()_=[]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\n\t"
+    " ~/\\+,-*'\"`.!@#$%^&()_=[]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\n\t\ufeff"
 )
 
 

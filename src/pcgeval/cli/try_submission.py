@@ -207,8 +207,7 @@ class _Try:
     def ended(self, trial: Trial, printed: str) -> None:
         """Write the output of a trial's program, or remove that of an earlier try."""
         if printed:
-            lines = printed.replace("\r\n", "\n").replace("\r", "\n")  # progress bars return to the start of their line
-            write_text(self._printed(trial), printable_text(lines))
+            write_text(self._printed(trial), printable_text(printed))
         else:
             self._printed(trial).unlink(missing_ok=True)
 

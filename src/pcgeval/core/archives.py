@@ -23,7 +23,7 @@ _MAX_LIST, _MAX_HEADER = 2**26, 2**18
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods can take any amount of memory
 _ENCRYPTED = 0x1 | 0x40 | 0x2000  # bits of an entry's flags
 _DOS_LINK = 0x400  # a reparse point, in the attributes of Windows
-_OUTSIDE = re.compile(r"/|[A-Za-z]:|(.*/)?\.\.(/|$)|.*[\\\0]|$", re.DOTALL)
+_OUTSIDE = re.compile(r"/|[A-Za-z]:|(.*/)?\.\.(/|$)|.*\0|$", re.DOTALL)
 # of zipfile, the last three of a wrong size, an unknown method or a password
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OverflowError, RuntimeError)
 
@@ -125,10 +125,13 @@ def _check_amount(path: Path, files: int, size: int, max_files: int, max_bytes: 
 
 def _check_name(path: Path, name: str) -> None:
     parts = name.split("/")
+    if "\\" in name:
+        reason = f"has \\ in a name, where / stands between folders ({printable_line(name)})"
+        raise _fault(path, reason, "Pack it with another program.")
     is_long = len(name) > MAX_NAME or len(parts) > MAX_DEPTH
     if is_long or _OUTSIDE.match(name) or any(len(part.encode(errors="replace")) > MAX_PART for part in parts):
         raise _fault(path, f"names a place outside of its folder, or too deep in it ({printable_line(name)})")
 
 
-def _fault(path: Path, reason: str) -> UntrustedFileError:
-    return UntrustedFileError(path, "malformed", reason, "Pack it again.")
+def _fault(path: Path, reason: str, remedy: str = "Pack it again.") -> UntrustedFileError:
+    return UntrustedFileError(path, "malformed", reason, remedy)

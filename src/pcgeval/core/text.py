@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from decimal import Decimal
 
 MAX_LINE = 300  # characters of a name or a message that is shown
+_LINE_END = re.compile("\r\n?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # control characters other than tab and line end, invisible characters, and those that change the direction of text
 _INVISIBLE = re.compile(
@@ -49,8 +50,11 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 
 
 def printable_text(text: str) -> str:
-    """Return text of several lines with U+FFFD for control characters and those that change its direction."""
-    return _INVISIBLE.sub("\ufffd", text)
+    """Return text of several lines with U+FFFD for control characters and those that change its direction.
+
+    A carriage return, alone or before a line feed, ends a line.
+    """
+    return _INVISIBLE.sub("\ufffd", _LINE_END.sub("\n", text))
 
 
 def count(number: int, singular: str, plural: str = "") -> str:

@@ -322,9 +322,16 @@ def do_trials(
     backend = teams[0].backend
     live = None
     if not isinstance(backend, RecordedModel):
-        seconds = neutral_seconds(params.limits)
-        outage = params.limits.outage_seconds
-        live = LiveModel(backend, neutral_request(settings), lambda: seconds, outage, log, stopping=stopping)
+        limits, seconds = params.limits, neutral_seconds(params.limits)
+        live = LiveModel(
+            backend,
+            neutral_request(settings),
+            lambda: seconds,
+            limits.outage_seconds,
+            log,
+            stopping=stopping,
+            trial_seconds=limits.seconds + limits.call_seconds,
+        )
     digest = digest or settings.digest or (live or backend).digest()
     runs = []
     for team in teams:

@@ -1,6 +1,7 @@
 """Run one trial of a submission: send the prompt, or start the program and serve its calls."""
 
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -24,12 +25,13 @@ from pcgeval.sandbox.bubblewrap import interpreter_paths
 from pcgeval.sandbox.room import Room
 from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
-from pcgeval.submissions.packages import REQUIREMENTS, InstallError, RequirementsError, interpreter_for
+from pcgeval.submissions.packages import InstallError, ProgramModules, RequirementsError, interpreter_for
 
 GUEST = Path(__file__).parent / "guest"  # the part of pcgeval that a program sees
 SETTLING_SECONDS = 2.0  # for a program that closed its pipe to end
 STARTS = 8  # programs that `start_programs` starts at once
 START_SECONDS = 60.0  # in which a program asks the model for the first time, or answers
+_NO_MODULE = re.compile("ModuleNotFoundError: No module named '([^']+)'")
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class ProgramRunner:
             except TrialFailed as error:
                 failed = error.failure
             except PipeClosed:
-                failed = _ending(process)
+                failed = _ending(process, self.program)
             finally:
                 if self.keep_output:
                     process.output(SETTLING_SECONDS)  # it has a moment to end by itself
@@ -192,14 +194,14 @@ def run_twice(runner: Runner, job: TrialJob, run: TrialRun, failed: Sequence[Fai
     return replace(run, flags=(*run.flags, flag))
 
 
-def _ending(process: SandboxedProcess) -> Failure:
+def _ending(process: SandboxedProcess, program: Program) -> Failure:
     """Return the failure of a program that closed its pipe without an answer."""
     status = process.wait(SETTLING_SECONDS)
     if status.reason:
         return failure("program-stopped", limit=status.reason)
     last = (status.stderr_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
-    if last.startswith("ModuleNotFoundError"):
-        last = f"{last}; a package has to be named in {REQUIREMENTS}"
+    if missing := _NO_MODULE.match(last):
+        last += ProgramModules(program.entry, program.files()).remedy(missing[1])
     return failure("program-ended", code=status.code or 0, detail=last)
 
 

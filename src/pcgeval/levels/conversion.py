@@ -73,7 +73,7 @@ _FAULTS = tuple(
         (rf"{_BEGINNING}[^)\n]*(?:\n|$)", "has no closing bracket"),
         (rf"{_BEGINNING}\s", "has blanks inside the brackets, which are not read"),
         (rf"{_BEGINNING}(?:[^,)]*,)?\s*[A-Za-z_]\w*\s*[=:]", "names its arguments; write drop_block('b13', 7)"),
-        (rf"{_BEGINNING}[^,)]*[\u2018\u2019\u201c\u201d\u00ab\u00bb\u00b4]", "has other quotes than ' or \""),
+        (rf"{_BEGINNING}[^,)]*[`\u2018\u2019\u201c\u201d\u00ab\u00bb\u00b4]", "has other quotes than ' or \""),
         (rf"{_BEGINNING}(?P<x>{ANY_BLOCK})\s*[,)]", "has no quotes around the type; write '{x}'"),
         (rf"{_BEGINNING}['\"|](?:\s+(?:{ANY_BLOCK})\s*|(?:{ANY_BLOCK})\s+)['\"|]", "has blanks inside the quotes"),
         (
@@ -106,7 +106,12 @@ def extract_code(response: str) -> str | None:
     calls that the official pattern accepts (`b|3`, no column) are returned too: the conversion refuses them.
     """
     block = last_block(response)
-    calls = CALL.findall(block[1]) if block else []
+    return find_calls(block[1]) if block else None
+
+
+def find_calls(text: str) -> str | None:
+    """Return the calls of a text without fences, as `extract_code` does."""
+    calls = CALL.findall(text)
     return "\n".join([*calls, ""]).replace('"', "'") if calls else None
 
 
@@ -279,6 +284,12 @@ def why_no_code(response: str) -> Failure:
     return failure("no-fence", calls=count(calls, "drop_block call") if calls else "no drop_block call")
 
 
+def why_no_calls(text: str) -> Failure:
+    """Return why `find_calls` finds no call in a text without fences."""
+    unread = list(unread_calls(text))
+    return _unread_call(text, 0, unread) if unread else why_no_code(text)
+
+
 def unread_calls(text: str) -> Iterator[tuple[int, str, str]]:
     """Yield the place of each text that is nearly a call, the text, and what is wrong with it; the first ones only."""
     for name in islice(_CALL_NAME.finditer(text), _MOST_NAMES):
@@ -298,13 +309,18 @@ def _without_call(response: str, last: re.Match[str]) -> Failure:
         if (calls := _count_calls(earlier[1])) and calls >= len(unread):
             return failure("earlier-fence", calls=count(calls, "call"), line=_line_at(response, earlier.start()))
     if unread:
-        place, call, fault = min(unread, key=lambda nearly: nearly[2].endswith(_NOT_RUN))
-        return failure("unread-call", line=_line_at(response, last.start(1) + place), call=quoted(call), fault=fault)
+        return _unread_call(response, last.start(1), unread)
     before, after = response.find(_FENCE), response.find(_FENCE, last.end())
     for fence, end in ((after, len(response)), (before, last.start())):
         if 0 <= fence < end and _count_calls(response[fence:end]):
             return _unpaired(response, fence)
     return failure("no-call", line=_line_at(response, last.start()), last=_line_at(response, last.end()))
+
+
+def _unread_call(text: str, start: int, unread: Iterable[tuple[int, str, str]]) -> Failure:
+    """Return the failure of calls that are not read, with their places behind `start`: the one easiest to mend."""
+    place, call, fault = min(unread, key=lambda nearly: nearly[2].endswith(_NOT_RUN))
+    return failure("unread-call", line=_line_at(text, start + place), call=quoted(call), fault=fault)
 
 
 def _unpaired(response: str, fence: int) -> Failure:

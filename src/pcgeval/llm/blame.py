@@ -4,16 +4,17 @@
 a prompt that is too long or that a content filter refused; everything that it cannot decide is `undecided`.
 
 The neutral call is one short request with the model's options, the same for all teams and on nobody's account. A
-`LiveModel` makes it before the first trial, and after every failure that is undecided:
+`LiveModel` makes it before the first trial, and after every failure:
 
 - It fails. Then the server is away, and everybody waits for it with growing pauses, in a run up to
   `limits.outage_seconds`; or a setting is wrong, and the model's run ends at once.
 - It is answered. Then the request is sent once more, and if that fails again, the failure is the request's: of a trial,
-  the record holds both attempts and the neutral reply between them. A server that fails other requests now and then,
+  the record holds both attempts and the neutral reply after each. A server that fails other requests now and then,
   which succeed when they are repeated, has to fail one request more often.
 """
 
 import json
+import math
 import re
 import threading
 import time
@@ -68,7 +69,7 @@ _SLOW, _SLOW_SECONDS = 5.0, 5.0  # a neutral call that takes this many times the
 PAUSE = 1.0  # seconds after the first neutral call that fails; doubles each time
 _LEAST_SECONDS = 60.0  # for a neutral call, however little time a trial has
 _LONGEST_PAUSE, _LINE_SECONDS = 60.0, 60.0
-_RATE_LIMIT, _BUSY_SECONDS = 429, 120.0  # a server of this status is there; its limits are for a minute
+_RATE_LIMIT, _BUSY_SECONDS = 429, 120.0  # a server of this status is there, so a judge waits longer for it
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,7 @@ class LiveModel:
     log: CallLog = field(default_factory=lambda: CallLog(None))  # of neutral calls, with their failures
     report: Callable[[str], None] = print_stderr
     stopping: threading.Event = field(default_factory=threading.Event)  # ends every wait
+    trial_seconds: float = math.inf  # the most that a call of a trial may take
     answering: str | None = None  # how the answering model calls itself, by the neutral call, if the server says it
     _usual: float | None = None  # seconds of the fastest neutral call
     _unsteady: int = 0  # requests that failed and succeeded when they were repeated
@@ -275,17 +277,17 @@ class LiveModel:
             except CallError as error:
                 verdict, took = error.verdict, round(time.monotonic() - started, 3)
                 attempt: dict[str, Any] = {"status": error.status, "words": well_formed(error.words), "seconds": took}
-                if verdict is not None and verdict.blame == "request":
+                if verdict is not None and verdict.failure and self.neutral.adaptable:  # a judge blames no team
                     attempts.append(Attempt("request", **attempt))
                     return Outcome(None, verdict.failure, tuple(attempts), error)
                 # a judge needs no proof that a server is busy which says so
                 is_busy = error.status == _RATE_LIMIT and self.neutral.adaptable and len(attempts) < MOST_ATTEMPTS - 1
                 neutral = None if is_busy else self._neutral()
-                usual = _SLOW * (self._usual or 0.0) + _SLOW_SECONDS
-                is_slow = error.status is None and neutral is not None and neutral.seconds > usual
+                most = min(_SLOW * (self._usual or 0.0) + _SLOW_SECONDS, self.trial_seconds)
+                is_slow = error.status is None and neutral is not None and neutral.seconds > most
                 blame: Blame = "server" if is_slow else verdict.blame if verdict else "undecided"
                 attempts.append(Attempt(blame, **attempt, neutral=neutral, field=verdict.field if verdict else None))
-                if (failed := self._failure(attempts, verdict.reason if verdict else str(error))) is not None:
+                if (failed := self._failure(attempts, error)) is not None:
                     return Outcome(None, failed, tuple(attempts), error)
                 if blame == "server":
                     self._pause(min(max(error.wait, PAUSE * 2 ** (len(attempts) - 1)), _LONGEST_PAUSE))
@@ -293,12 +295,16 @@ class LiveModel:
                 self._unsteady += bool(attempts)
                 return Outcome(reply, None, tuple(attempts))
 
-    def _failure(self, attempts: list[Attempt], reason: str) -> Failure | None:
-        """Return the failure that these attempts prove; None if the call is to be made again."""
+    def _failure(self, attempts: list[Attempt], error: CallError) -> Failure | None:
+        """Return the failure that these attempts prove, the last with this error; None to make the call again."""
+        verdict = error.verdict
+        reason = verdict.reason if verdict else str(error)
         if any(attempt.blame == "server" for attempt in attempts):  # the server said so, or was slow: never the team's
             return failure("server-failed", fault=reason) if len(attempts) >= MOST_ATTEMPTS else None
         if len(attempts) < min(ATTEMPTS + self._unsteady, MOST_ATTEMPTS):
             return None
+        if verdict and verdict.failure:
+            return verdict.failure
         return failure("request-fails", attempts=len(attempts), last=reason, detail=attempts[-1].words)
 
     def _neutral(self) -> ChatReply:
@@ -316,7 +322,7 @@ class LiveModel:
                     self._keep(reason=str(error))
                     self._check_settings(error)
                     away, most = time.monotonic() - away_since, self.outage_seconds
-                    if error.status == _RATE_LIMIT:
+                    if error.status == _RATE_LIMIT and self.neutral.adaptable:
                         most = max(most, _BUSY_SECONDS)
                     if away >= most:
                         limit = "" if self.neutral.adaptable else f" (limits.outage_seconds is {most:g})"
@@ -336,11 +342,13 @@ class LiveModel:
                     return reply
 
     def _check_settings(self, error: CallError) -> None:
-        """Raise LlmError if a neutral call failed through the model's settings."""
+        """Raise LlmError if a neutral call failed through the model's settings or the account."""
         if error.verdict is not None and (name := error.verdict.field) is not None:
             raise LlmError(f"{error}. {advice_on(name, self.neutral.options.get(name))}") from error
         if error.verdict is not None and error.verdict.is_too_long:
             raise LlmError(f"{error}. Even a short request does not fit: raise the context.") from error
+        if error.status in _ACCESS:
+            raise LlmError(f"{error}. Even a neutral request is refused: look at the account.") from error
 
     def _keep(self, **outcome: Any) -> None:
         self.log.keep(LoggedCall(key=self.neutral.key, model=self.neutral.model, kind=NEUTRAL, **outcome))

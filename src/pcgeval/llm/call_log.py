@@ -271,7 +271,7 @@ def proofs(records: Iterable[TrialRecord], known: Iterable[LoggedCall]) -> list[
 def unproved_calls(record: TrialRecord, known: Iterable[LoggedCall]) -> list[FailedCall]:
     """Return the failed calls of a trial that no known call proves.
 
-    What the table of blame decides alone needs no neutral call; every other attempt needs the reply to one.
+    Every attempt needs the reply to a neutral call, but for those of earlier versions that blame the request.
     """
     if not record.failed_calls:
         return []
@@ -283,7 +283,10 @@ def unproved_calls(record: TrialRecord, known: Iterable[LoggedCall]) -> list[Fai
         for call in record.failed_calls
         if (call.key, call.failure, call.attempts) not in held
         or not call.attempts
-        or any(attempt.blame != "request" and attempt.neutral not in neutral for attempt in call.attempts)
+        or any(
+            attempt.neutral not in neutral and (attempt.blame, attempt.neutral) != ("request", None)
+            for attempt in call.attempts
+        )
     ]
 
 

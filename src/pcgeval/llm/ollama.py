@@ -2,19 +2,22 @@
 
 import os
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 import ollama
 
 from pcgeval.formats.params import Model
-from pcgeval.llm.protocol import ChatRequest, LlmError, full_name
-from pcgeval.llm.server import ModelServer, ReplyPart, parts_of
+from pcgeval.llm.protocol import ChatReply, ChatRequest, LlmError, full_name
+from pcgeval.llm.server import ModelServer, NoReply, ReplyPart, parts_of
 
 # the client's list lacks one of the server's options; the effort is a field of the request
 _OPTIONS = frozenset({*ollama.Options.model_fields, "min_p", "reasoning_effort"})
 DEFAULT_HOST = "127.0.0.1:11434"
+_LIST_SECONDS = 5.0  # for the list of models after a reply
 
 
 class OllamaServer(ModelServer):
@@ -37,6 +40,19 @@ class OllamaServer(ModelServer):
 
     def _new_client(self, address: str) -> ollama.AsyncClient:
         return ollama.AsyncClient(address, **self._http_settings())
+
+    def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
+        """Answer as any server; raise LlmError if it has other bytes under the model's name after the reply."""
+        reply = super().chat(request, timeout)
+        with suppress(NoReply):  # whether the server is away is seen at the next call
+            deadline = time.monotonic() + _LIST_SECONDS
+            digest = self._exchanged(self._listed_digest, deadline) if request.digest else ""
+            if digest != request.digest:
+                raise LlmError(
+                    f"model {self.name}: {self.address} has the digest {digest} now, and had {request.digest} before. "
+                    "Give it the former again, then run again; finished trials stay."
+                )
+        return reply
 
     async def _listed_digest(self) -> str:
         models = [model for model in (await self._client.list()).models if model.model]

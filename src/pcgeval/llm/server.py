@@ -12,7 +12,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 import httpx
@@ -164,10 +164,10 @@ class ModelServer(ABC):
         room = request.options.get("num_predict")
         has_room = isinstance(room, int) and room > 0 and not request.adaptable
         sent = Sent(request.model, names, int(room) if has_room and room else None)
-        verdict = verdict_on(answer, sent)
+        verdict = self._without_key_in(verdict_on(answer, sent), answer)
         if verdict.blame == "reply" and reply is not None:
             if not request.adaptable:  # a judge compares with the replies that it knows, too
-                self._check_answering(answer.model)
+                self._check_answering(reply.model)
             return reply
         words = self._printable(said_in(answer.body))
         text = f"model {self.name} at {self.address}: {verdict.reason}{f' ({words})' if words else ''}"
@@ -181,7 +181,7 @@ class ModelServer(ABC):
             return f"Check {self._key_variable} and what is left on its account; finished trials stay."
         if verdict.field == "name":
             if answer.model:
-                return f"Name {answer.model} in params.yaml if that is the right model."
+                return f"Name {self._without_key(answer.model)} in params.yaml if that is the right model."
             return self._missing_advice.format(self.name)
         return advice_on(verdict.field, request.options.get(verdict.field))
 
@@ -210,7 +210,7 @@ class ModelServer(ABC):
         text, seconds = "".join(texts), round(time.monotonic() - started, 3)
         if end.reason is None:
             raise NoReply(Answer(trouble="the reply broke off before its end"))
-        reason = self._printable(end.reason)
+        reason = printable_line(end.reason)
         if not text.strip() and reason == "stop" and is_refusal:
             reason = REFUSAL
         read, written = usage.prompt_tokens, usage.output_tokens
@@ -218,7 +218,7 @@ class ModelServer(ABC):
         if estimated:
             read = sum(usual_tokens(message.content) for message in request.messages)
             written = max(usual_tokens(text), 1)
-        model = self._printable(names.model) if names.model and self._says_model else None
+        model = printable_line(names.model) if names.model and self._says_model else None
         answer = Answer(200, end=reason, prompt_tokens=read, output_tokens=written, model=model)
         cached = usage.cached_tokens
         reply = ChatReply(
@@ -229,7 +229,7 @@ class ModelServer(ABC):
             seconds,
             cached_tokens=min(cached, read) if request.adaptable and is_count(cached) and is_count(read) else None,
             estimated=estimated or None,
-            model=model,
+            model=model and self._without_key(model),
             fingerprint=self._printable(names.fingerprint) if names.fingerprint else None,
             thoughts=True if is_thought and not text.strip() else None,
         )
@@ -272,9 +272,8 @@ class ModelServer(ABC):
         try:
             return await ask()
         except self._client_errors as error:  # without a cause, the server reports it in the middle of a stream
-            words = self._printable(error)
-            failure = NoReply(Answer(body=words, trouble="the server reported an error in its reply"))
-            raise (error.__cause__ or error.__context__ or failure) from None
+            answer = Answer(body=str(error)[:_BODY_LIMIT], trouble="the server reported an error in its reply")
+            raise (error.__cause__ or error.__context__ or NoReply(answer)) from None
 
     def _http_settings(self) -> dict[str, Any]:
         """Return the settings of the httpx client, with which `_check_answer` sees every answer first."""
@@ -296,10 +295,15 @@ class ModelServer(ABC):
         response.stream = _LimitedStream(response.stream)
         if not (response.is_success or response.has_redirect_location):
             await response.aread()
-            body = self._without_key(response.content.decode(errors="replace"))[:_BODY_LIMIT]  # whatever its charset
+            body = response.content.decode(errors="replace")[:_BODY_LIMIT]  # whatever its charset
             wait = response.headers.get("retry-after", "")
             seconds = float(wait) if re.fullmatch("[0-9]{1,9}", wait) else 0.0
             raise NoReply(Answer(response.status_code, body=body, wait=seconds))
+
+    def _without_key_in(self, verdict: BlameVerdict, answer: Answer) -> BlameVerdict:
+        """Return a verdict, which was reached on what the server really said, as records and messages show it."""
+        failed = verdict.failure and replace(verdict.failure, detail=self._printable(answer.body))
+        return replace(verdict, reason=self._without_key(verdict.reason), failure=failed)
 
     def _missing_model(self, names: Sequence[str]) -> LlmError:
         there = f"it has {listed(names, _MOST_NAMED) or 'none'}"

@@ -23,11 +23,13 @@ from pcgeval.levels.conversion import (
     CALL,
     LevelError,
     extract_code,
+    find_calls,
     last_block,
     level_xml,
     quoted,
     read_calls,
     unread_calls,
+    why_no_calls,
     why_no_code,
 )
 from pcgeval.preview.drawing import (
@@ -82,10 +84,9 @@ def walk_to_level(text: str, kind: TextKind) -> Walk:
     code, xml = None, text
     try:
         if kind != "level":
-            response = text if kind == "response" else f"```{text}\n```"  # every line keeps its number
-            code = extract_code(response)
+            code = extract_code(text) if kind == "response" else find_calls(text)
             if code is None:
-                return Walk(failure=why_no_code(response))
+                return Walk(failure=why_no_code(text) if kind == "response" else why_no_calls(text))
             xml = level_xml(code)
         return Walk(code=code, xml=xml, before=level_blocks(xml))
     except LevelError as error:

@@ -43,8 +43,9 @@ _PROGRAM = (
     'with `run(ctx, target_character)`, and calls run_evaluation("team", Class) under `if __name__ == "__main__":`'
 )
 _NAME_ENTRY = f"let the organiser name the file that starts the program as the team's `entry` in {PARAMS_FILE}"
-# the characters that the competition's qualification rules allow, besides white space and the placeholder
-_ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s]")
+# the characters that the competition's qualification rules allow, besides the placeholder; to JavaScript, in which they
+# are written, U+FEFF is white space
+_ALLOWED = re.compile("[A-Za-z0-9 ~/\\\\+,\\-*'\"`.!@#$%^&()_=\\[\\]{}|<>:;?\u2018\u2019\u201c\u201d\u2014\\s\ufeff]")
 _NO_DECISIONS = Team()
 
 REPRODUCE_SCRIPT, REPRODUCE_LOG = "reproduce.sh", "reproduce.log"

@@ -1,5 +1,7 @@
 """Read the packages that a program requires, lock their versions, and provide the Python that has them.
 
+`ProgramModules` says why Python does not find a module that a program imports.
+
 A requirements.txt names packages of the index, with versions, and nothing else. uv resolves the versions once and locks
 them with the SHA-256 of their wheels; it installs what the lock names. In a competition the lock is
 data/locks/TEAM.txt, which a trial's fingerprint covers.
@@ -17,9 +19,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from filelock import FileLock
 from packaging.requirements import InvalidRequirement, Requirement
@@ -50,6 +52,54 @@ _THIS_MACHINE = (sys.version, platform.machine(), sys.base_prefix)
 # uv's words where the index answered and lacks something, and where it did not answer after all
 _LACKS = re.compile(r"No solution found|\(404 Not Found\)|Hash mismatch")
 _NO_ANSWER = re.compile(r"network was disabled|lookups were disabled|authentication|403 Forbidden")
+
+# packages that have another name than their module
+_PACKAGES = {"PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless"}
+_PACKAGES |= {"skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+
+
+class ProgramModules:
+    """The files and folders of a program that can be modules. Python finds those beside the file that starts it."""
+
+    def __init__(self, entry: str, names: Collection[str]) -> None:
+        """Take the file that starts the program, and the names of all its files."""
+        folder = PurePosixPath(entry).parent
+        files = {PurePosixPath(name) for name in names}
+        folders = {parent for file in files for parent in file.parents[:-1]}
+        modules = folders | {file for file in files if file.suffix in {".py", ".so"}}
+        self._entry = entry
+        self._beside = {_module_name(path): path for path in modules if path.parent == folder}
+        self._elsewhere = {_module_name(path): path for path in sorted(modules, reverse=True)}
+        self._by_lower_case = {name.lower(): path for name, path in self._beside.items()}
+        self._requirements = next((name for name in names if name.lower() == REQUIREMENTS), REQUIREMENTS)
+
+    def finds(self, module: str) -> bool:
+        """Whether Python finds a module among the program's files."""
+        return module in self._beside
+
+    def is_elsewhere(self, module: str) -> bool:
+        """Whether a module is there, and Python finds it only if the program adds its folder to sys.path."""
+        return module in self._elsewhere and not self.finds(module)
+
+    def remedy(self, module: str) -> str:
+        """Return what to do about a module that Python does not find, in words that follow its name."""
+        top, _, rest = module.partition(".")
+        if top in INTERFACE_PACKAGES:
+            return "; the competition's interface has no such module"
+        if rest:  # of a package that Python finds
+            return ""
+        if self.is_elsewhere(module):
+            text = f"; {self._elsewhere[module]} is not beside {self._entry}, where Python looks"
+            return f"{text}: move it there, import it as seen from there, or add its folder to sys.path"
+        if similar := self._by_lower_case.get(module.lower()):
+            return f"; {similar} differs only in case: correct the import, or rename it"
+        if self._requirements != REQUIREMENTS:
+            return f"; rename {self._requirements} to {REQUIREMENTS}"
+        return f"; write the package that has it into {REQUIREMENTS}, such as `{_PACKAGES.get(module, module)}`"
+
+
+def _module_name(path: PurePosixPath) -> str:
+    return path.name.partition(".")[0]
 
 
 class PackagesError(PcgevalError):

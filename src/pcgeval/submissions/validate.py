@@ -35,7 +35,7 @@ from pcgeval.submissions.load import (
     prompt_findings,
     python_files,
 )
-from pcgeval.submissions.packages import REQUIREMENTS, RequirementsError, read_requirements
+from pcgeval.submissions.packages import REQUIREMENTS, ProgramModules, RequirementsError, read_requirements
 
 PUBLISHED_LIMITS = Limits(tokens=25_000, seconds=500, prompt_words=900)  # of 2025, and for prompts of 2023 and 2024
 MAX_README_BYTES = 1_000_000  # what a rubric reads of it
@@ -58,9 +58,6 @@ _HIDDEN = re.compile(
 )
 MAIN_FILE = "main.py"  # the usual name of a program
 STAND_INS = ("dotenv", "openai", "tqdm")  # modules that a sandbox has in place of packages, see generation/guest
-# packages that have another name than their module
-_PACKAGES = {"PIL": "pillow", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless"}
-_PACKAGES |= {"skimage": "scikit-image", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 # these reach other machines; the program's only way out is the interface package
 _NETWORK = """
     aiohttp anthropic boto3 ftplib google.genai google.generativeai groq http.client httpx
@@ -202,6 +199,9 @@ def check(folder: Path, limits: Limits, copy_to: Path | None = None, *, entry: s
             work = None
         if isinstance(work, Prompt):
             findings += [error(PROMPT_FILE, text) for text in prompt_findings(work.text, limits.prompt_words)]
+            if work.text.startswith("\ufeff"):
+                text = "begins with a byte order mark, which the model gets, too; save it as UTF-8 without BOM"
+                findings.append(warning(PROMPT_FILE, text))
             text = f"is not run, because {PROMPT_FILE} counts where no file starts a program; remove one of them"
             findings += [warning(file.name, text) for file in files if file.imports_interface or file.name == MAIN_FILE]
         elif work is not None:
@@ -297,8 +297,8 @@ def _start_findings(
             yield error(place, text)
         requirements = [REQUIREMENTS]  # unknown ones
     may_bring_more = requirements or any(name.endswith((".zip", ".whl", ".egg")) for name in names)
-    here = {part.partition(".")[0] for name in names for part in name.split("/")}
-    at_hand = {"__main__", *sys.stdlib_module_names, *INTERFACE_PACKAGES, *STAND_INS, *here}
+    modules = ProgramModules(entry, names)
+    at_hand = {"__main__", *sys.stdlib_module_names, *INTERFACE_PACKAGES, *STAND_INS}
     started, network = _started_files(entry, files), {*_NETWORK.split()}
     for file in files:
         if file.fault:
@@ -308,13 +308,15 @@ def _start_findings(
             text = f"gives run_evaluation the function {name}; give it a subclass of TrialLoop with this as its `run`"
             yield error(f"{file.name}:{line}", text)
         for module, line in file.imports.items():
-            is_missing = not ("." in module or module in at_hand or module in file.tries or may_bring_more)
+            is_absent = not ("." in module or module in at_hand or module in file.tries or modules.finds(module))
+            is_elsewhere = is_absent and modules.is_elsewhere(module)  # the program may add its folder to sys.path
+            is_missing = is_absent and not (is_elsewhere or may_bring_more)
             if module in network:
                 text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
             elif is_missing:
-                text = f"imports {module}, which is neither part of Python nor a file here"
-                package = _PACKAGES.get(module, module)
-                text += f"; write the package that has it into {REQUIREMENTS}, such as `{package}`"
+                text = f"imports {module}, which is neither part of Python nor a file here{modules.remedy(module)}"
+            elif is_elsewhere and file.name in started:
+                text = f"imports {module}{modules.remedy(module)}"
             else:
                 continue
             is_certain = is_missing and file.name in started and module in file.needs

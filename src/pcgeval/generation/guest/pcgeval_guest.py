@@ -255,10 +255,12 @@ def _scratch_folder(team_name: str) -> Path:
 
 
 def _description(error: BaseException) -> str:
-    """Return the last line that Python would print, and the last line of the program's code that ran."""
+    """Return the error's type and message as Python prints them, and the last line of the program's files that ran."""
     if isinstance(error, SystemExit):
         return "called sys.exit before it gave an answer" + (f": {error.code}" if error.code else "")
-    places = [(Path(frame.f_code.co_filename).absolute(), line) for frame, line in walk_tb(error.__traceback__)]
-    shown = [f" ({path.relative_to(_folder)}:{line})" for path, line in places if path.is_relative_to(_folder)]
-    lines = "".join(format_exception_only(error)).strip().splitlines()
-    return (lines[-1][:250] if lines else type(error).__name__) + "".join(shown[-1:])
+    places = [(_folder / frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    files = [(path, line) for path, line in places if path.is_relative_to(_folder) and path.is_file()]
+    shown = [f" ({path.relative_to(_folder)}:{line})" for path, line in files[-1:]]
+    # before it stand the lines of a SyntaxError's source, behind it an error's notes
+    message = next(text for text in format_exception_only(error) if not text.startswith(" "))
+    return message.strip()[:250] + "".join(shown)
