@@ -99,7 +99,8 @@ class LetterResults:
     def __post_init__(self) -> None:
         """Raise ScoringError if the diversity is no Decimal of at least 0."""
         if self.diversity is not None and not _is_measurement(self.diversity):
-            raise ScoringError(f"diversity {self.diversity!r:.100}: give a Decimal of at least 0, such as Decimal('0.5').")
+            value = f"diversity {self.diversity!r:.100}"
+            raise ScoringError(f"{value}: give a Decimal of at least 0, such as Decimal('0.5').")
 
     @property
     def complete(self) -> bool:
