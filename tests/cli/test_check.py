@@ -84,6 +84,14 @@ def test_a_competition_that_can_begin_has_no_findings(server, check, monkeypatch
     assert "error: The sandbox is switched off." in capsys.readouterr().err
 
 
+def test_grades_by_hand_that_are_missing_are_found_before_the_run(competition, check):
+    competition.change("rubric", {"id": "competition", "judge": "human"})
+    code, findings = check()
+    assert code == 2
+    assert ("rubric", "error") in [finding[:2] for finding in findings]
+    assert any("human/alpha.yaml: is missing" in text for *_, text in findings)
+
+
 @pytest.mark.needs_sandbox
 def test_all_problems_are_found_at_once(competition, server, check):
     server.__exit__()

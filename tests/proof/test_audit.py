@@ -130,6 +130,12 @@ def test_a_run_is_not_audited_before_it_has_ended_and_neither_is_a_folder_withou
         with lock_folder(folder, folder / lock):
             assert main(["audit"]) == 2
         assert f"process {os.getpid()} is evaluating" in capsys.readouterr().err
+    shutil.move(folder / "data/raw", folder / "away")  # as in a clone without DVC's data
+    assert main(["audit"]) == 2
+    shown = capsys.readouterr()
+    assert "data/raw: is missing, so there is nothing to compare. Run `dvc pull`" in shown.err
+    assert "winner" not in shown.out
+    shutil.move(folder / "away", folder / "data/raw")
     (folder / "results/ranking.json").unlink()
     assert main(["audit"]) == 2
     assert "make final-eval" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from bundles import contents, packed
 from hypothesis import given, strategies as st
 
 from pcgeval.core.errors import PcgevalError
+from pcgeval.cli.main import main
 from pcgeval.proof.bundle import MANIFEST, BundleError, make_bundle, unpack_bundle
 
 FILES = {"params.yaml": b"a: 1\n", "data/raw/m/t/x.txt": b"text " * 400, "results/ranking.json": b"{}"}
@@ -61,6 +62,17 @@ def test_the_same_files_give_the_same_bytes_before_and_after(competition, bundle
     assert files == {name: (competition / name).read_bytes() for name in expected}
     entries = zipfile.ZipFile(io.BytesIO(bundle)).infolist()
     assert [entry.filename for entry in entries] == [*sorted(expected, key=os.fsencode), MANIFEST]
+
+
+def test_a_bundle_replaces_no_other_file(competition, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(competition)
+    other, bundle = tmp_path / "other.txt", tmp_path / "bundle.zip"
+    other.write_text("mine")
+    assert main(["bundle", "-o", str(other)]) == 2
+    assert "is no bundle" in capsys.readouterr().err
+    assert other.read_text() == "mine"
+    for _ in range(2):
+        assert main(["bundle", "-o", str(bundle)]) == 0
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_each_changed_setting_is_named_with_both_values_and_places_and_replays_a
     live = {**MODEL, "backend": "ollama", "host": "127.0.0.1:9", "concurrency": 2, "stream": False}
     folder.change_params("models", small=live, large=served)
     folder.change_params("similarity", batch=1, device="cuda")
+    folder.change_params("limits", outage_seconds=7)
     folder.change_params("scoring", bootstrap=1000)  # the default
     folder.change("execution", {"scheduler": "tcp://10.0.0.1:8786"})
     assert not list(changes_since(Path(), commit))

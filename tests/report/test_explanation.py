@@ -160,7 +160,9 @@ def test_the_conversation_of_a_program_is_put_together_again_and_bounded(explain
 
 def test_another_submission_a_fault_of_the_server_and_an_unknown_argument_are_named(explained):
     (SUBMISSIONS / "builders/prompt.txt").write_text("Another prompt for <OBJECT>.")
-    assert "another submission" in explained("builders large T 1")[1]
+    code, shown = explained("builders large T 1")
+    assert (code, "another submission" in shown) == (1, True)
+    assert "DIFFERS: results/ranking.json: it comes from other" in shown
     write_record((), "", failure=failure("server-failed", fault="it is out of memory"))
     assert "fault of the server" in explained("builders small I 1")[1]
     for words in ("nobody large T 1", "builders larg T 1", "builders large X 1", "builders large T 3"):
@@ -174,7 +176,7 @@ def test_hostile_texts_are_harmless(capsys):
     params = Path("params.yaml")
     params.write_text(params.read_text().replace("title: The Builders", 'title: "\\x1b[2J"'))
     for options in (["--json"], []):
-        assert main(["explain", "builders", "small", "I", "1", *options]) == 0
+        assert main(["explain", "builders", "small", "I", "1", *options]) == 1  # the ranking is of another record
         shown = capsys.readouterr()
         assert not set("\x1b\x9b\u202e\r") & set(shown.out + shown.err)
     assert not any(line.startswith("Trial A1: passed") for line in shown.out.splitlines())

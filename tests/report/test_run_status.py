@@ -11,7 +11,7 @@ from pcgeval.cli.main import main
 from pcgeval.cli.status import run_status
 from pcgeval.core.files import write_json
 from pcgeval.core.untrusted import read_json
-from pcgeval.formats.layout import CALLS, GENERATION_LOCK, SUBMISSIONS, Trial, stage_dir
+from pcgeval.formats.layout import CALLS, DVC_LOCK, GENERATION_LOCK, SUBMISSIONS, Trial, stage_dir
 from pcgeval.formats.params import parse_params
 from pcgeval.formats.trials import record_path
 from pcgeval.llm.call_log import LoggedCall, write_recording
@@ -111,3 +111,21 @@ def test_the_command_prints_a_table_or_json_and_watches_until_all_is_evaluated(c
     assert not first["done"]
     assert (last["done"], last["trials_done"], last["trials"], last["seconds_left"]) == (True, 24, 24, 0)
     assert [team["state"] for team in last["teams"]] == ["evaluated"] * 6
+
+
+def test_trials_that_were_done_again_are_evaluated_once_they_are_measured_again():
+    stages = ("generate", "extract", "convert", "simulate", "classify", "diversity")
+    written = {name: f"data/{name}" for name in stages}
+
+    def states(**changed):
+        """Return the states after DVC ran the stages, some of them again without the ones behind."""
+        lock = {"stages": {}}
+        for before, name in zip((None, *stages), stages, strict=False):
+            deps = [{"path": written[before], "md5": "first"}] if before else []
+            lock["stages"][name] = {"deps": deps, "outs": [{"path": written[name], "md5": changed.get(name, "first")}]}
+        write_json(DVC_LOCK, lock)
+        return {team.state for team in run_status(LIVE).teams}
+
+    assert states() == {"evaluated"}
+    for name in stages[:-1]:
+        assert states(**{name: "second"}) == {"trials done"}

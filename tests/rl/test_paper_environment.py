@@ -69,13 +69,13 @@ def test_the_settings_arrive():
 
 def test_the_judge_is_the_one_that_the_settings_name():
     def judge(**settings):
-        return first_task(**{"judge_type": None, **settings}).config.judge.judge
+        return first_task(**{"judge_type": "simple", **settings}).config.judge.judge
 
     checks = JudgeSettings(judge="checks")
     assert judge(judge_settings=checks) == judge(judge_settings=JudgeSettings(max_width=1)) == "checks"
     assert judge() == judge(judge_model="nobody:1b", judge_settings=JudgeSettings(max_width=1)) == "simple"
-    for other in ({"judge_type": "simple"}, {"judge_model": "nobody:1b"}):
-        with pytest.raises(GradingError, match=r"name the judge checks, but .* means simple"):
+    for other in ({"judge_type": "dummy"}, {"judge_model": "nobody:1b"}):
+        with pytest.raises(GradingError, match=r"name the judge checks, but .* means (dummy|simple)"):
             judge(judge_settings=checks, **other)
     with pytest.raises(ValueError, match="no person grades attempts"):
         judge(judge_settings=JudgeSettings(judge="human"))

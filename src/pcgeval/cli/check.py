@@ -136,6 +136,10 @@ def _check_inputs(params: Params, findings: Findings, *, is_full: bool) -> tuple
         load_rubric(layout.rubric_file(params.rubric.id))
     with _attempt(findings, "rubric"):
         JudgeSettings.checked(dict(params.rubric))
+    for team in params.teams if params.rubric.judge == "human" else ():
+        if not (path := layout.human_grades_file(params.rubric.id, team)).is_file():
+            text = f"{path}: is missing, and the judge human reads it. Write it, or choose another judge."
+            findings.append(Finding("rubric", "error", text))
     answers = _check_models(params, status, submissions, findings)
     _check_classifier(params, findings, is_full=is_full or is_live)
     undone = {team.team for team in status.teams if team.done < team.trials} if status else set()

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import product
@@ -77,6 +78,8 @@ def bundle(
     out: Annotated[Path, file_to_write("-o", "--out", text="The ZIP file to write.")], json: Json = False
 ) -> None:
     """Write inputs and results to one file that anyone can verify."""
+    if out.is_file() and not zipfile.is_zipfile(out):
+        raise FileError(f"{out}: already exists and is no bundle. Name another file.")
     content = make_bundle(Path())
     write_bytes(out, content)
     digest = sha256_bytes(content)

@@ -14,13 +14,22 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 from pcgeval.cli.options import Json, group, print_json, print_table
 from pcgeval.core.console import print_stderr
 from pcgeval.core.errors import FileError
 from pcgeval.core.locks import dvc_is_running, lock_holder
 from pcgeval.core.text import count, duration, listed
-from pcgeval.formats.layout import CALLS, GENERATION_LOCK, SUBMISSIONS, Trial, letter_file, recording_file
+from pcgeval.formats.layout import (
+    CALLS,
+    DVC_LOCK,
+    GENERATION_LOCK,
+    SUBMISSIONS,
+    Trial,
+    letter_file,
+    recording_file,
+)
 from pcgeval.formats.params import Params, load_params
 from pcgeval.formats.trial_view import TrialFiles
 from pcgeval.formats.trials import TrialRecord
@@ -31,6 +40,7 @@ from pcgeval.submissions.load import Submission, SubmissionError, load_submissio
 
 _LOG_BYTES = 4 * 2**20  # at the end of each file of logged calls: enough to know how long a model takes
 _WATCH_SECONDS = 5.0  # between two looks
+_MEASURING = ("extract", "convert", "simulate", "classify", "diversity")  # the stages after generate
 _Records = Mapping[tuple[str, str], Mapping[Trial, TrialRecord]]  # by model and team
 
 app = group()
@@ -183,6 +193,7 @@ def run_status(params: Params) -> RunStatus:
     }
     seconds = _trial_seconds(params, records)
     is_running, is_generating = dvc_is_running(Path()), lock_holder(GENERATION_LOCK) is not None
+    is_measured = not is_running and _are_measurements_new()
     rows = []
     for (model, team), written in records.items():
         final = _final(params, model, submissions.get(team), written)
@@ -196,7 +207,7 @@ def run_status(params: Params) -> RunStatus:
         if not to_do or params.models[model].backend == "recorded":
             left = 0.0
         diversity = files[model, team].folders["diversity"]  # of the last of the stages that measure
-        measured = not is_running and all(
+        measured = is_measured and all(
             letter_file(diversity, letter).is_file() for letter in params.competition.characters
         )
         failed = {trial for trial, record in final.items() if record.failure is not None}
@@ -220,6 +231,22 @@ def run_status(params: Params) -> RunStatus:
             )
         )
     return RunStatus(tuple(rows), tuple(notes), tuple(map(tuple, models_by_server(params))))
+
+
+def _are_measurements_new() -> bool:
+    """Tell whether each stage up to diversity read what the one before it wrote last, by dvc.lock if there is one.
+
+    A file that DVC is writing counts as missing.
+    """
+    try:
+        stages = yaml.load(DVC_LOCK.read_bytes(), yaml.CSafeLoader)["stages"]
+        written = {out["path"]: out.get("md5") for stage in stages.values() for out in stage.get("outs", ())}
+        read = [(dep["path"], dep.get("md5")) for name in _MEASURING for dep in stages[name]["deps"]]
+    except FileNotFoundError:
+        return True
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return False
+    return all(written.get(path, md5) == md5 for path, md5 in read)
 
 
 def _final(

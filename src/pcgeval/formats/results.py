@@ -30,9 +30,10 @@ DECIDING_PACKAGES = (
     *("generation", "evaluator", "similarity", "scoring"),
 )
 _DECIDING_PARAMS = {"competition", "teams", "models", "limits", "physics", "similarity", "diversity", "scoring"}
-NOT_DECIDING: dict[str, Any] = {  # where and how fast something is computed
+NOT_DECIDING: dict[str, Any] = {  # where, how fast and with how much patience something is computed
     "models": {"__all__": {"host", "base_url", "keep_alive", "stream", "concurrency"}},
     "similarity": {"batch", "device"},
+    "limits": {"outage_seconds"},
 }
 _RECENT_SECONDS = 2.0  # in which a clock may show two changes of a file as one
 

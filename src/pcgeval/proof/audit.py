@@ -27,6 +27,7 @@ from pcgeval.core.text import printable_line
 from pcgeval.formats.layout import (
     CALLS,
     CLASSIFIER,
+    DATA,
     GENERATION_LOCK,
     RANKING_JSON,
     RUN_LOCK,
@@ -152,6 +153,8 @@ def audit(root: Path, *, trust: Collection[str] = (), since: str | None = None, 
             raise AuditError(f"process {holder[0]} is evaluating this competition. Audit it when that has ended.")
     if not (root / RANKING_JSON).is_file():
         raise AuditError(f"{RANKING_JSON}: is missing. Run `make final-eval` to its end first.")
+    if not is_bundle and not any((root / DATA / "raw").glob("*/*")):
+        raise AuditError("data/raw: is missing, so there is nothing to compare. Run `dvc pull`, or `make final-eval`.")
     submissions = {team: submission_sha256(root / SUBMISSIONS / team) for team in params.teams}  # refuses links
     published, competition = RankingFile.read(root / RANKING_JSON), params.competition
     result = Audit(

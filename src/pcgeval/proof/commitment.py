@@ -159,7 +159,8 @@ def _deciding(values: Any) -> Any:
         kept["models"] = {name: _without(model, _PLACES_OF_MODELS) for name, model in kept["models"].items()}
     if isinstance(kept.get("rubric"), dict):
         kept["rubric"] |= {"model": _without(kept["rubric"].get("model"), _PLACES_OF_MODELS)}
-    kept["similarity"] = _without(kept.get("similarity"), NOT_DECIDING["similarity"])
+    for section in ("similarity", "limits"):
+        kept[section] = _without(kept.get(section), NOT_DECIDING[section])
     return kept
 
 

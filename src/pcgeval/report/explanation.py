@@ -26,7 +26,7 @@ from pcgeval.formats.layout import (
     letter_file,
 )
 from pcgeval.formats.params import Params
-from pcgeval.formats.results import RankedTeam, RankingFile, TrialRow, read_csv
+from pcgeval.formats.results import RankedTeam, RankingFile, TrialRow, read_csv, result_doubts
 from pcgeval.formats.stages import SimulatedTrial
 from pcgeval.formats.trial_view import TrialFiles, TrialView
 from pcgeval.formats.trials import FailedCall, SuppliedBlocks, TrialRecord
@@ -128,6 +128,10 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
     share, unscored = _share(params, team, model, trial)
     ranking = RankingFile.read(RANKING_JSON) if RANKING_JSON.exists() else None
     row = next((row for row in ranking.teams if row.team == team), None) if ranking else None
+    differences: list[str] = []
+    if ranking and not is_running:
+        differences += (f"{RANKING_JSON}: {doubt}" for doubt in result_doubts(params, ranking))
+        differences += _differences(share, row, team) if share else ()
     return Explanation(
         team=team,
         kind="program" if isinstance(submission.work, Program) else "prompt",
@@ -146,7 +150,7 @@ def explain(params: Params, team: str, model: str, trial: Trial) -> Explanation:
         unscored=unscored,
         is_running=is_running,
         is_outdated=record is not None and fingerprint(trial, record.digest) != record.fingerprint,
-        differences=() if is_running or not (ranking and share) else tuple(_differences(share, row, team)),
+        differences=tuple(differences),
         files=tuple(_step_files(files, trial, is_program=isinstance(submission.work, Program))),
     )
 
