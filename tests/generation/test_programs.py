@@ -1,10 +1,12 @@
 """Programs, run for real: each in a fresh process, in the sandbox where there is one."""
 
+import itertools
 import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from handed_in_for_tests import write_folder
@@ -12,7 +14,7 @@ from program_trials import JOB, SAID, SEED, TestModel, echo, limits, loop, reply
 
 import pcgeval
 from pcgeval.generation.runners import ProgramRunner, TrialRun, run_twice
-from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, open_sandbox
+from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxError, open_sandbox
 from pcgeval.submissions.load import Program
 from pcgeval.submissions.packages import interpreter_for
 
@@ -272,6 +274,17 @@ def test_a_trial_finds_nothing_of_the_trial_before(sandbox, bare_python, tmp_pat
 
 
 @pytest.mark.needs_sandbox
+def test_a_program_that_the_kernel_ended_for_want_of_memory_is_no_failure_of_its_team(run, monkeypatch):
+    kills_itself = loop("import os; os.kill(os.getpid(), 9)")
+    assert run(kills_itself).failure.sentence.endswith("was ended by SIGKILL")
+    counts = itertools.count()
+    events = SimpleNamespace(read_text=lambda _: f"pgfault 1\noom_kill {next(counts)}\n")
+    monkeypatch.setattr("pcgeval.sandbox.process.KERNEL_EVENTS", events)
+    with pytest.raises(SandboxError, match="ran out of memory"):
+        run(kills_itself)
+    assert run(loop("return 'alive'")).response == "alive"
+
+
 def test_a_programs_modules_are_imported_in_its_trials_alone(run, tmp_path):
     """What waits for the trials in the sandbox has rights, and imports modules that a program may hide."""
     names = ("ctypes", "fcntl", "resource", "stat", "struct")

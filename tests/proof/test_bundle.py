@@ -11,8 +11,8 @@ import pytest
 from bundles import contents, packed
 from hypothesis import given, strategies as st
 
-from pcgeval.core.errors import PcgevalError
 from pcgeval.cli.main import main
+from pcgeval.core.errors import PcgevalError
 from pcgeval.proof.bundle import MANIFEST, BundleError, make_bundle, unpack_bundle
 
 FILES = {"params.yaml": b"a: 1\n", "data/raw/m/t/x.txt": b"text " * 400, "results/ranking.json": b"{}"}

@@ -74,7 +74,7 @@ FAILURES: dict[str, FailureType] = {
     ),
     "reply-unknown": FailureType("generate", "reply not recorded", "asked the model what no recording answers"),
     "no-sandbox": FailureType(
-        "generate", "no sandbox", "this machine could not start a sandbox", owner="machine", is_final=False
+        "generate", "no sandbox", "this machine could not run the program in a sandbox", owner="machine", is_final=False
     ),
     # extract: the response has no call
     "cut-off": FailureType("extract", "cut off", "cut off after {tokens} tokens ({limit})", ("num_predict", "num_ctx")),

@@ -30,6 +30,7 @@ GRACE_SECONDS = 5.0  # for the kernel to clear killed processes away
 # Libraries map far more addresses than they use (PyTorch some 4 GB), so the kernel's limit on addresses only stops a
 # single huge request; the memory in use is watched from outside.
 SPARE_ADDRESSES = 8_000 * MEGABYTE
+KERNEL_EVENTS = Path("/proc/vmstat")  # counters of this machine
 FIRST_KERNEL_TO_COUNT = (5, 14)  # since then each user namespace counts the processes of a user separately
 
 
@@ -114,6 +115,7 @@ class SandboxedProcess:
         self._stderr_tail = b""
         self._first_output, self._last_output = bytearray(), bytearray()  # of standard output and error, as it came
         self._printed_bytes = 0
+        self._kills_without_memory = _kills_without_memory()
         self._ended = threading.Event()
         try:
             threading.Thread(target=self._watch, name="sandbox watcher", daemon=True).start()
@@ -125,7 +127,8 @@ class SandboxedProcess:
         """Wait until the program ends, and stop it after `timeout` seconds.
 
         Raises:
-            SandboxError: The sandbox itself could not be set up, or was ended from outside.
+            SandboxError: The sandbox itself could not be set up, or was ended from outside, or this machine ran out of
+                memory.
         """
         if not self._ended.wait(timeout):
             self.kill(f"was stopped after {timeout:g} s")
@@ -136,6 +139,8 @@ class SandboxedProcess:
         if code is None:
             raise ended_from_outside(self._child.fault)
         code = 128 - code if code < 0 else code
+        if code == 128 + signal.SIGKILL and _kills_without_memory() > self._kills_without_memory:
+            raise SandboxError("This machine ran out of memory, and its kernel ended the program. Run again with more.")
         try:
             return ExitStatus(code, f"was ended by {signal.Signals(code - 128).name}", tail)
         except ValueError:
@@ -244,6 +249,14 @@ class SandboxedProcess:
             self.kill(f"made more than {MAX_SCRATCH_FILES} files")
         elif self._child.wake and _sockets(first.pid) > MAX_SOCKETS:
             self.kill(f"had more than {MAX_SOCKETS} sockets")
+
+
+def _kills_without_memory() -> int:
+    """Return how many processes the kernel has killed since it started because memory ran out; 0 if it does not say."""
+    with suppress(OSError):
+        if count := re.search(r"^oom_kill (\d+)$", KERNEL_EVENTS.read_text("utf-8"), re.MULTILINE):
+            return int(count[1])
+    return 0
 
 
 def _memory_share(process: psutil.Process) -> int:
