@@ -19,6 +19,7 @@ from pyarrow import parquet
 from pcgeval import Classifier, LevelRow, PcgevalError, PhysicsParams, evaluate, score_level
 from pcgeval.bulk.level_table import dataset_card, level_table
 from pcgeval.cli.main import main
+from pcgeval.formats.params import Similarity
 
 FAST = PhysicsParams(trials=1, seconds=1)
 MAX_TEXT = 16 * 2**20
@@ -117,11 +118,14 @@ def test_parquet_files_and_folders_are_read(tmp_path):
     (folder := tmp_path / "in").mkdir()
     columns = {key: [row[key] for row in ROWS] for key in ("letter", "text")}
     parquet.write_table(pa.table({**columns, "n": range(7), "id": range(7)}), folder / "a.parquet")
-    write_lines(folder / "b.jsonl", [{"id": "x", "letter": "I", "text": ""}])
+    line = json.dumps({"id": "x", "letter": "I", "text": ""}).encode()
+    (tmp_path / "elsewhere.jsonl").write_bytes(b"\xef\xbb\xbf" + line)  # with a byte order mark, behind a link
+    (folder / "b.jsonl").symlink_to("../elsewhere.jsonl")
     texts = pa.array([b"", None, b"\xff"], pa.large_binary()).view(pa.large_string())
     parquet.write_table(pa.table({"letter": ["A", None, "A"], "text": texts, "id": list("yz!")}), folder / "c.parquet")
     for _ in range(2):  # the second run does not take the output of the first for an input
-        assert run(folder, folder / "out").failed == {"convert": 1, "extract": 3, "input": 2}
+        summary = evaluate(str(folder), folder / "out", classify=False, physics=FAST, processes=1)  # one path
+        assert summary.failed == {"convert": 1, "extract": 3, "input": 2}
     rows = table_of(folder / "out")
     assert [row["id"] for row in rows] == [*map(str, range(7)), "x", "y", "z", None]
     assert rows[9]["reason"].startswith("c.parquet row 2: the letter null must be")
@@ -172,6 +176,7 @@ def test_another_input_or_setting_is_refused(tmp_path):
         ("broken.parquet", "out", "not a readable Parquet file"),
         ("columns.parquet", "out", "lacks the column letter and text"),
         ("in.jsonl", "mine", "holds another dataset"),
+        ("in.jsonl", "columns.parquet", "is a file"),
         ("in.jsonl", "damaged", "part-00000.parquet: is no part"),
         ("in.jsonl", "others", "train.parquet: is no part"),
     ],
@@ -185,6 +190,33 @@ def test_an_input_or_a_folder_that_cannot_be_used_is_refused(tmp_path, source, o
     with pytest.raises(PcgevalError, match=words):
         run(tmp_path / source, tmp_path / out)
     assert before.items() <= contents(tmp_path).items()
+
+
+def in_a_pool(source, out):
+    with pytest.raises(PcgevalError, match="Call this from the main process"):
+        run(source, out)
+
+
+def test_arguments_that_mean_nothing_are_refused(tmp_path, monkeypatch):
+    source = write_lines(tmp_path / "in.jsonl", ROWS)
+    for wrong in ({"rows_per_part": 0}, {"read_as": "xml"}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} .* must be"):
+            run(source, tmp_path / "out", **wrong)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.starmap(in_a_pool, [(source, tmp_path / "out")])
+    monkeypatch.setenv("PCGEVAL_SCHEDULER", "bogus")
+    with pytest.raises(PcgevalError, match="bogus: is no address of a Dask scheduler"):
+        run(source, tmp_path / "out")
+    assert not (tmp_path / "out" / "data").exists()
+
+
+def test_the_packages_classifier_is_found_by_its_name_in_a_competition(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    source = write_lines(tmp_path / "in.jsonl", ROWS[:1])
+    named = Similarity(model="data/classifier", batch=256)
+    for out, similarity in (("one", None), ("other", named)):
+        run(source, out, classify=True, similarity=similarity)
+    assert contents(tmp_path / "one") == contents(tmp_path / "other")
 
 
 def test_a_script_without_its_guard_ends_with_what_it_lacks(tmp_path):

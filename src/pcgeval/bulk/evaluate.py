@@ -37,11 +37,11 @@ from pcgeval.evaluator.image import white_rows
 from pcgeval.evaluator.physics import simulate_or_reason
 from pcgeval.evaluator.stage import installed_engine, installed_packages
 from pcgeval.formats.failures import Failure, failure
-from pcgeval.formats.layout import LETTERS, PACKAGED_DATA
+from pcgeval.formats.layout import LETTERS, PACKAGED_DATA, own_or_packaged
 from pcgeval.formats.params import PhysicsParams, Similarity
 from pcgeval.parallel import received_folder
-from pcgeval.parallel.processes import end_unguarded_worker, map_batches
-from pcgeval.preview.level_score import TextKind, text_kind, walk_to_level
+from pcgeval.parallel.processes import chosen_scheduler, end_unguarded_worker, map_batches
+from pcgeval.preview.level_score import TextKind, check_text_kind, text_kind, walk_to_level
 from pcgeval.similarity.classifier import loaded_classifier
 from pcgeval.similarity.preprocessing import RowRuns
 from pcgeval.similarity.source import resolve_source
@@ -130,7 +130,7 @@ class _Batch:
 
 
 def evaluate(
-    inputs: Sequence[Path | str],
+    inputs: Path | str | Sequence[Path | str],
     out: Path | str,
     *,
     similarity: Similarity | None = None,
@@ -150,8 +150,8 @@ def evaluate(
     continues a killed run after its finished parts. A script calls this under `if __name__ == "__main__":`.
 
     Args:
-        inputs: Files `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; folders of such,
-            without those in `out`; or `-` for JSON lines on standard input.
+        inputs: A file `*.jsonl`, `*.ndjson` or `*.parquet` with the columns id, letter and text; a folder of such,
+            without those in `out`; `-` for JSON lines on standard input; or several of these.
         out: The folder for `README.md` and `data/part-00000.parquet` and on: a new one, or that of an earlier run.
         similarity: The classifier; default: the one of the package.
         classify: With False, only simulate the levels.
@@ -160,24 +160,30 @@ def evaluate(
         read_as: The kind of the texts; None takes each text as `score_level` does.
         rows_per_part: The number of rows of each part but the last.
         processes: The number of processes; default: one for each core.
-        scheduler: The address of a Dask cluster that does the work instead.
+        scheduler: The address of a Dask cluster that does the work instead; default: that in PCGEVAL_SCHEDULER.
         begin: Called first with the number of rows that are in no finished part; None for standard input.
         report: Called with each new row.
 
     Raises:
         FileError: An input cannot be read; a faulty row is a row of the table.
-        EvaluationError: The folder holds another dataset, or the input or a setting has changed.
+        EvaluationError: The folder is a file or holds another dataset, or the input or a setting has changed.
         ClassifierError: The classifier cannot be loaded.
         ClusterError: The cluster cannot be used.
         MissingPackageError: An extra is not installed.
         WorkerError: No process can be started.
+        ValueError: `rows_per_part` is below 1, or `read_as` is no kind of text.
     """
     end_unguarded_worker()
-    files, folder = input_files(map(Path, inputs), Path(out)), Path(out)
+    if rows_per_part < 1:
+        raise ValueError(f"rows_per_part {rows_per_part} must be at least 1")
+    check_text_kind(read_as)
+    paths = [inputs] if isinstance(inputs, str | Path) else inputs
+    files, folder = input_files(map(Path, paths), Path(out)), Path(out)
     import_pyarrow()
     similarity = similarity or Similarity(model=str(PACKAGED_DATA / "classifier"))
     physics = physics or PhysicsParams()
-    source = resolve_source(similarity.model, similarity.revision) if classify else None
+    model = str(own_or_packaged(Path(similarity.model)))
+    source = resolve_source(model, similarity.revision) if classify else None
     settings = {
         "engine": installed_engine(physics),
         "packages": installed_packages(physics),
@@ -192,6 +198,8 @@ def evaluate(
         "columns": COLUMNS_VERSION,
     }
     work = _Work(settings, physics, similarity, source.folder if source else None)
+    if folder.is_file():
+        raise EvaluationError(f"{folder}: is a file. Name a new or empty folder.")
     if (folder / CARD).exists() and _CARD_START not in read_text(folder / CARD, follow_link=True):
         raise EvaluationError(f"{folder}: holds another dataset, by its {CARD}. Name a new or empty folder.")
     with lock_folder(folder, folder / ".evaluate.lock"):
@@ -199,7 +207,7 @@ def evaluate(
         total = count_rows(files)
         begin(None if total is None else total - sum(note.rows for note in notes))
         rows = _unfinished(read_rows(files), folder, notes, rows_per_part)
-        results = _evaluated(work, rows, processes or os.cpu_count() or 1, scheduler, report)
+        results = _evaluated(work, rows, processes or os.cpu_count() or 1, chosen_scheduler(scheduler), report)
         while (part := list(islice(results, rows_per_part))) or not notes:
             notes.append(_write_part(_part_file(folder, len(notes)), part, settings))
         return _write_card(folder, notes, settings)

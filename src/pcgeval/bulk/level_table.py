@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import yaml
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sha256_json
+from pcgeval.core.files import sha256_json, tree_files
 from pcgeval.core.packages import packages_for
 from pcgeval.core.text import printable_line, printable_name, well_formed
-from pcgeval.core.untrusted import files_below, open_regular
+from pcgeval.core.untrusted import open_regular
 from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import LETTERS
 from pcgeval.formats.stages import is_recognised
@@ -146,7 +146,9 @@ def input_files(inputs: Iterable[Path], out: Path) -> list[tuple[str, Path]]:
     for path in inputs:
         if path.is_dir():
             output = path / os.path.relpath(out.resolve(), path.resolve())
-            below = [file for file in files_below(path) if file.suffix in _SUFFIXES and not file.is_relative_to(output)]
+            names = sorted(tree_files(path), key=os.fsencode)
+            below = [file for file in map(path.joinpath, names) if file.suffix in _SUFFIXES]
+            below = [file for file in below if not file.is_relative_to(output)]
             if not below:
                 raise FileError(f"{path}: holds no file *.jsonl, *.ndjson or *.parquet. Name the files themselves.")
             files += [(printable_name(file.relative_to(path).as_posix()), file) for file in below]
@@ -200,7 +202,7 @@ def _json_row(place: str, line: bytes) -> InputRow:
     if len(line) > MAX_TEXT:
         return InputRow(place, fault=f"is longer than {MAX_TEXT} bytes")
     try:
-        values = json.loads(line.decode("utf-8"))
+        values = json.loads(line.decode("utf-8").removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
         return InputRow(place, fault=f"is not UTF-8 text ({error.reason} at byte {error.start})")
     except (ValueError, RecursionError) as error:

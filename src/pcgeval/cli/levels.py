@@ -20,7 +20,6 @@ from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.formats.blocks import NAMES
 from pcgeval.formats.layout import LETTERS
-from pcgeval.parallel.processes import chosen_scheduler
 from pcgeval.similarity.classifier import Classifier
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
@@ -141,7 +140,7 @@ def evaluate(
             embeddings=embeddings,
             read_as=None if any_text else "response",
             processes=processes,
-            scheduler=chosen_scheduler(params.execution.scheduler),
+            scheduler=params.execution.scheduler,
             begin=begin,
             report=lambda row: progress.step(failed=row.reason is not None),
         )

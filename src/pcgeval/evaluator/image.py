@@ -39,7 +39,7 @@ def white_rows(
     """Return the rows of `render`, one of each run of equal ones (whether a pixel is white), and their lengths."""
     view = size - 2 * margin
     if margin < 0 or view < 1:
-        raise ValueError(f"size {size} does not exceed twice the margin of {margin}")
+        raise ValueError(f"a margin of {margin} must be at least 0 and below half the size of {size}")
     if not (living := _living(stability)):
         return np.ones((1, size), dtype=np.bool_), np.array([size])
     corner, side = square_around([*living, *(_living(also) if also else ())])

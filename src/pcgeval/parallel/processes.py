@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Union, cast
 
 from pcgeval.core.packages import packages_for
-from pcgeval.parallel import AHEAD, Item, Result, Work, WorkerError
+from pcgeval.parallel import AHEAD, ClusterError, Item, Result, Work, WorkerError
 
 if TYPE_CHECKING:
     from pcgeval.parallel.cluster import Cluster
@@ -28,8 +28,15 @@ Workers = Union["_Processes", "Cluster"]
 
 
 def chosen_scheduler(address: str | None) -> str | None:
-    """Return the address of the Dask scheduler to use, by default that of params.yaml; None for this machine."""
-    return os.environ.get("PCGEVAL_SCHEDULER") or address
+    """Return the address of the Dask scheduler to use: that in PCGEVAL_SCHEDULER, else this; None for this machine.
+
+    Raises:
+        ClusterError: It is no address.
+    """
+    chosen = os.environ.get("PCGEVAL_SCHEDULER") or address
+    if chosen and "://" not in chosen:
+        raise ClusterError(f"{chosen}: is no address of a Dask scheduler. Write it like tcp://10.0.0.1:8786.")
+    return chosen
 
 
 def end_unguarded_worker() -> None:
@@ -129,12 +136,14 @@ class _Processes:
         except BrokenProcessPool:
             raise WorkerError(
                 "worker processes end as soon as they start. A script that calls this needs "
-                '`if __name__ == "__main__":`; else check the machine\'s memory and process limits.'
+                '`if __name__ == "__main__":`, and to be a file; else check the machine\'s memory and process limits.'
             ) from None
 
 
 def _pool(processes: int) -> ProcessPoolExecutor:
     end_unguarded_worker()
+    if current_process().daemon:
+        raise WorkerError("a process of multiprocessing.Pool may start no other. Call this from the main process.")
     return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start_worker)
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from PIL import Image
@@ -68,6 +68,12 @@ class Walk:
     def reason(self) -> str | None:
         """Why the level failed, in a sentence; None if it did not."""
         return str(self.failure) if self.failure else None
+
+
+def check_text_kind(kind: str | None) -> None:
+    """Raise ValueError if a text cannot be read as this; None stands for the kind that it looks like."""
+    if kind not in {None, *get_args(TextKind)}:
+        raise ValueError(f"read_as {kind!r} must be {', '.join(get_args(TextKind))} or None")
 
 
 def text_kind(text: str) -> TextKind:
@@ -229,11 +235,12 @@ def score_level(
         classify: With False, only simulate the level: `probabilities` is empty; similarity and score are None.
 
     Raises:
-        ValueError: The letter is not one of A to Z.
+        ValueError: The letter is not one of A to Z, or `read_as` is no kind of text.
         ClassifierError: The default classifier cannot be loaded.
     """
     if letter not in {*LETTERS}:
         raise ValueError(f"letter {letter!r} must be A to Z")
+    check_text_kind(read_as)
     physics, read_as = physics or PhysicsParams(), read_as or text_kind(text)
     score = LevelScore(letter=letter, read_as=read_as, physics=physics, **vars(walk_to_level(text, read_as)))
     if score.xml is None:

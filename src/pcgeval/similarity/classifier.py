@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,8 @@ class Classifier:
                 is missing.
             MissingPackageError: The classifier needs torch, and the extra `classifier` is not installed.
         """
+        if precision not in get_args(Precision):
+            raise ClassifierError(f"precision {precision!r} must be {', '.join(get_args(Precision))}")
         files = resolve_source(source, revision)  # before the imports, which take seconds
         if settings := numpy_settings(files.folder, device, precision):
             return cls(files, NumpyVit(files.folder, *settings))

@@ -29,10 +29,10 @@ def diversity(vectors: ArrayLike, trials: int) -> float:
         trials: The configured number of trials T, at least 1; n may be less.
 
     Raises:
-        DiversityError: T is below 1 or n, or the vectors are ragged or not finite.
+        DiversityError: T is no whole number of at least 1 and n, or the vectors are ragged or not finite.
     """
     rows = _rows(vectors)
-    if trials < max(1, len(rows)):
+    if not trials >= max(1, len(rows)) or trials % 1:
         raise DiversityError(f"{trials} trials are too few for {len(rows)} vectors. Correct competition.trials.")
     distances = pair_distances(rows)
     return float(np.sum(distances) / (trials * (trials + 1) / 2 - trials)) if trials > 1 else 1.0
