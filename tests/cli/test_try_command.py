@@ -195,6 +195,7 @@ def test_the_files_are_those_that_submit_takes_and_a_try_adds_none(tries, monkey
     before = contents(Path("mine"))
     monkeypatch.chdir("mine")
     assert "rehearsals/mine/m-1: lies in the submission" in tries(path=".", code=2)[1]
+    assert "page.html: lies in the submission" in tries("--out", "../out", "--html", "page.html", path=".", code=2)[1]
     tries("--out", "../out", path=".", code=1)
     assert "rehearsals" not in contents(Path())
     monkeypatch.chdir("..")

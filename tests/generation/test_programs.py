@@ -273,7 +273,6 @@ def test_a_trial_finds_nothing_of_the_trial_before(sandbox, bare_python, tmp_pat
     assert second.response == first.response
 
 
-@pytest.mark.needs_sandbox
 def test_a_program_that_the_kernel_ended_for_want_of_memory_is_no_failure_of_its_team(run, monkeypatch):
     kills_itself = loop("import os; os.kill(os.getpid(), 9)")
     assert run(kills_itself).failure.sentence.endswith("was ended by SIGKILL")
@@ -285,6 +284,7 @@ def test_a_program_that_the_kernel_ended_for_want_of_memory_is_no_failure_of_its
     assert run(loop("return 'alive'")).response == "alive"
 
 
+@pytest.mark.needs_sandbox
 def test_a_programs_modules_are_imported_in_its_trials_alone(run, tmp_path):
     """What waits for the trials in the sandbox has rights, and imports modules that a program may hide."""
     names = ("ctypes", "fcntl", "resource", "stat", "struct")

@@ -126,6 +126,8 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         ([FILTER, FILTER], "filtered", 2),
         ([FILTER, REPLY], None, 1),
         ([TOO_LONG, TOO_LONG], "context-exceeded", 2),
+        ([BUSY, TOO_LONG, TOO_LONG], "context-exceeded", 3),
+        ([BROKEN, FILTER], "request-fails", 2),
     ],
 )
 def test_a_neutral_call_decides_whose_a_failed_request_is(outcomes: list[object], kind: str | None, attempts: int):

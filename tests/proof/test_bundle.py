@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from bundles import contents, packed
+from handed_in_for_tests import write_zip
 from hypothesis import given, strategies as st
 
 from pcgeval.cli.main import main
@@ -66,11 +67,13 @@ def test_the_same_files_give_the_same_bytes_before_and_after(competition, bundle
 
 def test_a_bundle_replaces_no_other_file(competition, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(competition)
-    other, bundle = tmp_path / "other.txt", tmp_path / "bundle.zip"
-    other.write_text("mine")
-    assert main(["bundle", "-o", str(other)]) == 2
-    assert "is no bundle" in capsys.readouterr().err
-    assert other.read_text() == "mine"
+    bundle = tmp_path / "bundle.zip"
+    (text := tmp_path / "other.txt").write_text("mine")
+    for other in (text, write_zip(tmp_path / "other.zip", {"prompt.txt": "<OBJECT>"})):
+        content = other.read_bytes()
+        assert main(["bundle", "-o", str(other)]) == 2
+        assert "is no bundle" in capsys.readouterr().err
+        assert other.read_bytes() == content
     for _ in range(2):
         assert main(["bundle", "-o", str(bundle)]) == 0
 

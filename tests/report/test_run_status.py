@@ -3,8 +3,10 @@
 import json
 import shutil
 from itertools import product
+from pathlib import Path
 
 import pytest
+import yaml
 from evaluated_round import PARAMS
 
 from pcgeval.cli.main import main
@@ -114,18 +116,22 @@ def test_the_command_prints_a_table_or_json_and_watches_until_all_is_evaluated(c
 
 
 def test_trials_that_were_done_again_are_evaluated_once_they_are_measured_again():
-    stages = ("generate", "extract", "convert", "simulate", "classify", "diversity")
-    written = {name: f"data/{name}" for name in stages}
+    stages = yaml.safe_load((Path(__file__).parents[2] / "dvc.yaml").read_text())["stages"]
 
-    def states(**changed):
-        """Return the states after DVC ran the stages, some of them again without the ones behind."""
-        lock = {"stages": {}}
-        for before, name in zip((None, *stages), stages, strict=False):
-            deps = [{"path": written[before], "md5": "first"}] if before else []
-            lock["stages"][name] = {"deps": deps, "outs": [{"path": written[name], "md5": changed.get(name, "first")}]}
-        write_json(DVC_LOCK, lock)
+    def states(again=None):
+        """Return the states after DVC ran all stages, and one of them again without those behind it."""
+        lock = {}
+        for name, stage in stages.items():
+            deps = [{"path": path, "md5": "first"} for path in stage["deps"]]
+            outs = [
+                {"path": path, "md5": "second" if name == again else "first"} for out in stage["outs"] for path in out
+            ]
+            lock[name] = {"deps": deps, "outs": outs}
+        write_json(DVC_LOCK, {"stages": lock})
         return {team.state for team in run_status(LIVE).teams}
 
     assert states() == {"evaluated"}
-    for name in stages[:-1]:
-        assert states(**{name: "second"}) == {"trials done"}
+    for name in ("generate", "extract", "convert", "simulate", "classify"):
+        assert states(again=name) == {"trials done"}
+    for name in ("score", "rank", "grade", "report"):
+        assert states(again=name) == {"evaluated"}

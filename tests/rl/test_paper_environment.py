@@ -72,8 +72,9 @@ def test_the_judge_is_the_one_that_the_settings_name():
         return first_task(**{"judge_type": "simple", **settings}).config.judge.judge
 
     checks = JudgeSettings(judge="checks")
-    assert judge(judge_settings=checks) == judge(judge_settings=JudgeSettings(max_width=1)) == "checks"
-    assert judge() == judge(judge_model="nobody:1b", judge_settings=JudgeSettings(max_width=1)) == "simple"
+    assert judge(judge_settings=checks) == "checks"
+    wide = JudgeSettings(max_width=1)  # names no judge
+    assert judge() == judge(judge_settings=wide) == judge(judge_model="nobody:1b", judge_settings=wide) == "simple"
     for other in ({"judge_type": "dummy"}, {"judge_model": "nobody:1b"}):
         with pytest.raises(GradingError, match=r"name the judge checks, but .* means (dummy|simple)"):
             judge(judge_settings=checks, **other)

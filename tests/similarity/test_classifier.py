@@ -178,6 +178,8 @@ def test_a_gpu_gives_the_same_bytes(folder, tiny_classifier):
     for batch in (1, 3, 8):
         parts = [content(on_gpu.predict(images[i : i + batch])) for i in range(0, len(images), batch)]
         assert tuple(map(b"".join, zip(*parts, strict=True))) == content(whole)
+    single = Classifier.load(folder or tiny_classifier, device="cuda", precision="float32").predict(images)
+    assert np.abs(single.embeddings - whole.embeddings).max() < 1e-4, "not rounded to TF32"
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,7 @@ def evaluate(
     if rows_per_part < 1:
         raise ValueError(f"rows_per_part {rows_per_part} must be at least 1")
     check_text_kind(read_as)
+    scheduler = chosen_scheduler(scheduler)
     paths = [inputs] if isinstance(inputs, str | Path) else inputs
     files, folder = input_files(map(Path, paths), Path(out)), Path(out)
     import_pyarrow()
@@ -207,7 +208,7 @@ def evaluate(
         total = count_rows(files)
         begin(None if total is None else total - sum(note.rows for note in notes))
         rows = _unfinished(read_rows(files), folder, notes, rows_per_part)
-        results = _evaluated(work, rows, processes or os.cpu_count() or 1, chosen_scheduler(scheduler), report)
+        results = _evaluated(work, rows, processes or os.cpu_count() or 1, scheduler, report)
         while (part := list(islice(results, rows_per_part))) or not notes:
             notes.append(_write_part(_part_file(folder, len(notes)), part, settings))
         return _write_card(folder, notes, settings)

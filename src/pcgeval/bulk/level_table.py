@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import yaml
 
 from pcgeval.core.errors import FileError
-from pcgeval.core.files import sha256_json, tree_files
+from pcgeval.core.files import sha256_json
 from pcgeval.core.packages import packages_for
 from pcgeval.core.text import printable_line, printable_name, well_formed
-from pcgeval.core.untrusted import open_regular
+from pcgeval.core.untrusted import files_below, open_regular
 from pcgeval.formats.failures import Failure
 from pcgeval.formats.layout import LETTERS
 from pcgeval.formats.stages import is_recognised
@@ -93,7 +93,7 @@ def level_table(
     pa = import_pyarrow()
     text, share, truth = pa.string(), pa.float64(), pa.bool_()
     types: dict[Any, Any] = {str | None: text, int | None: pa.int32(), float | None: share, bool | None: truth}
-    types[Sequence[float] | None] = pa.list_(share)
+    types |= {Sequence[float] | None: pa.list_(share)}
     columns = {
         field.name: types[field.type] for field in fields(LevelRow) if field.name not in {"probabilities", "embedding"}
     }
@@ -146,8 +146,7 @@ def input_files(inputs: Iterable[Path], out: Path) -> list[tuple[str, Path]]:
     for path in inputs:
         if path.is_dir():
             output = path / os.path.relpath(out.resolve(), path.resolve())
-            names = sorted(tree_files(path), key=os.fsencode)
-            below = [file for file in map(path.joinpath, names) if file.suffix in _SUFFIXES]
+            below = [file for file in files_below(path, with_links=True) if file.suffix in _SUFFIXES]
             below = [file for file in below if not file.is_relative_to(output)]
             if not below:
                 raise FileError(f"{path}: holds no file *.jsonl, *.ndjson or *.parquet. Name the files themselves.")

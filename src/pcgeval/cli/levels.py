@@ -20,6 +20,7 @@ from pcgeval.core.untrusted import UntrustedFileError, decoded, read_bytes
 from pcgeval.evaluator.image import png_bytes
 from pcgeval.formats.blocks import NAMES
 from pcgeval.formats.layout import LETTERS
+from pcgeval.parallel.processes import chosen_scheduler
 from pcgeval.similarity.classifier import Classifier
 
 MAX_BYTES = 64 * 2**20  # of one file; no response or level is that large
@@ -140,7 +141,7 @@ def evaluate(
             embeddings=embeddings,
             read_as=None if any_text else "response",
             processes=processes,
-            scheduler=params.execution.scheduler,
+            scheduler=chosen_scheduler(default=params.execution.scheduler),
             begin=begin,
             report=lambda row: progress.step(failed=row.reason is not None),
         )

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import product
@@ -25,7 +24,7 @@ from pcgeval.formats.results import RankingFile, result_doubts
 from pcgeval.generation.summaries import record_competition
 from pcgeval.judge.many import record_judgements
 from pcgeval.proof.audit import Audit, audit as audit_folder
-from pcgeval.proof.bundle import SCORES, Label, compare_states, make_bundle, verify_bundle
+from pcgeval.proof.bundle import SCORES, Label, compare_states, is_bundle, make_bundle, verify_bundle
 from pcgeval.proof.replies import AskedCall, ask_again
 from pcgeval.scoring.inputs import ScoringRules
 from pcgeval.scoring.rescore import measured_letters_and_trials, rescore as rescore_folders
@@ -78,7 +77,7 @@ def bundle(
     out: Annotated[Path, file_to_write("-o", "--out", text="The ZIP file to write.")], json: Json = False
 ) -> None:
     """Write inputs and results to one file that anyone can verify."""
-    if out.is_file() and not zipfile.is_zipfile(out):
+    if out.is_file() and not is_bundle(out):
         raise FileError(f"{out}: already exists and is no bundle. Name another file.")
     content = make_bundle(Path())
     write_bytes(out, content)

@@ -234,9 +234,9 @@ def run_status(params: Params) -> RunStatus:
 
 
 def _are_measurements_new() -> bool:
-    """Tell whether each stage up to diversity read what the one before it wrote last, by dvc.lock if there is one.
+    """Tell whether each stage up to diversity read what the one before it wrote last, by dvc.lock.
 
-    A file that DVC is writing counts as missing.
+    Without dvc.lock it did; while DVC writes it, it did not.
     """
     try:
         stages = yaml.load(DVC_LOCK.read_bytes(), yaml.CSafeLoader)["stages"]

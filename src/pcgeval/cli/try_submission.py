@@ -7,6 +7,7 @@ calls, levels and pictures, and the output of programs. A second try in the same
 import re
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -67,8 +68,7 @@ def run_try(
         status = stack.enter_context(StatusLine())
         submission = _checked_submission(path, params, stack)
         folder = out or Path("rehearsals") / submission.team / key
-        if path.is_dir() and folder.resolve().is_relative_to(path.resolve()):
-            raise SettingsError(f"{folder}: lies in the submission. Run this elsewhere, or name a folder with --out.")
+        _check_outside(path, {"--out": folder, "--html": html})
         if isinstance(submission.work, Program):
             status.show("preparing the program's packages and sandbox")
             try:
@@ -132,6 +132,13 @@ def params_for_try(model: str, host: str | None, base_url: str | None, letters: 
     competition = params.competition.model_copy(update={"characters": "".join(sorted(letters)), "trials": number})
     limits = params.limits.model_copy(update={"outage_seconds": min(params.limits.outage_seconds, OUTAGE_SECONDS)})
     return params.model_copy(update={"competition": competition, "models": {key: asked}, "limits": limits})
+
+
+def _check_outside(submission: Path, places: Mapping[str, Path | None]) -> None:
+    """Raise SettingsError if a place to write, by its option, is in the submission."""
+    for option, place in places.items():
+        if submission.is_dir() and place and place.resolve().is_relative_to(submission.resolve()):
+            raise SettingsError(f"{place}: lies in the submission. Run this elsewhere, or name another {option}.")
 
 
 def _checked_submission(path: Path, params: Params, stack: ExitStack) -> Submission:

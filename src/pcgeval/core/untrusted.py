@@ -209,8 +209,8 @@ def walk(
         yield FolderEntry(folder, None, f"lies deeper than {depth} folders")
 
 
-def files_below(folder: Path) -> list[Path]:
-    """Return all regular files below a folder in byte order of their relative paths, links left out.
+def files_below(folder: Path, *, with_links: bool = False) -> list[Path]:
+    """Return all regular files below a folder in byte order of their relative paths, with links or without.
 
     A folder that cannot be read, is too deep or has too many files raises UntrustedFileError.
     """
@@ -218,7 +218,7 @@ def files_below(folder: Path) -> list[Path]:
     for entry in walk(folder):
         if entry.fault:
             raise UntrustedFileError(folder / entry.name, "system", entry.fault, "Remove it.")
-        if entry.is_file:
+        if entry.is_file or (with_links and entry.status and S_ISLNK(entry.status.st_mode)):
             names.append(entry.name)
     return [folder / name for name in sorted(names, key=os.fsencode)]
 

@@ -107,7 +107,7 @@ def _simulate_new(
     ordered = list(new)
     batches = [ordered[start : start + size] for start in range(0, len(ordered), size)]
     work = partial(_simulate, physics=physics)
-    results = map_batches(work, batches, processes, chosen_scheduler(params.execution.scheduler))
+    results = map_batches(work, batches, processes, chosen_scheduler(default=params.execution.scheduler))
     with Progress("simulate", len(new)) as progress:
         for (level, file), result in zip(new.items(), chain.from_iterable(results), strict=True):
             progress.step()

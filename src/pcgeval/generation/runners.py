@@ -23,7 +23,7 @@ from pcgeval.llm.protocol import Chat, ChatRequest, LlmError, Message
 from pcgeval.parallel.processes import map_in_threads
 from pcgeval.sandbox.bubblewrap import interpreter_paths
 from pcgeval.sandbox.room import Room
-from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, open_sandbox
+from pcgeval.sandbox.sandbox import ResourceLimits, Sandbox, SandboxedProcess, SandboxError, open_sandbox
 from pcgeval.submissions.load import Program, Prompt
 from pcgeval.submissions.packages import InstallError, ProgramModules, RequirementsError, interpreter_for
 
@@ -104,6 +104,11 @@ class ProgramRunner:
     interpreter: Path  # the Python with the packages that the program requires
     keep_output: bool = False
     _rooms: threading.local = field(default_factory=threading.local)
+    _modules: ProgramModules = field(init=False)
+
+    def __post_init__(self) -> None:
+        """List the program's files before it runs: without a sandbox it can change them."""
+        self._modules = ProgramModules(self.program.entry, self.program.files())
 
     def run_trial(self, job: TrialJob, chat: Chat, course: Course | None = None) -> TrialRun:
         """Run one trial, or repeat it in its course; raises LlmError if the model cannot be asked, and SandboxError."""
@@ -117,7 +122,7 @@ class ProgramRunner:
             except TrialFailed as error:
                 failed = error.failure
             except PipeClosed:
-                failed = _ending(process, self.program)
+                failed = _ending(process, self._modules)
             finally:
                 if self.keep_output:
                     process.output(SETTLING_SECONDS)  # it has a moment to end by itself
@@ -194,14 +199,18 @@ def run_twice(runner: Runner, job: TrialJob, run: TrialRun, failed: Sequence[Fai
     return replace(run, flags=(*run.flags, flag))
 
 
-def _ending(process: SandboxedProcess, program: Program) -> Failure:
+def _ending(process: SandboxedProcess, modules: ProgramModules) -> Failure:
     """Return the failure of a program that closed its pipe without an answer."""
     status = process.wait(SETTLING_SECONDS)
+    if status.lacked_memory:
+        raise SandboxError(
+            "The kernel ended the program, as this machine ran out of memory. Run again with more of it."
+        )
     if status.reason:
         return failure("program-stopped", limit=status.reason)
     last = (status.stderr_tail.strip().splitlines() or ["was run_evaluation called?"])[-1]
     if missing := _NO_MODULE.match(last):
-        last += ProgramModules(program.entry, program.files()).remedy(missing[1])
+        last += modules.remedy(missing[1])
     return failure("program-ended", code=status.code or 0, detail=last)
 
 

@@ -4,7 +4,7 @@
 a prompt that is too long or that a content filter refused; everything that it cannot decide is `undecided`.
 
 The neutral call is one short request with the model's options, the same for all teams and on nobody's account. A
-`LiveModel` makes it before the first trial, and after every failure:
+`LiveModel` makes it before the first trial, and after every failure of a trial's call:
 
 - It fails. Then the server is away, and everybody waits for it with growing pauses, in a run up to
   `limits.outage_seconds`; or a setting is wrong, and the model's run ends at once.
@@ -298,13 +298,13 @@ class LiveModel:
     def _failure(self, attempts: list[Attempt], error: CallError) -> Failure | None:
         """Return the failure that these attempts prove, the last with this error; None to make the call again."""
         verdict = error.verdict
-        reason = verdict.reason if verdict else str(error)
+        reason, needed = verdict.reason if verdict else str(error), min(ATTEMPTS + self._unsteady, MOST_ATTEMPTS)
+        if verdict and verdict.failure and [attempt.blame for attempt in attempts[-needed:]] == ["request"] * needed:
+            return verdict.failure
         if any(attempt.blame == "server" for attempt in attempts):  # the server said so, or was slow: never the team's
             return failure("server-failed", fault=reason) if len(attempts) >= MOST_ATTEMPTS else None
-        if len(attempts) < min(ATTEMPTS + self._unsteady, MOST_ATTEMPTS):
+        if len(attempts) < needed:
             return None
-        if verdict and verdict.failure:
-            return verdict.failure
         return failure("request-fails", attempts=len(attempts), last=reason, detail=attempts[-1].words)
 
     def _neutral(self) -> ChatReply:
@@ -367,10 +367,10 @@ def advice_on(field: str, value: object) -> str:
     if field == "stream":
         return "Set `stream: false` for the model in params.yaml."
     if field == "num_predict":
-        name = "the model's `profile: {limit_field: ...}` names the field that the server takes"
         return (
-            f"Correct the option `num_predict: {value}` of the model in params.yaml (`pcgeval init` makes one); {name}."
+            f"Correct the option `num_predict: {value}` of the model in params.yaml, which `pcgeval init` writes; the "
+            "model's `profile: {limit_field: ...}` names the field that the server takes."
         )
     if field == "temperature" and value == 1:
         return "pcgeval sends `temperature: 1`, the competition's rule; use a server that takes it."
-    return f"Correct the option `{field}: {value}` of the model in params.yaml (`pcgeval init` makes one)."
+    return f"Correct the option `{field}: {value}` of the model in params.yaml, which `pcgeval init` writes."

@@ -256,10 +256,10 @@ def known_calls(model: Model, root: Path) -> list[LoggedCall]:
 
 
 def proofs(records: Iterable[TrialRecord], known: Iterable[LoggedCall]) -> list[LoggedCall]:
-    """Return the known calls that prove the failed calls of trials: the same ones, and the neutral calls between."""
+    """Return the known calls that prove the failed calls of trials: the same, and the neutral calls after attempts."""
     failed = [call for record in records for call in record.failed_calls]
     wanted = {(call.key, call.failure, call.attempts) for call in failed}
-    neutral = {attempt.neutral for call in failed for attempt in call.attempts}
+    neutral = {attempt.neutral for call in failed for attempt in call.attempts} - {None}
     same = (
         call
         for call in known
@@ -271,7 +271,7 @@ def proofs(records: Iterable[TrialRecord], known: Iterable[LoggedCall]) -> list[
 def unproved_calls(record: TrialRecord, known: Iterable[LoggedCall]) -> list[FailedCall]:
     """Return the failed calls of a trial that no known call proves.
 
-    Every attempt needs the reply to a neutral call, but for those of earlier versions that blame the request.
+    Every attempt needs the reply to a neutral call, but for a refusal as earlier versions recorded it.
     """
     if not record.failed_calls:
         return []
@@ -284,10 +284,14 @@ def unproved_calls(record: TrialRecord, known: Iterable[LoggedCall]) -> list[Fai
         if (call.key, call.failure, call.attempts) not in held
         or not call.attempts
         or any(
-            attempt.neutral not in neutral and (attempt.blame, attempt.neutral) != ("request", None)
+            attempt.neutral not in neutral and not (attempt.neutral is None and _is_former(call, attempt))
             for attempt in call.attempts
         )
     ]
+
+
+def _is_former(call: FailedCall, attempt: Attempt) -> bool:
+    return attempt.blame == "request" and call.failure.kind in {"filtered", "context-exceeded"}
 
 
 def read_lines(path: Path) -> Iterator[LoggedCall | RecordedTrial]:

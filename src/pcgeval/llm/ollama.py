@@ -44,14 +44,12 @@ class OllamaServer(ModelServer):
     def chat(self, request: ChatRequest, timeout: float) -> ChatReply:
         """Answer as any server; raise LlmError if it has other bytes under the model's name after the reply."""
         reply = super().chat(request, timeout)
-        with suppress(NoReply):  # whether the server is away is seen at the next call
-            deadline = time.monotonic() + _LIST_SECONDS
-            digest = self._exchanged(self._listed_digest, deadline) if request.digest else ""
-            if digest != request.digest:
-                raise LlmError(
-                    f"model {self.name}: {self.address} has the digest {digest} now, and had {request.digest} before. "
-                    "Give it the former again, then run again; finished trials stay."
-                )
+        if request.digest:
+            with suppress(NoReply):  # whether the server is away is seen at the next call
+                digest = self._exchanged(self._listed_digest, time.monotonic() + _LIST_SECONDS)
+                if digest != request.digest:
+                    change = f"has the digest {digest} now, and had {request.digest} before"
+                    raise LlmError(f"model {self.name}: {self.address} {change}. Give it the former, then run again.")
         return reply
 
     async def _listed_digest(self) -> str:

@@ -14,7 +14,6 @@ change a text; a cached prompt does, so the cache is off for trials.
 
 import json
 import os
-import re
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import asdict, replace
@@ -45,7 +44,6 @@ with packages_for("the backend openai"):
     from openai.types.chat import ChatCompletion
 
 _NO_KEY = "none"  # local servers ask for none, but the client insists on sending one
-_SECRET_LENGTH = 16  # characters from which a key is no word
 # decided by the endpoint's settings, or fields that pcgeval sends itself
 _NOT_OPTIONS = frozenset({"num_ctx", "model", "messages", "stream", "stream_options", "n", "response_format"})
 
@@ -138,13 +136,6 @@ class OpenAiServer(ModelServer):
                     cached_tokens=_cached_tokens(usage),
                 )
             yield ReplyPart(model=getattr(part, "model", None), fingerprint=getattr(part, "system_fingerprint", None))
-
-    def _without_key(self, text: str) -> str:
-        if self._key == _NO_KEY:
-            return text
-        key = re.escape(self._key)
-        # a dummy such as `x` or `token` stands in other words, too
-        return re.sub(key if len(self._key) >= _SECRET_LENGTH else rf"(?<!\w){key}(?!\w)", "(the key)", text)
 
 
 def _text(content: Any) -> str:

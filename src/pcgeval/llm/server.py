@@ -7,6 +7,7 @@ deadline also ends an answer that drips.
 import asyncio
 import functools
 import json
+import os
 import re
 import threading
 import time
@@ -30,6 +31,7 @@ _TIMEOUT = httpx.Timeout(None, connect=10.0)  # seconds; the deadline bounds the
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2.0)
 _LIST_SECONDS, _LIST_REQUESTS = 15.0, 3  # for the server's list of models: a person waits for it
 _MOST_NAMED = 20  # models of a server
+_SECRET_LENGTH = 16  # characters from which a key is no word
 _CLOSED = "disconnected without sending a response"
 _certificates = functools.cache(httpx.create_ssl_context)  # reading them takes a tenth of a second
 _Answer = TypeVar("_Answer")
@@ -313,7 +315,11 @@ class ModelServer(ABC):
 
     def _without_key(self, text: str) -> str:
         """Return foreign text without the key of the account, which some servers repeat."""
-        return text
+        if not (key := os.environ.get(self._key_variable)):
+            return text
+        # a dummy such as `x` or `token` stands in other words, too
+        pattern = re.escape(key) if len(key) >= _SECRET_LENGTH else rf"(?<!\w){re.escape(key)}(?!\w)"
+        return re.sub(pattern, "(the key)", text)
 
     def _printable(self, text: object) -> str:
         """Bring foreign text to one line of bounded length."""

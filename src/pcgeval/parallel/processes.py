@@ -5,6 +5,7 @@ own result.
 """
 
 import os
+import re
 import signal
 import threading
 from collections import deque
@@ -27,14 +28,13 @@ if TYPE_CHECKING:
 Workers = Union["_Processes", "Cluster"]
 
 
-def chosen_scheduler(address: str | None) -> str | None:
-    """Return the address of the Dask scheduler to use: that in PCGEVAL_SCHEDULER, else this; None for this machine.
+def chosen_scheduler(named: str | None = None, *, default: str | None = None) -> str | None:
+    """Return the address of a Dask scheduler: this one, else that in PCGEVAL_SCHEDULER, else the default.
 
-    Raises:
-        ClusterError: It is no address.
+    None stands for this machine. Raises ClusterError if it is no address.
     """
-    chosen = os.environ.get("PCGEVAL_SCHEDULER") or address
-    if chosen and "://" not in chosen:
+    chosen = named or os.environ.get("PCGEVAL_SCHEDULER") or default
+    if chosen and not re.search(r"://|:[0-9]+$", chosen):
         raise ClusterError(f"{chosen}: is no address of a Dask scheduler. Write it like tcp://10.0.0.1:8786.")
     return chosen
 

@@ -126,6 +126,15 @@ def unpack_bundle(path: Path, folder: Path) -> int:
     return len(hashes)
 
 
+def is_bundle(path: Path) -> bool:
+    """Tell whether a file is a bundle, by the name of its manifest."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return MANIFEST in archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
 def verify_bundle(path: Path, *, trust: Collection[str] = ()) -> Audit:
     """Unpack a bundle as hostile input, and audit it with this release; the stages in `trust` are not run again."""
     with TemporaryDirectory(prefix="pcgeval-verify-") as folder:

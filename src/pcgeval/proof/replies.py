@@ -2,7 +2,7 @@
 
 A recorded model's reply comes from the recording; a live model's from the call log, or from the trial's record if the
 log lacks it. A failed call of a live model is another matter: it is nobody's word but the record's unless a log or a
-recording holds it, with its attempts and the neutral calls between them. Programs run again in the sandbox, in the
+recording holds it, with its attempts and the neutral calls after them. Programs run again in the sandbox, in the
 order and at the times that their records have for the calls.
 
 A program may depend on what no run can repeat, such as the randomness of the system. A trial that comes to something

@@ -25,8 +25,8 @@ def load_environment(
         max_steps: Limit of the agent's answers; each can call the shell.
         code_only: Grade the code alone: reproduce.sh is not run, leaves of other categories are dropped.
         paper_ids: The papers, each a task, or one; all in `papers_dir` by default.
-        judge_type: simple, checks, random or dummy, or a class such as SimpleJudge. With `judge_settings` and without a
-            `judge_model`, `simple` means the judge of these.
+        judge_type: simple, checks, random or dummy, or a class such as SimpleJudge. With `judge_settings` that name a
+            judge and without a `judge_model`, `simple` means that judge.
         judge_model: The model of the judge `simple`, GPT-4o by default; all that `run_judge` takes as its
             `completer_config`. A name alone means a local model, which runs in this process; a model of OpenAI's such
             as gpt-4o-2024-08-06, with OPENAI_API_KEY and perhaps OPENAI_BASE_URL; or else a model of the Ollama server.
@@ -44,12 +44,13 @@ def load_environment(
         PaperError: There is no such paper, or a paper is faulty.
     """
     folder = None if papers_dir is None else str(papers_dir)
-    kind = None if judge_type == "simple" and judge_settings and judge_model is None else judge_type
+    named = judge_settings.judge if judge_settings and "judge" in judge_settings.model_fields_set else None
+    kind = named if named and judge_type == "simple" and judge_model is None else judge_type
     changes = {"judge": kind, "model": judge_model, "code_only": code_only or None, "papers_dir": folder}
     judge = JudgeSettings.of(judge_settings, **changes)
-    if judge_settings and "judge" in judge_settings.model_fields_set and judge_settings.judge != judge.judge:
-        named = f"judge_settings name the judge {judge_settings.judge}"
-        raise GradingError(f"{named}, but judge_type or judge_model means {judge.judge}. Name one judge.")
+    if named not in {None, judge.judge}:
+        other = f"but judge_type or judge_model means {judge.judge}. Name one judge."
+        raise GradingError(f"judge_settings name the judge {named}, {other}")
     with packages_for("load_environment"):
         module = import_module("pcgeval.rl.paper_environment")
     return module.paper_environment(max_steps, paper_ids, judge)

@@ -72,6 +72,7 @@ class ExitStatus:
     code: int | None  # its exit code, 128 + the signal's number if a signal ended it; None if it was stopped
     reason: str | None  # why it was stopped or which signal ended it, in words that follow "the program"; else None
     stderr_tail: str  # the last 8 kB that it printed on standard error
+    lacked_memory: bool = False  # the kernel may have killed it, as this machine ran out of memory meanwhile
 
 
 class Child(Protocol):
@@ -127,8 +128,7 @@ class SandboxedProcess:
         """Wait until the program ends, and stop it after `timeout` seconds.
 
         Raises:
-            SandboxError: The sandbox itself could not be set up, or was ended from outside, or this machine ran out of
-                memory.
+            SandboxError: The sandbox itself could not be set up, or was ended from outside.
         """
         if not self._ended.wait(timeout):
             self.kill(f"was stopped after {timeout:g} s")
@@ -139,10 +139,9 @@ class SandboxedProcess:
         if code is None:
             raise ended_from_outside(self._child.fault)
         code = 128 - code if code < 0 else code
-        if code == 128 + signal.SIGKILL and _kills_without_memory() > self._kills_without_memory:
-            raise SandboxError("This machine ran out of memory, and its kernel ended the program. Run again with more.")
+        lacked_memory = code == 128 + signal.SIGKILL and _kills_without_memory() > self._kills_without_memory
         try:
-            return ExitStatus(code, f"was ended by {signal.Signals(code - 128).name}", tail)
+            return ExitStatus(code, f"was ended by {signal.Signals(code - 128).name}", tail, lacked_memory)
         except ValueError:
             return ExitStatus(code, None, tail)
 

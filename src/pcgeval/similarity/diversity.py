@@ -33,7 +33,8 @@ def diversity(vectors: ArrayLike, trials: int) -> float:
     """
     rows = _rows(vectors)
     if not trials >= max(1, len(rows)) or trials % 1:
-        raise DiversityError(f"{trials} trials are too few for {len(rows)} vectors. Correct competition.trials.")
+        few = f"{trials} is no number of trials, or too few for {len(rows)} vectors"
+        raise DiversityError(f"{few}. Correct competition.trials.")
     distances = pair_distances(rows)
     return float(np.sum(distances) / (trials * (trials + 1) / 2 - trials)) if trials > 1 else 1.0
 

@@ -110,7 +110,7 @@ def _predict(
     batches = [ordered[start : start + settings.batch] for start in range(0, len(ordered), settings.batch)]
     cache.mkdir(parents=True, exist_ok=True)
     with file.open("ab") as lines, Progress("classify", len(new)) as progress:
-        answers = _answers(source, settings, batches, chosen_scheduler(params.execution.scheduler))
+        answers = _answers(source, settings, batches, chosen_scheduler(default=params.execution.scheduler))
         for batch, answer in zip(batches, answers, strict=True):
             for picture, prediction in zip(batch, answer, strict=True):
                 progress.step()

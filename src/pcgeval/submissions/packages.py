@@ -65,11 +65,12 @@ class ProgramModules:
         """Take the file that starts the program, and the names of all its files."""
         folder = PurePosixPath(entry).parent
         files = {PurePosixPath(name) for name in names}
-        folders = {parent for file in files for parent in file.parents[:-1]}
-        modules = folders | {file for file in files if file.suffix in {".py", ".so"}}
+        sources = {file for file in files if file.suffix in {".py", ".so"}}
+        packages = {parent for file in sources for parent in file.parents[:-1]}
+        folders = {parent for file in files for parent in file.parents[:-1]}  # of any, Python makes a module
         self._entry = entry
-        self._beside = {_module_name(path): path for path in modules if path.parent == folder}
-        self._elsewhere = {_module_name(path): path for path in sorted(modules, reverse=True)}
+        self._beside = {_module_name(path): path for path in sources | folders if path.parent == folder}
+        self._elsewhere = {_module_name(path): path for path in sorted(sources | packages, reverse=True)}
         self._by_lower_case = {name.lower(): path for name, path in self._beside.items()}
         self._requirements = next((name for name in names if name.lower() == REQUIREMENTS), REQUIREMENTS)
 

@@ -53,7 +53,8 @@ _LEFT_OUT = re.compile(
 )
 # hidden files that a program may need: all but those of git, systems, editors and tools
 _HIDDEN = re.compile(
-    r"\.(?!_|git(hub|ignore|attributes|modules|keep)?$|hg$|svn$|dvc|ds_store|venv|idea|vscode|ipynb|pcgeval|.*_cache$|.*\.swp$).+",
+    r"\.(?!_|git(hub|lab.*|config|-.*|ignore|attributes|modules|keep)?$|hg$|svn$|dvc|ds_store|venv|idea|vscode|ipynb"
+    r"|pcgeval|.*_cache$|.*\.swp$).+",
     re.IGNORECASE,
 )
 MAIN_FILE = "main.py"  # the usual name of a program
@@ -315,7 +316,7 @@ def _start_findings(
                 text = f"imports {module}: there is no network; ask the model through chat_with_llm only"
             elif is_missing:
                 text = f"imports {module}, which is neither part of Python nor a file here{modules.remedy(module)}"
-            elif is_elsewhere and file.name in started:
+            elif is_elsewhere and not may_bring_more and file.name in started:
                 text = f"imports {module}{modules.remedy(module)}"
             else:
                 continue

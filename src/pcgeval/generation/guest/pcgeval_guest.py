@@ -259,8 +259,9 @@ def _description(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return "called sys.exit before it gave an answer" + (f": {error.code}" if error.code else "")
     places = [(_folder / frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    files = [(path, line) for path, line in places if path.is_relative_to(_folder) and path.is_file()]
+    files = [(path, line) for path, line in places if path.is_relative_to(_folder) and os.path.isfile(path)]  # noqa: PTH113
     shown = [f" ({path.relative_to(_folder)}:{line})" for path, line in files[-1:]]
     # before it stand the lines of a SyntaxError's source, behind it an error's notes
-    message = next(text for text in format_exception_only(error) if not text.startswith(" "))
+    lines = format_exception_only(error)
+    message = next((text for text in lines if not text.startswith(" ")), lines[-1])
     return message.strip()[:250] + "".join(shown)
