@@ -128,6 +128,10 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
         ([TOO_LONG, TOO_LONG], "context-exceeded", 2),
         ([BUSY, TOO_LONG, TOO_LONG], "context-exceeded", 3),
         ([BROKEN, FILTER], "request-fails", 2),
+        ([refused(403, error="blocked by the firewall")] * 2, "request-fails", 2),
+        ([refused(422, detail="insufficient_quota is what your prompt says")] * 2, "request-fails", 2),
+        ([refused(404, error="no endpoint supports this input")] * 2, "request-fails", 2),
+        ([refused(429, error="Request too large: tokens per min: Limit 10, Requested 20")] * 2, "context-exceeded", 2),
     ],
 )
 def test_a_neutral_call_decides_whose_a_failed_request_is(outcomes: list[object], kind: str | None, attempts: int):

@@ -153,6 +153,21 @@ def test_a_lock_gives_another_machine_the_same_versions_or_none(tmp_path, wheels
     assert not lock.exists()
 
 
+def test_markers_that_exclude_this_machine_leave_nothing_to_lock(program: Path, tmp_path: Path) -> None:
+    folder_with(program, 'example; sys_platform == "win32"\n')
+    assert not lock_requirements(program, tmp_path / "team.txt")
+    assert not (tmp_path / "team.txt").exists()
+    assert interpreter_for(program) == interpreter_for(folder_with(tmp_path / "other", ""))
+
+
+@pytest.mark.parametrize("faulty", ["example-3.0.dist-info/entry_points.txt", "example-3.0.data/nonsense/x"])
+def test_a_wheel_that_cannot_be_installed_is_the_teams_choice(wheels: Path, program: Path, faulty: str) -> None:
+    write_wheel(wheels, {faulty: "[console_scripts]\nx = no entry:point !!\n"}, version="3.0")
+    with pytest.raises(RequirementsError, match="cannot be installed") as caught:
+        interpreter_for(program)
+    assert caught.value.is_unmet
+
+
 def test_a_strange_lock_is_refused(program: Path) -> None:
     header, digest = f"# {'a' * 64}, Python 3, m\n", f"--hash=sha256:{'a' * 64}"
     unhashed, other_index = "example==1.0\n", f"example==1 \\\n    {digest}\n--index-url http://x\n"

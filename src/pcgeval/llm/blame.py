@@ -42,9 +42,11 @@ _BUSY = frozenset({408, 409, 425, 429, 503, 529})  # the server names itself
 _CONTEXT = re.compile(
     r"context_length_exceeded|(?:maximum|max|exceeds?|available|model's|loaded with) (?:the |a )?(?:model's )?"
     r"(?:maximum )?context|context (?:length|size|window) (?:is )?(?:exceeded|overflow)|context (?:the )?overflows"
-    r"|greater than the context|exceed_context_size|prompt is too long|too many tokens|reduce the length",
+    r"|greater than the context|exceed_context_size|prompt is too long|too many tokens|reduce the length"
+    r"|request too large|tokens must be reduced",
     re.IGNORECASE,
 )
+_TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)  # for any minute, at a 429
 _CONTEXT_SIZE = re.compile(r"(?:context[^.0-9]{0,60}?|n_ctx\D{0,5})([0-9]{3,8})", re.IGNORECASE)
 _FILTER = re.compile(
     r"content[_ -]?(?:filter|policy|management)|data_inspection_failed|moderation|flagged|safety (?:system|filter)",
@@ -115,15 +117,15 @@ def _on_refusal(answer: Answer, sent: Sent) -> BlameVerdict:
     status, reason = answer.status or 0, f"the server answered {answer.status}"
     is_refused = 400 <= status < 500 and status not in _BUSY
     if (status in _ACCESS and not _FILTER.search(answer.body)) or "insufficient_quota" in answer.body:
-        return BlameVerdict("settings", "the server refuses access", is_certain=True)
-    if status not in _BUSY and (verdict := _on_context(answer, sent)):
+        return BlameVerdict("settings", "the server refuses access")
+    if (status not in _BUSY or _TOO_LARGE.search(answer.body)) and (verdict := _on_context(answer, sent)):
         return verdict
     if is_refused and _FILTER.search(answer.body):
         return BlameVerdict("request", reason, failure=failure("filtered", detail=answer.body))
     if is_refused and (verdict := _on_field(answer, sent, reason)):
         return verdict
     if status in NOT_OFFERED:
-        return BlameVerdict("settings", reason, "name", "model", is_certain=True)
+        return BlameVerdict("settings", reason, "name", "model")
     return BlameVerdict("server" if status in _BUSY else "undecided", reason)
 
 

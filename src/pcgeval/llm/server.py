@@ -173,7 +173,8 @@ class ModelServer(ABC):
             return reply
         words = self._printable(said_in(answer.body))
         text = f"model {self.name} at {self.address}: {verdict.reason}{f' ({words})' if words else ''}"
-        if verdict.blame == "settings" and verdict.is_certain and not (request.adaptable and verdict.sent_as in fields):
+        is_certain = verdict.is_certain or not request.digest  # behind a neutral request stands no text of a team
+        if verdict.blame == "settings" and is_certain and not (request.adaptable and verdict.sent_as in fields):
             raise LlmError(f"{text}. {self._advice(verdict, answer, request)}")
         raise CallError(text, verdict, answer.status, words or verdict.reason, answer.wait)
 

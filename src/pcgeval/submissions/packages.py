@@ -51,6 +51,7 @@ _HERE = f"Python {platform.python_version()}, {platform.system()} {platform.mach
 _THIS_MACHINE = (sys.version, platform.machine(), sys.base_prefix)
 # uv's words where the index answered and lacks something, and where it did not answer after all
 _LACKS = re.compile(r"No solution found|\(404 Not Found\)|Hash mismatch")
+_BROKEN = re.compile(r"The wheel is invalid|URL dependencies must be expressed")  # of a package that the index has
 _NO_ANSWER = re.compile(r"network was disabled|lookups were disabled|authentication|403 Forbidden")
 
 # packages that have another name than their module
@@ -295,7 +296,8 @@ def _locked(folder: Path, lock: Path | None) -> str:
     resolved = _resolution(requirements)
     if not resolved.is_file():
         write_text(resolved, f"{digest}, {_HERE}\n{_resolve(requirements)}")
-    return read_text(resolved, follow_link=True)
+    packages = read_text(resolved, follow_link=True)
+    return packages if is_lock(packages) else ""  # the markers of all requirements exclude this machine
 
 
 def _resolution(requirements: list[str]) -> Path:
@@ -325,6 +327,9 @@ def _index_lacks_some(done: "subprocess.CompletedProcess[str]") -> bool:
 
 
 def _check_reached(done: "subprocess.CompletedProcess[str]") -> None:
+    if done.returncode and _BROKEN.search(done.stderr):
+        text = f"{REQUIREMENTS}: a package that it asks for cannot be installed. Ask for another version."
+        raise RequirementsError(text, _words(done), is_unmet=True)
     if done.returncode:
         text = f"{REQUIREMENTS}: the package index cannot be reached, or this machine failed."
         raise InstallError(f"{text} Check the network and the disk, then run again.", _words(done))

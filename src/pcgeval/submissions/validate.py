@@ -262,6 +262,8 @@ def name_fault(name: str) -> str | None:
         return f"is over {MAX_PATH_BYTES} bytes long; shorten it"
     if _NOT_ON_WINDOWS.search(name):
         return "has a name that Windows cannot store; rename it"
+    if re.search("(^|/)git~[0-9]", name, re.IGNORECASE):
+        return "has a name that git refuses, as it is short for .git on some disks; rename it"
     return "has a name that begins with - or a space; rename it" if re.search("(^|/)[- ]", name) else None
 
 
