@@ -225,6 +225,13 @@ def test_where_there_is_no_sandbox_only_trusted_programs_run(folder, tmp_path, m
 
 
 @pytest.mark.needs_sandbox
+def test_a_competition_that_every_program_could_read_has_no_sandbox(monkeypatch):
+    monkeypatch.chdir("/usr/share")
+    with pytest.raises(SandboxError, match="programs may read all of /usr. Move this folder"):
+        open_sandbox(ResourceLimits(), trust_programs=False)
+
+
+@pytest.mark.needs_sandbox
 def test_a_busy_machine_has_a_sandbox(monkeypatch):
     """More rights would not help, and programs that are trusted would run without a sandbox for no reason."""
     start = Sandbox.start  # the empty program may end before anyone looks; this one never does

@@ -238,6 +238,10 @@ def _try_out(sandbox: Sandbox) -> ExitStatus:
         )
     if os.environ.get(NO_SANDBOX) == "1":
         raise SandboxError(f"The sandbox is switched off. Unset {NO_SANDBOX} to contain programs.")
+    here = Path.cwd().resolve()
+    for shown in (Path("/usr"), Path(sys.base_prefix).resolve()):
+        if here.is_relative_to(shown):
+            raise SandboxError(f"{here}: programs may read all of {shown}. Move this folder elsewhere.")
     bubblewrap()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
