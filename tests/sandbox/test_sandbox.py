@@ -227,7 +227,7 @@ def test_where_there_is_no_sandbox_only_trusted_programs_run(folder, tmp_path, m
 @pytest.mark.needs_sandbox
 def test_a_competition_that_every_program_could_read_has_no_sandbox(monkeypatch):
     monkeypatch.chdir("/usr/share")
-    with pytest.raises(SandboxError, match="programs may read all of /usr. Move this folder"):
+    with pytest.raises(SandboxError, match=r"programs may read all of /usr\. Move this folder"):
         open_sandbox(ResourceLimits(), trust_programs=False)
 
 
