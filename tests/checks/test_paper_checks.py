@@ -145,6 +145,14 @@ def test_blacklisted_addresses_are_found_in_any_file(folder):
     assert decide(evidence, "without_blacklisted").score == 0
 
 
+def test_another_repository_whose_name_begins_alike_is_not_the_blacklisted_one(folder):
+    evidence = ran(folder, blacklist=("https://github.com/them/code",))
+    (folder / "README.md").write_text("data from github.com/them/code-datasets and github.com/them/code2")
+    assert decide(evidence, "without_blacklisted").score == 1
+    (folder / "README.md").write_text("see github.com/them/code/tree/main")
+    assert decide(evidence, "without_blacklisted").score == 0
+
+
 def test_too_much_to_look_through_is_undecided(folder):
     with (folder / "huge").open("wb") as file:
         file.truncate(10**10)

@@ -32,6 +32,12 @@ def test_an_unset_variable_is_no_models_name(words, capsys):
     assert "--model: the name is empty" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["--paper", "--rubric"])
+def test_an_unset_variable_names_no_criteria(option, capsys):
+    assert main(["grade", "x", option, ""]) == 2
+    assert "is empty" in capsys.readouterr().err
+
+
 def test_help_lists_every_command_and_the_exit_codes(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out

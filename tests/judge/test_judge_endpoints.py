@@ -132,6 +132,8 @@ def test_the_samples_by_which_others_call_the_judge(monkeypatch):
         assert fields(endpoint) == {"model": GPT_4O, **USUAL}
         assert run() == output == run(settings=JudgeSettings(papers_dir=Path("data/papers")))
         assert len(endpoint.asked) == LEAVES
+        named_alone = run(completer_config={"model": GPT_4O}, judge_type=None, settings=JudgeSettings(votes=1))
+        assert named_alone.judge_type == "simple"
         completer = {"model": GPT_4O, "temperature": 0.5, "max_tokens": 3000, "reasoning_effort": None}
         assert run(completer_config=completer).num_invalid_leaf_nodes == 0
         assert endpoint.asked[-1].items() >= {"temperature": 0.5, "max_tokens": 3000, "seed": 0}.items()

@@ -82,6 +82,7 @@ NOTEBOOK = '{"cells": [{"source": ["a = 1\\n", "b"]}, {"source": "c", "outputs":
         ("a.txt", b"a\r\nb\rc\x1b[31mred\x1b[0m\x08\x00", "a\nb\ncred", ""),
         ("a.txt", b"x" + "ä".encode() * 2**18, CUT, "124289 bytes in the middle left out"),
         ("a.ipynb", NOTEBOOK.encode(), "a = 1\nb\n\nc", ""),
+        ("a.ipynb", NOTEBOOK.replace("{", '{"picture": "' + "x" * 500_000 + '", ', 1).encode(), "a = 1\nb\n\nc", ""),
         ("a.ipynb", b'{"cells": 5}', '{"cells": 5}', ""),
         ("a.ipynb", b"[" * 100_000, "[" * 100_000, ""),
     ],

@@ -201,6 +201,12 @@ def test_a_run_changes_nothing_beside_its_folder_and_leaves_readable_files_alone
         assert left_out in run.log
 
 
+def test_a_huge_result_leaves_out_itself_and_no_code(submission):
+    run = reproduce(submission, f"echo 1 > result.csv; truncate -s {DISK.total_bytes} a-checkpoint.pt")
+    assert {"result.csv", "reproduce.sh"} <= {*names(run.folder)}
+    assert "'a-checkpoint.pt' (too large)" in run.log
+
+
 @pytest.mark.parametrize(("files", "size"), [(1, 10**12), (DISK.files + 1, 0)])
 def test_a_submission_that_is_too_large_is_not_started(submission, files, size):
     for number in range(files):

@@ -63,11 +63,16 @@ def without_blacklisted(evidence: PaperEvidence) -> CheckResult:
             unseen.append(much if error.kind == "too large" else f"{name} {error.reason}")
             continue
         left -= len(content)
-        if addresses := [address for short_name, address in sought.items() if short_name in content]:
+        if addresses := [address for short_name, address in sought.items() if _names(content, short_name)]:
             return CheckResult(0.0, f"{name!r} names {printable_name(addresses[0])}")
     if unseen:
         raise Undecided(unseen[0])
     return CheckResult(1.0, f"none of {len(sought)} blacklisted addresses is named")
+
+
+def _names(content: bytes, address: bytes) -> bool:
+    """Tell whether a text names an address, and not one that goes on with another word."""
+    return address in content and re.search(re.escape(address) + rb"(?:(?<![\w-])|(?![\w-]))", content) is not None
 
 
 def reproduce_succeeded(evidence: PaperEvidence) -> CheckResult:

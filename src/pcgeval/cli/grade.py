@@ -182,6 +182,7 @@ def grade(
     reads_results = settings.reads_submission and not settings.code_only
     is_within = are_runs and (out or GRADES).resolve().is_relative_to(Path(submission).resolve())
     _refuse(
+        ("" in {rubric, paper}, "--rubric or --paper is empty. Name one, or leave the option out."),
         (rubric and paper, "--rubric and --paper both name criteria. Leave one of them out."),
         (network and not reproduce, "--network is for the run of reproduce.sh. Give --reproduce too."),
         (reproduce and not (paper or are_runs), "--reproduce is for attempts at a paper. Name it with --paper."),

@@ -90,7 +90,8 @@ def find_model_to_ask(params: Params, name: str, host: str | None, base_url: str
         digest, options = None, {option: value for option, value in options.items() if option != "num_ctx"}
     elif host is not None and find_model(model.name):
         digest = None  # Ollama hashes the same model in another way
-    return asked.model_copy(update={"digest": digest, "options": options, "profile": model.profile})
+    profile = {"profile": model.profile} if model.profile else {}  # one that is set can be changed, and None cannot
+    return asked.model_copy(update={"digest": digest, "options": options, **profile})
 
 
 def _known_model(params: Params, name: str, *, may_be_short: bool) -> Model | None:

@@ -36,6 +36,7 @@ MAX_NAME = 300  # characters, as shown
 MAX_REFUSED = 50  # of which the reason is kept
 MAX_HEAD = 300_000  # bytes of a file
 MAX_TAIL = 100_000
+MAX_NOTEBOOK = 64_000_000  # bytes, most of them pictures
 _SNIFFED = 4096
 _CONTINUATION = bytes(range(0x80, 0xC0))  # the later bytes of a character in UTF-8
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -168,26 +169,32 @@ def read_file(path: Path) -> FileText:
 
     A file that is not UTF-8 is read as Latin-1, as in PaperBench.
     """
+    is_notebook = path.suffix.casefold() == ".ipynb"
     tail, left_out = b"", 0
     try:
         with open_regular(path) as file:
-            head = file.read(MAX_HEAD + MAX_TAIL)
-            if (size := os.fstat(file.fileno()).st_size) > MAX_HEAD + MAX_TAIL:
+            size = os.fstat(file.fileno()).st_size
+            most = MAX_NOTEBOOK if is_notebook else MAX_HEAD + MAX_TAIL
+            head = file.read(most if size <= most else MAX_HEAD)
+            if size > most:
                 file.seek(size - MAX_TAIL)
-                head, tail, left_out = head[:MAX_HEAD], file.read(MAX_TAIL), size - MAX_HEAD - MAX_TAIL
+                tail, left_out = file.read(MAX_TAIL), size - MAX_HEAD - MAX_TAIL
     except UntrustedFileError as error:
         return FileText("", error.reason)
-    notes = [f"{left_out} bytes in the middle left out"] if left_out else []
+    notes = []
     try:
         decoder = codecs.getincrementaldecoder("utf-16" if head.startswith(_UTF16) else "utf-8-sig")()
         text, end = decoder.decode(head, final=not left_out), tail.lstrip(_CONTINUATION).decode()
     except UnicodeDecodeError:
         text, end = head.decode("latin-1"), tail.decode("latin-1")
         notes.append("is not UTF-8, and is read as Latin-1")
+    if is_notebook and not left_out:
+        text = _notebook(text)
+        if left_out := max(0, len(text) - MAX_HEAD - MAX_TAIL):
+            text, end = text[:MAX_HEAD], text[-MAX_TAIL:]
     if left_out:
         text = f"{text}\n[... {left_out} bytes left out ...]\n{end}"
-    elif path.suffix.casefold() == ".ipynb":
-        text = _notebook(text)
+        notes.insert(0, f"{left_out} bytes in the middle left out")
     return FileText(clean(text), "; ".join(notes))
 
 

@@ -60,13 +60,17 @@ class JudgeSettings(RubricParams):
     def of(cls, given: "JudgeSettings | None", **changes: Any) -> Self:
         """Return the given settings, else those of the judge `simple`, with the changes that are not None.
 
-        `judge` is a name or a class such as SimpleJudge, `model` a completer's configuration (see `model_of`). Where
-        nobody names a model, the judge `simple` asks GPT-4o, as in PaperBench. Raises GradingError.
+        A model beside settings that name no judge means `simple`. `judge` is a name or a class such as SimpleJudge,
+        `model` a completer's configuration (see `model_of`). Where nobody names a model, the judge `simple` asks
+        GPT-4o, as in PaperBench. Raises GradingError.
         """
         values: dict[str, Any] = {"judge": "simple"} if given is None else dict(given)
-        values |= {name: value for name, value in changes.items() if value is not None}
+        changes = {name: value for name, value in changes.items() if value is not None}
+        if given is not None and "judge" not in given.model_fields_set and "model" in changes:
+            values["judge"] = "simple"
+        values |= changes
         values["judge"] = getattr(values["judge"], "judge_type", values["judge"])
-        if values["judge"] == "simple" or changes.get("model") is not None:
+        if values["judge"] == "simple" or "model" in changes:
             model = values.get("model")
             values["model"] = model_of({"model": GPT_4O} if model is None else model)
         return cls.checked(values)

@@ -53,6 +53,7 @@ MAX_ID = 200  # characters
 MAX_TEXT = 1_000_000  # characters of a criterion
 MAX_BYTES = 32_000_000  # of a rubric.json
 _MAX_CHECKS_BYTES = 500_000  # a check for each leaf of the largest published rubric
+_LONGEST_MESSAGE = 1000  # characters; one lists all checks
 _NOT_EMPTY = BeforeValidator(lambda text: text or None)  # PaperBench also takes an empty text for no category
 # a whole number stays one, so that a file that is read and written has the same bytes
 Weight = Annotated[StrictInt | StrictFloat, Field(ge=0, le=MAX_WEIGHT)]
@@ -404,7 +405,7 @@ def _faults(values: dict[str, Any], error: ValidationError) -> Iterator[tuple[st
 
 
 def _message(fault: Mapping[str, Any]) -> str:
-    return str(fault["msg"]).removeprefix("Value error, ")[:400]
+    return str(fault["msg"]).removeprefix("Value error, ")[:_LONGEST_MESSAGE]
 
 
 def _quoted(value: Any) -> str:

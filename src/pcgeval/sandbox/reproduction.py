@@ -239,7 +239,9 @@ def _copy(source: Path, target: Path, most: DiskLimits, newest: int = sys.maxsiz
             (target / name).mkdir(mode=0o755)
         return True
 
-    for entry in walk(source, limit=most.files, depth=MAX_FOLDERS, enter=make_folder):
+    entries = walk(source, limit=most.files, depth=MAX_FOLDERS, enter=make_folder)
+    large = most.total_bytes // 10  # such files come last, so that they leave out no code
+    for entry in sorted(entries, key=lambda entry: entry.status is not None and entry.status.st_size > large):
         if entry.name in (REPRODUCE_LOG, CREATION_TIME):
             continue  # a log from elsewhere says nothing about this run
         if entry.status is None:
