@@ -105,7 +105,7 @@ def test_finished_gradings_with_other_votes_are_made_again(table, endpoint):
         assert asked_twice(endpoint) == 0
 
 
-def test_a_run_that_fails_is_named_and_stops_no_other(table):
+def test_a_run_that_fails_is_named_and_stops_no_other(table, capsys):
     table("--judge", "dummy")
     next(Path("runs/two/block-letters_2").rglob("submission.tar.gz")).write_bytes(b"\x1f\x8b damaged")
     shutil.rmtree("runs/two/other-letters_1")
@@ -120,6 +120,10 @@ def test_a_run_that_fails_is_named_and_stops_no_other(table):
     assert "no paper 'nobodys'" in problems["two/nobodys_1"]
     assert (rows["two", "block-letters"]["n"], rows["two", "all papers"]["mean"]) == (1, None)
     assert not Path("grades/two/block-letters_2/grade.json").exists()  # that of before is none of what is there now
+    assert main(["rubric", "table", "grades", *COMMAND[2:], "--json"]) == 1
+    later = json.loads(capsys.readouterr().out)["gradings"]
+    named = {grading["run"] for grading in later if grading["problem"]}
+    assert named == {"two/block-letters_2", "two/nobodys_1"}  # the third has the grade of before it went
 
 
 def test_the_gradings_share_a_budget_and_go_on_with_a_larger_one(table, endpoint):

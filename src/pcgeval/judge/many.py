@@ -119,13 +119,14 @@ def _for_each(gradings: Iterable[Grading], act: Callable[[Grading], T]) -> Itera
 def _grade(grading: Grading, client: JudgeClient, computer: Computer | None, title: str) -> JudgeOutput:
     """Grade, unless that is done, and write the file of the grade."""
     if (file := grading.file) is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)  # without a grade in it, `pcgeval rubric table` names the run
         inputs = _inputs(grading, client.settings, computer)
         note = state_folder(file) / "finished.json"  # the SHA-256 of what decided the grade, and of its file
         if file.is_file() and note.is_file() and json.loads(note.read_bytes()) == [inputs, sha256_file(file)]:
             output = read_grade(file)
             client.count(grading.name, output.token_usage.total)
             return output
-        file.unlink(missing_ok=True)  # it is out of date; without it, `pcgeval rubric table` names the run
+        file.unlink(missing_ok=True)  # it is out of date
     if computer is not None and (reason := client.reason_to_end()) is not None:
         raise GradingError(f"reproduce.sh was not run: {reason}")
     with grading.open() as task:
