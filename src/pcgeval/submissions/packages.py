@@ -70,7 +70,7 @@ class ProgramModules:
         packages = {parent for file in sources for parent in file.parents[:-1]}
         folders = {parent for file in files for parent in file.parents[:-1]}  # of any, Python makes a module
         self._entry = entry
-        self._beside = {_module_name(path): path for path in sources | folders if path.parent == folder}
+        self._beside = {_module_name(path): path for path in sorted(sources | folders) if path.parent == folder}
         self._elsewhere = {_module_name(path): path for path in sorted(sources | packages, reverse=True)}
         self._by_lower_case = {name.lower(): path for name, path in self._beside.items()}
         self._requirements = next((name for name in names if name.lower() == REQUIREMENTS), REQUIREMENTS)
