@@ -13,13 +13,25 @@ from hypothesis import given, strategies as st
 from workspace import REPOSITORY
 
 from pcgeval.core.errors import FileError
+from pcgeval.formats.failures import failure
 from pcgeval.formats.layout import SUBMISSIONS, recording_file
 from pcgeval.formats.params import load_params
+from pcgeval.formats.trials import Attempt, FailedCall, TrialRecord
 from pcgeval.generation.tasks import GenerationTask
 from pcgeval.llm import call_log
-from pcgeval.llm.call_log import CallLog, LoggedCall, RecordedModel, read_recording, write_recording
+from pcgeval.llm.call_log import (
+    NEUTRAL,
+    CallLog,
+    LoggedCall,
+    RecordedModel,
+    read_recording,
+    unproved_calls,
+    write_recording,
+)
 from pcgeval.llm.protocol import CallError, ChatReply, ChatRequest, LlmError, Message
 from pcgeval.submissions.load import Prompt, load_submission
+
+READY = ChatReply("ready", 9, 2, "stop", 1.0)
 
 DIGEST = "ab" * 32
 REPLY = ChatReply("Sc\u00f6re: 1\n\u2028 \r😀", 100, 20, "stop", 1.25)
@@ -220,3 +232,28 @@ def test_the_demos_recordings_answer_the_requests_that_its_submissions_make_now(
             assert recorded.call(task.request(trial)).reply
         else:
             assert recorded.finished_trial(trial, task.fingerprint(trial))
+
+
+@pytest.mark.parametrize(
+    ("kind", "attempt", "is_proven"),
+    [
+        ("request-fails", {"blame": "undecided", "neutral": READY}, True),
+        ("request-fails", {"blame": "undecided"}, False),
+        ("request-fails", {"blame": "request"}, False),
+        ("filtered", {"blame": "request", "neutral": READY}, True),
+        ("filtered", {"blame": "request"}, True),  # as earlier versions recorded it
+        ("filtered", {"blame": "request", "neutral": replace(READY, seconds=2.0)}, False),
+    ],
+)
+def test_an_attempt_needs_the_reply_to_a_neutral_call_and_no_failed_neutral_call_is_one(
+    kind: str, attempt: dict[str, Any], is_proven: bool
+):
+    failed = failure(kind, attempts=1, last="broke off")
+    attempts = (Attempt(status=400, words="no", seconds=1.0, **attempt),)
+    record = TrialRecord("f", 1, "m", "d", (), "r", failed, (FailedCall(1, "k", failed, attempts),))
+    known = [
+        LoggedCall(key="k", failure=failed, attempts=attempts),
+        LoggedCall(key="n", reply=READY, kind=NEUTRAL),
+        LoggedCall(key="n", reason="away", kind=NEUTRAL),
+    ]
+    assert (unproved_calls(record, known) == []) == is_proven
