@@ -180,6 +180,7 @@ def evaluate(
     scheduler = chosen_scheduler(scheduler)
     paths = [inputs] if isinstance(inputs, str | Path) else inputs
     files, folder = input_files(map(Path, paths), Path(out)), Path(out)
+    _check_output(folder)
     import_pyarrow()
     similarity = similarity or Similarity(model=str(PACKAGED_DATA / "classifier"))
     physics = physics or PhysicsParams()
@@ -199,10 +200,6 @@ def evaluate(
         "columns": COLUMNS_VERSION,
     }
     work = _Work(settings, physics, similarity, source.folder if source else None)
-    if folder.is_file():
-        raise EvaluationError(f"{folder}: is a file. Name a new or empty folder.")
-    if (folder / CARD).exists() and _CARD_START not in read_text(folder / CARD, follow_link=True):
-        raise EvaluationError(f"{folder}: holds another dataset, by its {CARD}. Name a new or empty folder.")
     with lock_folder(folder, folder / ".evaluate.lock"):
         notes = _finished_parts(folder, settings)
         total = count_rows(files)
@@ -212,6 +209,13 @@ def evaluate(
         while (part := list(islice(results, rows_per_part))) or not notes:
             notes.append(_write_part(_part_file(folder, len(notes)), part, settings))
         return _write_card(folder, notes, settings)
+
+
+def _check_output(folder: Path) -> None:
+    if folder.is_file():
+        raise EvaluationError(f"{folder}: is a file. Name a new or empty folder.")
+    if (folder / CARD).exists() and _CARD_START not in read_text(folder / CARD, follow_link=True):
+        raise EvaluationError(f"{folder}: holds another dataset, by its {CARD}. Name a new or empty folder.")
 
 
 def _evaluated(

@@ -92,8 +92,13 @@ def level_table(
     """Return the table of some levels; `engine` and `classifier` stand in the rows that these computed."""
     pa = import_pyarrow()
     text, share, truth = pa.string(), pa.float64(), pa.bool_()
-    types: dict[Any, Any] = {str | None: text, int | None: pa.int32(), float | None: share, bool | None: truth}
-    types |= {Sequence[float] | None: pa.list_(share)}
+    types: dict[Any, Any] = {
+        str | None: text,
+        int | None: pa.int32(),
+        float | None: share,
+        bool | None: truth,
+        Sequence[float] | None: pa.list_(share),
+    }
     columns = {
         field.name: types[field.type] for field in fields(LevelRow) if field.name not in {"probabilities", "embedding"}
     }

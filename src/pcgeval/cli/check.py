@@ -295,8 +295,7 @@ def _check_programs(params: Params, programs: dict[str, Program], findings: Find
             ready[team] = program
         except PackagesError as error:
             severity: Severity = "failing team" if isinstance(error, RequirementsError) else "error"
-            said = f" ({error.detail})" if error.detail else ""
-            findings += [Finding("packages", severity, f"{team}: {line}{said}") for line in str(error).splitlines()]
+            findings += [Finding("packages", severity, f"{team}: {line}") for line in error.full_text.splitlines()]
     if not ready:
         return
     from pcgeval.generation.runners import START_SECONDS, start_programs  # noqa: PLC0415

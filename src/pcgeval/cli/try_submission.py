@@ -74,10 +74,10 @@ def run_try(
             try:
                 interpreter_for(submission.work.folder)
             except RequirementsError as error:
-                print_stderr(f"error: {error} ({error.detail})" if error.detail else f"error: {error}")
+                print_stderr(f"error: {error.full_text}")
                 raise typer.Exit(EXIT_CHECK_FAILED) from error
             except PackagesError as error:
-                raise SettingsError(f"{error} ({error.detail})" if error.detail else str(error)) from error
+                raise SettingsError(error.full_text) from error
             with open_sandbox(ResourceLimits(), trust_programs):
                 pass
         status.show("loading the classifier")

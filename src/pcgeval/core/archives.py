@@ -124,10 +124,10 @@ def _check_amount(path: Path, files: int, size: int, max_files: int, max_bytes: 
 
 
 def _check_name(path: Path, name: str) -> None:
-    parts = name.split("/")
     if "\\" in name:
         reason = f"has \\ in a name, where / stands between folders ({printable_line(name)})"
         raise _fault(path, reason, "Pack it with another program.")
+    parts = name.split("/")
     is_long = len(name) > MAX_NAME or len(parts) > MAX_DEPTH
     if is_long or _OUTSIDE.match(name) or any(len(part.encode(errors="replace")) > MAX_PART for part in parts):
         raise _fault(path, f"names a place outside of its folder, or too deep in it ({printable_line(name)})")

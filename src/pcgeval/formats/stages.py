@@ -62,6 +62,8 @@ STAGE_NAMES: tuple[StageName, ...] = get_args(StageName)
 
 
 class FilePart(BaseModel):
+    """A part of a stage's JSON file: strict and frozen. Unknown fields are ignored."""
+
     model_config = ConfigDict(
         frozen=True, strict=True, extra="ignore", populate_by_name=True, allow_inf_nan=False, defer_build=True
     )

@@ -40,7 +40,7 @@ from pcgeval.formats.layout import (
     stage_dir,
     summaries_file,
 )
-from pcgeval.formats.params import PARAMS_FILE, Model, Params, load_params
+from pcgeval.formats.params import PARAMS_FILE, Limits, Model, Params, load_params
 from pcgeval.formats.stages import changed_teams
 from pcgeval.formats.trials import (
     Course,
@@ -320,18 +320,7 @@ def do_trials(
     """
     settings, log, stopping = params.models[model], CallLog(calls), stopping or threading.Event()
     backend = teams[0].backend
-    live = None
-    if not isinstance(backend, RecordedModel):
-        limits, seconds = params.limits, neutral_seconds(params.limits)
-        live = LiveModel(
-            backend,
-            neutral_request(settings),
-            lambda: seconds,
-            limits.outage_seconds,
-            log,
-            stopping=stopping,
-            trial_seconds=limits.seconds + limits.call_seconds,
-        )
+    live = None if isinstance(backend, RecordedModel) else _live_model(backend, settings, params.limits, log, stopping)
     digest = digest or settings.digest or (live or backend).digest()
     runs = []
     for team in teams:
@@ -367,6 +356,21 @@ def do_trials(
     if errors:
         raise errors[0] if len(errors) == 1 else TrialFaultError("\n".join(map(str, errors)))
     return {run.trials.submission.team: run.summaries for run in runs}
+
+
+def _live_model(
+    backend: Backend, settings: Model, limits: Limits, log: CallLog, stopping: threading.Event
+) -> LiveModel:
+    seconds = neutral_seconds(limits)
+    return LiveModel(
+        backend,
+        neutral_request(settings),
+        lambda: seconds,
+        limits.outage_seconds,
+        log,
+        stopping=stopping,
+        trial_seconds=limits.seconds + limits.call_seconds,
+    )
 
 
 def _check_answering(model: str, live: LiveModel, runs: Sequence["_TeamRun"]) -> None:

@@ -72,8 +72,7 @@ def open_runner(task: GenerationTask, trust_programs: bool, *, keep_output: bool
         yield lambda *_: refused
         return
     except InstallError as error:
-        said = f" ({error.detail})" if error.detail else ""
-        raise type(error)(f"{task.submission.team}: {error}{said}", error.detail) from error
+        raise type(error)(f"{task.submission.team}: {error.full_text}") from error
     with open_sandbox(ResourceLimits(), trust_programs) as sandbox:
         yield ProgramRunner(work, sandbox, limits, interpreter, keep_output).run_trial
 

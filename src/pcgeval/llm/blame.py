@@ -39,14 +39,14 @@ CUT_OFF = frozenset({"length", "max_tokens"})  # of ENDS: the reply is not whole
 _ACCESS = frozenset({401, 402, 403})
 NOT_OFFERED = frozenset({404, 405, 501})  # no such model, or no such address
 _BUSY = frozenset({408, 409, 425, 429, 503, 529})  # the server names itself
+_TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)  # for any minute, at a 429
 _CONTEXT = re.compile(
     r"context_length_exceeded|(?:maximum|max|exceeds?|available|model's|loaded with) (?:the |a )?(?:model's )?"
     r"(?:maximum )?context|context (?:length|size|window) (?:is )?(?:exceeded|overflow)|context (?:the )?overflows"
     r"|greater than the context|exceed_context_size|prompt is too long|too many tokens|reduce the length"
-    r"|request too large|tokens must be reduced",
+    rf"|{_TOO_LARGE.pattern}",
     re.IGNORECASE,
 )
-_TOO_LARGE = re.compile(r"request too large|tokens must be reduced", re.IGNORECASE)  # for any minute, at a 429
 _CONTEXT_SIZE = re.compile(r"(?:context[^.0-9]{0,60}?|n_ctx\D{0,5})([0-9]{3,8})", re.IGNORECASE)
 _FILTER = re.compile(
     r"content[_ -]?(?:filter|policy|management)|data_inspection_failed|moderation|flagged|safety (?:system|filter)",
@@ -345,9 +345,11 @@ class LiveModel:
 
     def _check_settings(self, error: CallError) -> None:
         """Raise LlmError if a neutral call failed through the model's settings or the account."""
-        if error.verdict is not None and (name := error.verdict.field) is not None:
-            raise LlmError(f"{error}. {advice_on(name, self.neutral.options.get(name))}") from error
-        if error.verdict is not None and error.verdict.is_too_long:
+        verdict = error.verdict
+        if verdict and verdict.field is not None:
+            advice = advice_on(verdict.field, self.neutral.options.get(verdict.field))
+            raise LlmError(f"{error}. {advice}") from error
+        if verdict and verdict.is_too_long:
             raise LlmError(f"{error}. Even a short request does not fit: raise the context.") from error
         if error.status in _ACCESS:
             raise LlmError(f"{error}. Even a neutral request is refused: look at the account.") from error

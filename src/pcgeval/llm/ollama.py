@@ -17,7 +17,7 @@ from pcgeval.llm.server import ModelServer, NoReply, ReplyPart, parts_of
 # the client's list lacks one of the server's options; the effort is a field of the request
 _OPTIONS = frozenset({*ollama.Options.model_fields, "min_p", "reasoning_effort"})
 DEFAULT_HOST = "127.0.0.1:11434"
-_LIST_SECONDS = 5.0  # for the list of models after a reply
+_DIGEST_SECONDS = 5.0  # for the list of models after a reply
 
 
 class OllamaServer(ModelServer):
@@ -46,7 +46,7 @@ class OllamaServer(ModelServer):
         reply = super().chat(request, timeout)
         if request.digest:
             with suppress(NoReply):  # whether the server is away is seen at the next call
-                digest = self._exchanged(self._listed_digest, time.monotonic() + _LIST_SECONDS)
+                digest = self._exchanged(self._listed_digest, time.monotonic() + _DIGEST_SECONDS)
                 if digest != request.digest:
                     change = f"has the digest {digest} now, and had {request.digest} before"
                     raise LlmError(f"model {self.name}: {self.address} {change}. Give it the former, then run again.")

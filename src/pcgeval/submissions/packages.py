@@ -112,6 +112,11 @@ class PackagesError(PcgevalError):
         super().__init__(text)
         self.detail = detail
 
+    @property
+    def full_text(self) -> str:
+        """The message, and what uv said in brackets."""
+        return f"{self} ({self.detail})" if self.detail else str(self)
+
 
 class RequirementsError(PackagesError):
     """A requirements.txt names what is not allowed, or what the index lacks (`is_unmet`): the team's fault."""
